@@ -1,0 +1,119 @@
+"""Freeze specs: which components of a model are frozen, as in ``emb,encoder.ffn,decoder.layers.0-2.cross_att.q``.
+
+Grammar, a comma list of items ``[encoder.|decoder.][layers.<i>[-<j>][.]][<component>]``. A component is an atom, of which
+every parameter has exactly one, or a named group of atoms.
+"""
+
+import re
+from dataclasses import dataclass
+
+from .errors import InputError
+
+ATTENTION_PARTS = ("q", "k", "v", "o")
+ATOMS = (
+    *(f"{kind}_att.{part}" for kind in ("self", "cross") for part in ATTENTION_PARTS),
+    "fc1",
+    "fc2",
+    "ln",
+    "emb",
+    "out",
+    "pos",
+    "other",
+)
+GROUPS = {
+    "att": {a for a in ATOMS if "_att." in a},
+    "self_att": {a for a in ATOMS if a.startswith("self_att.")},
+    "cross_att": {a for a in ATOMS if a.startswith("cross_att.")},
+    **{part: {f"self_att.{part}", f"cross_att.{part}"} for part in ATTENTION_PARTS},
+    "ffn": {"fc1", "fc2"},
+}
+COMPONENTS = (*ATOMS, *GROUPS, "bias")
+
+# The first pattern that matches a parameter's name gives its atom. Patterns match whole name parts, never substrings of
+# one, so that fc1 is not found in fc10 nor self_attn in self_attn_layer_norm.
+_PATTERNS = tuple(
+    (re.compile(rf"(^|\.)({pattern})(\.|$)"), atom)
+    for pattern, atom in (
+        (r"\w*layer_?norm\w*", "ln"),
+        *((rf"{module}\.{name}", f"{kind}.{part}")
+          for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
+          for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
+        (r"fc1", "fc1"),
+        (r"fc2", "fc2"),
+        (r"embed_positions", "pos"),
+        (r"embed_tokens", "emb"),
+        (r"output_projection", "out"),
+    )
+)  # fmt: skip
+_ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)")
+_PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$)")
+
+
+def atom(name: str) -> str:
+    """The one atom of the parameter ``name``, as in ``encoder.layers.0.self_attn.q_proj.weight`` -> ``self_att.q``."""
+    return next((a for pattern, a in _PATTERNS if pattern.search(name)), "other")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a spec; ``None`` stands for no restriction."""
+
+    text: str
+    stack: str | None
+    layers: range | None
+    component: str | None
+
+    def matches(self, name: str) -> bool:
+        """Whether the parameter ``name`` is meant."""
+        place = _PLACE.match(name)
+        stack, layer = (place["stack"], place["layer"]) if place else (None, None)
+        if self.stack and stack != self.stack:
+            return False
+        if self.layers is not None and (layer is None or int(layer) not in self.layers):
+            return False
+        if self.component is None:
+            return True
+        if self.component == "bias":
+            return name.endswith("bias")
+        return atom(name) in GROUPS.get(self.component, {self.component})
+
+
+def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
+    """The items of a spec.
+
+    Raises:
+        InputError: an item is empty, names an unknown component, or a range that runs backwards.
+    """
+    return tuple(_parse_item(text.strip(), spec, flag) for text in spec.split(",")) if spec else ()
+
+
+def _parse_item(text, spec, flag):
+    item = _ITEM.fullmatch(text)
+    component = item["component"] or None
+    first, last = item["first"], item["last"] or item["first"]
+    if not text or (component and component not in COMPONENTS):
+        raise InputError(
+            f"{flag} {spec!r}: unknown component {text!r}; an item is [encoder.|decoder.][layers.<i>[-<j>].][<component>] "
+            f"with a component of {' '.join(COMPONENTS)}"
+        )
+    if first and int(first) > int(last):
+        raise InputError(f"{flag} {spec!r}: the range {first}-{last} runs backwards")
+    layers = range(int(first), int(last) + 1) if first else None
+    return Item(text, item["stack"], layers, component)
+
+
+def selected(spec: str, names, flag: str = "--freeze") -> set[str]:
+    """The parameters of ``names`` that a spec matches.
+
+    Raises:
+        InputError: an item matches nothing; the message lists the atoms that exist.
+    """
+    names = list(names)
+    chosen = set()
+    for item in parse(spec, flag):
+        matched = {n for n in names if item.matches(n)}
+        if not matched:
+            atoms = sorted({atom(n) for n in names}, key=ATOMS.index)
+            raise InputError(f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}")
+        chosen |= matched
+    return chosen

@@ -1,0 +1,90 @@
+"""Initial values of frozen tensors, on top of ``philox``.
+
+Every function takes ``(seed, name, shape)`` and returns a float32 tensor; ``fan_out, fan_in = shape`` for a matrix.
+Which ones are bit-exact everywhere (``EXACT``) and which agree to about 1e-6 across machines follows from the
+arithmetic they use; see ``philox``.
+"""
+
+import math
+
+import torch
+
+from . import philox
+
+
+def orthogonal(seed, name, shape):
+    """Orthonormal rows (or columns, whichever are fewer): W W^T = I or W^T W = I.  Saxe et al., 2014.
+
+    QR in float64 of a standard normal matrix, with the signs fixed so that R has a positive diagonal: the result is
+    then unique, and Haar-distributed (Mezzadri, 2007). One thread, so that its last bits do not follow the machine's load.
+    """
+    rows, columns = shape
+    gaussian = philox.normal(seed, name, (max(rows, columns), min(rows, columns)))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        q, r = torch.linalg.qr(gaussian)
+    finally:
+        torch.set_num_threads(threads)
+    q = q * torch.where(torch.diagonal(r) < 0, -1.0, 1.0)
+    return (q if rows >= columns else q.T).contiguous().float()
+
+
+def xavier_uniform(seed, name, shape):
+    """U(-b, b), b = sqrt(6 / (fan_in + fan_out)).  Glorot and Bengio, 2010."""
+    return philox.uniform(seed, name, shape, math.sqrt(6 / sum(shape)))
+
+
+def xavier_normal(seed, name, shape):
+    """N(0, s^2), s = sqrt(2 / (fan_in + fan_out)).  Glorot and Bengio, 2010."""
+    return _normal(seed, name, shape, math.sqrt(2 / sum(shape)))
+
+
+def kaiming_uniform(seed, name, shape):
+    """U(-b, b), b = sqrt(6 / fan_in).  He et al., 2015."""
+    return philox.uniform(seed, name, shape, math.sqrt(6 / shape[1]))
+
+
+def kaiming_normal(seed, name, shape):
+    """N(0, s^2), s = sqrt(2 / fan_in).  He et al., 2015."""
+    return _normal(seed, name, shape, math.sqrt(2 / shape[1]))
+
+
+def signed_constant(seed, name, shape):
+    """+s or -s, s = sqrt(2 / fan_in).  Ramanujan et al., 2020."""
+    return philox.sign(seed, name, shape) * torch.tensor(math.sqrt(2 / shape[1]), dtype=torch.float32)
+
+
+def diagonal(seed, name, shape):
+    """Ones on the diagonal, zero elsewhere, also where the matrix is not square."""
+    return torch.eye(*shape)
+
+
+def zero(seed, name, shape):
+    """Zeros."""
+    return torch.zeros(shape)
+
+
+def bias_uniform(seed, name, shape, fan_in):
+    """U(-b, b), b = 1 / sqrt(fan_in): the default of PyTorch's linear layers and GRU (there fan_in is the hidden size)."""
+    return philox.uniform(seed, name, shape, 1 / math.sqrt(fan_in))
+
+
+def _normal(seed, name, shape, std):
+    return (philox.normal(seed, name, shape) * std).float()
+
+
+MATRIX_INITIALISERS = {
+    f.__name__: f
+    for f in (
+        orthogonal,
+        xavier_uniform,
+        xavier_normal,
+        kaiming_uniform,
+        kaiming_normal,
+        signed_constant,
+        diagonal,
+        zero,
+    )
+}
+EXACT = frozenset({"xavier_uniform", "kaiming_uniform", "signed_constant", "diagonal", "zero"})

@@ -1,0 +1,105 @@
+"""``--arch reservoir_transformer``: a Transformer some of whose layers are random and never trained."""
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models.transformer import TransformerModelBase, transformer_legacy
+
+from ..identity import CheckpointIdentity
+from ..layer_plan import slots
+from ..reservoir_build import freeze_and_fill
+from ..reservoir_stacks import ReservoirDecoder, ReservoirEncoder
+from ..transformer_options import (
+    ReservoirTransformerConfig,
+    as_namespace,
+    as_transformer_config,
+    check_options,
+    resolve_plans,
+)
+
+DEPTHS = {"encoder": 6, "decoder": 6}
+
+
+@register_model("reservoir_transformer", dataclass=ReservoirTransformerConfig)
+class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
+    """fairseq's Transformer for translation with a layer plan (Shen et al., 2021, "Reservoir Transformers").
+
+    A plan of only ``L`` is fairseq's ``transformer`` bit for bit. ``slot_table`` says what is frozen. Frozen tensors are
+    parameters without gradient: they let gradients through to the layers below and take part in no update.
+    """
+
+    @classmethod
+    def add_args(cls, parser):
+        super(TransformerModelBase, cls).add_args(parser)
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+
+        Raises:
+            InputError: the options contradict each other; the message names the flag.
+        """
+        options = as_namespace(cfg)
+        resolve_plans(options, DEPTHS)
+        check_options(options)
+        config = as_transformer_config(options)
+        config.plans = {
+            stack: slots(
+                getattr(options, f"reservoir_{stack}"),
+                getattr(options, f"{stack}_layers_to_keep"),
+                f"--{stack}-layers-to-keep",
+            )
+            for stack in DEPTHS
+        }
+        model = super().build_model(config, task)
+        model.slot_table = freeze_and_fill(model, config.plans, options)
+        model.remember_identity(config.plans, options)
+        return model
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return ReservoirEncoder(cfg, src_dict, embed_tokens, cfg.plans["encoder"])
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return ReservoirDecoder(
+            cfg, tgt_dict, embed_tokens, cfg.plans["decoder"], no_encoder_attn=cfg.no_cross_attention
+        )
+
+
+def preset(fairseq_preset, **sizes):
+    """An architecture function: plans first, since they set the depth, then ``sizes``, then one of fairseq's presets."""
+
+    def fill(args):
+        resolve_plans(args, {stack: sizes.get(f"{stack}_layers", DEPTHS[stack]) for stack in DEPTHS})
+        for name, value in sizes.items():
+            if getattr(args, name, None) is None:
+                setattr(args, name, value)
+        fairseq_preset(args)
+        for name, option in ReservoirTransformerConfig.__dataclass_fields__.items():
+            if not hasattr(args, name) and not str(option.default).startswith("${"):
+                setattr(args, name, option.default)
+        check_options(args)
+
+    return fill
+
+
+PRESETS = {
+    "tiny": preset(
+        transformer_legacy.base_architecture,
+        encoder_embed_dim=64, encoder_ffn_embed_dim=128, encoder_layers=2, encoder_attention_heads=2,
+        decoder_layers=2, decoder_attention_heads=2,
+    ),
+    "study": preset(
+        transformer_legacy.base_architecture,
+        encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_layers=3, encoder_attention_heads=4,
+        decoder_layers=2, decoder_attention_heads=4, share_decoder_input_output_embed=True,
+    ),
+    "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en),
+    "iwslt_de_en_2dec": preset(transformer_legacy.transformer_iwslt_de_en, decoder_layers=2),
+    "wmt_en_de": preset(transformer_legacy.transformer_wmt_en_de),
+    "wmt_en_de_1dec": preset(transformer_legacy.transformer_wmt_en_de, decoder_layers=1),
+    "wmt_en_de_big": preset(transformer_legacy.transformer_wmt_en_de_big),
+}  # fmt: skip
+for _name, _preset in PRESETS.items():
+    register_model_architecture("reservoir_transformer", f"reservoir_transformer_{_name}")(_preset)
+# fairseq gives a model with a dataclass an architecture that checks nothing; ours refuses bad plans before data is loaded.
+ARCH_CONFIG_REGISTRY["reservoir_transformer"] = preset(transformer_legacy.base_architecture)

@@ -1,0 +1,126 @@
+"""What every layer that is not a Transformer layer shares: a chain of residual sublayers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+KINDS = {}
+
+
+def register(letter: str):
+    """Registers a function ``(config, stack) -> {name: Sublayer}`` as the kind of layer that ``letter`` stands for."""
+
+    def add(kind):
+        KINDS[letter] = kind
+        return kind
+
+    return add
+
+
+@dataclass(frozen=True)
+class SlotConfig:
+    """Sizes and rates of one slot.
+
+    ``norm_first`` gives x + f(LN(x)), otherwise LN(x + f(x)). ``depth`` is the slot's number in the plan;
+    ``memory_dim`` the width of what cross-attention reads.
+    """
+
+    embed_dim: int
+    ffn_dim: int
+    heads: int
+    depth: int
+    memory_dim: int
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+    activation_fn: str
+    norm_first: bool
+    kernel_sizes: tuple[int, ...]
+
+
+@dataclass
+class Context:
+    """What a sublayer may look at besides its input; masks are (batch, time), true at padding."""
+
+    padding_mask: Tensor | None = None
+    memory: Tensor | None = None
+    memory_padding_mask: Tensor | None = None
+    incremental_state: dict[str, Any] | None = None
+    need_attn: bool = False
+    need_head_weights: bool = False
+    attn: Tensor | None = None
+
+
+class Sublayer(nn.Module):
+    """x + dropout(f(LN(x))) with ``norm_first``, LN(x + dropout(f(x))) without; f is ``transform``.  (time, batch, dim)"""
+
+    def __init__(self, config: SlotConfig):
+        super().__init__()
+        self.layer_norm = LayerNorm(config.embed_dim)
+        self.dropout_module = FairseqDropout(config.dropout, module_name=self.__class__.__name__)
+        self.norm_first = config.norm_first
+
+    def transform(self, x: Tensor, context: Context) -> Tensor:
+        """The f above; subclasses define it."""
+        raise NotImplementedError(type(self).__name__)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        y = self.transform(self.layer_norm(x) if self.norm_first else x, context)
+        y = x + self.dropout_module(y)
+        return y if self.norm_first else self.layer_norm(y)
+
+
+class Slot(nn.Module):
+    """Named sublayers, one after the other, behind fairseq's call for an encoder layer."""
+
+    def __init__(self, sublayers: dict[str, Sublayer]):
+        super().__init__()
+        for name, sublayer in sublayers.items():
+            self.add_module(name, sublayer)
+
+    def run(self, x, context):
+        for sublayer in self.children():
+            x = sublayer(x, context)
+        return x
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """fairseq calls this on every layer; there are no older checkpoints of ours to upgrade."""
+
+
+class EncoderSlot(Slot):
+    def forward(self, x, encoder_padding_mask=None, attn_mask=None):
+        return self.run(x, Context(padding_mask=encoder_padding_mask))
+
+
+class DecoderSlot(Slot):
+    def forward(
+        self,
+        x,
+        encoder_out=None,
+        encoder_padding_mask=None,
+        incremental_state=None,
+        prev_self_attn_state=None,
+        prev_attn_state=None,
+        self_attn_mask=None,
+        self_attn_padding_mask=None,
+        need_attn=False,
+        need_head_weights=False,
+    ):
+        context = Context(
+            padding_mask=self_attn_padding_mask,
+            memory=encoder_out,
+            memory_padding_mask=encoder_padding_mask,
+            incremental_state=incremental_state,
+            need_attn=need_attn or need_head_weights,
+            need_head_weights=need_head_weights,
+        )
+        x = self.run(x, context)
+        return x, context.attn, None
+
+
+def build_slot(kind: str, stack: str, config: SlotConfig) -> Slot:
+    """The layer that the capital letter ``kind`` stands for, in an ``encoder`` or a ``decoder``."""
+    return {"encoder": EncoderSlot, "decoder": DecoderSlot}[stack](KINDS[kind](config, stack))

@@ -1,0 +1,44 @@
+"""C: the dynamic convolution of Wu et al., 2019 ("Pay Less Attention with Lightweight and Dynamic Convolutions")."""
+
+from fairseq.modules import DynamicConv1dTBC
+from torch import nn
+from torch.nn import functional
+
+from .base import Sublayer, register
+from .cross_attention import CrossAttention
+from .feed_forward import FeedForward
+
+
+class DynamicConvolution(Sublayer):
+    """f(x) = W2 conv(GLU(W1 x)), a depthwise convolution whose softmaxed kernel each position predicts from itself.
+
+    W1 (2 embed_dim, embed_dim), W2 (embed_dim, embed_dim), kernel predictor (heads * kernel_size, embed_dim). Centred in
+    an encoder, causal in a decoder. Padding counts as zero, so a sentence's output does not depend on it.
+    """
+
+    def __init__(self, config, causal):
+        super().__init__(config)
+        kernel_size = config.kernel_sizes[min(config.depth, len(config.kernel_sizes) - 1)]
+        self.linear1 = nn.Linear(config.embed_dim, 2 * config.embed_dim)
+        self.conv = DynamicConv1dTBC(
+            config.embed_dim,
+            kernel_size,
+            padding_l=kernel_size - 1 if causal else kernel_size // 2,
+            num_heads=config.heads,
+            weight_dropout=config.attention_dropout,
+            weight_softmax=True,
+        )
+        self.linear2 = nn.Linear(config.embed_dim, config.embed_dim)
+
+    def transform(self, x, context):
+        x = functional.glu(self.linear1(x), dim=2)
+        if context.padding_mask is not None:
+            x = x.masked_fill(context.padding_mask.t().unsqueeze(2), 0)
+        return self.linear2(self.conv(x, incremental_state=context.incremental_state))
+
+
+@register("C")
+def convolution(config, stack):
+    in_decoder = stack == "decoder"
+    cross = {"cross": CrossAttention(config)} if in_decoder and config.memory_dim else {}
+    return {"conv": DynamicConvolution(config, causal=in_decoder), **cross, "ffn": FeedForward(config)}

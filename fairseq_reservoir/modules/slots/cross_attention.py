@@ -1,0 +1,37 @@
+"""Attention to the source, kept learned in the decoder slots whose self-attention a reservoir replaces."""
+
+from fairseq.modules import MultiheadAttention
+
+from .base import Sublayer
+
+
+class CrossAttention(Sublayer):
+    """f(x) = MultiheadAttention(query x, keys and values from the encoder), with fairseq's cache of projected keys."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.encoder_attn = MultiheadAttention(
+            config.embed_dim,
+            config.heads,
+            kdim=config.memory_dim,
+            vdim=config.memory_dim,
+            dropout=config.attention_dropout,
+            encoder_decoder_attention=True,
+        )
+        self.need_attn = True
+
+    def transform(self, x, context):
+        y, context.attn = self.encoder_attn(
+            query=x,
+            key=context.memory,
+            value=context.memory,
+            key_padding_mask=context.memory_padding_mask,
+            incremental_state=context.incremental_state,
+            static_kv=True,
+            need_weights=context.need_attn or (not self.training and self.need_attn),
+            need_head_weights=context.need_head_weights,
+        )
+        return y
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs):
+        self.need_attn = need_attn

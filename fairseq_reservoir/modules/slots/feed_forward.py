@@ -1,0 +1,26 @@
+"""F: the feed-forward reservoir of Shen et al., 2021 ("Reservoir Transformers"), a layer without attention."""
+
+from fairseq import utils
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import nn
+
+from .base import Sublayer, register
+
+
+class FeedForward(Sublayer):
+    """f(x) = W2 dropout(act(W1 x + b1)) + b2, with W1 (ffn_dim, embed_dim) and W2 (embed_dim, ffn_dim)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.fc1 = nn.Linear(config.embed_dim, config.ffn_dim)
+        self.fc2 = nn.Linear(config.ffn_dim, config.embed_dim)
+        self.activation_fn = utils.get_activation_fn(config.activation_fn)
+        self.activation_dropout_module = FairseqDropout(config.activation_dropout, module_name=self.__class__.__name__)
+
+    def transform(self, x, context):
+        return self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
+
+
+@register("F")
+def feed_forward(config, stack):
+    return {"ffn": FeedForward(config)}

@@ -1,0 +1,73 @@
+"""fairseq's encoder and decoder with one kind of layer per slot; the rest of them is fairseq's, untouched."""
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.fairseq_dropout import FairseqDropout
+
+from .modules.slots import SlotConfig, build_slot
+from .transformer_options import kernel_sizes
+
+
+class ReservoirEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder whose layers follow ``slots``."""
+
+    def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
+        self.upcoming = iter(slots)  # fairseq asks for the layers one by one, without their numbers
+        super().__init__(cfg, dictionary, embed_tokens, **kwargs)
+        del self.upcoming
+
+    def build_encoder_layer(self, cfg):
+        slot = next(self.upcoming)
+        if slot.kind != "L":
+            return _reservoir_layer(slot, "encoder", cfg)
+        return _without_dropout_if_asked(super().build_encoder_layer(cfg), slot, cfg)
+
+
+class ReservoirDecoder(TransformerDecoderBase):
+    """fairseq's Transformer decoder whose layers follow ``slots``."""
+
+    def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
+        self.upcoming = iter(slots)
+        super().__init__(cfg, dictionary, embed_tokens, **kwargs)
+        del self.upcoming
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        slot = next(self.upcoming)
+        if slot.kind != "L":
+            return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
+        return _without_dropout_if_asked(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
+
+
+def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
+    """A layer of our own, wrapped as fairseq wraps its layers."""
+    layer = build_slot(slot.kind, stack, _slot_config(slot, stack, cfg, no_encoder_attn))
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+def _slot_config(slot, stack, cfg, no_encoder_attn):
+    sizes = getattr(cfg, stack)
+    dropout_on = not (slot.frozen and cfg.reservoir_no_dropout)
+    return SlotConfig(
+        embed_dim=sizes.embed_dim,
+        ffn_dim=sizes.ffn_embed_dim,
+        heads=sizes.attention_heads,
+        depth=slot.origin,
+        memory_dim=0 if no_encoder_attn else cfg.encoder.embed_dim,
+        dropout=cfg.dropout * dropout_on,
+        attention_dropout=cfg.attention_dropout * dropout_on,
+        activation_dropout=(cfg.activation_dropout or cfg.relu_dropout or 0) * dropout_on,
+        activation_fn=str(cfg.activation_fn),
+        norm_first=cfg.reservoir_norm == "paper" or sizes.normalize_before,
+        kernel_sizes=kernel_sizes(cfg.reservoir_kernel_sizes),
+    )
+
+
+def _without_dropout_if_asked(layer, slot, cfg):
+    if slot.frozen and cfg.reservoir_no_dropout:
+        for module in layer.modules():
+            if isinstance(module, FairseqDropout):
+                module.p = 0.0
+    return layer

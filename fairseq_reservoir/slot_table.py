@@ -1,0 +1,193 @@
+"""The slot table: what every parameter of a model is, and whether it is frozen or trained.
+
+Compiled once from the layer plans, the freeze spec and the names and shapes of a model's parameters. Model building, the
+printed plan and every report read this table and decide nothing themselves.
+"""
+
+import math
+from dataclasses import dataclass
+
+from . import freeze_spec
+from .errors import InputError
+from .layer_plan import KINDS, Slot
+
+STACKS = ("encoder", "decoder")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter: its name in the model, shape, atom (see ``freeze_spec``), and whether it is trained.
+
+    ``random_name`` is the name under which a reservoir's frozen tensor is drawn, None for every other tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    atom: str
+    trained: bool
+    random_name: str | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds, counted as two, per token that meets this tensor in a matrix product."""
+        lookup = self.atom in ("emb", "pos")
+        return 0 if lookup or len(self.shape) < 2 else 2 * self.size
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer slot, or a part of the model outside the layers."""
+
+    place: str
+    kind: str
+    entries: tuple[Entry, ...]
+    extra_flops: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return sum(e.size for e in self.entries)
+
+    @property
+    def trained_parameters(self) -> int:
+        return sum(e.size for e in self.entries if e.trained)
+
+    @property
+    def flops(self) -> int:
+        return self.extra_flops + sum(e.flops for e in self.entries)
+
+    @property
+    def state(self) -> str:
+        states = {"trained" if e.trained else "frozen" for e in self.entries}
+        return states.pop() if len(states) == 1 else "partly frozen" if states else "tied"
+
+
+@dataclass(frozen=True)
+class SlotTable:
+    """Rows in the order of the model's parameters; see ``compile_table``."""
+
+    rows: tuple[Row, ...]
+    seed: int
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(e for row in self.rows for e in row.entries)
+
+    @property
+    def parameters(self) -> int:
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def trained_parameters(self) -> int:
+        return sum(row.trained_parameters for row in self.rows)
+
+    def __str__(self) -> str:
+        head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
+        body = [
+            (r.place, r.kind, r.state, f"{r.parameters:,}", f"{r.trained_parameters:,}", f"{r.flops / 1e6:.3f}")
+            for r in self.rows
+        ]
+        flops = sum(r.flops for r in self.rows)
+        total = ("total", "", "", f"{self.parameters:,}", f"{self.trained_parameters:,}", f"{flops / 1e6:.3f}")
+        widths = [max(map(len, column)) for column in zip(head, *body, total)]
+        lines = [
+            "  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
+            for line in (head, *body, total)
+        ]
+        share = self.trained_parameters / max(1, self.parameters)
+        lines.append(f"trained {share:.2%} of the parameters; frozen {1 - share:.2%}, random tensors drawn from seed {self.seed}")
+        return "\n".join(lines)
+
+
+def compile_table(
+    parameters,
+    plans: dict[str, tuple[Slot, ...]],
+    seed: int,
+    freeze: str | None = None,
+    freeze_except: str | None = None,
+    train_layernorm: bool = False,
+    aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
+) -> SlotTable:
+    """Decides for every parameter of a model whether it is trained.
+
+    A tensor is frozen if its slot's letter freezes it, if ``freeze`` names it, or if ``freeze_except`` is given and does
+    not name it (with both, if ``freeze`` names it and ``freeze_except`` does not). A freeze spec never unfreezes what a
+    letter froze.
+
+    Args:
+        parameters: pairs (name, shape), each parameter once, in the model's order.
+        plans: the slots of each stack, by stack name.
+        seed: the seed of the frozen tensors.
+        freeze, freeze_except: freeze specs.
+        train_layernorm: leave the LayerNorms of frozen slots trained.
+        aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
+
+    Raises:
+        InputError: a spec does not parse or matches nothing, or everything is frozen.
+    """
+    parameters = [(name, tuple(shape)) for name, shape in parameters]
+    aliases = aliases or {}
+    by_spec = _frozen_by_spec([name for name, _ in parameters], aliases, freeze, freeze_except)
+    rows, order = {}, []
+    for name, shape in parameters:
+        place, slot = _place(name, plans)
+        atom = freeze_spec.atom(name)
+        by_letter = slot is not None and _frozen_by_letter(slot, place, name, atom, train_layernorm)
+        random_name = _random_name(name, place, slot) if by_letter else None
+        entry = Entry(name, shape, atom, not (by_letter or name in by_spec), random_name)
+        if place not in rows:
+            order.append(place)
+            rows[place] = (_kind(place, slot), [])
+        rows[place][1].append(entry)
+    table = [Row(place, rows[place][0], tuple(rows[place][1])) for place in order]
+    for alias, (owner, shape) in aliases.items():
+        flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
+        table.append(Row(alias.rsplit(".", 1)[0], f"tied to {owner.rsplit('.', 1)[0]}", (), flops))
+    result = SlotTable(tuple(table), seed)
+    if parameters and result.trained_parameters == 0:
+        raise InputError(f"--freeze {freeze or ''} with this plan freezes every parameter: leave something to train")
+    return result
+
+
+def _frozen_by_spec(names, aliases, freeze, freeze_except):
+    """Names that the specs freeze. A tied parameter answers to each of its names."""
+    known = names + list(aliases)
+
+    def owners(spec, flag):
+        return {aliases[n][0] if n in aliases else n for n in freeze_spec.selected(spec, known, flag)}
+
+    frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
+    return frozen - owners(freeze_except, "--freeze-except") if freeze_except else frozen
+
+
+def _place(name, plans):
+    """(slot's place, Slot) of a parameter in a layer; (module's place, None) of any other."""
+    parts = name.split(".")
+    if len(parts) > 3 and parts[0] in plans and parts[1] == "layers":
+        return ".".join(parts[:3]), plans[parts[0]][int(parts[2])]
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0], None
+
+
+def _frozen_by_letter(slot, place, name, atom, train_layernorm):
+    if not slot.frozen or (train_layernorm and atom == "ln"):
+        return False
+    # A reservoir that takes the place of a decoder's self-attention still has to learn where to look in the source.
+    return not name.startswith(f"{place}.cross.")
+
+
+def _random_name(name, place, slot):
+    stack = place.split(".", 1)[0]
+    return f"{stack}.layers.{slot.origin}{name[len(place):]}"
+
+
+def _kind(place, slot):
+    if slot is not None:
+        return f"{slot.letter} {KINDS[slot.kind]}"
+    return {
+        "embed_tokens": "token embedding",
+        "embed_positions": "learned positions",
+        "output_projection": "output projection",
+    }.get(place.rsplit(".", 1)[-1], "")

@@ -1,0 +1,203 @@
+"""The options of our Transformer models: fairseq's own, flat, and the flags of the plugin.
+
+fairseq's ``TransformerConfig`` is nested, which its command line cannot register; a flat dataclass serves the command
+line, hydra and checkpoints alike, and ``as_transformer_config`` makes the nested one from it.
+"""
+
+from argparse import Namespace
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from typing import Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+from omegaconf import DictConfig, II, OmegaConf
+
+from . import freeze_spec, layer_plan
+from .errors import InputError
+
+NORMS = ("paper", "model")
+
+
+def _option(default, help_text, **metadata):
+    return field(default=default, metadata={"help": help_text, **metadata})
+
+
+@dataclass
+class ReservoirOptions(FairseqDataclass):
+    """The flags every model of ours takes."""
+
+    reservoir_encoder: Optional[str] = _option(
+        None,
+        "layer plan of the encoder, one letter per layer, bottom first: L ordinary, T frozen Transformer layer, F frozen "
+        "feed-forward, G frozen bidirectional GRU, C frozen dynamic convolution, and f g c the same trained. "
+        "LLFLFLL or 2LFLF2L. Sets the depth. Default: all L",
+    )
+    reservoir_decoder: Optional[str] = _option(
+        None, "layer plan of the decoder, of the letters L T F f C c; C keeps a learned attention to the source"
+    )
+    reservoir_count: Optional[int] = _option(
+        None, "instead of --reservoir-encoder: how many of the --encoder-layers are reservoirs"
+    )
+    reservoir_decoder_count: Optional[int] = _option(
+        None, "instead of --reservoir-decoder: how many of the --decoder-layers are reservoirs"
+    )
+    reservoir_type: str = _option(
+        "ffn", "what --reservoir-count puts there: transformer (T), ffn (F), gru (G) or conv (C). Default: ffn"
+    )
+    reservoir_placement: str = _option(
+        "alternate",
+        "where --reservoir-count puts them: alternate with ordinary layers around the middle, as in the paper "
+        "(7 layers, 2 reservoirs: LLRLRLL), or in one block at bottom, middle or top. Default: alternate",
+    )
+    reservoir_norm: str = _option(
+        "paper",
+        "LayerNorm of F, G and C layers: paper puts it before the layer's function even in a post-norm model; model "
+        "follows --encoder-normalize-before. Default: paper",
+    )
+    reservoir_train_layernorm: bool = _option(False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)")
+    reservoir_no_dropout: bool = _option(False, "no dropout inside frozen layers (default: as in the others)")
+    reservoir_kernel_sizes: str = _option(
+        "3,7,15,31", "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers"
+    )
+    reservoir_seed: int = _option(II("common.seed"), "seed of the frozen tensors. Default: --seed")
+    freeze: Optional[str] = _option(
+        None,
+        "further components to freeze at their initial values: a comma list of "
+        "[encoder.|decoder.][layers.<i>[-<j>].][<component>], component one of emb, att, self_att, cross_att, q, k, v, o, "
+        "ffn, fc1, fc2, ln, pos, out, bias. Example: emb,encoder.ffn",
+    )
+    freeze_except: Optional[str] = _option(
+        None, "freeze everything but these components, written as for --freeze. Example: ln,pos,emb,out"
+    )
+
+
+def _flat_transformer_fields():
+    """fairseq's nested fields as (name, type, field) of a flat dataclass: ``encoder.embed_dim`` -> ``encoder_embed_dim``."""
+    for outer in fields(TransformerConfig):
+        if outer.name.startswith("_"):
+            continue
+        if outer.name not in ("encoder", "decoder", "quant_noise"):
+            yield outer.name, outer.type, field(default=outer.default, metadata=dict(outer.metadata))
+            continue
+        for inner in fields(outer.type):
+            if inner.name.startswith("_"):
+                continue
+            name = f"{outer.name}_{inner.name}"
+            default = inner.default if inner.default is not MISSING else None
+            kind = _TYPES.get(inner.name, inner.type)
+            yield name, kind, field(default=_DEFAULTS.get(name, default), metadata=dict(inner.metadata))
+
+
+# fairseq reads layers_to_keep as text ("0,2") although it declares a list; a depth that is not given follows from the plan.
+_TYPES = {"layers_to_keep": Optional[str], "layers": Optional[int]}
+# The decoder follows the encoder unless told otherwise, as fairseq's architecture functions have it.
+_DEFAULTS = {
+    "encoder_layers": None,
+    "decoder_layers": None,
+    "decoder_embed_dim": II("model.encoder_embed_dim"),
+    "decoder_ffn_embed_dim": II("model.encoder_ffn_embed_dim"),
+    "decoder_input_dim": II("model.decoder_embed_dim"),
+    "decoder_output_dim": II("model.decoder_embed_dim"),
+}
+
+FlatTransformerConfig = make_dataclass(
+    "FlatTransformerConfig", _flat_transformer_fields(), bases=(FairseqDataclass,), namespace={"__module__": __name__}
+)
+
+
+@dataclass
+class ReservoirTransformerConfig(FlatTransformerConfig, ReservoirOptions):
+    """Options of ``reservoir_transformer``: those of fairseq's ``transformer`` and those of ``ReservoirOptions``."""
+
+
+def as_namespace(cfg) -> Namespace:
+    """A copy of a model's options as a plain namespace, whether they come from argparse, hydra or a dataclass."""
+    if isinstance(cfg, DictConfig):
+        return Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    options = Namespace(**vars(cfg))
+    # Outside hydra nobody resolves the defaults that follow another option.
+    for name, value in vars(options).items():
+        while isinstance(value, str) and value.startswith("${"):
+            value = getattr(options, value[2:-1].split(".")[-1], 1)
+        setattr(options, name, value)
+    return options
+
+
+def as_transformer_config(options: Namespace) -> TransformerConfig:
+    """fairseq's nested configuration, which keeps our flags as further attributes."""
+    return TransformerConfig.from_namespace(options)
+
+
+def resolve_plans(args, depths: dict[str, int]) -> None:
+    """Turns plans, counts and depths as the user gave them into expanded plans and the depths they set, in place.
+
+    Args:
+        args: options as far as they are known, before the architecture's own defaults. Applying this again changes nothing.
+        depths: the architecture's depth of each stack it has, for a stack with neither a plan nor an explicit depth.
+
+    Raises:
+        InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a count does not fit; or
+            a type or placement is given with neither.
+    """
+    given = {name: getattr(args, name, None) for name in ("reservoir_encoder", "reservoir_decoder", *_COUNTS.values())}
+    for name in ("reservoir_type", "reservoir_placement"):
+        if getattr(args, name, None) is not None and all(value is None for value in given.values()):
+            if getattr(args, name) != ReservoirOptions.__dataclass_fields__[name].default:
+                raise InputError(f"{_flag(name)} {getattr(args, name)}: has no effect without --reservoir-count")
+    for stack, depth in depths.items():
+        plan_flag, count_flag = _flag(f"reservoir_{stack}"), _flag(_COUNTS[stack])
+        plan, count = given[f"reservoir_{stack}"], given[_COUNTS[stack]]
+        layers = getattr(args, f"{stack}_layers", None)
+        if plan is not None and count is not None:
+            raise InputError(f"{plan_flag} {plan!r} and {count_flag} {count}: give the plan or the count, not both")
+        if plan is not None:
+            plan = layer_plan.expand(plan, plan_flag, stack)
+            if layers not in (None, len(plan)):
+                raise InputError(
+                    f"--{stack}-layers {layers}: {plan_flag} {plan} has {len(plan)} layers; leave --{stack}-layers out, the "
+                    "plan sets the depth"
+                )
+        else:
+            kind = getattr(args, "reservoir_type", None) or "ffn"
+            placement = getattr(args, "reservoir_placement", None) or "alternate"
+            plan = layer_plan.place(layers or depth, count or 0, kind, placement, count_flag)
+            plan = layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {kind}, that is", stack)
+        setattr(args, f"reservoir_{stack}", plan)
+        setattr(args, f"{stack}_layers", len(plan))
+        setattr(args, _COUNTS[stack], None)
+
+
+def check_options(options: Namespace) -> None:
+    """Refuses what can be seen to be wrong without building anything; ``options`` are complete.
+
+    Raises:
+        InputError: an unknown norm, an unusable kernel size, an odd width under G, heads that do not divide the width
+            under C, or a freeze spec that does not parse.
+    """
+    if options.reservoir_norm not in NORMS:
+        raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")
+    kernel_sizes(options.reservoir_kernel_sizes)
+    for flag in ("freeze", "freeze_except"):
+        freeze_spec.parse(getattr(options, flag) or "", _flag(flag))
+    for stack in ("encoder", "decoder"):
+        plan = (getattr(options, f"reservoir_{stack}", None) or "").upper()
+        width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
+        if "G" in plan and width % 2:
+            raise InputError(f"--{stack}-embed-dim {width}: G layers need an even width, half of it for each direction")
+        if width % heads and set(plan) & set("LTC"):
+            raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+
+
+def kernel_sizes(text: str) -> tuple[int, ...]:
+    """``"3,7"`` -> ``(3, 7)``."""
+    sizes = text.split(",")
+    if not all(s.strip().isdecimal() and int(s) % 2 for s in sizes):
+        raise InputError(f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers, as in 3,7,15,31")
+    return tuple(int(s) for s in sizes)
+
+
+def _flag(name):
+    return "--" + name.replace("_", "-")
+
+
+_COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
