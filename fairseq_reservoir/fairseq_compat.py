@@ -7,6 +7,7 @@ when the plugin is imported: after ``import fairseq``, before arguments are pars
 import argparse
 import functools
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,13 +27,14 @@ from .error_report import report_input_errors
 def apply():
     """Repair fairseq; calling it again does nothing."""
     keep_last_batch()
-    allow_namespace_in_checkpoints()
+    trust_classes_in_checkpoints()
     restore_numpy_names()
     keep_bf16_off_tpu()
     let_ddp_wrap_cpu_modules()
     let_gloo_gather_objects()
     keep_untrained_tensors_in_ema()
     report_input_errors()
+    hush_hydra()
     cpu_launch.install()
     preflight.install()
 
@@ -63,14 +65,20 @@ def keep_last_batch():
     data_utils.batch_by_size = batch_by_size
 
 
-def allow_namespace_in_checkpoints():
+def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
-    Since torch 2.6 it unpickles only classes it knows to be harmless, and fairseq stores the model's flags as an
-    ``argparse.Namespace``: resuming, generating and validating end with ``Unsupported global: argparse.Namespace``.
+    Since torch 2.6 it unpickles only classes it knows to be harmless. fairseq stores the model's flags as an
+    ``argparse.Namespace``, and with ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end with
+    ``Unsupported global: argparse.Namespace``.
     """
-    if hasattr(torch.serialization, "add_safe_globals"):
-        torch.serialization.add_safe_globals([argparse.Namespace])
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return
+    rebuild_array, rebuild_number = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
+    number_types = {type(np.dtype(code)) for code in ("f8", "f4", "i8", "i4", "b1")}
+    torch.serialization.add_safe_globals(
+        [argparse.Namespace, np.ndarray, np.dtype, rebuild_array, rebuild_number, *number_types]
+    )
 
 
 def restore_numpy_names():
@@ -180,3 +188,13 @@ def keep_untrained_tensors_in_ema():
             self.skip_keys = asked
 
     EMA._step_internal = step
+
+
+def hush_hydra():
+    """Hide the advice that hydra gives about fairseq's own use of it.
+
+    Every command starts with some twenty lines of deprecation warnings that no user can act upon and that bury the
+    message of a mistyped flag. Filters that the user has set come first.
+    """
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.", append=True)
+    warnings.filterwarnings("ignore", message=r"\s*'\w+' is validated against ConfigStore schema", append=True)

@@ -1,0 +1,66 @@
+"""Fixtures shared by the tests: a tiny corpus as fairseq-preprocess writes it, and fairseq's commands in this process."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import fairseq_reservoir
+
+USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
+
+
+def write_split(prefix, sentences, words):
+    """Write ``sentences`` (lists of words) as ``prefix.idx`` and ``prefix.bin``."""
+    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin")
+    for sentence in sentences:
+        # Ids 0 to 3 are fairseq's <s>, <pad>, </s> and <unk>.
+        builder.add_item(torch.IntTensor([4 + words.index(word) for word in sentence] + [2]))
+    builder.finalize(f"{prefix}.idx")
+
+
+@pytest.fixture
+def make_corpus(tmp_path):
+    """Return a function that writes a corpus of reversed strings of letters (en -> de), and returns its folder."""
+
+    def make(name="data", **sizes):
+        sizes = {"train": 21, "valid": 5, "test": 5} | sizes
+        folder, words, draw = tmp_path / name, list("abcdefgh"), random.Random(1)
+        folder.mkdir()
+        for dictionary in ("dict.en.txt", "dict.de.txt", "dict.txt"):
+            (folder / dictionary).write_text("".join(f"{word} 1\n" for word in words))
+        for split, size in sizes.items():
+            sentences = [draw.choices(words, k=draw.randint(1, 6)) for _ in range(size)]
+            write_split(folder / f"{split}.en-de.en", sentences, words)
+            write_split(folder / f"{split}.en-de.de", [sentence[::-1] for sentence in sentences], words)
+            write_split(folder / split, sentences, words)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def run_fairseq(monkeypatch):
+    """Return a function that runs a fairseq command with the plugin in this process: ``run_fairseq("train", data, ...)``."""
+
+    def run(command, *words):
+        from importlib import import_module
+
+        arguments = [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR]
+        monkeypatch.setattr(sys, "argv", arguments)
+        return import_module(f"fairseq_cli.{command}").cli_main()
+
+    return run
+
+
+@pytest.fixture
+def tiny_training():
+    """Flags of a training run of seconds on one CPU core, without randomness but that of the initial weights."""
+    return (
+        "--cpu --arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --dropout 0 --optimizer adam --lr 0.001"
+        " --batch-size 4 --max-epoch 1 --num-workers 0 --log-format none --required-batch-size-multiple 8"
+    ).split()
