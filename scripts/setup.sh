@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Makes .venv in this clone, with the plugin and all it needs; run again, it only checks.
+#   PYTHON=...        the interpreter (3.11 or 3.12)
+#   SYSTEM_TORCH=1    use the torch which that interpreter already has
+#   TORCH_INDEX=URL   take torch from this wheel index, e.g. https://download.pytorch.org/whl/cpu
+#   TORCH_VERSION=... another torch than the one that was measured
+#   EXTRAS=fastbpe    optional packages, separated by commas
+# An option left out keeps the value .venv was made with. Runs on bash 3.2 (macOS).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+options="PYTHON SYSTEM_TORCH TORCH_INDEX TORCH_VERSION EXTRAS"
+stamp=.venv/.setup-stamp  # empty while an installation is under way, else what was installed
+lock=.setup.lock
+
+say() { echo "setup: $*"; }
+die() { echo "setup: $*" >&2; exit 1; }
+
+# Two lines: what the environment itself depends on, and what is installed into it.
+environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
+packages_line() { echo "$EXTRAS|$(cat setup.py pyproject.toml | cksum)"; }
+stamp_text() {
+    environment_line
+    packages_line
+    for name in $options; do echo "$name=${!name}"; done
+}
+
+recall_options() {
+    [[ -s $stamp ]] || return 0
+    local line name
+    while IFS= read -r line; do
+        name=${line%%=*}
+        case " $options " in *" $name "*) [[ -n ${!name+x} ]] || printf -v "$name" %s "${line#*=}" ;; esac
+    done <"$stamp"
+}
+
+ready() {
+    [[ -s $stamp && $(<"$stamp") == "$(stamp_text)" ]] && .venv/bin/python -I -c '
+import sys
+from importlib.util import find_spec
+sys.exit(not all(map(find_spec, ("torch", "fairseq", "sentencepiece", "sacrebleu", "pytest", "fairseq_reservoir"))))
+' 2>/dev/null
+}
+
+# Prints "executable<TAB>version" of an interpreter; of the one it was made from, if it is this clone's own .venv.
+probe() {
+    "$1" -c '
+import os, sys
+own = os.path.realpath(sys.prefix) == os.path.realpath(".venv")
+print(sys._base_executable if own else sys.executable, sys.version.split()[0], sep="\t")' 2>/dev/null
+}
+
+choose_python() {
+    local candidate found
+    local install="Debian: apt-get install python3.11 python3.11-dev python3.11-venv"
+    if [[ -n $PYTHON ]]; then
+        found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run: name a Python 3.11 or 3.12 ($install)"
+        case ${found#*$'\t'} in 3.11.* | 3.12.*) ;; *) die "PYTHON=$PYTHON is Python ${found#*$'\t'}: 3.11 or 3.12 is needed ($install)" ;; esac
+        PYTHON=${found%$'\t'*}
+        return
+    fi
+    for candidate in python3.11 python3.12 python3 python; do
+        found=$(probe "$candidate") || continue
+        case ${found#*$'\t'} in 3.11.* | 3.12.*) PYTHON=${found%$'\t'*}; return ;; esac
+    done
+    die "no Python 3.11 or 3.12 found: $install, or name one with PYTHON=/path/to/python"
+}
+
+check_machine() {
+    local version include
+    version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
+        die "$PYTHON cannot make virtual environments: install its venv module (Debian: apt-get install python$version-venv)"
+    if [[ -n $SYSTEM_TORCH ]]; then
+        [[ -z $TORCH_INDEX$TORCH_VERSION ]] || die "SYSTEM_TORCH keeps the torch there is: leave out TORCH_INDEX and TORCH_VERSION"
+        "$PYTHON" -c 'import torch' 2>/dev/null || die "SYSTEM_TORCH=$SYSTEM_TORCH, but $PYTHON has no torch: install one there, or leave SYSTEM_TORCH out"
+    fi
+    # fairseq comes as a wheel for this one platform; anywhere else it is compiled.
+    [[ "$version $(uname -sm) $EXTRAS" == "3.12 Linux x86_64 " ]] && return
+    { command -v c++ && c++ --version; } >/dev/null 2>&1 ||
+        die "no C++ compiler: c++ is not found (Debian: apt-get install build-essential; macOS: xcode-select --install)"
+    include=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    [[ -e $include/Python.h ]] || die "no $include/Python.h: install the headers of $PYTHON (Debian: apt-get install python$version-dev)"
+}
+
+make_environment() {
+    if [[ -e .venv && ! -e $stamp ]]; then
+        rmdir .venv 2>/dev/null || die ".venv exists and was not made by scripts/setup.sh: move it away"
+    fi
+    rm -rf .venv
+    mkdir .venv
+    : >"$stamp"
+    "$PYTHON" -m venv ${SYSTEM_TORCH:+--system-site-packages} .venv
+    if [[ -n $SYSTEM_TORCH ]]; then
+        # A virtual environment made from another one sees only the packages of the Python below both.
+        "$PYTHON" -c 'import sys, sysconfig; sys.prefix != sys.base_prefix and print(sysconfig.get_path("purelib"))' \
+            >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/system_torch.pth"
+    fi
+}
+
+pip_install() {
+    if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet "$@" >.venv/pip.log 2>&1; then
+        ! grep -qiE 'no matching distribution|connection|name resolution|timed out' .venv/pip.log ||
+            die "pip could not fetch a package: is the network reachable? (.venv/pip.log: $(grep -m 1 ERROR .venv/pip.log))"
+        die "pip failed: $(grep -m 1 -i error .venv/pip.log || echo 'see its output') (all of it: .venv/pip.log)"
+    fi
+}
+
+install_packages() {
+    local torch extras="test${EXTRAS:+,$EXTRAS}"
+    # Torch comes first, and nothing is built in isolation: otherwise pip fetches a second, newest torch to build with.
+    # It comes from TORCH_INDEX alone; the build tools from the usual one.
+    pip_install "numpy<3" "cython<4" setuptools wheel packaging
+    if [[ -z $SYSTEM_TORCH ]]; then
+        say "torch ${TORCH_VERSION:-2.13.0}${TORCH_INDEX:+ from $TORCH_INDEX}"
+        pip_install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==${TORCH_VERSION:-2.13.0}"
+    fi
+    torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
+    echo "torch==$torch" >.venv/constraints.txt
+    say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled: about two minutes)"
+    (  # CUDA_HOME would make fairseq build kernels whose sources its package lacks
+        unset CUDA_HOME
+        export CFLAGS="-O0 -w"
+        pip_install --no-build-isolation --constraint .venv/constraints.txt --editable ".[$extras]"
+    )
+    .venv/bin/python -W ignore -c 'import torch, fairseq' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
+}
+
+take_lock() {
+    local owner told=
+    until ln -s $$ "$lock" 2>/dev/null; do  # a link is made with its content, in one step
+        [[ -w . ]] || die "cannot write into $PWD"
+        owner=$(readlink "$lock" || true)
+        if [[ -n $owner ]] && ! kill -0 "$owner" 2>/dev/null; then rm -f "$lock"; continue; fi
+        [[ -n $told ]] || say "waiting for the set-up under way in this clone (process $owner)"
+        told=1
+        sleep 1
+    done
+    trap 'rm -f "$lock"' EXIT
+    trap 'exit 130' INT TERM
+}
+
+started=$SECONDS
+[[ -z ${PYTHON:-} ]] || choose_python  # its full name is what the stamp holds
+recall_options
+for name in $options; do [[ -n ${!name+x} ]] || printf -v "$name" %s ""; done
+if ready; then say ".venv is ready"; exit 0; fi
+
+choose_python
+check_machine
+take_lock
+if ready; then say ".venv is ready"; exit 0; fi
+say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in .venv"
+if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]]; then
+    : >"$stamp"  # only the list of packages has changed
+else
+    make_environment
+fi
+install_packages
+stamp_text >"$stamp.new"
+mv "$stamp.new" "$stamp"
+say "ready after $((SECONDS - started)) s; . .venv/bin/activate brings the commands into your shell"

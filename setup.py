@@ -1,0 +1,27 @@
+"""Packaging of fairseq_reservoir; `bash scripts/setup.sh` installs it with everything it needs."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="fairseq_reservoir",
+    version="0.1.0",
+    description="Reservoir Transformers for fairseq: some layers random, frozen and never trained",
+    packages=find_packages(include=["fairseq_reservoir", "fairseq_reservoir.*"]),
+    package_data={"fairseq_reservoir": ["config/*.yaml", "config/**/*.yaml"]},
+    # Below 3.11 and from 3.13 on, no release of fairseq that installs has been seen to work.
+    python_requires=">=3.11,<3.13",
+    install_requires=[
+        "torch>=1.13",
+        "numpy>=1.21.3,<3",
+        "fairseq-fixed==0.12.3.1",  # installs the module `fairseq`; the only release that imports on Python 3.11
+        "sacrebleu>=2.3",
+        "sentencepiece",
+        "sacremoses",
+        "safetensors",
+    ],
+    extras_require={
+        "fastbpe": ["fastBPE==0.1.0"],  # compiles C++, and only `--bpe fastbpe` needs it
+        "test": ["pytest", "pytest-xdist", "hypothesis"],
+    },
+    entry_points={"console_scripts": ["fairseq-reservoir = fairseq_reservoir.cli:main"]},
+)
