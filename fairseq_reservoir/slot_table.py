@@ -166,8 +166,9 @@ def _frozen_by_spec(names, aliases, freeze, freeze_except):
 def _place(name, plans):
     """(slot's place, Slot) of a parameter in a layer; (module's place, None) of any other."""
     parts = name.split(".")
-    if len(parts) > 3 and parts[0] in plans and parts[1] == "layers":
-        return ".".join(parts[:3]), plans[parts[0]][int(parts[2])]
+    if len(parts) > 3 and parts[1] == "layers":
+        stack = plans.get(parts[0])
+        return ".".join(parts[:3]), stack and stack[int(parts[2])]
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0], None
 
 

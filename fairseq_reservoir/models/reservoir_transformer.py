@@ -94,9 +94,13 @@ PRESETS = {
         decoder_layers=2, decoder_attention_heads=4, share_decoder_input_output_embed=True,
     ),
     "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en),
-    "iwslt_de_en_2dec": preset(transformer_legacy.transformer_iwslt_de_en, decoder_layers=2),
+    "iwslt_de_en_2dec": preset(
+        transformer_legacy.transformer_iwslt_de_en, decoder_layers=2, share_decoder_input_output_embed=True
+    ),
     "wmt_en_de": preset(transformer_legacy.transformer_wmt_en_de),
-    "wmt_en_de_1dec": preset(transformer_legacy.transformer_wmt_en_de, decoder_layers=1),
+    "wmt_en_de_1dec": preset(
+        transformer_legacy.transformer_wmt_en_de, decoder_layers=1, share_decoder_input_output_embed=True
+    ),
     "wmt_en_de_big": preset(transformer_legacy.transformer_wmt_en_de_big),
 }  # fmt: skip
 for _name, _preset in PRESETS.items():

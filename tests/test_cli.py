@@ -1,0 +1,69 @@
+"""fairseq-reservoir plan: the table without data."""
+
+import pytest
+from fairseq_reservoir import cli
+
+
+def printed(capsys, *arguments):
+    cli.main(["plan", *arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_papers_iwslt_model(capsys):
+    # 8 encoder layers of which 2 frozen, 2 decoder layers, dictionaries of 8,848 and 6,632 (Shen et al., 2021)
+    lines = printed(
+        capsys,
+        "--arch=reservoir_transformer_iwslt_de_en_2dec",
+        "--reservoir-encoder=LLTLTLLL",
+        "--source-words=8848",
+        "--target-words=6632",
+    )
+    assert lines[-2].split()[:3] == ["total", "31,056,896", "26,851,328"]
+
+
+def test_counts_place_and_flags_reach_the_model(capsys):
+    lines = printed(
+        capsys,
+        "--arch=reservoir_transformer",
+        "--encoder-layers=7",
+        "--reservoir-count=2",
+        "--reservoir-type=transformer",
+        "--freeze=emb",
+        "--encoder-embed-dim=64",
+        "--seed=5",
+    )
+    kinds = [line.split()[1] for line in lines if line.startswith("encoder.layers")]
+    assert "".join(kinds) == "LLTLTLL"
+    assert next(line for line in lines if line.startswith("encoder.embed_tokens")).split()[3:] == ["frozen", "640,000", "0", "0.000"]
+    assert lines[-1].endswith("drawn from seed 5")
+
+
+def test_joined_dictionaries(capsys):
+    lines = printed(capsys, "--arch=reservoir_transformer_tiny", "--share-all-embeddings", "--source-words=1000")
+    assert [line.split()[1] for line in lines if "tied to" in line] == ["tied", "tied"]
+
+
+def test_plain_architectures_too(capsys):
+    lines = printed(capsys, "--arch=transformer_tiny")
+    assert lines[-1].startswith("trained 100.00%")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--arch=no_such"], "--arch no_such: unknown; the plugin's own are reservoir_transformer,"),
+        (["--arch=reservoir_transformer", "--reservoir-encoder=LRL"], "--reservoir-encoder 'LRL': R is not one kind of layer"),
+        (["--arch=reservoir_transformer", "--freeze=layers.9.ffn"], "--freeze 'layers.9.ffn': 'layers.9.ffn' matches nothing"),
+        (["--arch=reservoir_transformer", "--reservoir-norm=post"], "--reservoir-norm 'post': choose from paper, model"),
+        (["--arch=reservoir_transformer", "--reservoir-kernel-sizes=4"], "--reservoir-kernel-sizes '4': a comma list of odd"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-encoder=LG", "--encoder-embed-dim=125", "--encoder-attention-heads=5"],
+            "--encoder-embed-dim 125: G layers need an even width",
+        ),
+        (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
+    ],
+)
+def test_refusals_are_one_line(arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["plan", *arguments])
+    assert str(exit_.value).startswith(f"fairseq-reservoir: error: {message}") and "\n" not in str(exit_.value)

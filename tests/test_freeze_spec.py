@@ -1,0 +1,89 @@
+"""Freeze specs: the atom of every parameter, the grammar, and what a spec selects."""
+
+import pytest
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.freeze_spec import ATOMS, COMPONENTS, atom, parse, selected
+
+NAMES = {
+    "encoder.embed_tokens.weight": "emb",
+    "encoder.embed_positions.weight": "pos",
+    "encoder.layernorm_embedding.weight": "ln",
+    "encoder.layers.0.self_attn.q_proj.weight": "self_att.q",
+    "encoder.layers.0.self_attn.q_proj.bias": "self_att.q",
+    "encoder.layers.0.self_attn.out_proj.bias": "self_att.o",
+    "encoder.layers.0.self_attn_layer_norm.weight": "ln",
+    "encoder.layers.0.fc1.bias": "fc1",
+    "encoder.layers.10.fc2.weight": "fc2",
+    "encoder.layers.10.final_layer_norm.bias": "ln",
+    "encoder.layers.10.gru.rightward.weight_ih_l0": "other",
+    "encoder.layers.10.conv.conv.weight_linear.weight": "other",
+    "decoder.layers.1.encoder_attn.k_proj.weight": "cross_att.k",
+    "decoder.layers.1.cross.encoder_attn.v_proj.bias": "cross_att.v",
+    "decoder.layers.1.encoder_attn_layer_norm.bias": "ln",
+    "decoder.output_projection.weight": "out",
+}
+
+
+@pytest.mark.parametrize("name, expected", NAMES.items())
+def test_atoms(name, expected):
+    assert atom(name) == expected and expected in ATOMS
+
+
+def test_atoms_are_found_by_whole_name_parts():
+    assert atom("encoder.fc10.weight") == "other"
+    assert atom("encoder.my_self_attn.q_proj.weight") == "other"
+
+
+@pytest.mark.parametrize(
+    "spec, expected",
+    [
+        ("emb", ["encoder.embed_tokens.weight"]),
+        ("encoder.layers.0.q", ["encoder.layers.0.self_attn.q_proj.weight", "encoder.layers.0.self_attn.q_proj.bias"]),
+        ("cross_att", ["decoder.layers.1.encoder_attn.k_proj.weight", "decoder.layers.1.cross.encoder_attn.v_proj.bias"]),
+        ("cross_att.k", ["decoder.layers.1.encoder_attn.k_proj.weight"]),
+        ("encoder.ffn", ["encoder.layers.0.fc1.bias", "encoder.layers.10.fc2.weight"]),
+        ("layers.0-9.ffn", ["encoder.layers.0.fc1.bias"]),
+        ("decoder.bias", ["decoder.layers.1.cross.encoder_attn.v_proj.bias", "decoder.layers.1.encoder_attn_layer_norm.bias"]),
+        ("decoder", [n for n in NAMES if n.startswith("decoder")]),
+        ("encoder.layers.10", [n for n in NAMES if n.startswith("encoder.layers.10.")]),
+        ("out,pos", ["encoder.embed_positions.weight", "decoder.output_projection.weight"]),
+        (" out , pos ", ["encoder.embed_positions.weight", "decoder.output_projection.weight"]),
+    ],
+)
+def test_selection(spec, expected):
+    assert selected(spec, NAMES) == set(expected)
+
+
+def test_every_component_selects_what_its_atoms_say():
+    by_atom = {a: {n for n in NAMES if NAMES[n] == a} for a in ATOMS}
+    assert selected("att", NAMES) == set().union(*(by_atom[a] for a in ATOMS if "_att." in a))
+    assert selected("k", NAMES) == by_atom["cross_att.k"]
+    assert selected("other", NAMES) == by_atom["other"]
+
+
+@pytest.mark.parametrize(
+    "spec, reason",
+    [
+        ("foo", "unknown component 'foo'"),
+        ("encoder.foo", "unknown component 'encoder.foo'"),
+        ("fc10", "unknown component"),
+        ("encoderffn", "unknown component"),
+        ("att,", "unknown component ''"),
+        ("layers.x.ffn", "unknown component"),
+        ("layers.3-1.ffn", "the range 3-1 runs backwards"),
+    ],
+)
+def test_refusals(spec, reason):
+    with pytest.raises(InputError) as error:
+        parse(spec)
+    assert str(error.value).startswith(f"--freeze {spec!r}: ") and reason in str(error.value)
+
+
+def test_unknown_components_list_the_known_ones():
+    with pytest.raises(InputError, match=" ".join(COMPONENTS)):
+        parse("foo")
+
+
+def test_a_spec_that_matches_nothing_lists_what_exists():
+    with pytest.raises(InputError, match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q"):
+        selected("emb,layers.7.ffn", NAMES)

@@ -1,0 +1,102 @@
+"""The slot table, compiled from names and shapes alone."""
+
+import pytest
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.layer_plan import slots
+from fairseq_reservoir.slot_table import compile_table
+
+# A model of width 4 and FFN 8: one frozen and one trained feed-forward slot, and a decoder slot C with its cross-attention.
+PARAMETERS = [
+    ("encoder.embed_tokens.weight", (10, 4)),
+    ("encoder.layers.0.ffn.fc1.weight", (8, 4)),
+    ("encoder.layers.0.ffn.fc1.bias", (8,)),
+    ("encoder.layers.0.ffn.layer_norm.weight", (4,)),
+    ("encoder.layers.1.ffn.fc1.weight", (8, 4)),
+    ("decoder.layers.0.conv.linear2.weight", (4, 4)),
+    ("decoder.layers.0.cross.encoder_attn.q_proj.weight", (4, 4)),
+    ("decoder.layers.0.cross.layer_norm.weight", (4,)),
+]
+PLANS = {"encoder": slots("Ff"), "decoder": slots("C")}
+ALIASES = {"decoder.output_projection.weight": ("encoder.embed_tokens.weight", (10, 4))}
+
+
+def compiled(**options):
+    return compile_table(PARAMETERS, PLANS, seed=7, aliases=ALIASES, **options)
+
+
+def frozen(table):
+    return [e.name for e in table.entries if not e.trained]
+
+
+def test_letters_freeze_their_slots_but_not_the_cross_attention():
+    assert frozen(compiled()) == [
+        "encoder.layers.0.ffn.fc1.weight",
+        "encoder.layers.0.ffn.fc1.bias",
+        "encoder.layers.0.ffn.layer_norm.weight",
+        "decoder.layers.0.conv.linear2.weight",
+    ]
+
+
+def test_counts_by_hand():
+    table = compiled()
+    # 40 + (32 + 8 + 4) + 32 + (16 + 16 + 4) = 152; frozen 44 + 16 = 60
+    assert table.parameters == 152 and table.trained_parameters == 92
+    assert [(r.place, r.state, r.parameters) for r in table.rows] == [
+        ("encoder.embed_tokens", "trained", 40),
+        ("encoder.layers.0", "frozen", 44),
+        ("encoder.layers.1", "trained", 32),
+        ("decoder.layers.0", "partly frozen", 36),
+        ("decoder.output_projection", "tied", 0),
+    ]
+    # two per weight of each matrix product: embedding look-up none, tied output 2*40, fc1 2*32, conv and query 2*16 each
+    assert [r.flops for r in table.rows] == [0, 64, 64, 64, 80]
+
+
+def test_every_parameter_stands_in_the_table_once():
+    assert sorted(e.name for e in compiled().entries) == sorted(name for name, _ in PARAMETERS)
+
+
+def test_layernorms_of_frozen_slots_can_be_trained():
+    assert "encoder.layers.0.ffn.layer_norm.weight" not in frozen(compiled(train_layernorm=True))
+
+
+def test_freeze_adds_and_freeze_except_spares():
+    assert "encoder.embed_tokens.weight" in frozen(compiled(freeze="emb"))
+    assert "encoder.embed_tokens.weight" in frozen(compiled(freeze="out")), "a tied parameter answers to each of its names"
+    spared = compiled(freeze_except="emb,cross_att")
+    assert [e.name for e in spared.entries if e.trained] == [
+        "encoder.embed_tokens.weight",
+        "decoder.layers.0.cross.encoder_attn.q_proj.weight",
+    ]
+    assert "encoder.layers.0.ffn.fc1.bias" in frozen(compiled(freeze_except="ffn,emb")), "a letter's freeze is never undone"
+    assert frozen(compiled(freeze="ffn", freeze_except="encoder.layers.1")) == frozen(compiled())
+
+
+def test_only_tensors_of_reservoirs_are_drawn_by_name():
+    drawn = {e.name: e.random_name for e in compiled(freeze="emb").entries if e.random_name}
+    assert drawn == {n: n for n in frozen(compiled())}
+
+
+def test_names_of_a_pruned_model_are_those_of_the_full_one():
+    parameters = [("encoder.layers.1.ffn.fc1.weight", (8, 4)), ("encoder.layers.0.fc1.weight", (8, 4))]
+    table = compile_table(parameters, {"encoder": slots("LTFL", "0,2")}, seed=1)
+    assert table.entries[0].random_name == "encoder.layers.2.ffn.fc1.weight"
+
+
+def test_freezing_everything_is_refused():
+    with pytest.raises(InputError, match="freezes every parameter"):
+        compiled(freeze="encoder,decoder")
+
+
+def test_a_model_without_plans_has_one_row_per_layer():
+    table = compile_table([("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, seed=1)
+    assert [r.place for r in table.rows] == ["encoder.layers.0", "encoder.layers.1"]
+
+
+def test_the_printed_table():
+    lines = str(compiled()).splitlines()
+    assert lines[0].split() == ["slot", "kind", "state", "parameters", "trained", "MFLOP/token"]
+    assert lines[2].split() == ["encoder.layers.0", "F", "feed-forward", "frozen", "44", "0", "0.000"]
+    assert lines[-2].split() == ["total", "152", "92", "0.000"]
+    # 92 / 152 = 0.60526
+    assert lines[-1] == "trained 60.53% of the parameters; frozen 39.47%, random tensors drawn from seed 7"
