@@ -141,7 +141,7 @@ def start_processes(cfg, main, kwargs):
 def obituary(rank, error):
     """Say which rank died and of what; the traceback of a Python error is its own."""
     if isinstance(error, ProcessRaisedException):
-        return f"the process of rank {rank} failed:\n{error.msg.split(chr(10), 2)[-1].strip()}"
+        return f"the process of rank {rank} failed:\n{error.msg.split('error:', 1)[-1].strip()}"
     cause = f"signal {error.signal_name}" if error.signal_name else f"exit status {error.exit_code}"
     return f"the process of rank {rank} ended with {cause}"
 

@@ -80,9 +80,7 @@ def check_training(cfg):
     if check is None:
         return
     data = getattr(cfg.task, "data", None)
-    if not data:
-        raise InputError("DATA: no folder given; name the one that fairseq-preprocess wrote (its --destdir)")
-    if "://" not in data:
+    if data and "://" not in data:
         check(cfg, utils.split_paths(data))
 
 
@@ -176,7 +174,8 @@ def check_sides(folder, split, pair, impl, flag):
     if prefix is None:
         if flag is None:
             return False
-        prefix = prefixes[0]
+        begun = (prefix for prefix in prefixes if os.path.isfile(f"{prefix}{target}.idx"))
+        prefix = next(begun, prefixes[0])
     sides = [prefix + source, prefix + target]
     if impl is None and any(os.path.exists(side) for side in sides):
         return True  # text beside the binarised file, which fairseq prefers
