@@ -1,5 +1,6 @@
 """fairseq's encoder and decoder with one kind of layer per slot; the rest of them is fairseq's, untouched."""
 
+import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -16,6 +17,8 @@ class ReservoirEncoder(TransformerEncoderBase):
         self.upcoming = iter(slots)  # fairseq asks for the layers one by one, without their numbers
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
+        if cfg.checkpoint_activations:
+            embed_tokens.register_forward_hook(_require_gradient)
 
     def build_encoder_layer(self, cfg):
         slot = next(self.upcoming)
@@ -31,12 +34,24 @@ class ReservoirDecoder(TransformerDecoderBase):
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
+        if cfg.checkpoint_activations:
+            embed_tokens.register_forward_hook(_require_gradient)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         slot = next(self.upcoming)
         if slot.kind != "L":
             return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
         return _without_dropout_if_asked(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
+
+
+def _require_gradient(module, inputs, output):
+    """Lets a recomputed layer see an input with a gradient, also above frozen embeddings.
+
+    fairseq's recomputation hands no gradient even to the layer's own parameters if no input of the layer has one: such a
+    stack would silently not be trained.
+    """
+    if torch.is_grad_enabled():
+        output.requires_grad_()
 
 
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):

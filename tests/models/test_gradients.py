@@ -1,0 +1,49 @@
+"""Freezing changes no gradient of what is trained, and reservoirs hand gradients down."""
+
+import pytest
+
+from tests.building import DECODER_LETTERS, ENCODER_LETTERS, build, loss, pad, sentences
+
+PLANS = [(f"L{letter}L", "L") for letter in ENCODER_LETTERS] + [("L", f"L{letter}L") for letter in DECODER_LETTERS]
+
+
+def gradients(model):
+    model.zero_grad(set_to_none=True)
+    loss(model, pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))).backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+def frozen_and_unfrozen(model):
+    """The gradients of what ``model`` trains: as it is, and with everything trained."""
+    trained = {e.name for e in model.slot_table.entries if e.trained}
+    ours = gradients(model)
+    unfrozen = gradients(model.requires_grad_(True))
+    assert {name for name, gradient in ours.items() if gradient is not None} == trained
+    assert all(gradient is not None for gradient in unfrozen.values())
+    return [(name, ours[name], unfrozen[name]) for name in sorted(trained)]
+
+
+@pytest.mark.parametrize("encoder, decoder", PLANS)
+@pytest.mark.parametrize("options", [{}, {"reservoir_train_layernorm": True}, {"reservoir_norm": "model"}])
+def test_gradients_are_those_of_the_unfrozen_network_bit_for_bit(encoder, decoder, options):
+    for name, ours, unfrozen in frozen_and_unfrozen(build(encoder, decoder, **options)):
+        assert ours.equal(unfrozen), name
+
+
+@pytest.mark.parametrize("encoder", ["TL", "FL", "GL", "CL"])
+@pytest.mark.parametrize("decoder", ["TL", "FL", "CL"])
+@pytest.mark.parametrize("freeze", [None, "emb", "emb,encoder.q"])
+def test_reservoirs_and_frozen_parts_at_the_bottom(encoder, decoder, freeze, exact_softmax):
+    """To 1e-10 in float64: torch multiplies the transposed embeddings on another route if the weight has no gradient."""
+    for name, ours, unfrozen in frozen_and_unfrozen(build(encoder, decoder, freeze=freeze).double()):
+        assert (ours - unfrozen).abs().max() < 1e-10, name
+
+
+@pytest.mark.parametrize("encoder, decoder", PLANS)
+def test_layers_below_a_reservoir_learn(encoder, decoder):
+    stack = "encoder" if len(encoder) == 3 else "decoder"
+    below = {name: g for name, g in gradients(build(encoder, decoder)).items() if name.startswith(f"{stack}.layers.0.")}
+    for name, gradient in below.items():
+        # A bias of the keys shifts all scores of a query alike, which softmax does not see.
+        if not name.endswith("k_proj.bias"):
+            assert gradient.count_nonzero() > 0, name

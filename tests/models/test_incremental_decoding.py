@@ -1,0 +1,68 @@
+"""Decoding word by word from the cache gives the logits of teacher forcing to 1e-10 in float64, and beams may change places."""
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from tests.building import DECODER_LETTERS, build, dictionary, logits, pad, sentences, shift
+
+pytestmark = pytest.mark.usefixtures("exact_softmax")
+SOURCE = pad(sentences(5, 3, 4), "left")
+# Ten words: longer than the kernels of 3 and 7 below, shorter than that of 15.
+TARGET = shift(pad(sentences(10, 10, 10, seed=2)))
+PLANS = [f"{letter}L{letter}{letter}" for letter in DECODER_LETTERS]
+
+
+@pytest.fixture(params=PLANS)
+def model(request):
+    return build("LF", request.param, reservoir_kernel_sizes="3,7,7,15").double().eval()
+
+
+def step(model, encoded, state, target, time):
+    return model.decoder(target[:, : time + 1], encoder_out=encoded, incremental_state=state)[0][:, 0]
+
+
+@torch.no_grad()
+def test_equals_teacher_forcing(model):
+    expected, encoded, state = logits(model, SOURCE, TARGET), model.encoder(SOURCE), {}
+    for time in range(TARGET.size(1)):
+        assert (step(model, encoded, state, TARGET, time) - expected[:, time]).abs().max() < 1e-10
+
+
+@torch.no_grad()
+def test_a_reordered_cache_is_the_cache_of_the_reordered_batch(model):
+    # Two sentences with two beams each; as in search, a beam changes its place only within its sentence.
+    source, target, order, swap = SOURCE[[0, 0, 1, 1]], TARGET[[0, 1, 2, 0]], torch.tensor([1, 1, 3, 2]), 5
+    encoded, state = model.encoder(source), {}
+    for time in range(swap):
+        step(model, encoded, state, target, time)
+    model.decoder.reorder_incremental_state_scripting(state, order)
+    encoded = model.encoder.reorder_encoder_out(encoded, order)
+    # From here on all four go their own way, also the two that now share a beginning.
+    target = torch.cat([target[order, :swap], target[:, swap:]], dim=1)
+    expected = logits(model, source, target)
+    for time in range(swap, target.size(1)):
+        assert (step(model, encoded, state, target, time) - expected[:, time]).abs().max() < 1e-10
+
+
+@torch.no_grad()
+def test_later_words_have_no_influence_on_earlier_ones(model):
+    other = TARGET.clone()
+    other[:, 6:] = 7
+    difference = (logits(model, SOURCE, TARGET) - logits(model, SOURCE, other)).abs().amax(dim=(0, 2))
+    assert difference[:6].max() == 0 and difference[6:].min() > 0
+
+
+@torch.no_grad()
+def test_beam_search_finds_the_same_with_and_without_the_cache(model):
+    def search(incremental):
+        generator = SequenceGenerator([model], dictionary(20), beam_size=5, max_len_b=8)
+        generator.model.has_incremental = incremental
+        found = generator.generate([model], {"net_input": {"src_tokens": SOURCE, "prev_output_tokens": None}})
+        return [hypothesis for sentence in found for hypothesis in sentence]
+
+    cached, plain = search(True), search(False)
+    assert len(cached) == len(plain) == 15
+    for ours, theirs in zip(cached, plain):
+        assert ours["tokens"].equal(theirs["tokens"])
+        assert (ours["positional_scores"] - theirs["positional_scores"]).abs().max() < 1e-6
