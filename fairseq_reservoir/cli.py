@@ -1,6 +1,7 @@
 """The command ``fairseq-reservoir``: tools that need no data."""
 
 import argparse
+import contextlib
 import logging
 import sys
 import warnings
@@ -29,12 +30,12 @@ def main(arguments=None) -> None:
     plan_parser.add_argument("--source-words", type=int, default=10000, metavar="N", help="dictionary size (default 10000)")
     plan_parser.add_argument("--target-words", type=int, default=10000, metavar="N", help="dictionary size (default 10000)")
     known, fairseq_flags = parser.parse_known_args(arguments)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.INFO)
     try:
-        print(plan(known.arch, fairseq_flags, known.source_words, known.target_words))
+        with _quiet():
+            table = plan(known.arch, fairseq_flags, known.source_words, known.target_words)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
+    print(table)
 
 
 def plan(arch: str, fairseq_flags: list[str], source_words: int, target_words: int):
@@ -65,6 +66,19 @@ def plan(arch: str, fairseq_flags: list[str], source_words: int, target_words: i
     if hasattr(model, "slot_table"):
         return model.slot_table
     return compile_table([(n, p.shape) for n, p in model.named_parameters()], plans={}, seed=args.seed)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Without the warnings and notes that importing and building print on every run."""
+    level = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 class _NoTask:

@@ -1,0 +1,65 @@
+"""The README's commands do what it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.layer_plan import LETTERS
+from fairseq_reservoir.models.reservoir_transformer import PRESETS
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text()
+TRAIN_AND_TRANSLATE, PLAN = re.findall(r"^```sh\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
+PLAN_OUTPUT = re.search(r"^```\n(slot .*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)[1]
+
+
+def test_training_and_translating(tmp_path, toy_data):
+    (tmp_path / "data-bin").symlink_to(toy_data)
+    (tmp_path / "fairseq_reservoir").symlink_to(ROOT / "fairseq_reservoir")
+    assert "--max-update 1500" in TRAIN_AND_TRANSLATE
+    script = TRAIN_AND_TRANSLATE.replace("--max-update 1500", "--max-update 3 --no-epoch-checkpoints")
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env=os.environ | {"PATH": programs}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "encoder.layers.1           F feed-forward" in done.stdout + done.stderr
+    assert re.search(r"Generate test with beam=5: BLEU4 = [\d.]+", done.stdout)
+    assert len(re.findall(r"^H-\d+", done.stdout, flags=re.MULTILINE)) == 8, "every sentence of the test set is translated"
+
+
+def test_the_printed_plan(capsys):
+    cli.main(PLAN.split()[1:])
+    assert capsys.readouterr().out == PLAN_OUTPUT
+
+
+@pytest.mark.parametrize("command", re.findall(r"`(--(?:reservoir|freeze|encoder-layers)[^` ]* [^`]+)`", TEXT))
+def test_flags_of_the_tables_are_accepted(command, capsys):
+    if command.startswith("--reservoir-type"):
+        command += " --encoder-layers 7 --reservoir-count 2"
+    cli.main(["plan", "--arch", "reservoir_transformer_tiny", *command.split()])
+    assert "trained" in capsys.readouterr().out
+
+
+def test_all_letters_and_presets_are_named():
+    for letter in LETTERS:
+        assert f"`{letter}`" in TEXT
+    for preset in PRESETS:
+        assert f"`{preset}`" in TEXT
+
+
+def test_the_ten_per_cent_of_training_flops(capsys):
+    """2 T of 6 in both stacks: a third of their FLOPs, against the whole model's (IWSLT dictionaries)."""
+    table = cli.plan(
+        "reservoir_transformer_iwslt_de_en",
+        ["--reservoir-encoder", "LTLTLL", "--reservoir-decoder", "LTLTLL", "--share-decoder-input-output-embed"],
+        8848,
+        6632,
+    )
+    frozen = sum(row.flops for row in table.rows if row.state == "frozen")
+    assert 0.095 < frozen / 3 / sum(row.flops for row in table.rows) < 0.105
