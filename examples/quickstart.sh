@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# From a fresh clone to the BLEU score of a small reservoir transformer, on a public corpus.
+# Interrupt it and run it again: finished steps are kept, and training resumes.
+#   CORPUS=homeassistant | libreoffice | PATH_PREFIX (your PATH_PREFIX.en and PATH_PREFIX.de)
+#   SRC=en TGT=de   languages
+#   PLAN=LFLFL      one letter for each encoder layer: L is trained, F and T are frozen reservoirs
+#   MAX_UPDATE=...  SEED=1   length and random seed of the training
+#   MINI=1          a run of about a minute, to see that everything works
+set -euo pipefail
+corpus=${CORPUS:-homeassistant} src=${SRC:-en} tgt=${TGT:-de}
+case $corpus in homeassistant | libreoffice | /*) ;; *) corpus=$PWD/$corpus ;; esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+mini=${MINI:-}
+plan=${PLAN:-LFLFL} seed=${SEED:-1} max_update=${MAX_UPDATE:-${mini:+60}} vocabulary=${mini:+1000}
+max_update=${max_update:-1500} vocabulary=${vocabulary:-6000}
+homeassistant=2026.11.0
+work=runs/quickstart/$(basename "$corpus")-$src-$tgt${mini:+-mini}
+model=model-$plan-$max_update-$seed
+helpers=examples/quickstart
+
+say() { echo "quickstart: $*"; }
+die() { say "$*" >&2; exit 2; }
+
+case $corpus in
+homeassistant) min_words=4 ;; # shorter strings are names of things, not sentences
+libreoffice)
+    min_words=1
+    for tool in apt-get dpkg-deb; do
+        command -v $tool >/dev/null || die "CORPUS=libreoffice needs $tool (Debian, Ubuntu); CORPUS=homeassistant works anywhere"
+    done
+    ;;
+*)
+    min_words=1
+    for language in $src $tgt; do
+        [[ -f $corpus.$language ]] || die "$corpus.$language does not exist (CORPUS is homeassistant, libreoffice, or the prefix of two such files)"
+    done
+    ;;
+esac
+bash scripts/setup.sh
+export PATH="$PWD/.venv/bin:$PATH" PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1
+say "CORPUS=${CORPUS:-homeassistant} SRC=$src TGT=$tgt PLAN=$plan MAX_UPDATE=$max_update SEED=$seed${mini:+ MINI=$mini}; all goes to $work"
+
+commands=() key=
+
+# step NAME COMMAND...: runs COMMAND, which writes into $work/NAME. The folder bears that name only once it is complete;
+# until then it is NAME.part. It is kept until the command, a file that the command names, or an earlier step changes.
+step() {
+    local target=$work/$1 part=$work/$1.part file
+    shift
+    commands+=("$(printf ' %q' "$@")")
+    key=$(
+        printf '%s\n' "$key" "$@"
+        for file in "$@"; do [[ ! -f $file ]] || cksum <"$file"; done
+    )
+    key=$(cksum <<<"$key")
+    if [[ -f $target/key && $(<"$target/key") == "$key" ]]; then
+        say "$target is there: kept"
+        return
+    fi
+    say "$target"
+    # Only training can go on from what it left behind.
+    [[ $1 == fairseq-train && -f $part/key && $(<"$part/key") == "$key" ]] || rm -rf "$part"
+    mkdir -p "$part"
+    [[ $1 != fairseq-train ]] || check_last "$part"
+    echo "$key" >"$part/key"
+    [[ $1 != fairseq-train || ! -t 2 ]] || set -- "$@" --log-format tqdm
+    local status=0
+    {
+        case $1 in fairseq-preprocess | fairseq-generate) exec 2>>"$part/log" ;; esac  # their log; others write errors there
+        "${@/#$target/$part}"
+    } | tee -a "$part/log" | progress || status=$?
+    if [[ $status != 0 ]]; then
+        [[ $status == 2 ]] || say "$1 stopped ($(tail -n 1 "$part/log")); all of its output: $part/log; run again to go on" >&2
+        exit "$status"
+    fi
+    rm -rf "$target"
+    mv "$part" "$target"
+}
+
+progress() {
+    grep --line-buffered -oE '[0-9]+ pairs.*|epoch [0-9]+:.*num_updates=[0-9]+|epoch [0-9]+ \| valid on .* ppl [0-9.]+' || true
+}
+
+# fairseq copies checkpoint_last.pt in place, so an interrupt can leave half of it; then the best one serves.
+check_last() {
+    [[ -f $1/checkpoint_last.pt ]] || return 0
+    python -m zipfile -l "$1/checkpoint_last.pt" >/dev/null 2>&1 && return
+    rm "$1/checkpoint_last.pt"
+    [[ ! -f $1/checkpoint_best.pt ]] || mv "$1/checkpoint_best.pt" "$1/checkpoint_last.pt"
+}
+
+raw=$work/corpus/raw
+case $corpus in
+homeassistant)
+    # The wheel is only read, never installed, so it need not fit this Python.
+    step download pip -qq download --no-deps --only-binary :all: --ignore-requires-python --python-version 3.14 \
+        -d "$work/download" "homeassistant==$homeassistant"
+    ;;
+libreoffice)
+    package() { echo "libreoffice-help-$([[ $1 == en ]] && echo en-us || tr '[:upper:]' '[:lower:]' <<<"$1")"; }
+    step download sh -c 'cd "$0" && apt-get -qq download "$@"' "$work/download" "$(package "$src")" "$(package "$tgt")"
+    ;;
+*) raw=$corpus ;;
+esac
+[[ $raw == "$corpus" ]] || step corpus python $helpers/corpora.py "$corpus" "$work/download" "$src" "$tgt" "$work/corpus"
+step split python $helpers/split.py "$raw.$src" "$raw.$tgt" "$min_words" "$work/split"
+step pieces python $helpers/pieces.py "$work/split" "$src" "$tgt" "$vocabulary" "$work/pieces"
+step data fairseq-preprocess --source-lang "$src" --target-lang "$tgt" --joined-dictionary --workers 2 \
+    --trainpref "$work/pieces/train" --validpref "$work/pieces/valid" --testpref "$work/pieces/test" --destdir "$work/data"
+
+settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
+step "$model" fairseq-train "$work/data" "${settings[@]}" --save-dir "$work/$model" --seed "$seed" --max-update "$max_update" \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 \
+    --dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 \
+    --no-epoch-checkpoints --num-workers 0 --log-interval 50 --log-format simple
+step "translation-$model" fairseq-generate "$work/data" --user-dir fairseq_reservoir --path "$work/$model/checkpoint_best.pt" \
+    --beam 5 --remove-bpe sentencepiece --max-tokens 8192 --results-path "$work/translation-$model"
+
+echo
+words=$(($(wc -l <"$work/data/dict.$src.txt") + 4)) # and fairseq's four special symbols
+fairseq-reservoir plan "${settings[@]}" --seed "$seed" --source-words "$words" --target-words "$words"
+echo
+python $helpers/report.py "$work/split" "$src" "$tgt" "$work/translation-$model/generate-test.txt"
+echo
+say "these commands were run (by . .venv/bin/activate they are at hand):"
+printf ' %s\n' "${commands[@]}"
+say "done after $((SECONDS / 60)) min $((SECONDS % 60)) s"

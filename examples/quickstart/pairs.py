@@ -1,0 +1,84 @@
+"""Parallel text: reading it with one-line errors, keeping the good pairs, and a split that leaks nothing."""
+
+import hashlib
+import re
+import sys
+import unicodedata
+
+
+def fail(message):
+    """Ends with the one line that a user needs, and with status 2: the cause has been said."""
+    print(f"quickstart: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def read_lines(path):
+    """The lines of a UTF-8 file, refused by name if it is missing, empty or not UTF-8."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        fail(f"{path} does not exist")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        fail(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}")
+    if not text.strip():
+        fail(f"{path} is empty")
+    return text.removesuffix("\n").split("\n")
+
+
+def read_pairs(source_path, target_path):
+    source, target = read_lines(source_path), read_lines(target_path)
+    if len(source) != len(target):
+        fail(f"{source_path} has {len(source)} lines, but {target_path} has {len(target)}: line i must translate line i")
+    return list(zip(source, target))
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def fold(sentence):
+    """What two sentences share that differ only in case, space, punctuation or Unicode form."""
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", sentence).casefold()))
+
+
+def keep_good(pairs, min_words=1, max_words=100, max_ratio=3):
+    """Pairs in first-seen order, each once, whose sides are of sensible and similar length and not merely equal."""
+    good = {}
+    for source, target in pairs:
+        source, target = " ".join(source.split()), " ".join(target.split())
+        shorter, longer = sorted((len(source), len(target)))
+        words = len(source.split())
+        if (
+            fold(source)
+            and fold(target)
+            and source != target
+            and min_words <= words <= max_words
+            and len(target.split()) <= max_words
+            and longer <= max_ratio * shorter + 10  # ten characters of slack for the shortest pairs
+        ):
+            good[source, target] = None
+    return list(good)
+
+
+def split(pairs, held_out=1000):
+    """Training, validation and test pairs, with no folded source in two of them.
+
+    A folded source goes where its hash says, so the split depends on the sentences alone. Test and validation get
+    ``held_out`` sources each, at most a twentieth of all, and hold each source once.
+    """
+    groups = {}
+    for pair in pairs:
+        groups.setdefault(fold(pair[0]), []).append(pair)
+    order = sorted(groups, key=lambda source: hashlib.sha256(source.encode()).digest())
+    count = max(1, min(held_out, len(order) // 20))
+    test, valid = set(order[:count]), set(order[count : 2 * count])
+    parts = {"train": [], "valid": [], "test": []}
+    for source, group in groups.items():
+        if source in test:
+            parts["test"].append(group[0])
+        elif source in valid:
+            parts["valid"].append(group[0])
+        else:
+            parts["train"] += group
+    return parts
