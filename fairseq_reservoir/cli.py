@@ -2,8 +2,10 @@
 
 import argparse
 import contextlib
+import dataclasses
 import logging
 import sys
+import textwrap
 import warnings
 
 from .errors import InputError
@@ -19,7 +21,9 @@ FLOPs per token. Takes every flag of fairseq-train, for example
 def main(arguments=None) -> None:
     """Entry point; ``arguments`` default to the command line's."""
     parser = argparse.ArgumentParser("fairseq-reservoir", description=__doc__.splitlines()[0].split(": ")[1])
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags
+    )
     plan_parser = commands.add_parser(
         "plan",
         help="print what a model trains and what it freezes, without data",
@@ -66,6 +70,25 @@ def plan(arch: str, fairseq_flags: list[str], source_words: int, target_words: i
     if hasattr(model, "slot_table"):
         return model.slot_table
     return compile_table([(n, p.shape) for n, p in model.named_parameters()], plans={}, seed=args.seed)
+
+
+class _ParserWithOurFlags(argparse.ArgumentParser):
+    """Adds the plugin's flags to ``--help``; written only then, since importing fairseq takes seconds."""
+
+    def format_help(self):
+        return f"{super().format_help()}\n{_our_flags()}\n"
+
+
+def _our_flags() -> str:
+    """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
+    from .transformer_options import ReservoirOptions
+
+    lines = ["flags of this plugin, for fairseq-train too:"]
+    for option in dataclasses.fields(ReservoirOptions):
+        if not option.name.startswith("_"):
+            lines.append(f"  --{option.name.replace('_', '-')} {option.metadata.get('metavar', '')}".rstrip())
+            lines.append(textwrap.indent(textwrap.fill(option.metadata["help"], 90), " " * 6))
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,11 @@
 """fairseq-reservoir plan: the table without data."""
 
+import dataclasses
+
 import pytest
+
 from fairseq_reservoir import cli
+from fairseq_reservoir.transformer_options import ReservoirOptions
 
 
 def printed(capsys, *arguments):
@@ -67,3 +71,12 @@ def test_refusals_are_one_line(arguments, message):
     with pytest.raises(SystemExit) as exit_:
         cli.main(["plan", *arguments])
     assert str(exit_.value).startswith(f"fairseq-reservoir: error: {message}") and "\n" not in str(exit_.value)
+
+
+def test_help_explains_every_flag_of_the_plugin(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["plan", "--help"])
+    text = capsys.readouterr().out
+    for option in dataclasses.fields(ReservoirOptions):
+        if not option.name.startswith("_"):
+            assert f"  --{option.name.replace('_', '-')}" in text
