@@ -1,0 +1,128 @@
+"""scripts/setup.sh refuses in one line that names what is missing, and is quick once it has run."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = "bash cat cksum dirname env grep head ln mkdir mv readlink rm rmdir sed sleep uname".split()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """What setup.sh reads of a clone, in a folder with a space in its name."""
+    folder = tmp_path / "a clone"
+    folder.mkdir()
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture
+def bare_path(tmp_path):
+    """A folder for PATH that holds the usual tools, but neither compiler nor Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool))
+    return folder
+
+
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def run(folder, path=None, **options):
+    environment = {"PATH": str(path or os.environ["PATH"]), "HOME": str(folder), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", **options}
+    return subprocess.run(["bash", "scripts/setup.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def refusal(folder, path=None, **options):
+    """The one line of a refusal that has left nothing behind."""
+    before = sorted(folder.iterdir())
+    result = run(folder, path, **options)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert sorted(folder.iterdir()) == before
+    return result.stderr
+
+
+def test_no_compiler(clone, bare_path):
+    assert "no C++ compiler" in refusal(clone, bare_path, PYTHON=sys.executable, EXTRAS="fastbpe")
+
+
+def test_no_python(clone, bare_path):
+    assert "no Python 3.11 or 3.12 found" in refusal(clone, bare_path)
+
+
+def test_python_that_does_not_run(clone):
+    assert "PYTHON=/no/such/python does not run" in refusal(clone, PYTHON="/no/such/python")
+
+
+@pytest.mark.parametrize("version", ["3.10.14", "3.13.0", "2.7.18"])
+def test_wrong_python(clone, bare_path, version):
+    old = program(bare_path / "old", f"printf '/usr/bin/old\\t{version}\\n'")
+    assert f"is Python {version}: 3.11 or 3.12 is needed" in refusal(clone, PYTHON=str(old))
+
+
+def impostor(folder, question, answer):
+    """A Python 3.11 that answers any program mentioning ``question`` with the shell command ``answer``."""
+    path = folder / "python3.11"
+    own_name = f"*_base_executable*) printf '{path}\\t3.11.9\\n' ;;"
+    return program(path, f'case "$2" in *{question}*) {answer} ;; {own_name} *) exec "{sys.executable}" "$@" ;; esac')
+
+
+def test_no_venv_module(clone, bare_path):
+    python = impostor(bare_path, "ensurepip", "exit 1")
+    assert "cannot make virtual environments" in refusal(clone, PYTHON=str(python))
+
+
+def test_no_headers(clone, bare_path):
+    python = impostor(bare_path, "include", "echo /no/include")
+    program(bare_path / "c++", "exit 0")
+    assert "no /no/include/Python.h" in refusal(clone, bare_path, PYTHON=str(python), EXTRAS="fastbpe")
+
+
+def test_system_torch_is_refused_without_torch(clone, bare_path):
+    python = impostor(bare_path, "torch", "exit 1")
+    assert "has no torch" in refusal(clone, PYTHON=str(python), SYSTEM_TORCH="1")
+    assert "leave out TORCH_INDEX" in refusal(clone, PYTHON=sys.executable, SYSTEM_TORCH="1", TORCH_VERSION="2.0")
+
+
+def test_foreign_environment_is_not_removed(clone):
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / "mine").touch()
+    assert "was not made by scripts/setup.sh" in refusal(clone, PYTHON=sys.executable)
+    assert (clone / ".venv" / "mine").exists()
+
+
+def test_no_network_then_again(clone):
+    for _ in range(2):  # the second time finds the remains of the first
+        result = run(clone, PYTHON=sys.executable)
+        assert result.returncode == 1
+        assert result.stderr.count("\n") == 1 and "is the network reachable?" in result.stderr
+        assert (clone / ".venv" / ".setup-stamp").read_text() == ""
+        assert not (clone / ".setup.lock").is_symlink()
+
+
+def test_lock_of_a_dead_process_is_taken_over(clone):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (clone / ".setup.lock").symlink_to(str(dead.pid))
+    assert "is the network reachable?" in run(clone, PYTHON=sys.executable).stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".venv" / ".setup-stamp").exists(), reason="needs the .venv of scripts/setup.sh")
+def test_second_run_takes_a_second():
+    start = time.monotonic()
+    result = subprocess.run(["bash", "scripts/setup.sh"], cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout == "setup: .venv is ready\n", result.stderr
+    assert time.monotonic() - start < 5  # 0.1 s on an idle machine
