@@ -23,24 +23,34 @@ def write_split(prefix, sentences, words):
     builder.finalize(f"{prefix}.idx")
 
 
+def write_corpus(folder, **sizes):
+    """Write a corpus of reversed strings of letters (en -> de) as fairseq-preprocess would; ``sizes`` of its splits."""
+    words, draw = list("abcdefgh"), random.Random(1)
+    folder.mkdir()
+    for dictionary in ("dict.en.txt", "dict.de.txt", "dict.txt"):
+        (folder / dictionary).write_text("".join(f"{word} 1\n" for word in words))
+    for split, size in sizes.items():
+        sentences = [draw.choices(words, k=draw.randint(1, 6)) for _ in range(size)]
+        write_split(folder / f"{split}.en-de.en", sentences, words)
+        write_split(folder / f"{split}.en-de.de", [sentence[::-1] for sentence in sentences], words)
+        write_split(folder / split, sentences, words)
+    return folder
+
+
 @pytest.fixture
 def make_corpus(tmp_path):
-    """Return a function that writes a corpus of reversed strings of letters (en -> de), and returns its folder."""
+    """Return a function that writes a corpus of a test's own, ``make_corpus(name, train=21)``, and returns its folder."""
 
     def make(name="data", **sizes):
-        sizes = {"train": 21, "valid": 5, "test": 5} | sizes
-        folder, words, draw = tmp_path / name, list("abcdefgh"), random.Random(1)
-        folder.mkdir()
-        for dictionary in ("dict.en.txt", "dict.de.txt", "dict.txt"):
-            (folder / dictionary).write_text("".join(f"{word} 1\n" for word in words))
-        for split, size in sizes.items():
-            sentences = [draw.choices(words, k=draw.randint(1, 6)) for _ in range(size)]
-            write_split(folder / f"{split}.en-de.en", sentences, words)
-            write_split(folder / f"{split}.en-de.de", [sentence[::-1] for sentence in sentences], words)
-            write_split(folder / split, sentences, words)
-        return folder
+        return write_corpus(tmp_path / name, **{"train": 21, "valid": 5, "test": 5} | sizes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def toy_data(tmp_path_factory):
+    """The folder of a corpus that all tests share and none changes: 160 training sentences, 8 valid, 8 test."""
+    return write_corpus(tmp_path_factory.mktemp("toy") / "data", train=160, valid=8, test=8)
 
 
 @pytest.fixture

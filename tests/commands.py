@@ -1,0 +1,86 @@
+"""fairseq-train as the tests run it: in this process, or as the console script in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import fairseq_cli.train
+from fairseq import checkpoint_utils
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+
+import fairseq_reservoir
+
+USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
+# A model and a run small enough for hundreds of updates in seconds; later flags win.
+TINY = (
+    "--cpu --arch reservoir_transformer --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
+    " --decoder-attention-heads 2 --dropout 0.1 --optimizer adam --lr 0.01 --batch-size 4 --max-epoch 100"
+    " --num-workers 0 --log-format none --no-progress-bar --seed 3"
+).split()
+
+
+class Training:
+    """A run that has ended: its trainer, the weights it began with, and the summed loss of every update."""
+
+    trainer = None
+    initial = None
+    losses = ()
+
+    @property
+    def model(self):
+        return self.trainer.get_model()
+
+    @property
+    def weights(self):
+        return self.model.state_dict()
+
+
+def train(data, *flags) -> Training:
+    """Run fairseq-train with the plugin, ``TINY`` and then ``flags``, in this process.
+
+    Args:
+        data: folder of binarised data.
+        flags: words of the command line; ``--save-dir`` or ``--no-save`` among them.
+    """
+    forget_earlier_runs()
+    run = Training()
+
+    class RecordingTrainer(Trainer):
+        def __init__(self, cfg, task, model, *args, **kwargs):
+            run.trainer, run.losses = self, []
+            run.initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            super().__init__(cfg, task, model, *args, **kwargs)
+
+        def _reduce_and_log_stats(self, logging_outputs, sample_size, grad_norm=None):
+            if grad_norm is not None:
+                run.losses.append(sum(float(log["loss"]) for log in logging_outputs))
+            return super()._reduce_and_log_stats(logging_outputs, sample_size, grad_norm)
+
+    with patch.object(sys, "argv", command_line(data, *flags)), patch.object(fairseq_cli.train, "Trainer", RecordingTrainer):
+        fairseq_cli.train.cli_main()
+    return run
+
+
+def start_training(data, *flags) -> subprocess.CompletedProcess:
+    """Run the console script fairseq-train with the same flags as ``train`` and wait for its end."""
+    program = Path(sys.executable).parent / "fairseq-train"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run([program, *command_line(data, *flags)[1:]], capture_output=True, text=True, env=environment)
+
+
+def command_line(data, *flags) -> list[str]:
+    return ["fairseq-train", str(data), "--user-dir", USER_DIR, *TINY, *map(str, flags)]
+
+
+def forget_earlier_runs():
+    """Drop what fairseq keeps between the runs of one process: the best validation loss and the meters."""
+    if hasattr(checkpoint_utils.save_checkpoint, "best"):
+        del checkpoint_utils.save_checkpoint.best
+    metrics.reset()
+
+
+def load(save_dir, name="checkpoint_last.pt") -> dict:
+    return checkpoint_utils.load_checkpoint_to_cpu(str(Path(save_dir) / name))

@@ -1,0 +1,76 @@
+"""Frozen tensors keep their bits through 200 updates of every optimizer in every number format; all others move."""
+
+import hashlib
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_reservoir.modules.frozen_init import fill_frozen
+from tests.commands import train
+
+FORMATS = {
+    "fp32": [],
+    "fp16": ["--fp16", "--fp16-no-flatten-grads"],
+    "memory-efficient-fp16": ["--memory-efficient-fp16"],
+    "bf16": ["--bf16"],
+}
+OPTIMIZERS = {
+    "adam": ["--optimizer", "adam", "--lr", 0.003],
+    "adafactor": ["--optimizer", "adafactor", "--lr", 0.003],
+    "nag": ["--optimizer", "nag", "--lr", 0.1],
+}
+# What could change a tensor that gets no gradient: weight decay, clipping, a moving average, gradients summed over batches.
+PRESSURE = "--weight-decay 0.01 --clip-norm 0.1 --update-freq 2 --store-ema --ema-decay 0.99".split()
+# Every kind of reservoir, and a component frozen at its initial value by name.
+MODEL = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --freeze encoder.layers.0.fc1".split()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("number_format", FORMATS)
+def test_frozen_tensors_keep_their_sha256_and_trained_ones_move(toy_data, number_format, optimizer):
+    average_in_fp32 = ["--ema-fp32"] if optimizer == "adafactor" else []
+    flags = [*MODEL, *PRESSURE, *FORMATS[number_format], *OPTIMIZERS[optimizer], *average_in_fp32]
+    run = train(toy_data, *flags, "--max-update", 200, "--no-save", "--disable-validation")
+    assert run.trainer.get_num_updates() == 200
+
+    frozen = [entry.name for entry in run.model.slot_table.entries if not entry.trained]
+    start = {name: run.initial[name].to(run.weights[name].dtype) for name in frozen}
+    assert hashes(run.weights, frozen) == hashes(start, frozen)
+    average = run.trainer.ema.get_model().state_dict()
+    assert hashes(average, frozen) == hashes(start, frozen)
+    if average_in_fp32:
+        start_in_fp32 = {name: tensor.float() for name, tensor in start.items()}
+        assert hashes(run.trainer.ema.fp32_params, frozen) == hashes(start_in_fp32, frozen)
+
+    now = trained_values(run)
+    assert len(now) + len(frozen) == len(run.model.slot_table.entries)
+    still = {name for name, value in now.items() if torch.equal(value, run.initial[name].to(value.dtype))}
+    assert still <= without_gradient(now)
+
+
+def test_reservoirs_follow_from_seed_and_name(toy_data):
+    run = train(toy_data, *MODEL, "--max-update", 1, "--no-save", "--disable-validation")
+    random_names = {e.name: e.random_name for e in run.model.slot_table.entries if e.random_name}
+    # T F G C in the encoder and T F C in the decoder, where C keeps a learned attention to the source.
+    assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 13)
+    blank = {name: nn.Parameter(torch.empty_like(run.weights[name])) for name in random_names}
+    fill_frozen(blank, random_names, seed=3)
+    assert hashes(blank, random_names) == hashes(run.weights, random_names)
+
+
+def hashes(tensors, names):
+    """SHA-256 of each tensor's bytes."""
+    return {name: hashlib.sha256(tensors[name].detach().view(torch.uint8).numpy().tobytes()).hexdigest() for name in names}
+
+
+def trained_values(run):
+    """The trained tensors by name: the optimizer's fp32 copies where the number format has them."""
+    names = [name for name, parameter in run.model.named_parameters() if parameter.requires_grad]
+    masters = getattr(run.trainer.optimizer, "fp32_params", None)
+    return dict(zip(names, masters or [run.weights[name] for name in names], strict=True))
+
+
+def without_gradient(names):
+    """Keys' biases: they add the same to every score of a query, which softmax does not see."""
+    return {name for name in names if name.endswith("k_proj.bias")}
