@@ -5,6 +5,7 @@
 #   SRC=en TGT=de   languages
 #   PLAN=LFLFL      one letter for each encoder layer: L is trained, F and T are frozen reservoirs
 #   MAX_UPDATE=...  SEED=1   length and random seed of the training
+#   WORK=FOLDER     where everything goes, instead of runs/quickstart/...
 #   MINI=1          a run of about a minute, to see that everything works
 set -euo pipefail
 corpus=${CORPUS:-homeassistant} src=${SRC:-en} tgt=${TGT:-de}
@@ -12,10 +13,10 @@ case $corpus in homeassistant | libreoffice | /*) ;; *) corpus=$PWD/$corpus ;; e
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mini=${MINI:-}
-plan=${PLAN:-LFLFL} seed=${SEED:-1} max_update=${MAX_UPDATE:-${mini:+60}} vocabulary=${mini:+1000}
+plan=${PLAN:-LFLFL} seed=${SEED:-1} max_update=${MAX_UPDATE:-${mini:+40}} vocabulary=${mini:+1000}
 max_update=${max_update:-1500} vocabulary=${vocabulary:-6000}
 homeassistant=2026.11.0
-work=runs/quickstart/$(basename "$corpus")-$src-$tgt${mini:+-mini}
+work=${WORK:-runs/quickstart/$(basename "$corpus")-$src-$tgt${mini:+-mini}}
 model=model-$plan-$max_update-$seed
 helpers=examples/quickstart
 

@@ -1,0 +1,173 @@
+"""The quickstart: its split leaks nothing, its errors are one line each, and it resumes where it was interrupted."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[1]
+HELPERS = ROOT / "examples" / "quickstart"
+sys.path.insert(0, str(HELPERS))
+
+from corpora import homeassistant, sentences, Paragraphs  # noqa: E402
+from pairs import fold, keep_good, read_pairs, split  # noqa: E402
+from report import translations  # noqa: E402
+
+words = st.lists(st.sampled_from(["Open", "open", "the", "door", "{name}", "Tür", "now!", " "]), min_size=1, max_size=5).map(" ".join)
+corpora = st.lists(st.tuples(words, words), min_size=40, max_size=120)
+
+
+@given(corpora)
+@settings(deadline=None, max_examples=50)
+def test_no_source_is_in_two_parts(pairs):
+    good = keep_good(pairs)
+    assert len(good) == len(set(good))
+    if len({fold(source) for source, _ in good}) < 3:
+        return
+    parts = split(good)
+    sources = {name: [fold(source) for source, _ in part] for name, part in parts.items()}
+    assert not set(sources["test"]) & set(sources["train"] + sources["valid"])
+    assert not set(sources["valid"]) & set(sources["train"])
+    assert set(sum(sources.values(), [])) == {fold(source) for source, _ in good}
+    for name in ("valid", "test"):
+        assert 0 < len(sources[name]) == len(set(sources[name]))
+
+
+@given(corpora, st.randoms())
+@settings(deadline=None, max_examples=25)
+def test_the_split_depends_on_the_sentences_alone(pairs, random):
+    good = keep_good(pairs)
+    shuffled = random.sample(good, len(good))
+    chosen, again = split(good), split(shuffled)
+    for name in chosen:
+        assert {fold(source) for source, _ in chosen[name]} == {fold(source) for source, _ in again[name]}
+    assert split(good) == chosen
+
+
+def test_fold_and_good_pairs():
+    assert fold("  Open the DOOR! ") == fold("open the door") == "open the door"
+    pairs = [
+        ("Open  the {name} door", "Öffne die Tür {name}"),
+        ("Open the {name} door", "Öffne die Tür {name}"),  # the same, but for a space
+        ("WLAN", "WLAN"),  # untranslated
+        ("...", "…"),  # no words
+        ("a b", "x" * 40),  # 40 > 3 * 3 + 10
+        ("Stop", "Halt"),
+    ]
+    assert keep_good(pairs) == [("Open the {name} door", "Öffne die Tür {name}"), ("Stop", "Halt")]
+    assert keep_good(pairs, min_words=2) == [("Open the {name} door", "Öffne die Tür {name}")]
+
+
+def test_home_assistant_strings_are_paired_by_their_keys(tmp_path):
+    strings = {
+        "zwave/translations/en.json": {"config": {"error": "No device", "title": "Radio"}},
+        "zwave/translations/de.json": {"config": {"error": "Kein Gerät"}, "other": "Nur hier"},
+        "abode/translations/en.json": {"title": "Alarm"},
+    }
+    with zipfile.ZipFile(tmp_path / "homeassistant-1-py3-none-any.whl", "w") as wheel:
+        for name, content in strings.items():
+            wheel.writestr(name, json.dumps(content))
+    assert homeassistant(tmp_path, "en", "de") == [("No device", "Kein Gerät")]
+    with pytest.raises(SystemExit):
+        homeassistant(tmp_path, "en", "xx")
+
+
+def test_paragraphs_of_help_pages():
+    page = '<h1 id="hd_id1">Sum</h1><p id="par_id2">Adds <b>all</b> &lt;n&gt;.\n It is fast.</p><p>not translated</p>'
+    texts = Paragraphs(page).texts
+    assert texts == {"hd_id1": "Sum", "par_id2": "Adds all <n>.\n It is fast."}
+    assert sentences(texts["par_id2"]) == ["Adds all <n>.", "It is fast."]
+
+
+def test_translations_are_read_by_number(tmp_path):
+    generated = tmp_path / "generate-test.txt"
+    generated.write_text("S-1\ta\nH-1\t-0.5\tx\nD-1\t-0.5\tein Satz\nD-0\t-1\t\nGenerate test\n", encoding="utf-8")
+    assert translations(generated) == {0: "", 1: "ein Satz"}
+
+
+@pytest.mark.parametrize(
+    "source, target, message",
+    [
+        (b"a\nb\n", b"x\n", "c.en has 2 lines, but {folder}/c.de has 1: line i must translate line i"),
+        (b"", b"x\n", "c.en is empty"),
+        (b"a\n\n", b" \n\n", "c.de is empty"),
+        (b"a\n\xff\n", b"x\ny\n", "c.en is not UTF-8: byte 0xff in line 2"),
+        (None, b"x\n", "c.en does not exist"),
+        (b"a\n", b"x\n", "c.en: of 1 pairs 1 are usable, at least 100 are needed"),
+    ],
+)
+def test_corpus_errors(tmp_path, source, target, message):
+    for name, content in (("c.en", source), ("c.de", target)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+    output = tmp_path / "output"
+    output.mkdir()
+    command = [sys.executable, HELPERS / "split.py", tmp_path / "c.en", tmp_path / "c.de", "1", output]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr == f"quickstart: {tmp_path}/{message.format(folder=tmp_path)}\n"
+    assert not list(output.iterdir())
+
+
+def test_windows_line_ends_and_byte_order_mark(tmp_path):
+    (tmp_path / "c.en").write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")
+    (tmp_path / "c.de").write_bytes(b"x\ny")
+    assert read_pairs(tmp_path / "c.en", tmp_path / "c.de") == [("a", "x"), ("b", "y")]
+
+
+def start(corpus, work):
+    environment = {**os.environ, "CORPUS": str(corpus), "WORK": str(work), "MINI": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        ["bash", "examples/quickstart.sh"], cwd=ROOT, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def test_a_missing_corpus_is_named_before_anything_is_done(tmp_path):
+    process = start(tmp_path / "none", tmp_path / "work")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert output.count("\n") == 1 and f"{tmp_path}/none.en does not exist" in output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".venv" / ".setup-stamp").exists(), reason="needs the .venv of scripts/setup.sh")
+def test_interrupted_and_run_again(tmp_path):
+    corpus, work = tmp_path / "tiny", tmp_path / "work"
+    numbers = [f"{i} {i * i % 7} {i * i % 11}" for i in range(400)]
+    corpus.with_suffix(".en").write_text("".join(f"open door {n} now\n" for n in numbers))
+    corpus.with_suffix(".de").write_text("".join(f"jetzt Tür {n} öffnen\n" for n in numbers))
+
+    process = start(corpus, work)
+    while not list(work.glob("model-*.part/checkpoint_last.pt")):
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not list(work.glob("model-*[0-9]"))
+
+    process = start(corpus, work)
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output
+    (log,) = work.glob("model-*/log")
+    assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", log.read_text())
+    for expected in ("data is there: kept", "BLEU = ", "|version:", "copying the source: BLEU", "frozen ", "fairseq-generate"):
+        assert expected in output
+    assert output.count("  reference  ") == 5
+
+    begin = time.monotonic()
+    process = start(corpus, work)
+    again, _ = process.communicate(timeout=100)
+    assert again.count(": kept") == 5 and time.monotonic() - begin < 60
+    assert again[again.index("slot ") : again.index("done after")] == output[output.index("slot ") : output.index("done after")]
+    assert not list(work.glob("*.part"))
