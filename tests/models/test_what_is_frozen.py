@@ -1,0 +1,68 @@
+"""Which tensors of a layer its letter freezes, and dropout inside frozen layers."""
+
+import pytest
+import torch
+
+from tests.building import build
+
+
+def trained(model, place):
+    """The trained tensors of a layer, named within it."""
+    layer = model.get_submodule(place)
+    return {name for name, p in layer.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize("letter", "TFGC")
+def test_capital_letters_freeze_a_whole_encoder_layer(letter):
+    model = build(f"L{letter}")
+    assert trained(model, "encoder.layers.1") == set()
+    assert len(trained(model, "encoder.layers.0")) == 16  # six matrices, six biases, two LayerNorms
+
+
+@pytest.mark.parametrize("letter", "fgc")
+def test_small_letters_train_the_same_tensors(letter):
+    small, capital = build(f"L{letter}"), build(f"L{letter.upper()}")
+    assert trained(small, "encoder.layers.1") == {name for name, _ in capital.encoder.layers[1].named_parameters()}
+
+
+def test_attention_to_the_source_in_decoders():
+    model = build("L", "LTFC")
+    assert len(trained(model, "decoder.layers.0")) == 26
+    assert trained(model, "decoder.layers.1") == trained(model, "decoder.layers.2") == set()
+    assert not any("attn" in name for name, _ in model.decoder.layers[2].named_parameters())
+    parts = [f"encoder_attn.{part}_proj.{kind}" for part in ("q", "k", "v", "out") for kind in ("weight", "bias")]
+    assert trained(model, "decoder.layers.3") == {
+        f"cross.{name}" for name in (*parts, "layer_norm.weight", "layer_norm.bias")
+    }
+
+
+def test_train_layernorm():
+    model = build("TFGC", "TFC", reservoir_train_layernorm=True)
+    for entry in model.slot_table.entries:
+        if ".layers." in entry.name and ".cross." not in entry.name:
+            assert model.get_parameter(entry.name).requires_grad == ("layer_norm" in entry.name), entry.name
+
+
+@pytest.mark.parametrize("stack, letter", [("encoder", a) for a in "TFGC"] + [("decoder", a) for a in "TFC"])
+@pytest.mark.parametrize("off", [False, True])
+def test_dropout_inside_frozen_layers(stack, letter, off):
+    model = build(
+        **{stack: f"L{letter}"}, dropout=0.3, attention_dropout=0.3, activation_dropout=0.3, reservoir_no_dropout=off
+    )
+    ordinary, reservoir = getattr(model, stack).layers
+    x, memory = torch.randn(5, 2, 8), torch.randn(4, 2, 8)
+
+    def run(layer):
+        return layer(x, None) if stack == "encoder" else layer(x, memory)[0]
+
+    assert run(reservoir).equal(run(reservoir)) == off
+    assert not run(ordinary).equal(run(ordinary))
+    model.eval()
+    assert run(reservoir).equal(run(reservoir))
+
+
+@pytest.mark.parametrize("letter", "fgc")
+def test_trained_layers_keep_their_dropout(letter):
+    layer = build(letter, dropout=0.3, reservoir_no_dropout=True).encoder.layers[0]
+    x = torch.randn(5, 2, 8)
+    assert not layer(x).equal(layer(x))
