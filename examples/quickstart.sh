@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mini=${MINI:-}
 plan=${PLAN:-LFLFL} seed=${SEED:-1} max_update=${MAX_UPDATE:-${mini:+40}} vocabulary=${mini:+1000}
-max_update=${max_update:-1500} vocabulary=${vocabulary:-6000}
+max_update=${max_update:-1000} vocabulary=${vocabulary:-6000}
 homeassistant=2026.11.0
 work=${WORK:-runs/quickstart/$(basename "$corpus")-$src-$tgt${mini:+-mini}}
 model=model-$plan-$max_update-$seed
@@ -41,6 +41,9 @@ esac
 bash scripts/setup.sh
 export PATH="$PWD/.venv/bin:$PATH" PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1
 say "CORPUS=${CORPUS:-homeassistant} SRC=$src TGT=$tgt PLAN=$plan MAX_UPDATE=$max_update SEED=$seed${mini:+ MINI=$mini}; all goes to $work"
+
+settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
+[[ -d $work/$model ]] || fairseq-reservoir plan "${settings[@]}" >/dev/null # a wrong plan is refused before anything is fetched
 
 commands=() key=
 
@@ -110,7 +113,6 @@ step pieces python $helpers/pieces.py "$work/split" "$src" "$tgt" "$vocabulary" 
 step data fairseq-preprocess --source-lang "$src" --target-lang "$tgt" --joined-dictionary --workers 2 \
     --trainpref "$work/pieces/train" --validpref "$work/pieces/valid" --testpref "$work/pieces/test" --destdir "$work/data"
 
-settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
 step "$model" fairseq-train "$work/data" "${settings[@]}" --save-dir "$work/$model" --seed "$seed" --max-update "$max_update" \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 \
     --dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 \
