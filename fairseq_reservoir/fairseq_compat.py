@@ -18,6 +18,7 @@ from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
+from fairseq.tasks import FairseqTask
 
 from . import cpu_launch, preflight
 from .error_report import report_input_errors
@@ -32,6 +33,7 @@ def apply():
     keep_bf16_off_tpu()
     let_ddp_wrap_cpu_modules()
     let_gloo_gather_objects()
+    keep_batches_when_resuming()
     keep_untrained_tensors_in_ema()
     report_input_errors()
     hush_hydra()
@@ -153,6 +155,32 @@ def let_gloo_gather_objects():
         return original(data, group=process_group, max_size=max_size)
 
     distributed_utils.all_gather_list = all_gather_list
+
+
+def keep_batches_when_resuming():
+    """Give a resumed run the batches of the run that it continues.
+
+    A run makes its batches when it starts, from ``--seed`` and the epoch, which is 1, and keeps them for all epochs.
+    A run resumed in epoch 2 made others: it was no longer the same run, and resumed within an epoch it trained on
+    some sentences twice and left others out.
+    """
+    original = FairseqTask.get_batch_iterator
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def get_batch_iterator(self, dataset, *args, **flags):
+        epoch = flags.get("epoch", 1)
+        kept = self.can_reuse_epoch_itr(dataset) and not (
+            flags.get("disable_iterator_cache") or flags.get("update_epoch_batch_itr")
+        )
+        if not kept or dataset in self.dataset_to_epoch_iter:
+            return original(self, dataset, *args, **flags)
+        iterator = original(self, dataset, *args, **{**flags, "epoch": 1})
+        iterator.epoch = epoch
+        return iterator
+
+    FairseqTask.get_batch_iterator = get_batch_iterator
 
 
 def keep_untrained_tensors_in_ema():

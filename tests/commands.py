@@ -1,8 +1,11 @@
 """fairseq-train as the tests run it: in this process, or as the console script in a process of its own."""
 
+import io
 import os
 import subprocess
 import sys
+import warnings
+from contextlib import redirect_stderr
 from pathlib import Path
 from unittest.mock import patch
 
@@ -62,6 +65,29 @@ def train(data, *flags) -> Training:
     with patch.object(sys, "argv", command_line(data, *flags)), patch.object(fairseq_cli.train, "Trainer", RecordingTrainer):
         fairseq_cli.train.cli_main()
     return run
+
+
+def error_of(data, *flags) -> tuple[str, int]:
+    """What fairseq-train prints on stderr before it refuses ``flags``, and its exit status; runs in this process.
+
+    The interpreter calls ``sys.excepthook`` with the error that ends it; here that is done by hand. Python's warnings are
+    not part of the answer.
+    """
+    errors, status = io.StringIO(), None
+    with redirect_stderr(errors), patch.object(sys, "argv", command_line(data, *flags)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            train(data, *flags)
+            status = 0
+        except SystemExit as leaving:
+            status = leaving.code
+        except Exception as error:
+            try:
+                sys.excepthook(type(error), error, error.__traceback__)
+                status = 1
+            except SystemExit as leaving:
+                status = leaving.code
+    return errors.getvalue(), status
 
 
 def start_training(data, *flags) -> subprocess.CompletedProcess:

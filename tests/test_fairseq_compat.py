@@ -9,13 +9,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from fairseq import checkpoint_utils, options
-from fairseq.data import data_utils
+from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.language_pair_dataset import LanguagePairDataset
 from fairseq.data.token_block_dataset import TokenBlockDataset
 from fairseq.dataclass.configs import EMAConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
+from fairseq.tasks import FairseqTask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,6 +174,41 @@ def test_bf16_trains_a_plain_model(make_corpus, run_fairseq, tiny_training, tmp_
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "ck" / "checkpoint_last.pt"))
     weight = state["model"]["encoder.layers.0.fc1.weight"]  # fairseq stores float32, whatever it trained in
     assert torch.equal(weight, weight.bfloat16().float())
+
+
+class Pairs(FairseqDataset):
+    """Eight items in an order that numpy's global generator decides."""
+
+    can_reuse_epoch_itr_across_epochs = True
+    collater = list
+
+    def __len__(self):
+        return 8
+
+    def ordered_indices(self):
+        return np.random.permutation(8)
+
+    def num_tokens(self, index):
+        return 1
+
+
+def test_a_resumed_run_keeps_its_batches():
+    def batches(get_batch_iterator, **flags):
+        iterator = get_batch_iterator(FairseqTask(Namespace()), Pairs(), max_sentences=2, seed=5, **flags)
+        return [list(batch) for batch in iterator.frozen_batches], iterator.epoch
+
+    plain, repaired = FairseqTask.get_batch_iterator.__wrapped__, FairseqTask.get_batch_iterator
+    expected, _ = batches(plain, epoch=1)
+    assert batches(plain, epoch=3)[0] != expected
+    assert batches(repaired, epoch=3) == (expected, 3)
+    # Where a run makes new batches for every epoch, so does a resumed one.
+    assert batches(repaired, epoch=3, disable_iterator_cache=True) == batches(plain, epoch=3)
+
+
+def test_batches_made_once_are_used_again():
+    task, pairs = FairseqTask(Namespace()), Pairs()
+    first = task.get_batch_iterator(pairs, epoch=1)
+    assert task.get_batch_iterator(pairs, epoch=2) is first and first.epoch == 1
 
 
 @pytest.fixture
