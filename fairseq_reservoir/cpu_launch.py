@@ -1,8 +1,8 @@
 """Several training processes on CPUs, started by one fairseq command or by torchrun.
 
-fairseq counts its processes in CUDA devices. Without one, ``--distributed-world-size 2`` starts no process at all and ends
-with status 0, and under torchrun every process trains a model of its own (or divides by the zero devices). ``install``
-wraps ``call_main``; with CUDA in use (a device, and no ``--cpu``) fairseq's way is left alone.
+fairseq counts its processes in CUDA devices. Without one, ``--distributed-world-size 2`` starts no process at all and
+ends with status 0, and under torchrun every process trains a model of its own (or divides by the zero devices).
+``install`` wraps ``call_main``; with CUDA in use (a device, and no ``--cpu``) fairseq's way is left alone.
 """
 
 import functools
@@ -11,6 +11,7 @@ import os
 import socket
 
 import torch
+import torch.distributed as dist
 from fairseq.distributed import utils as distributed_utils
 from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 
@@ -32,6 +33,8 @@ def install():
             settle_processes(cfg.distributed_training, training=is_training(main))
             if cfg.distributed_training.distributed_init_method and not cfg.distributed_training.distributed_no_spawn:
                 return start_processes(cfg, main, kwargs)
+            original(cfg, main, **kwargs)
+            return leave_group()
         return original(cfg, main, **kwargs)
 
     call_main.launches_on_cpu = True
@@ -46,7 +49,7 @@ def uses_cpu(cfg):
 
 
 def is_training(main):
-    """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also when run as ``python -m fairseq_cli.train``."""
+    """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
     source = getattr(getattr(main, "__code__", None), "co_filename", None)
     return source in {importlib.util.find_spec(f"fairseq_cli.{name}").origin for name in ("train", "hydra_train")}
 
@@ -69,7 +72,7 @@ def settle_processes(flags, training):
         elif flags.distributed_world_size > 1:
             meet_on_this_machine(flags)
     elif flags.distributed_init_method == "env://" and not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
-        raise InputError("--distributed-init-method: got env://, which needs MASTER_ADDR and MASTER_PORT in the environment")
+        raise InputError("--distributed-init-method: got env://, but MASTER_ADDR or MASTER_PORT is not set")
     if flags.distributed_init_method is not None and flags.distributed_backend == "nccl":
         flags.distributed_backend = "gloo"
 
@@ -106,6 +109,16 @@ def meet_on_this_machine(flags):
     flags.nprocs_per_node = flags.distributed_world_size
 
 
+def leave_group():
+    """End gloo's threads, after success only, as no rank waits for another then.
+
+    fairseq leaves the group open. A process that exits while a thread of gloo still holds a tensor may abort with
+    "terminate called without an active exception", and the command fails after its work is done, once in some ten runs.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -124,8 +137,8 @@ def start_processes(cfg, main, kwargs):
     count = min(world, flags.nprocs_per_node) if flags.nprocs_per_node > 1 else world
     if first < 0 or first + count > world:
         raise InputError(
-            f"--distributed-rank: got {first}, but {count} processes of --distributed-world-size {world} start here; add"
-            " --distributed-no-spawn to be one rank alone, or --nprocs-per-node"
+            f"--distributed-rank: got {first}, but {count} processes of --distributed-world-size {world} start here;"
+            " add --distributed-no-spawn to be one rank alone, or --nprocs-per-node"
         )
     flags.distributed_rank = None  # each process finds its own
     mistakes = torch.multiprocessing.get_context("spawn").SimpleQueue()
@@ -155,6 +168,7 @@ def run_process(index, main, cfg, kwargs, count, mistakes):
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
     try:
         distributed_utils.distributed_main(index, main, cfg, kwargs)
+        leave_group()
     except Exception as error:
         mistake = find_input_error(error)
         if mistake is None:

@@ -1,7 +1,7 @@
 """Repairs of the installed fairseq, one function each.
 
-Every function looks first whether its defect is there, so a fairseq that has been repaired is left alone. ``apply`` runs
-when the plugin is imported: after ``import fairseq``, before arguments are parsed and before anything is built or loaded.
+Every function looks first whether its defect is there, so a fairseq that has been repaired is left alone. ``apply``
+runs when the plugin is imported: after ``import fairseq``, before arguments are parsed and anything is built or loaded.
 """
 
 import argparse
@@ -71,8 +71,8 @@ def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
     Since torch 2.6 it unpickles only classes it knows to be harmless. fairseq stores the model's flags as an
-    ``argparse.Namespace``, and with ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end with
-    ``Unsupported global: argparse.Namespace``.
+    ``argparse.Namespace``, and with ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end
+    with ``Unsupported global: argparse.Namespace``.
     """
     if not hasattr(torch.serialization, "add_safe_globals"):
         return
@@ -149,7 +149,7 @@ def let_gloo_gather_objects():
     @functools.wraps(original)
     def all_gather_list(data, group=None, max_size=16384):
         process_group = distributed_utils.get_global_group() if group is None else group
-        if dist.get_backend(process_group) == "gloo":
+        if dist.is_initialized() and dist.get_backend(process_group) == "gloo":
             all_gather_list._buffer = torch.ByteTensor(max_size * dist.get_world_size(process_group))
             all_gather_list._cpu_buffer = torch.ByteTensor(max_size)
         return original(data, group=process_group, max_size=max_size)
@@ -186,8 +186,8 @@ def keep_batches_when_resuming():
 def keep_untrained_tensors_in_ema():
     """Keep frozen parameters and constant buffers bit for bit in the copy of ``--store-ema``.
 
-    The moving average is taken of every tensor of the model, but ``d * x + (1 - d) * x`` is not ``x`` in floating point:
-    a frozen tensor drifts away from itself, a little with every update; an integer buffer ends the run ("result type
+    The moving average is taken of every tensor of the model, but ``d * x + (1 - d) * x`` is not ``x`` when rounded: a
+    frozen tensor drifts away from itself, a little with every update; an integer buffer ends the run ("result type
     Float can't be cast to ... Long"). A tensor that is not trained and equals its copy already is its own average.
     """
     original = EMA._step_internal

@@ -165,7 +165,7 @@ def check_dictionaries(folder, names):
 
 
 def check_sides(folder, split, pair, impl, flag):
-    """Check source and target of one split; return whether it is there. A missing one is refused if ``flag`` asks for it."""
+    """Check source and target of one split; return whether it is there. If ``flag`` asks for it, it must be."""
     source, target = pair
     if not is_indexed(impl):
         return False
@@ -185,7 +185,8 @@ def check_sides(folder, split, pair, impl, flag):
     counts = [count_sentences(side) for side in sides]
     if None not in counts and counts[0] != counts[1]:
         raise InputError(
-            f"{sides[0]}.idx has {counts[0]} sentences and {sides[1]}.idx has {counts[1]}; both sides need the same number"
+            f"{sides[0]}.idx has {counts[0]} sentences and {sides[1]}.idx has {counts[1]};"
+            " both sides need the same number"
         )
     return True
 

@@ -92,8 +92,9 @@ def plain_torch_load():
 
 def test_training_resumes_from_its_checkpoint(make_corpus, run_fairseq, tiny_training, tmp_path, plain_torch_load):
     data, save_dir = make_corpus(), tmp_path / "checkpoints"
-    flags = [*tiny_training, "--store-ema", "--ema-fp32", "--save-dir", save_dir, "--eval-bleu", "--eval-bleu-args",
-             '{"beam": 1, "max_len_b": 3}', "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]  # fmt: skip
+    flags = [*tiny_training, "--store-ema", "--ema-fp32", "--save-dir", save_dir]
+    flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 3}']
+    flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
     run_fairseq("train", data, *flags)
     last = str(save_dir / "checkpoint_last.pt")
     with pytest.raises(Exception, match="argparse.Namespace"):
@@ -226,7 +227,8 @@ def test_ddp_wraps_a_cpu_module(gloo, monkeypatch):
     )  # fmt: skip
 
     def wrap():
-        return distributed_fairseq_model.DistributedFairseqModel(flags, torch.nn.Linear(2, 2), None, torch.device("cpu"))
+        model = torch.nn.Linear(2, 2)
+        return distributed_fairseq_model.DistributedFairseqModel(flags, model, None, torch.device("cpu"))
 
     wrap()(torch.ones(1, 2)).sum().backward()
     monkeypatch.setattr(distributed_fairseq_model, "DistributedDataParallel", torch.nn.parallel.DistributedDataParallel)

@@ -29,7 +29,7 @@ def refusal(run_fairseq, tiny_training, tmp_path, monkeypatch):
 
 
 def test_missing_folder(refusal, tmp_path):
-    assert refusal(tmp_path / "nowhere").startswith(f"DATA: {tmp_path}/nowhere is no folder; fairseq-preprocess writes it")
+    assert refusal(tmp_path / "nowhere").startswith(f"DATA: {tmp_path}/nowhere is no folder; fairseq-preprocess")
 
 
 def test_folder_without_data(refusal, tmp_path):

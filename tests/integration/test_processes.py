@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
@@ -45,7 +46,7 @@ def assert_one_model(save_dir, expected):
     trained = weights(save_dir)
     assert trained.keys() == expected.keys()
     for name, weight in expected.items():
-        # Adam turns the sign of a gradient into a step, so a rounding error may show in a weight that gets none to speak of.
+        # Adam turns the sign of a gradient into a step: a rounding error may show in a weight with hardly a gradient.
         torch.testing.assert_close(trained[name], weight, rtol=0, atol=1e-5)
 
 
@@ -90,8 +91,25 @@ def test_plain_fairseq_divides_by_zero_under_torchrun(monkeypatch):
 
 def test_a_mistake_is_one_line_and_status_2(make_corpus, tiny_training, tmp_path):
     result = start(BIN / "fairseq-train", tmp_path / "gone", *tiny_training, *PLUGIN)
-    expected = f"fairseq-train: error: DATA: {tmp_path}/gone is no folder; fairseq-preprocess writes it (its --destdir)\n"
-    assert (result.returncode, result.stderr) == (2, expected)
+    expected = f"DATA: {tmp_path}/gone is no folder; fairseq-preprocess writes it (its --destdir)"
+    assert (result.returncode, result.stderr) == (2, f"fairseq-train: error: {expected}\n")
+
+
+def test_the_group_is_left_before_the_process_ends(tmp_path):
+    cfg = config()
+    cfg.common.cpu = True
+    meeting = f"file://{tmp_path}/meeting"
+    cfg.distributed_training = flags_of(
+        distributed_world_size=1, distributed_init_method=meeting, distributed_no_spawn=True, distributed_backend="gloo"
+    )
+
+    def main(cfg):
+        assert dist.is_initialized()
+
+    distributed_utils.call_main.__wrapped__.__wrapped__(cfg, main)
+    assert dist.is_initialized()  # plain fairseq leaves gloo's threads running
+    distributed_utils.call_main(cfg, main)
+    assert not dist.is_initialized()
 
 
 # The started processes import the functions they run, from a module of this text.
