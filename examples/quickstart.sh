@@ -43,7 +43,9 @@ export PATH="$PWD/.venv/bin:$PATH" PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE
 say "CORPUS=${CORPUS:-homeassistant} SRC=$src TGT=$tgt PLAN=$plan MAX_UPDATE=$max_update SEED=$seed${mini:+ MINI=$mini}; all goes to $work"
 
 settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
-[[ -d $work/$model ]] || fairseq-reservoir plan "${settings[@]}" >/dev/null # a wrong plan is refused before anything is fetched
+if [[ ! -d $work/$model ]]; then # a wrong plan is refused before anything is fetched
+    complaint=$(fairseq-reservoir plan "${settings[@]}" 2>&1 >/dev/null) || die "${complaint##*$'\n'}"
+fi
 
 commands=() key=
 
@@ -122,7 +124,7 @@ step "translation-$model" fairseq-generate "$work/data" --user-dir fairseq_reser
 
 echo
 words=$(($(wc -l <"$work/data/dict.$src.txt") + 4)) # and fairseq's four special symbols
-fairseq-reservoir plan "${settings[@]}" --seed "$seed" --source-words "$words" --target-words "$words"
+fairseq-reservoir plan "${settings[@]}" --seed "$seed" --source-words "$words" --target-words "$words" 2>/dev/null
 echo
 python $helpers/report.py "$work/split" "$src" "$tgt" "$work/translation-$model/generate-test.txt"
 echo
