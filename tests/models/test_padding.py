@@ -15,13 +15,14 @@ ROWS = sentences(4, 9, 1, 6)
 
 @torch.no_grad()
 def largest_difference(model, side, target_lengths=(5, 5, 5, 5)):
-    """Between the logits of a sentence alone and in a batch of all four, the source padded on ``side``."""
+    """Between the logits of a sentence alone and in a batch of all four, padded on ``side``."""
     targets = [shift(target[None])[0] for target in sentences(*target_lengths, seed=2)]
-    together = logits(model, pad(ROWS, side), pad(targets))
+    together = logits(model, pad(ROWS, side), pad(targets, side))
     differences = []
     for source, target, in_batch in zip(ROWS, targets, together):
         alone = logits(model, source[None], target[None])[0]
-        differences.append((alone - in_batch[: len(target)]).abs().max())
+        words = slice(len(target)) if side == "right" else slice(-len(target), None)
+        differences.append((alone - in_batch[words]).abs().max())
     return torch.stack(differences).max()  # not a number if one of them is not
 
 
@@ -40,6 +41,7 @@ def test_padded_source(letter, norm, dtype, tolerance):
 def test_padded_target(letter, dtype, tolerance):
     model = build("LG", f"{letter}L{letter}", reservoir_kernel_sizes="3,7").to(dtype).eval()
     assert largest_difference(model, "left", target_lengths=(3, 8, 5, 1)) < tolerance
+    assert largest_difference(model, "right", target_lengths=(3, 8, 5, 1)) < tolerance
 
 
 @pytest.mark.parametrize("letter", "TFGC")
@@ -47,6 +49,16 @@ def test_learned_positions_and_norm_first(letter):
     model = build(f"L{letter}", encoder_learned_pos=True, encoder_normalize_before=True).double().eval()
     assert largest_difference(model, "left") < 1e-10
     assert largest_difference(model, "right") < 1e-10
+
+
+@torch.no_grad()
+def test_convolution_of_long_sentences():
+    """Beyond 512 words fairseq computes it on another route."""
+    model = build("CC", reservoir_kernel_sizes="3,7").double().eval()
+    rows, target = sentences(500, 600), shift(pad(sentences(5, 5)))
+    together = logits(model, pad(rows), target)
+    for i, row in enumerate(rows):
+        assert (logits(model, row[None], target[i : i + 1])[0] - together[i]).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("letter", "GC")
