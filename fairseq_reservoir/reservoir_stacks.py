@@ -57,6 +57,7 @@ def _require_gradient(module, inputs, output):
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
     """A layer of our own, wrapped as fairseq wraps its layers."""
     layer = build_slot(slot.kind, stack, _slot_config(slot, stack, cfg, no_encoder_attn))
+    layer = _without_dropout_if_asked(layer, slot, cfg)
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
@@ -64,16 +65,15 @@ def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
 
 def _slot_config(slot, stack, cfg, no_encoder_attn):
     sizes = getattr(cfg, stack)
-    dropout_on = not (slot.frozen and cfg.reservoir_no_dropout)
     return SlotConfig(
         embed_dim=sizes.embed_dim,
         ffn_dim=sizes.ffn_embed_dim,
         heads=sizes.attention_heads,
         depth=slot.origin,
         memory_dim=0 if no_encoder_attn else cfg.encoder.embed_dim,
-        dropout=cfg.dropout * dropout_on,
-        attention_dropout=cfg.attention_dropout * dropout_on,
-        activation_dropout=(cfg.activation_dropout or cfg.relu_dropout or 0) * dropout_on,
+        dropout=cfg.dropout,
+        attention_dropout=cfg.attention_dropout,
+        activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0,
         activation_fn=str(cfg.activation_fn),
         norm_first=cfg.reservoir_norm == "paper" or sizes.normalize_before,
         kernel_sizes=kernel_sizes(cfg.reservoir_kernel_sizes),
@@ -81,8 +81,9 @@ def _slot_config(slot, stack, cfg, no_encoder_attn):
 
 
 def _without_dropout_if_asked(layer, slot, cfg):
+    """Silences the dropout of a frozen layer, but not of the cross-attention that a reservoir in a decoder trains."""
     if slot.frozen and cfg.reservoir_no_dropout:
-        for module in layer.modules():
-            if isinstance(module, FairseqDropout):
+        for name, module in layer.named_modules():
+            if isinstance(module, FairseqDropout) and not name.startswith("cross."):
                 module.p = 0.0
     return layer

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from tests.building import build
 
@@ -55,10 +56,20 @@ def test_dropout_inside_frozen_layers(stack, letter, off):
     def run(layer):
         return layer(x, None) if stack == "encoder" else layer(x, memory)[0]
 
-    assert run(reservoir).equal(run(reservoir)) == off
+    trains_cross_attention = (stack, letter) == ("decoder", "C")
+    assert run(reservoir).equal(run(reservoir)) == (off and not trains_cross_attention)
     assert not run(ordinary).equal(run(ordinary))
     model.eval()
     assert run(reservoir).equal(run(reservoir))
+
+
+def test_the_trained_cross_attention_keeps_its_dropout():
+    layer = build("L", "C", dropout=0.3, attention_dropout=0.2, reservoir_no_dropout=True).decoder.layers[0]
+    rates = {name: module.p for name, module in layer.named_modules() if isinstance(module, FairseqDropout)}
+    assert {name: p for name, p in rates.items() if p} == {
+        "cross.dropout_module": 0.3,
+        "cross.encoder_attn.dropout_module": 0.2,
+    }
 
 
 @pytest.mark.parametrize("letter", "fgc")
