@@ -48,7 +48,9 @@ def report_input_errors():
             return
         print(f"{command}: error: {mistake}", file=sys.stderr)
         # The interpreter honours SystemExit here, and so runs its usual farewell with the status that argparse uses.
-        raise SystemExit(2)
+        # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
+        if sys.excepthook is excepthook:
+            raise SystemExit(2)
 
     excepthook.reports_input_errors = True
     sys.excepthook = excepthook

@@ -1,6 +1,7 @@
 """Every repair of fairseq: the defect as plain fairseq shows it, then its absence."""
 
 import hashlib
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -213,8 +214,9 @@ def test_batches_made_once_are_used_again():
 
 
 @pytest.fixture
-def gloo(tmp_path):
+def gloo(tmp_path, monkeypatch):
     """A process group of this process alone."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which torch replaces
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -306,7 +308,6 @@ def test_plain_ema_cannot_average_integers():
 
 def hook_output(monkeypatch, capsys, program, error):
     """Return (line on stderr, exit status or None) of the exception hook in ``program``."""
-    import sys
 
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(sys, "excepthook", lambda *_: print("TRACEBACK", file=sys.stderr))
@@ -342,6 +343,12 @@ def test_input_errors_are_one_line(monkeypatch, capsys, error):
 def test_other_errors_and_other_programs_keep_their_traceback(monkeypatch, capsys):
     assert hook_output(monkeypatch, capsys, "/bin/fairseq-train", ValueError("x")) == ("TRACEBACK\n", None)
     assert hook_output(monkeypatch, capsys, "/bin/mine.py", InputError("x")) == ("TRACEBACK\n", None)
+
+
+def test_input_errors_in_a_process_group(gloo, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/bin/fairseq-train"])
+    sys.excepthook(InputError, InputError("--flag: no"), None)  # torch's hook, around ours
+    assert capsys.readouterr().err == "[rank0]: fairseq-train: error: --flag: no\n"
 
 
 def test_chains_that_loop_are_searched_once():
