@@ -35,7 +35,7 @@ recall_options() {
 }
 
 ready() {
-    [[ -s $stamp && $(<"$stamp") == "$(stamp_text)" ]] && .venv/bin/python -I -c '
+    [[ -s $stamp && $(<"$stamp") == "$(stamp_text)" && -x .venv/bin/fairseq-train ]] && .venv/bin/python -I -c '
 import sys
 from importlib.util import find_spec
 sys.exit(not all(map(find_spec, ("torch", "fairseq", "sentencepiece", "sacrebleu", "pytest", "fairseq_reservoir"))))
@@ -123,6 +123,9 @@ install_packages() {
         export CFLAGS="-O0 -w"
         pip_install --no-build-isolation --constraint .venv/constraints.txt --editable ".[$extras]"
     )
+    # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
+    [[ -x .venv/bin/fairseq-train ]] || pip_install --no-build-isolation --no-deps --ignore-installed \
+        "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' setup.py)"
     .venv/bin/python -W ignore -c 'import torch, fairseq' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
 }
 
