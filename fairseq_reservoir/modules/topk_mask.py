@@ -176,20 +176,23 @@ def _kth_largest(keys, k):
 class StraightThrough(torch.autograd.Function):
     """A value computed from scores by a step function f, differentiated as if f were the identity.
 
-    value = factor * f(scores); gradient of the scores = (gradient of the value) * factor [* sign(scores)].
+    value = factor * f(scores); gradient of the scores = (gradient of the value) * factor [* sign(scores)]. With ``learned``,
+    the scores belong to these columns of the value only.
     """
 
     @staticmethod
-    def forward(ctx, scores, value, factor, follow_sign):
-        ctx.save_for_backward(scores, factor)
+    def forward(ctx, scores, value, factor, follow_sign, learned=None):
+        ctx.save_for_backward(scores, factor, learned)
         ctx.follow_sign = follow_sign
         return value.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        scores, factor = ctx.saved_tensors
+        scores, factor, learned = ctx.saved_tensors
+        if learned is not None:
+            grad, factor = grad.gather(1, learned), factor.gather(1, learned)
         slope = scores.sign() if ctx.follow_sign else torch.ones_like(scores)
         if factor is not None:
             slope.mul_(factor)
-        return slope.mul_(grad), None, None, None
+        return slope.mul_(grad), None, None, None, None

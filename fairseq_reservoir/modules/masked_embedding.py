@@ -1,0 +1,59 @@
+"""An embedding whose vectors are random and whose mask is learned, and the output projection tied to it."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .masked_weight import MaskedWeight
+
+
+class MaskedEmbedding(MaskedWeight):
+    """Rows of W * M; tokens: (...), int64 -> (..., embedding_dim).
+
+    The row of ``padding_idx`` is set to 0 in W, so it is 0 and stays 0. See ``MaskedWeight`` for W, M, what is trained and
+    the other arguments; fan_in is ``embedding_dim``.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        keep_ratio: float = 0.5,
+        **options,
+    ):
+        super().__init__(num_embeddings, embedding_dim, keep_ratio, **options)
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        if padding_idx is not None:
+            self.frozen_weight[padding_idx] = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.weight, self.padding_idx)
+
+    @torch.no_grad()
+    def folded(self) -> nn.Embedding:
+        """An ordinary embedding with the masked weight."""
+        weight = self.weight.clone()
+        return nn.Embedding.from_pretrained(weight, padding_idx=self.padding_idx).train(self.training)
+
+    def extra_repr(self) -> str:
+        sizes = f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}"
+        return f"{sizes}, {self.choices}"
+
+
+class TiedProjection(nn.Module):
+    """y = x E^T with E the weight of an embedding; x: (..., embedding_dim), y: (..., num_embeddings).
+
+    It holds no tensor of its own: the embedding, whose weights and scores it uses, is registered elsewhere.
+    """
+
+    def __init__(self, embedding: nn.Module):
+        super().__init__()
+        self._embedding = (embedding,)
+
+    @property
+    def weight(self) -> Tensor:
+        return self._embedding[0].weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)

@@ -1,0 +1,34 @@
+"""A linear layer whose weights are random and whose mask is learned."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .masked_weight import MaskedWeight
+
+
+class MaskedLinear(MaskedWeight):
+    """y = x (W * M)^T; x: (..., in_features), y: (..., out_features).
+
+    ``bias`` is a buffer of zeros that no checkpoint holds: code that reads a layer's ``weight`` and ``bias`` itself, as
+    fairseq's fused attention does, finds both. See ``MaskedWeight`` for W, M, what is trained and the other arguments.
+    """
+
+    def __init__(self, in_features: int, out_features: int, keep_ratio: float = 0.5, **options):
+        super().__init__(out_features, in_features, keep_ratio, **options)
+        self.in_features, self.out_features = in_features, out_features
+        self.register_buffer("bias", torch.zeros(out_features), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+    @torch.no_grad()
+    def folded(self) -> nn.Linear:
+        """An ordinary linear layer with the masked weight and a bias of 0."""
+        linear = nn.Linear(self.in_features, self.out_features, device="meta").to(dtype=self.frozen_weight.dtype)
+        linear.weight = nn.Parameter(self.weight.clone())
+        linear.bias = nn.Parameter(self.bias.clone())
+        return linear.requires_grad_(False).train(self.training)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, {self.choices}"
