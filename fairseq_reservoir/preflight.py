@@ -207,6 +207,8 @@ def count_sentences(prefix):
     """Return the number of sentences that the header of an index file states, or None for a header not known here."""
     with open(prefix + ".idx", "rb") as stream:
         header = stream.read(40)
+    if not header:
+        return 0
     offset = INDEX_HEADERS.get(header[:8])
     if offset is None or len(header) < offset + 8:
         return None

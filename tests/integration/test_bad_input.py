@@ -1,0 +1,116 @@
+"""Every mistake is answered by one line that names flag or file, value and what is allowed, before anything happens."""
+
+import os
+import shutil
+
+import pytest
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+from tests.commands import error_of, start_training
+
+# Flags, and what the line says: the flag, the value, and what would do.
+MISTAKES = {
+    "wrong length": ("--reservoir-encoder LLFLL --encoder-layers 3", "--encoder-layers 3: --reservoir-encoder LLFLL has 5 layers"),
+    "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan is letters of L T F"),
+    "unknown letter": ("--reservoir-encoder LXL", "--reservoir-encoder 'LXL': unknown letter 'X'; a plan is letters of L T F"),
+    "R": ("--reservoir-encoder LRL", "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C"),
+    "4": ("--reservoir-encoder 4", "--reservoir-encoder '4': no letter follows the count 4"),
+    "0L": ("--reservoir-encoder 0L", "--reservoir-encoder '0L': a count of 0 before L"),
+    "plan and count": (
+        "--reservoir-encoder LFL --reservoir-count 1",
+        "--reservoir-encoder 'LFL' and --reservoir-count 1: give the plan or the count, not both",
+    ),
+    "more reservoirs than fit": (
+        "--encoder-layers 5 --reservoir-count 4",
+        "--reservoir-count 4: 5 layers with --reservoir-placement alternate have room for 0 to 3",
+    ),
+    "more than layers": (
+        "--decoder-layers 2 --reservoir-decoder-count 3 --reservoir-placement top",
+        "--reservoir-decoder-count 3: 2 layers with --reservoir-placement top have room for 0 to 2",
+    ),
+    "odd width for G": ("--reservoir-encoder LG --encoder-embed-dim 15 --encoder-attention-heads 3",
+                        "--encoder-embed-dim 15: G layers need an even width"),
+    "G in a decoder": ("--reservoir-decoder LG", "--reservoir-decoder 'LG': G cannot stand in a decoder"),
+    "unknown component": ("--freeze attention", "--freeze 'attention': unknown component 'attention'"),
+}  # fmt: skip
+
+
+def assert_refused(answer, message):
+    line, status = answer
+    assert line.startswith("fairseq-train: error: ") and line.count("\n") == 1 and line.endswith("\n"), line
+    assert message in line
+    assert status not in (0, None)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_flags_are_refused_before_data_is_looked_for(tmp_path, mistake):
+    flags, message = MISTAKES[mistake]
+    flags = [word.strip("'") for word in flags.split()]
+    save_dir = tmp_path / "checkpoints"
+    assert_refused(error_of(tmp_path / "no-data", *flags, "--save-dir", save_dir), message)
+    assert not save_dir.exists()
+
+
+@pytest.fixture
+def data(toy_data, tmp_path):
+    """A copy of the corpus, to be spoilt."""
+    return shutil.copytree(toy_data, tmp_path / "data")
+
+
+def missing_dictionary(data):
+    (data / "dict.de.txt").unlink()
+    return "dict.de.txt: no such dictionary; fairseq-preprocess writes it"
+
+
+def empty_corpus(data):
+    for side in ("en", "de"):  # as fairseq-preprocess makes of a text of no lines
+        MMapIndexedDatasetBuilder(f"{data}/valid.en-de.{side}.bin").finalize(f"{data}/valid.en-de.{side}.idx")
+    return "valid.en-de.en.idx: an empty corpus, 0 sentences; at least 1 is needed"
+
+
+def empty_file(data):
+    (data / "train.en-de.en.idx").write_bytes(b"")
+    return "train.en-de.en.idx: an empty corpus, 0 sentences; at least 1 is needed"
+
+
+def sides_of_different_length(data):
+    for suffix in ("idx", "bin"):
+        shutil.copy(data / f"valid.en-de.de.{suffix}", data / f"train.en-de.de.{suffix}")
+    return "train.en-de.en.idx has 160 sentences and"
+
+
+def missing_split(data):
+    (data / "train.en-de.en.idx").unlink()
+    return "train.en-de.en.idx: no such binarised file (--train-subset)"
+
+
+@pytest.mark.parametrize(
+    "spoil", [missing_dictionary, empty_corpus, empty_file, sides_of_different_length, missing_split]
+)
+def test_files_are_refused_before_anything_is_written(data, tmp_path, spoil):
+    message = spoil(data)
+    save_dir = tmp_path / "checkpoints"
+    assert_refused(error_of(data, "--save-dir", save_dir), message)
+    assert not save_dir.exists()
+
+
+def test_a_save_folder_under_a_file_is_refused(toy_data, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    assert_refused(error_of(toy_data, "--save-dir", tmp_path / "file" / "checkpoints"), "file is not a folder")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
+def test_an_unwritable_save_folder_is_refused(toy_data, tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        assert_refused(error_of(toy_data, "--save-dir", tmp_path / "checkpoints"), f"{tmp_path} cannot be written")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_what_a_command_shows(toy_data, tmp_path):
+    save_dir = tmp_path / "checkpoints"
+    ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir)
+    assert_refused((ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C")
+    assert not save_dir.exists()

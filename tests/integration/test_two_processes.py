@@ -1,0 +1,36 @@
+"""Two CPU processes train the same reservoir transformer as one process that sums the gradients of two batches."""
+
+import pytest
+import torch
+
+from tests.commands import load, start_training, train
+
+# 160 sentences in batches of 8: 20 batches, 10 updates of two.
+RUN = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001".split()
+
+
+@pytest.fixture(scope="module")
+def alone(toy_data, tmp_path_factory):
+    """One process: the run, and its checkpoint."""
+    folder = tmp_path_factory.mktemp("alone")
+    run = train(toy_data, *RUN, "--update-freq", 2, "--save-dir", folder)
+    assert len(run.losses) == 10
+    return run, load(folder)
+
+
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
+    flags = [*RUN, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", tmp_path]
+    ended = start_training(toy_data, *flags)
+    assert ended.returncode == 0, ended.stderr
+    run, expected = alone
+    checkpoint = load(tmp_path)
+    assert checkpoint["optimizer_history"][-1]["num_updates"] == 10
+    together, expected = checkpoint["model"], expected["model"]
+    assert together.keys() == expected.keys()
+    for entry in run.model.slot_table.entries:
+        if entry.trained:
+            # Adam makes a step of the gradient's sign where it is nearly zero, so a rounding error may show.
+            torch.testing.assert_close(together[entry.name], expected[entry.name], rtol=1e-4, atol=1e-5)
+        else:
+            assert torch.equal(together[entry.name], expected[entry.name]), entry.name
