@@ -77,6 +77,8 @@ def preset(fairseq_preset, **sizes):
         for name, option in ReservoirTransformerConfig.__dataclass_fields__.items():
             if not hasattr(args, name) and not str(option.default).startswith("${"):
                 setattr(args, name, option.default)
+        # The dataclass says ${common.seed}, which a namespace without hydra cannot follow.
+        args.reservoir_seed = getattr(args, "reservoir_seed", getattr(args, "seed", 1))
         check_options(args)
 
     return fill

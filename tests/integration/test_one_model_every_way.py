@@ -1,0 +1,55 @@
+"""A model is the same whether its options come as a namespace, from hydra or merged into its dataclass."""
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, merge_with_parent
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.tasks.translation import TranslationTask
+from omegaconf import OmegaConf
+
+from fairseq_reservoir.models.reservoir_transformer import PRESETS, ReservoirTransformer
+
+ARCHITECTURES = ["reservoir_transformer", *(f"reservoir_transformer_{name}" for name in PRESETS)]
+PLANS = {
+    "default plan": [],
+    "reservoirs": "--reservoir-encoder LTFGC --reservoir-decoder LC --freeze encoder.layers.0.ffn".split(),
+    "count": "--encoder-layers 5 --reservoir-count 2 --reservoir-type transformer --reservoir-placement middle".split(),
+}
+
+
+def tables_of(architecture, flags, task, data):
+    """The slot tables of one command line, by the way its options took; models without memory for their tensors."""
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, [str(data), "--arch", architecture, "--seed", "3", *flags])
+    composed = convert_namespace_to_omegaconf(args)
+    dataclass = MODEL_DATACLASS_REGISTRY["reservoir_transformer"]
+    merged = merge_with_parent(dataclass(), composed.model)
+    plain = OmegaConf.create(OmegaConf.to_container(composed.model))
+    ways = {
+        "namespace": lambda: ReservoirTransformer.build_model(args, task),
+        "composed by hydra": lambda: build_model(composed.model, task),
+        "merged from the dataclass": lambda: ReservoirTransformer.build_model(merged, task),
+        "as stored in a checkpoint": lambda: build_model(plain, task, from_checkpoint=True),
+        "namespace through fairseq": lambda: build_model(args, task),
+    }
+    with torch.device("meta"):
+        return {way: build().slot_table for way, build in ways.items()}
+
+
+@pytest.fixture(scope="module")
+def task(toy_data):
+    flags = options.parse_args_and_arch(options.get_training_parser(), [str(toy_data), "--arch", "transformer"])
+    return TranslationTask.setup_task(flags)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_slot_tables_are_equal(toy_data, task, architecture, plan):
+    assert ARCH_MODEL_REGISTRY[architecture] is ReservoirTransformer
+    tables = tables_of(architecture, PLANS[plan], task, toy_data)
+    expected = tables["namespace"]
+    assert expected.seed == 3
+    assert all(table == expected for table in tables.values()), [way for way in tables if tables[way] != expected]
+    frozen = {row.kind[0] for row in expected.rows if row.place.startswith("encoder.layers") and row.state == "frozen"}
+    assert frozen == {"default plan": set(), "reservoirs": set("TFGC"), "count": {"T"}}[plan]
