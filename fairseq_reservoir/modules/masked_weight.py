@@ -110,7 +110,7 @@ class MaskedWeight(nn.Module):
     def weight(self) -> Tensor:
         """The masked weight (rows, columns), in the type of the frozen one and differentiable in the scores."""
         weight = self.mask_cache.get(self)[1]
-        if self.scores is None:
+        if self.scores is None or not torch.is_grad_enabled():
             return weight
         follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
         return StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)

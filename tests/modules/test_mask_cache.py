@@ -151,6 +151,17 @@ def test_forget_is_for_writes_that_nobody_sees():
     assert_fresh(model)
 
 
+@pytest.mark.parametrize("event", [lambda m: m.load_state_dict(m.state_dict()), Model.half, Model.double])
+def test_loading_and_converting_forget(event):
+    # Not left to the stamps: a new tensor may lie where the old one was.
+    model = Model().eval()
+    model(X)
+    cache = model.layers[0].mask_cache
+    assert len(cache._kept) == 4
+    event(model)
+    assert not cache._kept
+
+
 def test_masks_of_inference_mode_serve_in_training():
     model = Model().eval()
     with torch.inference_mode():
@@ -251,8 +262,7 @@ def test_global_scope_with_pinned_entries_keeps_the_count():
 
 def test_schedule_follows_the_update_number_and_is_stored():
     options = dict(keep_ratio=0.5, keep_schedule=((10, 0.5),))
-    model = Model(**options).train()
-    kept = {}
+    model, kept = Model(**options).train(), {}
     for n in (0, 2, 10, 50):
         model.set_num_updates(n)
         kept[n] = [int(layer.mask.sum()) for layer in model.layers]
@@ -281,3 +291,39 @@ def test_nan_scores_are_named_and_keep_the_count():
 
 def test_masked_modules_by_name():
     assert list(masked_modules(Model())) == [f"layers.{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize("memory_efficient", [False, True])
+def test_under_fairseqs_bf16_optimizers_scores_move_in_float32_and_masks_follow(memory_efficient):
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.models import BaseFairseqModel
+    from fairseq.optim.adam import FairseqAdamConfig
+    from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
+    from omegaconf import OmegaConf
+
+    class FairseqModel(BaseFairseqModel):
+        def __init__(self):
+            super().__init__()
+            self.body = Model()
+
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.common.bf16 = True
+    cfg.optimizer = OmegaConf.structured(FairseqAdamConfig)
+    cfg.optimizer._name, cfg.optimizer.lr = "adam", [0.02]
+    model = FairseqModel().to(torch.bfloat16).train()
+    optimizer = (MemoryEfficientFP16Optimizer if memory_efficient else FP16Optimizer).build_optimizer(
+        cfg, [p for p in model.parameters() if p.requires_grad]
+    )
+    scores, masks = model.body.layers[0].scores, []
+    for update in range(3):
+        model.set_num_updates(update)
+        assert_fresh(model.body)
+        masks.append(model.body.layers[0].mask)
+        before = scores.detach().clone()
+        optimizer.zero_grad()
+        optimizer.backward(model.body(X.bfloat16()).float().pow(2).sum())
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+        assert scores.dtype == torch.float32 and not torch.equal(scores, scores.bfloat16().float())
+        assert (scores - before).abs().mean() > 0.005
+    assert not torch.equal(masks[0], masks[2])
