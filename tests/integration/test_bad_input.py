@@ -100,13 +100,21 @@ def test_a_save_folder_under_a_file_is_refused(toy_data, tmp_path):
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
-def test_an_unwritable_save_folder_is_refused(toy_data, tmp_path):
-    tmp_path.chmod(0o500)
-    try:
-        assert_refused(error_of(toy_data, "--save-dir", tmp_path / "checkpoints"), f"{tmp_path} cannot be written")
-    finally:
-        tmp_path.chmod(0o700)
+@pytest.fixture
+def ordinary_user():
+    """Let the system's permission checks see an ordinary user, as nothing is unwritable for root."""
+    real, effective = os.getuid(), os.geteuid()
+    if effective == 0:
+        os.setreuid(65534, 0)
+    yield
+    os.setreuid(real, effective)
+
+
+def test_an_unwritable_save_folder_is_refused(toy_data, tmp_path, ordinary_user):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    assert_refused(error_of(toy_data, "--save-dir", folder / "checkpoints"), f"{folder} cannot be written")
+    assert list(folder.iterdir()) == []
 
 
 def test_what_a_command_shows(toy_data, tmp_path):
