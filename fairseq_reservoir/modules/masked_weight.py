@@ -1,7 +1,6 @@
 """A frozen random matrix seen through a mask: what ``MaskedLinear`` and ``MaskedEmbedding`` have in common."""
 
 import math
-from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,8 @@ from torch import Tensor, nn
 from .. import initialisers, philox
 from .mask_cache import MaskCache
 from .mask_choices import MaskChoices
-from .topk_mask import StraightThrough, keep_count, select_largest
+from .pinned_mask import draw_pinned, pinned_per_row
+from .topk_mask import StraightThrough
 
 INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 
@@ -66,7 +66,13 @@ class MaskedWeight(nn.Module):
             self.register_buffer("frozen_weight", random_weight(self.weight_shape, self.choices, init, gain, seed, name))
         elif self.frozen_weight.shape != self.weight_shape:
             raise ValueError(f"shared {shared[1]} {tuple(self.frozen_weight.shape)}: must be {tuple(self.weight_shape)}")
-        learned = columns - self._pin(seed, name)
+        learned = columns - pinned_per_row(columns, self.choices)
+        pinned = learned_columns = None
+        self.pinned_counts = [0] * len(self.choices.keep_ratios)
+        if learned < columns:
+            pinned, learned_columns, self.pinned_counts = draw_pinned(self.weight_shape, self.choices, seed, name)
+        self.register_buffer("pinned", pinned, persistent=False)
+        self.register_buffer("learned", learned_columns, persistent=False)
         self.register_parameter("scores", None)
         if learned:
             bound = 1 / math.sqrt(columns)
@@ -74,32 +80,6 @@ class MaskedWeight(nn.Module):
         if self.choices.keep_schedule:
             self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64))
         self._scheduled_update = 0
-
-    def _pin(self, seed, name):
-        """Draws the pinned entries and their mask; returns their number per row."""
-        rows, columns = self.weight_shape
-        pin = 1 if self.choices.random else Fraction(str(self.choices.pin))
-        count = math.floor(pin * columns + Fraction(1, 2))
-        self.pinned_counts = [0] * len(self.choices.keep_ratios)
-        self.register_buffer("pinned", None, persistent=False)
-        self.register_buffer("learned", None, persistent=False)
-        if count == 0:
-            return 0
-        drawn = philox.uniform(seed, f"{name}.pin", (rows, columns), 1.0)
-        is_pinned = select_largest([drawn], [count], magnitude=False)[0]
-        drawn = philox.uniform(seed, f"{name}.pinned_mask", (rows, columns), 1.0).masked_fill(~is_pinned, -math.inf)
-        by_row = self.choices.scope == "row"
-        size, pinned = (columns, count) if by_row else (rows * columns, rows * count)
-        for coat, ratio in enumerate(self.choices.keep_ratios):
-            exact = Fraction(str(ratio)) * pinned + Fraction(1, 2)
-            self.pinned_counts[coat] = keep_count(ratio, size) if pinned == size else math.floor(exact)
-        mask = select_largest([drawn if by_row else drawn.reshape(1, -1)], self.pinned_counts, magnitude=False)[0]
-        mask = mask.reshape(rows, columns).to(torch.int8)
-        if self.choices.kind == "signed":
-            mask = mask * philox.sign(seed, f"{name}.pinned_sign", (rows, columns)).to(torch.int8)
-        self.pinned = mask if self.choices.kind == "signed" or len(self.pinned_counts) > 1 else mask.bool()
-        self.learned = (~is_pinned).nonzero()[:, 1].reshape(rows, columns - count)
-        return count
 
     def __getattr__(self, name):
         if name == "frozen_weight" and self.__dict__.get("_owner"):
