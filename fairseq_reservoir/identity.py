@@ -1,4 +1,4 @@
-"""What a checkpoint says of the plan and seed it was trained with, and the refusal of another."""
+"""What a checkpoint says of the plan, the seed and the like it was trained with, and the refusal of others."""
 
 import json
 from contextvars import ContextVar
@@ -6,74 +6,58 @@ from contextvars import ContextVar
 import torch
 
 from .errors import InputError
-from .philox import GENERATOR
 
 # True while fairseq restores a checkpoint together with its optimizer state.
 resuming = ContextVar("resuming", default=False)
 # fairseq's moving average leaves alone what has "version" in its name.
 BUFFER = "reservoir_version"
-_FLAGS = {
-    "encoder": "--reservoir-encoder",
-    "decoder": "--reservoir-decoder",
-    "seed": "--reservoir-seed",
-    "generator": "generator of frozen tensors",
-}
-_FLAGS_OF_RESUME = {"freeze": "--freeze", "freeze_except": "--freeze-except"}
 
 
 class CheckpointIdentity:
-    """Keeps plan, seed and freeze spec in the state dict and compares them when one is loaded.
+    """Keeps a description of the model in the state dict and compares it when one is loaded.
 
-    They travel as the bytes of a JSON text in an int64 buffer, which half precision, averaging of checkpoints and the
+    It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of checkpoints and the
     moving average leave as it is. A checkpoint without it (plain fairseq's) is accepted.
+
+    ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
+    training goes on with the optimizer's state.
     """
 
-    def remember_identity(self, plans, options):
+    identity_flags: dict[str, str] = {}
+    resume_flags: dict[str, str] = {}
+
+    def remember_identity(self, identity: dict, unpruned: dict) -> None:
         """Called once the model is built.
 
         Args:
-            plans: the slots of each stack, as built.
-            options: the model's options, whose plans are those of the checkpoint before any pruning.
+            identity: what describes the model; JSON types.
+            unpruned: the same of the model before ``--encoder-layers-to-keep``; a checkpoint of that one is accepted too.
         """
-        self.trained_plans = {stack: getattr(options, f"reservoir_{stack}") for stack in plans}
-        frozen = any(slot.frozen for slots in plans.values() for slot in slots)
-        identity = {
-            **{stack: "".join(slot.letter for slot in slots) for stack, slots in plans.items()},
-            "origins": {stack: [slot.origin for slot in slots] for stack, slots in plans.items()},
-            "seed": options.reservoir_seed if frozen else None,
-            "generator": GENERATOR if frozen else None,
-            "freeze": options.freeze,
-            "freeze_except": options.freeze_except,
-        }
+        self.unpruned_identity = unpruned
         self.register_buffer(BUFFER, _encode(identity))
 
     def upgrade_state_dict_named(self, state_dict, name):
         super().upgrade_state_dict_named(state_dict, name)
         key = f"{name}.{BUFFER}" if name else BUFFER
-        stored = state_dict.get(key)
-        if stored is None or _decode(stored) == _decode(self.reservoir_version):
+        if key not in state_dict:
             state_dict[key] = self.reservoir_version
-        elif self._pruned_from(_decode(stored)):
+            return state_dict
+        stored, own = _decode(state_dict[key]), _decode(self.reservoir_version)
+        if own != self.unpruned_identity and not self._differences(stored, self.unpruned_identity):
             state_dict[key] = self.reservoir_version
-        else:
-            self._refuse_other(_decode(stored))
-            self.register_buffer(BUFFER, stored.to(self.reservoir_version.device))
+            return state_dict
+        for field, flag in self._differences(stored, own).items():
+            advice = " or --reset-optimizer" if field in self.resume_flags else ""
+            raise InputError(
+                f"{flag} {own.get(field)}: the checkpoint was trained with {stored.get(field)}; give that{advice}, or train "
+                "anew in another --save-dir"
+            )
+        self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
 
-    def _pruned_from(self, stored):
-        own = _decode(self.reservoir_version)
-        pruned = any(own[stack] != plan for stack, plan in self.trained_plans.items())
-        return pruned and all(stored[stack] == plan for stack, plan in self.trained_plans.items())
-
-    def _refuse_other(self, stored):
-        own = _decode(self.reservoir_version)
-        for field, flag in {**_FLAGS, **(_FLAGS_OF_RESUME if resuming.get() else {})}.items():
-            if stored.get(field) != own.get(field):
-                advice = " or --reset-optimizer" if field in _FLAGS_OF_RESUME else ""
-                raise InputError(
-                    f"{flag} {own.get(field)}: the checkpoint was trained with {stored.get(field)}; give that{advice}, or "
-                    "train anew in another --save-dir"
-                )
+    def _differences(self, stored, own):
+        compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else {})}
+        return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 
 def _encode(identity) -> torch.Tensor:

@@ -18,7 +18,7 @@ from .errors import InputError
 NORMS = ("paper", "model")
 
 
-def _option(default, help_text, metavar=""):
+def option(default, help_text, metavar=""):
     return field(default=default, metadata={"help": help_text, "metavar": metavar})
 
 
@@ -26,53 +26,53 @@ def _option(default, help_text, metavar=""):
 class ReservoirOptions(FairseqDataclass):
     """The flags every model of ours takes."""
 
-    reservoir_encoder: Optional[str] = _option(
+    reservoir_encoder: Optional[str] = option(
         None,
         "layer plan of the encoder, one letter per layer, bottom first: L ordinary, T frozen Transformer layer, F frozen "
         "feed-forward, G frozen bidirectional GRU, C frozen dynamic convolution, and f g c the same trained. "
         "LLFLFLL or 2LFLF2L. Sets the depth. Default: all L",
         "PLAN",
     )
-    reservoir_decoder: Optional[str] = _option(
+    reservoir_decoder: Optional[str] = option(
         None, "layer plan of the decoder, of the letters L T F f C c; C keeps a learned attention to the source", "PLAN"
     )
-    reservoir_count: Optional[int] = _option(
+    reservoir_count: Optional[int] = option(
         None, "instead of --reservoir-encoder: how many of the --encoder-layers are reservoirs", "N"
     )
-    reservoir_decoder_count: Optional[int] = _option(
+    reservoir_decoder_count: Optional[int] = option(
         None, "instead of --reservoir-decoder: how many of the --decoder-layers are reservoirs", "N"
     )
-    reservoir_type: str = _option(
+    reservoir_type: str = option(
         "ffn", "what --reservoir-count puts there: transformer (T), ffn (F), gru (G) or conv (C). Default: ffn", "TYPE"
     )
-    reservoir_placement: str = _option(
+    reservoir_placement: str = option(
         "alternate",
         "where --reservoir-count puts them: alternate with ordinary layers around the middle, as in the paper "
         "(7 layers, 2 reservoirs: LLFLFLL), or in one block at bottom, middle or top. Default: alternate",
         "PLACE",
     )
-    reservoir_norm: str = _option(
+    reservoir_norm: str = option(
         "paper",
         "LayerNorm of F, G and C layers: paper puts it before the layer's function even in a post-norm model; model "
         "follows --encoder-normalize-before. Default: paper",
         "NORM",
     )
-    reservoir_train_layernorm: bool = _option(False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)")
-    reservoir_no_dropout: bool = _option(False, "no dropout inside frozen layers (default: as in the others)")
-    reservoir_kernel_sizes: str = _option(
+    reservoir_train_layernorm: bool = option(False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)")
+    reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
+    reservoir_kernel_sizes: str = option(
         "3,7,15,31",
         "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )
-    reservoir_seed: int = _option(II("common.seed"), "seed of the frozen tensors. Default: --seed", "N")
-    freeze: Optional[str] = _option(
+    reservoir_seed: int = option(II("common.seed"), "seed of the frozen tensors. Default: --seed", "N")
+    freeze: Optional[str] = option(
         None,
         "further components to freeze at their initial values: a comma list of "
         "[encoder.|decoder.][layers.<i>[-<j>].][<component>], component one of emb, att, self_att, cross_att, q, k, v, o, "
         "ffn, fc1, fc2, ln, pos, out, bias. Example: emb,encoder.ffn",
         "SPEC",
     )
-    freeze_except: Optional[str] = _option(
+    freeze_except: Optional[str] = option(
         None, "freeze everything but these components, written as for --freeze. Example: ln,pos,emb,out", "SPEC"
     )
 

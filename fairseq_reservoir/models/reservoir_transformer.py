@@ -5,6 +5,7 @@ from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
 from ..identity import CheckpointIdentity
 from ..layer_plan import slots
+from ..philox import GENERATOR
 from ..reservoir_build import freeze_and_fill
 from ..reservoir_stacks import ReservoirDecoder, ReservoirEncoder
 from ..transformer_options import (
@@ -25,6 +26,14 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
     A plan of only ``L`` is fairseq's ``transformer`` bit for bit. ``slot_table`` says what is frozen. Frozen tensors are
     parameters without gradient: they let gradients through to the layers below and take part in no update.
     """
+
+    identity_flags = {
+        "encoder": "--reservoir-encoder",
+        "decoder": "--reservoir-decoder",
+        "seed": "--reservoir-seed",
+        "generator": "generator of frozen tensors",
+    }
+    resume_flags = {"freeze": "--freeze", "freeze_except": "--freeze-except"}
 
     @classmethod
     def add_args(cls, parser):
@@ -51,7 +60,7 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         }
         model = super().build_model(config, task)
         model.slot_table = freeze_and_fill(model, config.plans, options)
-        model.remember_identity(config.plans, options)
+        model.remember_identity(_identity(config.plans, options), _identity(_unpruned(config.plans, options), options))
         return model
 
     @classmethod
@@ -63,6 +72,22 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         return ReservoirDecoder(
             cfg, tgt_dict, embed_tokens, cfg.plans["decoder"], no_encoder_attn=cfg.no_cross_attention
         )
+
+
+def _unpruned(plans, options):
+    return {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
+
+
+def _identity(plans, options):
+    frozen = any(slot.frozen for stack in plans.values() for slot in stack)
+    return {
+        **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
+        "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
+        "seed": options.reservoir_seed if frozen else None,
+        "generator": GENERATOR if frozen else None,
+        "freeze": options.freeze,
+        "freeze_except": options.freeze_except,
+    }
 
 
 def preset(fairseq_preset, **sizes):
