@@ -1,0 +1,124 @@
+"""examples/reservoir_transformers: its commands parse, and its table is read from the logs."""
+
+import gzip
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq import options
+
+import fairseq_reservoir
+
+ROOT = Path(fairseq_reservoir.__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "reservoir_transformers"
+SIGNATURE = "nrefs:1|case:mixed"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder as Multi30k comes, half of it compressed."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for part, pairs in {"train": 60, "val": 8, "test_2016_flickr": 4}.items():
+        english = "".join(f"a dog and {number} cats play\n" for number in range(pairs))
+        german = "".join(f"ein Hund und {number} Katzen spielen\n" for number in range(pairs))
+        (folder / f"{part}.en").write_text(english)
+        (folder / f"{part}.de.gz").write_bytes(gzip.compress(german.encode()))
+    return folder
+
+
+def multi30k(*arguments, **environment):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
+    command = ["bash", EXAMPLE / "multi30k.sh", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def python(script, *arguments):
+    return subprocess.run([sys.executable, EXAMPLE / script, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLE.glob("*.sh")), ids=lambda path: path.name)
+def test_bash_reads_every_script(script):
+    subprocess.run(["bash", "-n", script], check=True)
+
+
+@pytest.mark.parametrize("plan", ["LLL", "LTLTL", "LFLFL"])
+def test_dry_run_prints_commands_that_fairseq_understands(plan, data, tmp_path):
+    runs = tmp_path / "runs"
+    ended = multi30k("--max-update", "7", DATA=str(data), PLAN=plan, RUNS=str(runs), DRY_RUN="1")
+    assert ended.returncode == 0, ended.stderr
+    assert not runs.exists()
+    commands = {}
+    for line in ended.stdout.splitlines():
+        words = shlex.split(line)
+        end = next((i for i, word in enumerate(words) if word in (">", "2>&1")), len(words))
+        commands[words[0]] = words[1:end]
+
+    preprocess = options.get_preprocessing_parser().parse_args(commands["fairseq-preprocess"])
+    assert preprocess.joined_dictionary
+    train = options.parse_args_and_arch(options.get_training_parser(), commands["fairseq-train"])
+    assert (train.reservoir_encoder, train.reservoir_decoder) == (plan, "LL")
+    assert (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.share_all_embeddings) == (128, 512, True)
+    assert (train.max_tokens, train.max_epoch, train.max_update, train.warmup_updates) == (4096, 10, 7, 800)
+    assert train.no_epoch_checkpoints and train.data == f"{runs}/bin"
+    generate = options.parse_args_and_arch(options.get_generation_parser(), commands["fairseq-generate"])
+    assert generate.beam == 5 and generate.path == f"{train.save_dir}/checkpoint_best.pt"
+
+
+@pytest.mark.parametrize("change, message", [({"DATA": ""}, "DATA is not set"), ({"DATA": "nowhere"}, "nowhere/train.en does not")])
+def test_missing_data_is_named(change, message, tmp_path):
+    ended = multi30k(RUNS=str(tmp_path / "runs"), DRY_RUN="1", **change)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and message in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_tiny_run_resumes_and_scores(data, tmp_path):
+    sizes = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2".split()
+    settings = {"DATA": str(data), "PLAN": "LT", "DECODER": "L", "RUNS": str(tmp_path / "runs")}
+    for epochs in ("1", "2"):
+        ended = multi30k(*sizes, "--batch-size", "8", "--max-epoch", epochs, **settings)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Loaded checkpoint" in ended.stdout
+    assert "| LT | L | 1 |" in ended.stdout and "BLEU: nrefs:1|" in ended.stdout
+    assert "| 16 | " in ended.stdout  # 60 sentences are 8 batches of 8, twice
+
+
+def test_hypotheses_come_in_the_order_of_the_test_set(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("S-1\tb\nD-1\t-0.5\tzweitens\nH-0\t-1\ta\nD-0\t-1.0\terstens\nD-10\t-1\tx\n")
+    ended = python("hypotheses.py", log)
+    assert ended.returncode == 1 and "3 translations" in ended.stderr
+    log.write_text("D-1\t-0.5\tzweitens\nD-0\t-1.0\terstens\nD-2\t-1\t\n")
+    assert python("hypotheses.py", log).stdout == "erstens\nzweitens\n\n"
+
+
+def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
+    begin = (
+        "| INFO | fairseq_cli.train | {'common': {'seed': 3}, 'model': {'reservoir_encoder': 'LTL', 'reservoir_decoder': 'L'}}\n"
+        "| INFO | fairseq_cli.train | num. shared model params: 2,000 (num. trained: 1,500)\n"
+    )
+
+    def inner(epoch, wall):
+        return {"epoch": epoch, "update": epoch - 0.5, "train_wall": "99", "wall": wall}
+
+    def end(epoch, updates, step_seconds, wall):
+        return {"epoch": epoch, "train_num_updates": updates, "train_train_wall": step_seconds, "train_wall": wall}
+
+    def valid(epoch, loss):
+        return {"epoch": epoch, "valid_loss": loss}
+
+    first = [inner(1, "30"), valid(1, "9.5"), end(1, "50", "40", "60"), inner(2, "90")]
+    second = [inner(2, "33"), valid(2, "10.25"), end(2, "100", "42", "66")]
+    lines = ["".join(f"| INFO | train | {json.dumps(record)}\n" for record in part) for part in (first, second)]
+    (tmp_path / "train.log").write_text(begin + lines[0] + begin + lines[1])
+    (tmp_path / "bleu.json").write_text(json.dumps({"score": 12.345, "signature": SIGNATURE}))
+
+    table = python("summarise.py", tmp_path).stdout.splitlines()
+    # (40 + 42) s of steps / 100 updates = 0.820; (90 + 66) s / 60 = 2.6 minutes; of 9.5 and 10.25 the smaller.
+    assert table[2] == "| LTL | L | 3 | 2,000 | 1,500 | 12.35 | 0.820 | 2.6 | 100 | 9.5 |"
+    assert table[-1] == f"BLEU: {SIGNATURE}"
