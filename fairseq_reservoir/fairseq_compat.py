@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 import torch.distributed as dist
-from fairseq import options
+from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
@@ -34,6 +34,7 @@ def apply():
     let_ddp_wrap_cpu_modules()
     let_gloo_gather_objects()
     keep_batches_when_resuming()
+    keep_the_stack_that_is_not_pruned()
     keep_untrained_tensors_in_ema()
     report_input_errors()
     hush_hydra()
@@ -181,6 +182,29 @@ def keep_batches_when_resuming():
         return iterator
 
     FairseqTask.get_batch_iterator = get_batch_iterator
+
+
+def keep_the_stack_that_is_not_pruned():
+    """Let ``--encoder-layers-to-keep`` alone leave the decoder whole, and the other way round.
+
+    ``prune_state_dict`` drops every layer that no list names, so pruning one stack takes all layers from the other, and
+    loading ends with "Missing key(s) in state_dict".
+    """
+    original = checkpoint_utils.prune_state_dict
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def prune_state_dict(state_dict, model_cfg):
+        lists = {stack: getattr(model_cfg, f"{stack}_layers_to_keep", None) for stack in ("encoder", "decoder")}
+        whole = tuple(f"{stack}." for stack, keep in lists.items() if not keep)
+        if len(whole) != 1:
+            return original(state_dict, model_cfg)
+        kept = {name: tensor for name, tensor in state_dict.items() if name.startswith(whole)}
+        rest = {name: tensor for name, tensor in state_dict.items() if name not in kept}
+        return {**original(rest, model_cfg), **kept}
+
+    checkpoint_utils.prune_state_dict = prune_state_dict
 
 
 def keep_untrained_tensors_in_ema():

@@ -47,10 +47,12 @@ class CheckpointIdentity:
             state_dict[key] = self.reservoir_version
             return state_dict
         for field, flag in self._differences(stored, own).items():
-            advice = " or --reset-optimizer" if field in self.resume_flags else ""
+            given, trained = own.get(field), stored.get(field)
+            same = "leave it out" if trained is None else f"give {trained}"
+            reset = ", or --reset-optimizer" if field in self.resume_flags else ""
             raise InputError(
-                f"{flag} {own.get(field)}: the checkpoint was trained with {stored.get(field)}; give that{advice}, or train "
-                "anew in another --save-dir"
+                f"{flag} {'not given' if given is None else given}: the checkpoint was trained "
+                f"{'without it' if trained is None else f'with {trained}'}; {same}{reset}, or train anew in another --save-dir"
             )
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict

@@ -194,6 +194,20 @@ class Pairs(FairseqDataset):
         return 1
 
 
+def test_pruning_one_stack_leaves_the_other_whole():
+    names = ["encoder.layers.0.fc1.weight", "encoder.layers.1.fc1.weight", "decoder.layers.0.fc1.weight", "decoder.embed"]
+    states = {name: torch.tensor(i) for i, name in enumerate(names)}
+    repaired = checkpoint_utils.prune_state_dict
+    for prune, lost in ((repaired.__wrapped__, {"decoder.layers.0.fc1.weight"}), (repaired, set())):
+        pruned = prune(dict(states), Namespace(arch="transformer", encoder_layers_to_keep="1"))
+        # layer 1 of the encoder, worth 1, is layer 0 now
+        whole = {"encoder.layers.0.fc1.weight": 1, "decoder.layers.0.fc1.weight": 2, "decoder.embed": 3}
+        assert {name: int(t) for name, t in pruned.items()} == {n: v for n, v in whole.items() if n not in lost}
+    both = Namespace(arch="transformer", encoder_layers_to_keep="1", decoder_layers_to_keep="0")
+    assert set(repaired(dict(states), both)) == set(whole)
+    assert repaired(states, Namespace(arch="transformer")) is states
+
+
 def test_a_resumed_run_keeps_its_batches():
     def batches(get_batch_iterator, **flags):
         iterator = get_batch_iterator(FairseqTask(Namespace()), Pairs(), max_sentences=2, seed=5, **flags)

@@ -46,8 +46,8 @@ OTHERS = {
     "decoder plan": (["--reservoir-decoder", "LL"], "--reservoir-decoder LL: the checkpoint was trained with CL"),
     "seed": (["--seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
     "reservoir seed": (["--reservoir-seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
-    "freeze": (["--freeze", "emb"], "--freeze emb: the checkpoint was trained with None"),
-    "freeze-except": (["--freeze-except", "ln"], "--freeze-except ln: the checkpoint was trained with None"),
+    "freeze": (["--freeze", "emb"], "--freeze emb: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
+    "freeze-except": (["--freeze-except", "ln"], "--freeze-except ln: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
 }
 
 
