@@ -1,8 +1,14 @@
 """Frozen random Transformers for fairseq: a package and a ``--user-dir`` in one folder."""
 
-from . import fairseq_compat, training_hooks
+from importlib.util import find_spec
 
-fairseq_compat.apply()
-training_hooks.install()
+# Without fairseq there is nothing to register, but an export's tensors can still be read.
+if find_spec("fairseq"):
+    from . import fairseq_compat, training_hooks
+    from .checkpoint import fairseq_loader
 
-from .models import reservoir_transformer  # noqa: E402, F401
+    fairseq_compat.apply()
+    training_hooks.install()
+    fairseq_loader.install()
+
+    from .models import reservoir_transformer  # noqa: F401

@@ -1,10 +1,13 @@
 """From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
 
-from .modules.frozen_init import fill_frozen
+from .modules.frozen_init import fill_frozen, recipe
 from .slot_table import SlotTable, compile_table
+
 
 def freeze_and_fill(model, plans, options) -> SlotTable:
     """Compiles the slot table of ``model``, sets every ``requires_grad`` from it and draws the reservoirs' tensors.
+
+    ``model.recipes`` says afterwards how each of these was drawn, by name.
 
     Args:
         model: a model with fairseq's initial values.
@@ -23,7 +26,10 @@ def freeze_and_fill(model, plans, options) -> SlotTable:
     )
     for entry in table.entries:
         parameters[entry.name].requires_grad_(entry.trained)
-    fill_frozen(parameters, {e.name: e.random_name for e in table.entries if e.random_name}, table.seed)
+    random_names = {e.name: e.random_name for e in table.entries if e.random_name}
+    fill_frozen(parameters, random_names, table.seed)
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    model.recipes = {name: recipe(name, random_name, shapes) for name, random_name in random_names.items()}
     return table
 
 

@@ -1,0 +1,51 @@
+"""Which dictionaries a model was trained with; another of the same size would give sentences of wrong words."""
+
+from fairseq import tasks
+from omegaconf import open_dict
+
+from ..errors import InputError
+from . import digest
+
+
+def describe(task) -> dict[str, dict]:
+    """Number of entries and SHA-256 of the source and the target dictionary of a task."""
+    return {
+        side: {"entries": len(dictionary), "sha256": digest.of_words(dictionary.symbols)}
+        for side in ("source", "target")
+        if (dictionary := getattr(task, f"{side}_dictionary", None)) is not None
+    }
+
+
+def of_config(config, data: str | None) -> dict[str, dict]:
+    """The same from the files that the configuration of a checkpoint names.
+
+    Args:
+        config: fairseq's configuration.
+        data: the folder of the dictionaries, if not that of the configuration.
+
+    Raises:
+        InputError: they are not there.
+    """
+    if data:
+        with open_dict(config):
+            config.task.data = data
+    try:
+        return describe(tasks.setup_task(config.task, from_checkpoint=True))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--data {config.task.data}: does not hold the dictionaries of the checkpoint ({' '.join(str(error).split())})"
+        ) from error
+
+
+def check(path: str, expected: dict[str, dict], task) -> None:
+    """Refuses dictionaries that differ from those of an export.
+
+    Raises:
+        InputError: one differs.
+    """
+    for side, found in describe(task).items():
+        if side in expected and found != expected[side]:
+            raise InputError(
+                f"{path}: the {side} dictionary of DATA ({found['entries']} entries, SHA-256 {found['sha256'][:12]}) is not the"
+                f" one trained with ({expected[side]['entries']} entries, SHA-256 {expected[side]['sha256'][:12]})"
+            )

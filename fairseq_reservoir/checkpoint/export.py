@@ -1,0 +1,153 @@
+"""From a checkpoint to an export: trained tensors, masks as bits, and the seed of what is random."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from ..errors import InputError
+from ..ledger import WIDTHS, Ledger
+from ..modules.mask_cache import masked_modules, nan_scores
+from ..philox import GENERATOR
+from . import bits, dictionaries, digest, packed_file, reader, written_table
+from .atomic_file import check_out
+from .opened import Checkpoint, open_checkpoint
+
+
+@dataclass(frozen=True)
+class Written:
+    """What ``export`` did: the file's size, the bytes of data predicted for it, and what it holds of the random tensors."""
+
+    path: str
+    bytes: int
+    predicted_bytes: int
+    stored: int
+    drawn_again: int
+
+    def __str__(self):
+        return (
+            f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data); of {self.stored + self.drawn_again} random"
+            f" tensors {self.stored} stored, {self.drawn_again} drawn again from the seed when loaded"
+        )
+
+
+def export(
+    checkpoint: str,
+    out: str,
+    dtype: str = "fp32",
+    with_weights: bool = False,
+    regenerate: bool = False,
+    force: bool = False,
+    data: str | None = None,
+) -> Written:
+    """Writes an export of a checkpoint.
+
+    Random tensors that every machine draws alike are left out and drawn again when the export is loaded; orthogonal and
+    normal ones, equal across machines to 1e-6 only, are stored. All of them keep the bits they were trained with, whatever
+    ``dtype`` the trained tensors get.
+
+    Args:
+        checkpoint: a checkpoint of one of this plugin's models.
+        out: file to write, ending in .safetensors.
+        dtype: fp32, fp16 or bf16, the type in which tensors that are not random are stored.
+        with_weights: store all random tensors.
+        regenerate: store none.
+        force: replace ``out`` if it exists.
+        data: folder of the dictionaries, if not the one that the checkpoint names.
+
+    Raises:
+        InputError: a file or an option is not usable; with ``regenerate``, a tensor drawn here is not the one trained with.
+    """
+    check_out(out, force, packed_file.SUFFIX)
+    if with_weights and regenerate:
+        raise InputError("--with-weights --regenerate: give one of them, since one stores what the other leaves out")
+    if dtype not in WIDTHS:
+        raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
+    source = open_checkpoint(checkpoint)
+    if not hasattr(source.model, "recipes"):
+        raise InputError(f"CHECKPOINT {checkpoint}: {source.config.model._name} is not a model of this plugin, nothing in it is random")
+    words = dictionaries.of_config(source.config, data)
+    ledger, seed = source.ledger, source.model.slot_table.seed
+    tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
+    tensors |= _packed_masks(source, ledger)
+    random, kept = _random(source, ledger, seed, with_weights, regenerate)
+    body = {
+        "seed": seed,
+        "generator": GENERATOR,
+        "dtype": dtype,
+        "random": random,
+        "masks": {i.name: {"shape": i.shape, "bits": i.bits, "lowest": i.lowest} for i in ledger.of("mask")},
+        "tied": {item.name: item.owner for item in ledger.of("tied")},
+        "slot_table": written_table.as_json(source.model.slot_table),
+        "config": _as_json(source.config),
+        "dictionaries": words,
+        "num_updates": source.num_updates,
+    }
+    packed_file.write(out, body, tensors | kept)
+    predicted = ledger.export_bytes(dtype, with_weights, regenerate)
+    return Written(str(out), Path(out).stat().st_size, predicted, len(kept), len(random) - len(kept))
+
+
+def _stored(source, item, dtype):
+    tensor = source.tensors[item.name]
+    if item.role == "buffer" or not tensor.is_floating_point():
+        return tensor
+    stored = tensor.to(reader.ROUNDINGS[dtype])
+    if bool(stored.isinf().sum() > tensor.isinf().sum()):
+        largest = tensor.abs().max().item()
+        raise InputError(f"--dtype {dtype}: {item.name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32")
+    return stored
+
+
+def _packed_masks(source, ledger):
+    """The mask entries that have scores, in their place; the pinned ones are drawn again by the model."""
+    if not ledger.of("mask"):
+        return {}
+    model = source.built()
+    if found := nan_scores(model):
+        raise InputError(f"CHECKPOINT {source.path}: NaN scores in {', '.join(found)}")
+    packed, modules = {}, masked_modules(model)
+    for item in ledger.of("mask"):
+        module = modules[item.name.removesuffix(".scores")]
+        mask = module.mask if module.learned is None else module.mask.gather(1, module.learned)
+        packed[item.name] = bits.pack(mask, item.bits, item.lowest)
+    return packed
+
+
+def _random(source: Checkpoint, ledger: Ledger, seed, with_weights, regenerate):
+    """The description of every random tensor, and those that are stored."""
+    described, kept = {}, {}
+    for item in ledger.of("random"):
+        tensor = source.tensors[item.name]
+        entry = {**item.recipe.as_json(), "sha256": digest.of_tensor(tensor)}
+        if item.recipe.name == item.name:
+            del entry["name"]
+        left_out = not with_weights and (regenerate or item.recipe.exact)
+        rounding = _rounding(item, entry, seed) if left_out else None
+        if left_out and rounding is None and regenerate:
+            raise InputError(
+                f"--regenerate: {item.name} drawn on this machine differs from the checkpoint's; leave --regenerate out,"
+                " then it is stored"
+            )
+        if rounding is None:
+            kept[item.name] = tensor
+        elif rounding != "fp32":
+            entry["rounded"] = rounding
+        described[item.name] = entry
+    return described, kept
+
+
+def _rounding(item, entry, seed):
+    """The type to which the drawn tensor has to be rounded to be the checkpoint's, None if it is another tensor."""
+    drawn = item.recipe.draw(seed)
+    return next(
+        (name for name, kind in reader.ROUNDINGS.items() if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]), None
+    )
+
+
+def _as_json(config) -> dict:
+    """fairseq's configuration; groups that are flags of the command line have the one key ``__namespace__``."""
+    if OmegaConf.is_config(config):
+        config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    return json.loads(json.dumps(config, default=lambda value: {"__namespace__": vars(value)}))

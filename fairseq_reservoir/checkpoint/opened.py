@@ -1,0 +1,87 @@
+"""A fairseq checkpoint with its model built on the device ``meta``: names, shapes, what is frozen and how it was drawn."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from fairseq import checkpoint_utils
+
+from ..dry_build import build_config
+from ..errors import InputError
+from ..ledger import Ledger, ledger
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``state`` is what fairseq reads from ``path``, ``model`` its model without memory for the tensors."""
+
+    path: str
+    state: dict
+    model: torch.nn.Module
+
+    @property
+    def config(self):
+        return self.state["cfg"]
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return self.state["model"]
+
+    @property
+    def ledger(self) -> Ledger:
+        return ledger(self.model)
+
+    def built(self) -> torch.nn.Module:
+        """The model with its tensors, in evaluation mode."""
+        model = build_config(self.config.model, *_dictionary_sizes(self.tensors), device="cpu")
+        model.load_state_dict(self.tensors)
+        return model.eval()
+
+    @property
+    def num_updates(self) -> int:
+        """Updates the model was trained for."""
+        return self.state["optimizer_history"][-1]["num_updates"]
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Reads a checkpoint, or an export, without its training data.
+
+    Raises:
+        InputError: there is none, it is not fairseq's, or its tensors are not those of its model.
+    """
+    if not Path(path).is_file():
+        raise InputError(f"CHECKPOINT {path}: no such file")
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state["cfg"].model, state["model"]
+    except InputError:
+        raise
+    except Exception as error:  # bytes that are no pickle end in errors of any kind
+        raise InputError(f"CHECKPOINT {path}: not a checkpoint of fairseq ({' '.join(str(error).split())[:80]})") from error
+    config = state["cfg"].model
+    for name in ("encoder_embed_path", "decoder_embed_path"):
+        if getattr(config, name, None):
+            setattr(config, name, None)  # The embeddings are in the checkpoint; the file may be gone.
+    model = build_config(config, *_dictionary_sizes(state["model"]))
+    if hasattr(model, "recipes"):
+        _check_tensors(path, model, state["model"])
+    return Checkpoint(str(path), state, model)
+
+
+def _dictionary_sizes(tensors):
+    """Entries of the source and the target dictionary, as the embeddings have them."""
+    found = {
+        name.split(".", 1)[0]: len(tensor)
+        for name, tensor in tensors.items()
+        if ".embed_tokens." in name and tensor.dim() == 2
+    }
+    target = found.get("decoder", found.get("encoder", 4))
+    return found.get("encoder", target), target
+
+
+def _check_tensors(path, model, tensors):
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name) and not name.endswith("reservoir_version"):
+            raise InputError(f"CHECKPOINT {path}: {name} is {found.get(name)}, in its model {expected.get(name)}")

@@ -1,0 +1,53 @@
+"""The tensors of an export, without fairseq: what is stored, and what is drawn again from the seed."""
+
+import torch
+
+from ..errors import InputError
+from ..modules.recipe import Recipe
+from ..philox import GENERATOR
+from . import bits, digest, packed_file
+
+ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def read_state_dict(path: str) -> dict[str, torch.Tensor]:
+    """The state dict of the exported model, float32 as in fairseq's checkpoints.
+
+    In place of a mask's scores stand the entries of the mask: selecting the same number of the largest among them gives
+    the mask again. Tied parameters share one tensor.
+
+    Raises:
+        InputError: the file is truncated, altered or not an export, or this machine draws other bits than it was made of.
+    """
+    return state_dict(path, *packed_file.read(path))
+
+
+def state_dict(path, body, tensors) -> dict[str, torch.Tensor]:
+    """The same from what ``packed_file.read`` returned."""
+    if body["random"] and body["generator"] != GENERATOR:
+        raise InputError(f"{path}: random tensors of generator {body['generator']}; this fairseq_reservoir has {GENERATOR}")
+    state = {name: _widen(tensor) for name, tensor in tensors.items()}
+    for name, mask in body["masks"].items():
+        state[name] = bits.unpack(tensors[name], **mask).float()
+    for name, random in body["random"].items():
+        if name not in state:
+            state[name] = _draw(name, random, body["seed"])
+        if digest.of_tensor(state[name]) != random["sha256"]:
+            raise InputError(
+                f"{path}: {name} drawn on this machine differs from the one trained with (orthogonal and normal tensors"
+                " agree to 1e-6 only); export again without --regenerate"
+            )
+    for name, owner in body["tied"].items():
+        state[name] = state[owner]
+    return state
+
+
+def _draw(name, random, seed):
+    """A random tensor as the checkpoint held it: drawn, and rounded if it was trained in half precision."""
+    recipe = {key: value for key, value in random.items() if key not in ("sha256", "rounded")}
+    drawn = Recipe.from_json({"name": name, **recipe}).draw(seed)
+    return drawn.to(ROUNDINGS[random.get("rounded", "fp32")]).float()
+
+
+def _widen(tensor):
+    return tensor.float() if tensor.is_floating_point() else tensor

@@ -1,0 +1,44 @@
+"""``fairseq-reservoir export``: a checkpoint as one small file without pickle."""
+
+import argparse
+
+HELP = """\
+Writes a checkpoint of this plugin's models as a safetensors file: the seed and the SHA-256 of every random tensor, masks
+as bits, trained tensors, slot table, configuration and hashes of the dictionaries; no optimizer state. Random tensors that
+every machine draws alike are left out; orthogonal ones are stored unless --regenerate is given. It loads without pickle
+and takes the place of the checkpoint:
+
+  fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
+  fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors
+"""
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "export",
+        help="write a checkpoint as seed, masks and trained tensors",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of one of this plugin's models")
+    parser.add_argument("out", metavar="OUT.safetensors", help="the file to write")
+    parser.add_argument(
+        "--dtype", default="fp32", help="fp32, fp16 or bf16: type of what is not random (default fp32, which loses nothing)"
+    )
+    parser.add_argument("--with-weights", action="store_true", help="store every random tensor")
+    parser.add_argument(
+        "--regenerate",
+        action="store_true",
+        help="store no random tensor, not even orthogonal ones: a machine that draws other last bits refuses the file",
+    )
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained on)")
+    parser.set_defaults(run=run)
+
+
+def run(known, _):
+    from ..checkpoint.export import export
+
+    return export(
+        known.checkpoint, known.out, known.dtype, known.with_weights, known.regenerate, known.force, known.data
+    )

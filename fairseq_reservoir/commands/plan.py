@@ -1,0 +1,38 @@
+"""``fairseq-reservoir plan``: the slot table of a model, without data."""
+
+import argparse
+
+HELP = """\
+Prints the slot table of a model without data: what each layer is, what is trained, what is frozen, parameters and matmul
+FLOPs per token. Takes every flag of fairseq-train, for example
+
+  fairseq-reservoir plan --arch reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL
+"""
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="print what a model trains and what it freezes, without data",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arch", required=True, help="an architecture of this plugin or of fairseq")
+    add_dictionary_sizes(parser)
+    parser.set_defaults(run=run, takes_fairseq_flags=True)
+
+
+def add_dictionary_sizes(parser) -> None:
+    for side in ("source", "target"):
+        parser.add_argument(f"--{side}-words", type=int, default=10000, metavar="N", help="dictionary size (default 10000)")
+
+
+def run(known, fairseq_flags):
+    return plan(known.arch, fairseq_flags, known.source_words, known.target_words)
+
+
+def plan(arch: str, fairseq_flags: list[str], source_words: int, target_words: int):
+    """The slot table of an architecture; see ``dry_build.build_arch`` for arguments and errors."""
+    from ..dry_build import build_arch
+
+    return build_arch(arch, fairseq_flags, source_words, target_words).slot_table

@@ -1,0 +1,134 @@
+"""What a built model consists of, tensor by tensor: trained, frozen, random, masked or tied, and what that costs in bytes."""
+
+import math
+from dataclasses import dataclass
+
+from .modules.mask_cache import masked_modules
+from .modules.recipe import Recipe
+
+ROLES = ("trained", "mask", "random", "frozen", "buffer", "tied")
+# Bytes per entry of the number formats an export can have.
+WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
+# Adam's two moments in float32, and a gradient.
+_MOMENTS, _GRADIENT = 8, 4
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry of a model's state dict.
+
+    Attributes:
+        role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
+            ``frozen`` otherwise, as by --freeze; a ``buffer``; or ``tied`` to the entry ``owner``.
+        bits, lowest: of a mask, bits per entry and its smallest value.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    width: int
+    role: str
+    recipe: Recipe | None = None
+    owner: str | None = None
+    bits: int = 0
+    lowest: int = 0
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory; a tied tensor has none of its own."""
+        return 0 if self.role == "tied" else self.size * self.width
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
+        return self.bits * math.ceil(self.size / 8)
+
+    @property
+    def is_embedding(self) -> bool:
+        return ".embed_tokens." in self.name
+
+    def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
+        """Bytes of data in an export with these options."""
+        if self.role == "mask":
+            return self.mask_bytes
+        if self.role == "random" and not with_weights and (regenerate or self.recipe.exact):
+            return 0
+        return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.bytes
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The items of a model in the order of its state dict."""
+
+    items: tuple[Item, ...]
+
+    def of(self, *roles: str) -> list[Item]:
+        return [item for item in self.items if item.role in roles]
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the model's tensors take in memory."""
+        return sum(item.bytes for item in self.items)
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Adam's two moments of what is trained."""
+        return sum(item.size * _MOMENTS for item in self.of("trained", "mask"))
+
+    @property
+    def training_bytes(self) -> int:
+        """Weights, gradients and Adam's moments in float32, without activations."""
+        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of("trained", "mask"))
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Data of fairseq's checkpoint: weights and Adam's moments."""
+        return self.weight_bytes + self.optimizer_bytes
+
+    @property
+    def inference_bytes(self) -> int:
+        """Tensors in memory at inference: a masked weight folded into a matrix of its own, scores dropped."""
+        masks = self.of("mask")
+        seen_through_masks = self.of("random") if masks else []
+        return self.weight_bytes - sum(item.bytes for item in seen_through_masks)
+
+    def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
+        """Bytes of data in an export; its description comes on top."""
+        return sum(item.export_bytes(dtype, with_weights, regenerate) for item in self.items)
+
+
+def ledger(model) -> Ledger:
+    """The ledger of a built model, also of one on the device ``meta``.
+
+    Args:
+        model: a module; ``model.recipes``, if there, maps names of its state dict to the recipes of random tensors. The
+            scores of the masked modules in it are masks.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    masks = {f"{name}.scores": module.choices for name, module in masked_modules(model).items()}
+    recipes = getattr(model, "recipes", {})
+    owners, items = {}, []
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        shape, width = tuple(tensor.shape), tensor.element_size()
+        owner = owners.setdefault(id(tensor), name)
+        if owner != name:
+            items.append(Item(name, shape, width, "tied", owner=owner))
+        elif name in recipes:
+            items.append(Item(name, shape, width, "random", recipe=recipes[name]))
+        elif name in masks:
+            items.append(Item(name, shape, width, "mask", **_bits(masks[name])))
+        elif name in parameters:
+            items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
+        else:
+            items.append(Item(name, shape, width, "buffer"))
+    return Ledger(tuple(items))
+
+
+def _bits(choices):
+    """A mask of c coats has the entries 0 to c, a signed one -c to c."""
+    coats = len(choices.keep_ratios)
+    lowest = -coats if choices.kind == "signed" else 0
+    return {"bits": (coats - lowest).bit_length(), "lowest": lowest}

@@ -1,0 +1,47 @@
+"""A tiny trained checkpoint, and one of only L and T, shared by the tests of what becomes of checkpoints."""
+
+import sys
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+
+from tests.commands import USER_DIR, load, train
+
+PLANS = {"every_kind": ("LTFGC", "LTFC"), "of_l_and_t": ("LT", "TL")}
+
+
+def _trained(name, toy_data, tmp_path_factory, *flags):
+    folder, (encoder, decoder) = tmp_path_factory.mktemp(name), PLANS[name]
+    plans = ["--reservoir-encoder", encoder, "--reservoir-decoder", decoder]
+    once = ["--max-update", 20, "--no-epoch-checkpoints", "--disable-validation"]
+    train(toy_data, *plans, *once, *flags, "--save-dir", folder)
+    path = folder / "checkpoint_last.pt"
+    return SimpleNamespace(path=path, tensors=load(folder)["model"], state=load(folder))
+
+
+@pytest.fixture(scope="session")
+def every_kind(toy_data, tmp_path_factory):
+    """``path``, ``tensors`` and ``state`` of a checkpoint with a layer of every kind."""
+    return _trained("every_kind", toy_data, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def of_l_and_t(toy_data, tmp_path_factory):
+    """The same of one with only L and T, and tied embeddings."""
+    return _trained("of_l_and_t", toy_data, tmp_path_factory, "--share-decoder-input-output-embed")
+
+
+@pytest.fixture
+def translate(monkeypatch, toy_data, tmp_path):
+    """Return a function that runs fairseq-generate with a checkpoint and returns its hypotheses with their scores."""
+
+    def run(path, *words):
+        results = tmp_path / "results"
+        arguments = [str(toy_data), "--path", str(path), "--results-path", str(results), "--cpu", "--beam", "3"]
+        monkeypatch.setattr(sys, "argv", ["fairseq-generate", *arguments, *words, "--user-dir", USER_DIR])
+        import_module("fairseq_cli.generate").cli_main()
+        lines = (results / "generate-test.txt").read_text().splitlines()
+        return sorted(line for line in lines if line.startswith(("H-", "P-")))
+
+    return run

@@ -1,0 +1,183 @@
+"""Exports: the checkpoint comes back bit for bit, the bytes are those predicted, and every refusal is one line."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_reservoir import cli, initialisers
+from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict, written_table
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from tests.commands import train
+
+
+def equal(state, expected):
+    return state.keys() == expected.keys() and all(
+        state[name].dtype == tensor.dtype and state[name].equal(tensor) for name, tensor in expected.items()
+    )
+
+
+def exported(checkpoint, tmp_path, *flags):
+    out = tmp_path / "model.safetensors"
+    cli.main(["export", str(checkpoint.path), str(out), *flags])
+    return out
+
+
+@pytest.mark.parametrize("flags", [[], ["--with-weights"], ["--regenerate"]], ids=" ".join)
+@pytest.mark.parametrize("name", ["every_kind", "of_l_and_t"])
+def test_the_state_dict_comes_back_bit_for_bit(request, tmp_path, name, flags):
+    checkpoint = request.getfixturevalue(name)
+    out = exported(checkpoint, tmp_path, *flags)
+    assert equal(read_state_dict(out), checkpoint.tensors)
+    ledger = open_checkpoint(checkpoint.path).ledger
+    predicted = ledger.export_bytes(with_weights="--with-weights" in flags, regenerate="--regenerate" in flags)
+    assert 0 < out.stat().st_size - predicted <= 64 * 1024
+
+
+def test_what_is_left_out(every_kind, tmp_path, capsys):
+    body, tensors = packed_file.read(exported(every_kind, tmp_path))
+    left_out = {name for name in body["random"] if name not in tensors}
+    assert all(body["random"][name]["initialiser"] in {"ones", "zero", "bias_uniform"} for name in left_out)
+    assert {body["random"][name]["initialiser"] for name in body["random"].keys() & tensors} == {"orthogonal"}
+    table = open_checkpoint(every_kind.path).model.slot_table
+    assert body["random"].keys() == {e.name for e in table.entries if e.random_name}
+    assert f"of {len(body['random'])} random tensors {len(body['random']) - len(left_out)} stored" in capsys.readouterr().out
+    assert written_table.from_json(body["slot_table"]) == table
+    assert (body["seed"], body["num_updates"], body["config"]["model"]["reservoir_encoder"]) == (3, 20, "LTFGC")
+
+
+@pytest.mark.parametrize("dtype, kind", [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_dtype_is_that_of_what_is_not_random(every_kind, tmp_path, dtype, kind):
+    out = exported(every_kind, tmp_path, "--dtype", dtype)
+    random = packed_file.read_body(out)["random"]
+    state, parameters = read_state_dict(out), {e.name for e in open_checkpoint(every_kind.path).model.slot_table.entries}
+    for name, tensor in every_kind.tensors.items():
+        rounded = name in parameters - random.keys() or name == "decoder.output_projection.weight"
+        assert state[name].equal(tensor.to(kind).float() if rounded else tensor), name
+    predicted = open_checkpoint(every_kind.path).ledger.export_bytes(dtype)
+    assert 0 < out.stat().st_size - predicted <= 64 * 1024
+
+
+def test_tied_embeddings_are_stored_once(of_l_and_t, tmp_path):
+    body, tensors = packed_file.read(exported(of_l_and_t, tmp_path))
+    assert body["tied"] == {"decoder.output_projection.weight": "decoder.embed_tokens.weight"}
+    assert "decoder.output_projection.weight" not in tensors
+
+
+@pytest.mark.parametrize("flags", [["--bf16"], ["--fp16", "--fp16-no-flatten-grads"]], ids=" ".join)
+def test_half_precision_checkpoints_draw_and_round(toy_data, tmp_path, flags):
+    train(toy_data, "--reservoir-encoder", "LT", "--max-update", 2, "--save-dir", tmp_path, "--no-epoch-checkpoints", *flags)
+    path = tmp_path / "checkpoint_last.pt"
+    export(path, tmp_path / "a.safetensors", regenerate=True)
+    body, tensors = packed_file.read(tmp_path / "a.safetensors")
+    assert not body["random"].keys() & tensors and body["random"]["encoder.layers.1.fc1.weight"]["rounded"] == flags[0][2:]
+    assert equal(read_state_dict(tmp_path / "a.safetensors"), torch.load(path)["model"])
+
+
+def test_a_random_tensor_that_is_another_is_stored(every_kind, tmp_path):
+    state = copy.deepcopy(every_kind.state)
+    state["model"]["encoder.layers.1.fc1.bias"] += 1
+    torch.save(state | {"cfg": torch.load(every_kind.path)["cfg"]}, tmp_path / "other.pt")
+    export(tmp_path / "other.pt", tmp_path / "a.safetensors")
+    assert equal(read_state_dict(tmp_path / "a.safetensors"), state["model"])
+
+
+READ_WITHOUT_FAIRSEQ = """
+import hashlib, sys
+sys.modules["fairseq"] = sys.modules["omegaconf"] = sys.modules["hydra"] = None
+from fairseq_reservoir.checkpoint import digest, read_state_dict
+print({name: digest.of_tensor(tensor) for name, tensor in read_state_dict(sys.argv[1]).items()})
+"""
+
+
+def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
+    from fairseq_reservoir.checkpoint import digest
+
+    out = exported(every_kind, tmp_path, "--regenerate")
+    command = [sys.executable, "-W", "ignore", "-c", READ_WITHOUT_FAIRSEQ, out]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(cli.__file__).parent.parent)
+    assert done.returncode == 0, done.stderr
+    assert eval(done.stdout) == {name: digest.of_tensor(tensor) for name, tensor in every_kind.tensors.items()}
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["{}/none.pt", "{}/a.safetensors"], "CHECKPOINT {}/none.pt: no such file"),
+        (["{}/foreign.pt", "{}/a.safetensors"], "CHECKPOINT {}/foreign.pt: not a checkpoint of fairseq"),
+        (["{}/text.pt", "{}/a.safetensors"], "CHECKPOINT {}/text.pt: not a checkpoint of fairseq"),
+        (["{}/cut.pt", "{}/a.safetensors"], "CHECKPOINT {}/cut.pt: not a checkpoint of fairseq"),
+        (["{}/good.pt", "{}/a.pt"], "OUT {}/a.pt: the name must end in .safetensors"),
+        (["{}/good.pt", "{}/old.safetensors"], "OUT {}/old.safetensors: exists; --force replaces it"),
+        (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),
+        (["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"], "--with-weights --regenerate: give one"),
+        (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not hold the dictionaries"),
+        (["{}/huge.pt", "{}/a.safetensors", "--dtype", "fp16"], "--dtype fp16: encoder.embed_tokens.weight has entries up to 1e+06"),
+        (["{}/other.pt", "{}/a.safetensors"], "CHECKPOINT {}/other.pt: encoder.layers.0.fc1.bias is None, in its model (24,)"),
+        (["{}/changed.pt", "{}/a.safetensors", "--regenerate"], "--regenerate: encoder.layers.1.fc1.weight drawn on this"),
+    ],
+)
+def test_refusals(every_kind, tmp_path, flags, message):
+    state = torch.load(every_kind.path)
+    (tmp_path / "good.pt").symlink_to(every_kind.path)
+    (tmp_path / "text.pt").write_text("text")
+    (tmp_path / "cut.pt").write_bytes(every_kind.path.read_bytes()[:-1000])
+    (tmp_path / "old.safetensors").write_text("old")
+    torch.save({"weights": torch.ones(1)}, tmp_path / "foreign.pt")
+    for name, changes in {
+        "huge": {"encoder.embed_tokens.weight": torch.full((12, 16), 1e6)},
+        "changed": {"encoder.layers.1.fc1.weight": torch.ones(24, 16)},
+    }.items():
+        torch.save(state | {"model": state["model"] | changes}, tmp_path / f"{name}.pt")
+    del state["model"]["encoder.layers.0.fc1.bias"]
+    torch.save(state, tmp_path / "other.pt")
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["export", *(flag.format(tmp_path) for flag in flags)])
+    text = str(leaving.value)
+    assert text.startswith(f"fairseq-reservoir: error: {message.format(tmp_path)}") and "\n" not in text
+    assert not (tmp_path / "a.safetensors").exists() and (tmp_path / "old.safetensors").read_text() == "old"
+
+
+def test_plain_fairseq_models_are_refused(toy_data, tmp_path):
+    train(toy_data, "--arch", "transformer", "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
+    with pytest.raises(ValueError, match="transformer is not a model of this plugin, nothing in it is random"):
+        export(tmp_path / "checkpoint_last.pt", tmp_path / "a.safetensors")
+
+
+def test_force_replaces(every_kind, tmp_path):
+    (tmp_path / "model.safetensors").write_text("old")
+    assert equal(read_state_dict(exported(every_kind, tmp_path, "--force")), every_kind.tensors)
+
+
+def test_a_machine_that_draws_other_bits_refuses(every_kind, tmp_path, monkeypatch):
+    out = exported(every_kind, tmp_path, "--regenerate")
+    other = lambda seed, name, shape: initialisers.orthogonal(seed, name, shape) * (1 + 1e-6)  # noqa: E731
+    monkeypatch.setitem(sys.modules["fairseq_reservoir.modules.recipe"].INITIALISERS, "orthogonal", other)
+    with pytest.raises(ValueError, match=r"\.weight drawn on this machine differs from the one trained with .* without --regenerate"):
+        read_state_dict(out)
+
+
+def test_another_generator_is_refused(every_kind, tmp_path):
+    body, tensors = packed_file.read(exported(every_kind, tmp_path))
+    packed_file.write(tmp_path / "b.safetensors", body | {"generator": "dice"}, tensors)
+    with pytest.raises(ValueError, match="random tensors of generator dice; this fairseq_reservoir has philox"):
+        read_state_dict(tmp_path / "b.safetensors")
+
+
+def test_the_description_is_plain_json_in_one_metadata_key(every_kind, tmp_path):
+    content = exported(every_kind, tmp_path).read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert list(header["__metadata__"]) == ["fairseq_reservoir"]
+    assert json.loads(header["__metadata__"]["fairseq_reservoir"])["body"]["generator"] == "philox4x64-10/sha256/v1"
+
+
+def test_load_translator(every_kind, tmp_path, toy_data):
+    from_export, from_checkpoint = (
+        load_translator(path, toy_data) for path in (exported(every_kind, tmp_path), every_kind.path)
+    )
+    assert from_export.translate(["a b c", "h g"]) == from_checkpoint.translate(["a b c", "h g"])

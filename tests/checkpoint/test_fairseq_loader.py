@@ -1,0 +1,108 @@
+"""fairseq's own commands read an export where they read a checkpoint, and give the same answers."""
+
+import io
+import sys
+from importlib import import_module
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir.checkpoint import fairseq_loader
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.error_report import find_input_error
+from fairseq_reservoir.models.reservoir_transformer import ReservoirTransformer
+from tests.building import pad, sentences, shift
+from tests.commands import USER_DIR, train
+
+
+@pytest.fixture(scope="module")
+def exported(every_kind, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exports") / "model.safetensors"
+    export(every_kind.path, out)
+    return out
+
+
+def run(monkeypatch, command, *words):
+    monkeypatch.setattr(sys, "argv", [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR, "--cpu"])
+    return import_module(f"fairseq_cli.{command}").cli_main()
+
+
+def test_generate(translate, every_kind, exported):
+    assert translate(exported) == translate(every_kind.path) != []
+
+
+def test_an_ensemble_of_both(translate, every_kind, exported):
+    assert translate(f"{exported}:{every_kind.path}") == translate(f"{every_kind.path}:{every_kind.path}")
+
+
+def test_model_overrides(translate, every_kind, exported):
+    keep = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '0,1,3'}"
+    assert translate(exported, "--model-overrides", keep) == translate(every_kind.path, "--model-overrides", keep)
+
+
+@torch.no_grad()
+def test_the_logits(every_kind, exported):
+    source, target = pad(sentences(3, 6)) % 12, pad(sentences(4, 5, seed=2)) % 12
+    answers = []
+    for path in (exported, every_kind.path):
+        (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+        answers.append(model.eval()(source, torch.tensor([3, 6]), shift(target))[0])
+    assert answers[0].equal(answers[1])
+
+
+def test_interactive(monkeypatch, toy_data, every_kind, exported, capsys):
+    answers = []
+    for path in (exported, every_kind.path):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("a b c\n"))
+        run(monkeypatch, "interactive", toy_data, "--path", path)
+        answers.append([line for line in capsys.readouterr().out.splitlines() if line[:2] in ("H-", "P-")])
+    assert answers[0] == answers[1] != []
+
+
+def test_validate(monkeypatch, toy_data, every_kind, exported):
+    printed = []
+    monkeypatch.setattr("fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats))
+    flags = ["--task", "translation", "--valid-subset", "valid", "--batch-size", 4, "--log-format", "simple"]
+    for path in (exported, every_kind.path):
+        run(monkeypatch, "validate", toy_data, "--path", path, *flags)
+    assert len(printed) == 2 and printed[0]["loss"] == printed[1]["loss"] > 0
+
+
+def test_from_pretrained(toy_data, every_kind, exported):
+    hubs = [
+        ReservoirTransformer.from_pretrained(str(path.parent), path.name, data_name_or_path=str(toy_data))
+        for path in (exported, every_kind.path)
+    ]
+    assert hubs[0].translate(["a b c", "d"]) == hubs[1].translate(["a b c", "d"])
+
+
+def test_finetuning_begins_from_it(toy_data, every_kind, exported):
+    flags = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --max-update 1 --no-save --disable-validation".split()
+    losses = [train(toy_data, *flags, "--finetune-from-model", path).losses for path in (exported, every_kind.path)]
+    assert losses[0] == losses[1] != []
+
+
+def test_other_dictionaries_are_refused(translate, monkeypatch, make_corpus, exported):
+    other = make_corpus("other")
+    (other / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
+    with pytest.raises(ValueError, match=r"the target dictionary of DATA \(12 entries, .*not the one trained with \(12 entries"):
+        run(monkeypatch, "generate", other, "--path", exported)
+
+
+def test_a_truncated_file_is_one_line(translate, exported, tmp_path):
+    (tmp_path / "cut.safetensors").write_bytes(exported.read_bytes()[:-5])
+    with pytest.raises(ValueError) as refusal:
+        translate(tmp_path / "cut.safetensors")
+    assert str(find_input_error(refusal.value)).startswith(f"{tmp_path}/cut.safetensors: truncated")
+
+
+def test_nothing_is_unpickled(exported, monkeypatch):
+    monkeypatch.setattr(torch, "load", None)
+    assert checkpoint_utils.load_checkpoint_to_cpu(str(exported))["model"]
+
+
+def test_installing_twice_changes_nothing():
+    before = checkpoint_utils.load_checkpoint_to_cpu
+    fairseq_loader.install()
+    assert checkpoint_utils.load_checkpoint_to_cpu is before

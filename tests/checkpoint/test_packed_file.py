@@ -1,0 +1,82 @@
+"""The file of an export: what is read is what was written, or the file is refused."""
+
+import random
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fairseq_reservoir.checkpoint import packed_file
+from fairseq_reservoir.errors import InputError
+
+BODY = {"seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
+TENSORS = {"b": torch.arange(5), "a": torch.linspace(-1, 1, 12).reshape(3, 4), "h": torch.ones(2, dtype=torch.bfloat16)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    packed_file.write(tmp_path / "a.safetensors", BODY, TENSORS)
+    return tmp_path / "a.safetensors"
+
+
+def test_round_trip(path):
+    body, tensors = packed_file.read(path)
+    assert body == {"version": 1, **BODY} == packed_file.read_body(path)
+    assert tensors.keys() == TENSORS.keys()
+    assert all(tensors[name].equal(t) and tensors[name].dtype == t.dtype for name, t in TENSORS.items())
+
+
+def test_the_same_bytes_again(path, tmp_path):
+    packed_file.write(tmp_path / "b.safetensors", BODY, dict(reversed(TENSORS.items())))
+    assert (tmp_path / "b.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_any_changed_byte_is_noticed(path):
+    content, draw = path.read_bytes(), random.Random(1)
+    for position in {*range(16), *draw.sample(range(len(content)), 200), len(content) - 1}:
+        changed = bytearray(content)
+        changed[position] ^= 1 << draw.randrange(8)
+        path.write_bytes(changed)
+        with pytest.raises(InputError) as refusal:
+            packed_file.read(path)
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 100, -1])
+def test_truncated(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(InputError, match="a.safetensors: truncated, altered or no safetensors file at all"):
+        packed_file.read(path)
+
+
+def test_foreign(tmp_path):
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(InputError, match="a.safetensors: no such file"):
+        packed_file.read(path)
+    torch.save({}, path)
+    with pytest.raises(InputError, match="truncated, altered or no safetensors file at all"):
+        packed_file.read(path)
+    for metadata in (None, {"format": "pt"}, {"fairseq_reservoir": "{"}, {"fairseq_reservoir": "[]"}):
+        save_file(TENSORS, path, metadata=metadata)
+        with pytest.raises(InputError, match="a safetensors file, but not an export of fairseq-reservoir"):
+            packed_file.read(path)
+
+
+def test_a_newer_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(packed_file, "read", lambda path: None)
+    packed_file.write(tmp_path / "a.safetensors", {"version": 2}, TENSORS)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="an export of version 2; this fairseq_reservoir reads version 1"):
+        packed_file.read(tmp_path / "a.safetensors")
+
+
+def test_what_comes_back_different_is_not_kept(path, monkeypatch):
+    old = path.read_bytes()
+
+    def save_other(tensors, filename, metadata):
+        save_file({**tensors, "b": tensors["b"] + 1}, filename, metadata)
+
+    monkeypatch.setattr(packed_file, "save_file", save_other)
+    with pytest.raises(InputError, match="altered"):
+        packed_file.write(path, BODY, TENSORS)
+    assert path.read_bytes() == old and list(path.parent.iterdir()) == [path]
