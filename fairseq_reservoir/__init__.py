@@ -11,4 +11,4 @@ if find_spec("fairseq"):
     training_hooks.install()
     fairseq_loader.install()
 
-    from .models import reservoir_transformer  # noqa: F401
+    from .models import reservoir_transformer, supermask_one_layer_transformer  # noqa: F401

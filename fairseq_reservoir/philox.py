@@ -7,8 +7,11 @@ others were drawn, on the device, on the number of processes or on torch's globa
 Uniform and sign tensors are made from those integers by exactly representable steps and one rounding: the same bits on
 every machine. Normal tensors go through ``log`` and ``cos``, whose last bit belongs to the platform's libm; they agree
 across machines to about 1e-6, and are float64 for that reason.
+
+Inside ``torch.device("meta")`` tensors have a shape and no values, and nothing is drawn.
 """
 
+import functools
 import hashlib
 import math
 
@@ -26,6 +29,17 @@ def words(seed: int, name: str, count: int) -> np.ndarray:
     return raw.astype("<u8", copy=False).view("<u4")[:count]
 
 
+def _nothing_on_meta(draw):
+    @functools.wraps(draw)
+    def wrapper(seed, name, shape, *args):
+        if torch.get_default_device().type == "meta":
+            return torch.empty(shape, dtype=torch.float64 if draw.__name__ == "normal" else torch.float32)
+        return draw(seed, name, shape, *args)
+
+    return wrapper
+
+
+@_nothing_on_meta
 def uniform(seed: int, name: str, shape, bound: float) -> torch.Tensor:
     """float32 uniform on the open interval (-bound, bound), symmetric about 0, on a grid of 2^24 points.
 
@@ -38,6 +52,7 @@ def uniform(seed: int, name: str, shape, bound: float) -> torch.Tensor:
     return torch.from_numpy(centred.astype(np.float32) * np.float32(bound / 2**24)).reshape(shape)
 
 
+@_nothing_on_meta
 def sign(seed: int, name: str, shape) -> torch.Tensor:
     """float32 tensor of -1 and +1, each with probability 1/2: one bit of the stream per entry."""
     count = math.prod(shape)
@@ -46,6 +61,7 @@ def sign(seed: int, name: str, shape) -> torch.Tensor:
     return torch.from_numpy(bits.astype(np.float32) * 2 - 1).reshape(shape)
 
 
+@_nothing_on_meta
 def normal(seed: int, name: str, shape) -> torch.Tensor:
     """float64 standard normal by Box and Muller (1958), one pair of words per entry."""
     count = math.prod(shape)

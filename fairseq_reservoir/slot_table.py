@@ -6,6 +6,7 @@ printed plan and every report read this table and decide nothing themselves.
 
 import math
 from dataclasses import dataclass
+from itertools import groupby
 
 from . import freeze_spec
 from .errors import InputError
@@ -18,7 +19,8 @@ STACKS = ("encoder", "decoder")
 class Entry:
     """One parameter: its name in the model, shape, atom (see ``freeze_spec``), and whether it is trained.
 
-    ``random_name`` is the name under which a reservoir's frozen tensor is drawn, None for every other tensor.
+    ``random_name`` is the name under which a reservoir's frozen tensor is drawn, None for every other tensor. ``seen_by``
+    is the number of layers that see a shared random tensor through their masks.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Entry:
     atom: str
     trained: bool
     random_name: str | None = None
+    seen_by: int = 0
 
     @property
     def size(self) -> int:
@@ -34,8 +37,8 @@ class Entry:
     @property
     def flops(self) -> int:
         """Multiply-adds, counted as two, per token that meets this tensor in a matrix product."""
-        lookup = self.atom in ("emb", "pos")
-        return 0 if lookup or len(self.shape) < 2 else 2 * self.size
+        no_product = self.atom in ("emb", "pos") or self.seen_by or len(self.shape) < 2
+        return 0 if no_product else 2 * self.size
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Row:
 
     @property
     def state(self) -> str:
-        states = {"trained" if e.trained else "frozen" for e in self.entries}
+        states = {"shared" if e.seen_by else "trained" if e.trained else "frozen" for e in self.entries}
         return states.pop() if len(states) == 1 else "partly frozen" if states else "tied"
 
 
@@ -110,6 +113,7 @@ def compile_table(
     freeze_except: str | None = None,
     train_layernorm: bool = False,
     aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
+    shared=(),
 ) -> SlotTable:
     """Decides for every parameter of a model whether it is trained.
 
@@ -124,6 +128,7 @@ def compile_table(
         freeze, freeze_except: freeze specs.
         train_layernorm: leave the LayerNorms of frozen slots trained.
         aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
+        shared: triples (name, shape, number of layers) of the random tensors that layers see through masks; frozen.
 
     Raises:
         InputError: a spec does not parse or matches nothing, or everything is frozen.
@@ -146,6 +151,12 @@ def compile_table(
     for alias, (owner, shape) in aliases.items():
         flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
         table.append(Row(alias.rsplit(".", 1)[0], f"tied to {owner.rsplit('.', 1)[0]}", (), flops))
+    for place, tensors in groupby(shared, key=lambda tensor: tensor[0].rsplit(".", 1)[0]):
+        entries = tuple(
+            Entry(name, tuple(shape), freeze_spec.atom(name), False, name, layers) for name, shape, layers in tensors
+        )
+        depth = max(e.seen_by for e in entries)
+        table.append(Row(place, f"random, seen through {depth} mask{'s' * (depth > 1)}", entries))
     result = SlotTable(tuple(table), seed)
     if parameters and result.trained_parameters == 0:
         raise InputError(f"--freeze {freeze or ''} with this plan freezes every parameter: leave something to train")

@@ -94,3 +94,14 @@ def shift(target):
 def logits(model, source, prev_output_tokens):
     """(batch, time, words)"""
     return model(source, None, prev_output_tokens)[0]
+
+
+def build_supermask(words=(20, 20), torch_seed=1, **options):
+    """A ``supermask_one_layer_transformer`` of the same sizes, 3 + 2 layers, tied target embedding; ``mask_seed`` is 1."""
+    arch = "supermask_one_layer_transformer"
+    depths = {"encoder_layers": 3, "decoder_layers": 2, "share_decoder_input_output_embed": True}
+    args = Namespace(arch=arch, **{"mask_seed": 1, **SIZES, **depths, **options})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    source, target = map(dictionary, words)
+    torch.manual_seed(torch_seed)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=source, target_dictionary=target))

@@ -52,8 +52,12 @@ class TiedProjection(nn.Module):
         self._embedding = (embedding,)
 
     @property
+    def embedding(self) -> nn.Module:
+        return self._embedding[0]
+
+    @property
     def weight(self) -> Tensor:
-        return self._embedding[0].weight
+        return self.embedding.weight
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight)
