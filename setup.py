@@ -21,7 +21,7 @@ setup(
     ],
     extras_require={
         "fastbpe": ["fastBPE==0.1.0"],  # compiles C++, and only `--bpe fastbpe` needs it
-        "test": ["pytest", "pytest-xdist", "hypothesis"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ctranslate2"],
     },
     entry_points={"console_scripts": ["fairseq-reservoir = fairseq_reservoir.cli:main"]},
 )

@@ -33,7 +33,7 @@ class Checkpoint:
 
     def built(self) -> torch.nn.Module:
         """The model with its tensors, in evaluation mode."""
-        model = build_config(self.config.model, *_dictionary_sizes(self.tensors), device="cpu")
+        model = build_config(self.config.model, *dictionary_sizes(self.tensors), device="cpu")
         model.load_state_dict(self.tensors)
         return model.eval()
 
@@ -62,13 +62,13 @@ def open_checkpoint(path: str) -> Checkpoint:
     for name in ("encoder_embed_path", "decoder_embed_path"):
         if getattr(config, name, None):
             setattr(config, name, None)  # The embeddings are in the checkpoint; the file may be gone.
-    model = build_config(config, *_dictionary_sizes(state["model"]))
+    model = build_config(config, *dictionary_sizes(state["model"]))
     if hasattr(model, "recipes"):
         _check_tensors(path, model, state["model"])
     return Checkpoint(str(path), state, model)
 
 
-def _dictionary_sizes(tensors):
+def dictionary_sizes(tensors):
     """Entries of the source and the target dictionary, as the embeddings have them."""
     found = {
         name.split(".", 1)[0]: len(tensor)

@@ -1,0 +1,121 @@
+"""From a checkpoint of ours to one of fairseq's own ``transformer``, which needs nothing of this plugin."""
+
+from argparse import Namespace
+from collections import OrderedDict
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from fairseq import utils
+from fairseq.data import data_utils
+from omegaconf import OmegaConf
+
+from ..dry_build import build_config
+from ..errors import InputError
+from ..layer_plan import KINDS, slots
+from ..transformer_options import FlatTransformerConfig
+from .atomic_file import check_out, replacing
+from .opened import Checkpoint, dictionary_sizes, open_checkpoint
+
+
+def materialize(checkpoint: str, out: str, force: bool = False) -> str:
+    """Writes a checkpoint of fairseq's ``transformer`` that computes what ours does; masks are multiplied in.
+
+    fairseq reads it without this plugin and with torch's safe loader, and so does CTranslate2's converter.
+
+    Args:
+        checkpoint: a checkpoint or an export of a translation model of ours.
+        out: file to write, ending in .pt.
+        force: replace ``out`` if it exists.
+
+    Returns:
+        What was written, in a line.
+
+    Raises:
+        InputError: a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the model.
+    """
+    check_out(out, force, ".pt")
+    source = open_checkpoint(checkpoint)
+    _check_model(source)
+    args = _args(source)
+    plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
+    model = source.built()
+    state = {
+        "args": args,
+        "cfg": None,
+        "model": {name: _value(model, name, tensor) for name, tensor in plain.state_dict().items()},
+        "criterion": None,
+        "optimizer_history": [
+            {
+                "criterion_name": "",
+                "optimizer_name": "",
+                "lr_scheduler_state": {},
+                "num_updates": source.num_updates,
+            }
+        ],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
+    with replacing(out) as temporary:
+        torch.save(state, temporary)
+        written = torch.load(temporary, weights_only=True)["model"]
+        if not all(torch.equal(written[name], tensor) for name, tensor in state["model"].items()):
+            raise OSError("what was written reads back different")
+    return f"{out}: {Path(out).stat().st_size:,} bytes, fairseq's transformer, {args.encoder_layers} + {args.decoder_layers} layers"
+
+
+def _check_model(source: Checkpoint):
+    config = source.config.model
+
+    def refuse(reason):
+        raise InputError(f"CHECKPOINT {source.path}: {reason}")
+
+    if not hasattr(source.model, "slot_table") or not hasattr(source.model, "encoder"):
+        refuse(f"{config._name} is not a translation model of this plugin")
+    for stack in ("encoder", "decoder"):
+        for slot in slots(getattr(config, f"reservoir_{stack}", None) or ""):
+            if slot.kind != "L":
+                refuse(
+                    f"{stack} layer {slot.origin} is {slot.letter} ({KINDS[slot.kind]}), which fairseq's transformer has not;"
+                    " plans of L and T can be materialized"
+                )
+    for option, what in (("normalize_before", "place of LayerNorm"), ("attention_heads", "number of heads")):
+        ours = [getattr(config, f"{stack}_{option}") for stack in ("encoder", "decoder")]
+        if ours[0] != ours[1]:
+            flag = option.replace("_", "-")
+            refuse(
+                f"--encoder-{flag} {ours[0]}, --decoder-{flag} {ours[1]}: CTranslate2 needs the same {what} in both stacks"
+            )
+
+
+def _args(source: Checkpoint) -> OrderedDict:
+    """The flags of a training run of ``transformer``, as attributes.
+
+    They are attributes of an OrderedDict, since fairseq and CTranslate2 want attributes and that is the one class with
+    any that torch's safe loader admits. It has one item, lest CTranslate2 take it for empty.
+    """
+    config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
+    model, task = config["model"], config["task"]
+    flat = {f.name for f in fields(FlatTransformerConfig)} & model.keys()
+    args = OrderedDict(arch="transformer")
+    vars(args).update({name: value for name, value in task.items() if name != "_name"})
+    vars(args).update({name: model[name] for name in sorted(flat) if name not in ("_name", "quant_noise")})
+    args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
+    args.encoder_embed_path = args.decoder_embed_path = None
+    if getattr(args, "source_lang", None) is None or getattr(args, "target_lang", None) is None:
+        args.source_lang, args.target_lang = _languages(task.get("data"))
+    return args
+
+
+def _languages(data):
+    folder = utils.split_paths(data)[0] if data else ""
+    return data_utils.infer_language_pair(folder) if Path(folder).is_dir() else (None, None)
+
+
+def _value(model, name, expected):
+    """What our model computes with in the place of fairseq's tensor ``name``."""
+    place, _, attribute = name.rpartition(".")
+    tensor = getattr(model.get_submodule(place), attribute)
+    if tensor is None:  # a LayerNorm without gain and bias
+        tensor = torch.full(expected.shape, float(attribute == "weight"))
+    return tensor.detach().clone()

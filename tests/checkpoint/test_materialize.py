@@ -1,0 +1,98 @@
+"""Materialized checkpoints: fairseq without the plugin, and CTranslate2, translate as the original does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint.export import export
+from tests.commands import train
+
+BIN = Path(sys.executable).parent
+ONE = ["--required-batch-size-multiple", "1"]
+
+
+@pytest.fixture(scope="module")
+def plain(of_l_and_t, tmp_path_factory):
+    out = tmp_path_factory.mktemp("plain") / "plain.pt"
+    cli.main(["materialize", str(of_l_and_t.path), str(out)])
+    return out
+
+
+def test_plain_fairseq_translates_the_same(plain, of_l_and_t, translate, toy_data, tmp_path):
+    command = [BIN / "fairseq-generate", toy_data, "--path", plain, "--results-path", tmp_path / "plain", "--cpu", "--beam", "3"]
+    done = subprocess.run([*command, *ONE], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "reservoir" not in done.stderr
+    lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
+    assert sorted(line for line in lines if line[:2] in ("H-", "P-")) == translate(of_l_and_t.path, *ONE) != []
+
+
+def test_ctranslate2_translates_the_same(plain, of_l_and_t, translate, toy_data, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
+    command = [BIN / "ct2-fairseq-converter", "--model_path", plain, "--data_dir", toy_data, "--output_dir", tmp_path / "ct2"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    hypotheses = {}
+    for line in translate(of_l_and_t.path, "--beam", "1", "--max-len-b", "10"):
+        kind, _, *words = line.split("\t")
+        if kind.startswith("H-"):
+            hypotheses[int(kind[2:])] = words[0].split()
+    sources = (tmp_path / "results" / "generate-test.txt").read_text().splitlines()
+    sources = {int(line.split("\t")[0][2:]): line.split("\t")[1].split() for line in sources if line.startswith("S-")}
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", inter_threads=1, intra_threads=1)
+    results = translator.translate_batch([sources[i] for i in sorted(sources)], beam_size=1, max_decoding_length=10)
+    assert [r.hypotheses[0] for r in results] == [hypotheses[i] for i in sorted(sources)]
+
+
+def test_only_tensors_and_plain_values_are_in_it(plain, of_l_and_t):
+    state = torch.load(plain, weights_only=True)
+    assert state["model"].keys() == of_l_and_t.tensors.keys() - {"reservoir_version"}
+    assert all(tensor.equal(of_l_and_t.tensors[name]) for name, tensor in state["model"].items())
+    flags = vars(state["args"])
+    assert (flags["arch"], flags["task"], flags["source_lang"], flags["target_lang"]) == ("transformer", "translation", "en", "de")
+    assert not [name for name in flags if name.startswith(("reservoir", "freeze"))]
+
+
+def test_from_an_export(of_l_and_t, plain, tmp_path):
+    export(of_l_and_t.path, tmp_path / "model.safetensors")
+    cli.main(["materialize", str(tmp_path / "model.safetensors"), str(tmp_path / "plain.pt")])
+    ours, theirs = torch.load(tmp_path / "plain.pt", weights_only=True), torch.load(plain, weights_only=True)
+    assert all(tensor.equal(theirs["model"][name]) for name, tensor in ours["model"].items())
+
+
+def test_other_plans_are_refused(every_kind, tmp_path):
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["materialize", str(every_kind.path), str(tmp_path / "a.pt")])
+    text = str(leaving.value)
+    assert text.endswith(
+        "encoder layer 2 is F (feed-forward), which fairseq's transformer has not; plans of L and T can be materialized"
+    )
+    assert "\n" not in text and not (tmp_path / "a.pt").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        (["--encoder-normalize-before"], "--encoder-normalize-before True, --decoder-normalize-before False: CTranslate2 needs"),
+        (["--decoder-attention-heads", "4"], "--encoder-attention-heads 2, --decoder-attention-heads 4: CTranslate2 needs"),
+        (["--arch", "transformer", "--encoder-layers", "1"], "transformer is not a translation model of this plugin"),
+    ],
+)
+def test_models_that_clients_cannot_represent(toy_data, tmp_path, flags, reason):
+    train(toy_data, "--encoder-layers", 1, "--decoder-layers", 1, *flags, "--max-update", 1, "--save-dir", tmp_path)
+    with pytest.raises(SystemExit, match=reason):
+        cli.main(["materialize", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "a.pt")])
+
+
+def test_files(of_l_and_t, tmp_path):
+    (tmp_path / "old.pt").write_text("old")
+    for out, reason in (("old.pt", "exists; --force replaces it"), ("a.safetensors", "the name must end in .pt")):
+        with pytest.raises(SystemExit, match=reason):
+            cli.main(["materialize", str(of_l_and_t.path), str(tmp_path / out)])
+    assert (tmp_path / "old.pt").read_text() == "old"
+    cli.main(["materialize", str(of_l_and_t.path), str(tmp_path / "old.pt"), "--force"])
+    assert torch.load(tmp_path / "old.pt", weights_only=True)["model"]
