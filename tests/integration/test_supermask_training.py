@@ -1,0 +1,69 @@
+"""Supermask models through fairseq's own commands: frozen weights, resuming, translating, NaN scores."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir.modules.mask_cache import masked_modules
+from tests.commands import train
+
+ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
+DECAY = "--weight-decay 0.1 --clip-norm 0.5 --update-freq 2 --store-ema --ema-decay 0.9".split()
+
+
+def random_tensors(state):
+    return {n: t for n, t in state.items() if "random_layer" in n or n.endswith("frozen_weight")}
+
+
+@pytest.mark.parametrize(
+    "mode", [[], ["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-fp16"], ["--bf16"]], ids=lambda m: m[0] if m else "fp32"
+)
+def test_random_weights_stay_and_every_score_tensor_moves(toy_data, mode):
+    run = train(toy_data, *ARCH, *DECAY, *mode, "--max-update", 50, "--no-save")
+    before, after = run.initial, run.weights
+    frozen = random_tensors(after)
+    assert len(frozen) == 6 + 10 + 2
+    ema = run.trainer.ema.get_model().state_dict()
+    for name, tensor in frozen.items():
+        assert torch.equal(tensor, before[name].to(tensor.dtype)) and torch.equal(ema[name], tensor), name
+    for name, module in masked_modules(run.model).items():
+        assert module.scores.dtype == torch.float32
+        assert not torch.equal(module.scores, before[f"{name}.scores"]), name
+
+
+def test_resuming_is_bit_exact_and_another_mask_is_refused(toy_data, tmp_path):
+    flags = [*ARCH, "--save-interval-updates", 7, "--mask-keep-schedule", "10:0.5"]
+    whole = train(toy_data, *flags, "--max-update", 20, "--no-epoch-checkpoints", "--save-dir", tmp_path / "a")
+    middle = next((tmp_path / "a").glob("checkpoint*_7.pt"))
+    resumed = train(toy_data, *flags, "--max-update", 20, "--restore-file", middle, "--save-dir", tmp_path / "b")
+    assert resumed.losses == whole.losses[7:]
+    for name, tensor in whole.weights.items():
+        assert torch.equal(resumed.weights[name], tensor), name
+    from fairseq_reservoir.errors import InputError
+    from fairseq_reservoir.error_report import find_input_error
+
+    with pytest.raises(Exception) as error:
+        train(toy_data, *flags, "--mask-scope", "row", "--restore-file", middle, "--max-update", 20, "--save-dir", tmp_path / "c")
+    mistake = find_input_error(error.value)
+    assert isinstance(mistake, InputError) and "--mask-scope row: the checkpoint was trained with tensor" in str(mistake)
+
+
+def test_it_translates(toy_data, tmp_path, run_fairseq):
+    train(toy_data, *ARCH, "--max-update", 10, "--save-dir", tmp_path)
+    run_fairseq("generate", toy_data, "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 4, "--results-path", tmp_path)
+    assert (tmp_path / "generate-test.txt").read_text().count("H-") == 8
+
+
+def test_checkpoints_hold_shared_weights_once(toy_data, tmp_path):
+    train(toy_data, *ARCH, "--max-update", 2, "--save-dir", tmp_path)
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))["model"]
+    assert sum(name.endswith("random_layer.fc1") for name in state) == 2
+    assert not any("layers." in name and "frozen_weight" in name for name in state)
+
+
+def test_nan_scores_are_named(toy_data, tmp_path, caplog):
+    run = train(toy_data, *ARCH, "--max-update", 2, "--no-save")
+    run.model.encoder.layers[1].fc2.scores.data[0, 0] = float("nan")
+    with caplog.at_level("ERROR"):
+        run.trainer.begin_valid_epoch(1)
+    assert "update 2: NaN in the scores of encoder.layers.1.fc2.scores" in caplog.text
