@@ -21,6 +21,7 @@ class Item:
         role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
             ``frozen`` otherwise, as by --freeze; a ``buffer``; or ``tied`` to the entry ``owner``.
         bits, lowest: of a mask, bits per entry and its smallest value.
+        keep_ratios: of a random tensor, the share that each mask on it keeps.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Item:
     owner: str | None = None
     bits: int = 0
     lowest: int = 0
+    keep_ratios: tuple[float, ...] = ()
 
     @property
     def size(self) -> int:
@@ -90,10 +92,21 @@ class Ledger:
 
     @property
     def inference_bytes(self) -> int:
-        """Tensors in memory at inference: a masked weight folded into a matrix of its own, scores dropped."""
-        masks = self.of("mask")
-        seen_through_masks = self.of("random") if masks else []
-        return self.weight_bytes - sum(item.bytes for item in seen_through_masks)
+        """Tensors in memory at inference. Masks are folded: a matrix for each in place of its scores, and no shared one."""
+        return self.weight_bytes - sum(item.bytes for item in self.items if item.keep_ratios)
+
+    @property
+    def papers_bytes(self) -> float:
+        """What the paper of the one-layer model calls memory: 4 bytes for the share of the weights that one mask keeps."""
+        weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
+        return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
+
+    @property
+    def share_in_use(self) -> float:
+        """The share of the masked weights that at least one mask keeps, if masks fall independently."""
+        masked = [item for item in self.items if item.keep_ratios]
+        used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in masked)
+        return used / sum(item.size for item in masked)
 
     def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
         """Bytes of data in an export; its description comes on top."""
@@ -108,7 +121,10 @@ def ledger(model) -> Ledger:
             scores of the masked modules in it are masks.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    masks = {f"{name}.scores": module.choices for name, module in masked_modules(model).items()}
+    masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}
+    keep_ratios = {}
+    for module in masked_modules(model).values():
+        keep_ratios.setdefault(id(module.frozen_weight), []).append(module.choices.keep_ratio)
     recipes = getattr(model, "recipes", {})
     owners, items = {}, []
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -117,7 +133,8 @@ def ledger(model) -> Ledger:
         if owner != name:
             items.append(Item(name, shape, width, "tied", owner=owner))
         elif name in recipes:
-            items.append(Item(name, shape, width, "random", recipe=recipes[name]))
+            kept = tuple(keep_ratios.get(id(tensor), ()))
+            items.append(Item(name, shape, width, "random", recipe=recipes[name], keep_ratios=kept))
         elif name in masks:
             items.append(Item(name, shape, width, "mask", **_bits(masks[name])))
         elif name in parameters:

@@ -8,10 +8,10 @@ from omegaconf import OmegaConf
 
 from ..errors import InputError
 from ..ledger import WIDTHS, Ledger
-from ..modules.mask_cache import masked_modules, nan_scores
 from ..philox import GENERATOR
-from . import bits, dictionaries, digest, packed_file, reader, written_table
+from . import dictionaries, digest, packed_file, reader, written_table
 from .atomic_file import check_out
+from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
 
 
@@ -70,7 +70,8 @@ def export(
     words = dictionaries.of_config(source.config, data)
     ledger, seed = source.ledger, source.model.slot_table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
-    tensors |= _packed_masks(source, ledger)
+    if ledger.of("mask"):
+        tensors |= pack_masks(source.built(), ledger)
     random, kept = _random(source, ledger, seed, with_weights, regenerate)
     body = {
         "seed": seed,
@@ -98,21 +99,6 @@ def _stored(source, item, dtype):
         largest = tensor.abs().max().item()
         raise InputError(f"--dtype {dtype}: {item.name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32")
     return stored
-
-
-def _packed_masks(source, ledger):
-    """The mask entries that have scores, in their place; the pinned ones are drawn again by the model."""
-    if not ledger.of("mask"):
-        return {}
-    model = source.built()
-    if found := nan_scores(model):
-        raise InputError(f"CHECKPOINT {source.path}: NaN scores in {', '.join(found)}")
-    packed, modules = {}, masked_modules(model)
-    for item in ledger.of("mask"):
-        module = modules[item.name.removesuffix(".scores")]
-        mask = module.mask if module.learned is None else module.mask.gather(1, module.learned)
-        packed[item.name] = bits.pack(mask, item.bits, item.lowest)
-    return packed
 
 
 def _random(source: Checkpoint, ledger: Ledger, seed, with_weights, regenerate):

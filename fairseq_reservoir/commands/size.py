@@ -1,0 +1,130 @@
+"""``fairseq-reservoir size``: what a model is made of and what it costs, in bytes."""
+
+import argparse
+from pathlib import Path
+
+from ..errors import InputError
+
+HELP = """\
+Prints the bytes of a model: what is trained, random, masked or frozen, and what training, inference, a checkpoint and
+exports of it cost. Takes a checkpoint, an export, or an architecture with flags of fairseq-train, for example
+
+  fairseq-reservoir size checkpoints/checkpoint_best.pt
+  fairseq-reservoir size reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL --source-words 8848
+"""
+_UNION = """\
+The paper counts the weights that one mask keeps. That cannot be realised: each layer's mask keeps others, and together
+they use {share:.1%} of the shared weights. The masks themselves are not in its figure. Random weights drawn again from
+their seed cost no bytes at all, so an export is the masks and what is trained."""
+
+
+def add_parser(commands) -> None:
+    from .plan import add_dictionary_sizes
+
+    parser = commands.add_parser(
+        "size",
+        help="print what a model, its training and its exports cost in bytes",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="CHECKPOINT|ARCH", help="a checkpoint, an export, or an architecture")
+    add_dictionary_sizes(parser)
+    parser.set_defaults(run=run, takes_fairseq_flags=True)
+
+
+def run(known, fairseq_flags):
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    from ..ledger import ledger
+
+    if known.model in ARCH_MODEL_REGISTRY and not Path(known.model).is_file():
+        from ..dry_build import build_arch
+
+        model = build_arch(known.model, fairseq_flags, known.source_words, known.target_words)
+        return describe(ledger(model), exportable=hasattr(model, "recipes"))
+    if fairseq_flags:
+        raise InputError(f"{' '.join(fairseq_flags)}: flags go with an architecture, and {known.model} is none")
+    if not Path(known.model).is_file():
+        raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
+    from ..checkpoint.opened import open_checkpoint
+
+    checkpoint = open_checkpoint(known.model)
+    measured = [("this file", Path(known.model).stat().st_size), *_optimizer(checkpoint)]
+    return describe(checkpoint.ledger, measured, exportable=hasattr(checkpoint.model, "recipes"))
+
+
+def describe(found, measured=(), exportable=True) -> str:
+    """Two tables: the tensors of a ledger, and what they cost.
+
+    Args:
+        found: a ``Ledger``.
+        measured: further lines (text, bytes) of the second table.
+        exportable: whether there are exports of such a model.
+    """
+    masked = any(item.keep_ratios for item in found.items)
+    costs = [
+        *measured,
+        ("training: weights, gradients, Adam's moments (float32)", found.training_bytes),
+        ("of these Adam's moments", found.optimizer_bytes),
+        ("fairseq's checkpoint: weights, Adam's moments", found.checkpoint_bytes),
+        ("inference: weights in memory", found.inference_bytes),
+    ]
+    for dtype in ("fp32", "fp16") if exportable else ():
+        for flag in ("", " --regenerate", " --with-weights"):
+            options = {flag.strip(" -").replace("-", "_"): True} if flag else {}
+            costs.append((f"export --dtype {dtype}{flag}", found.export_bytes(dtype, **options)))
+    if masked:
+        costs.append(("as the paper counts", round(found.papers_bytes)))
+    lines = _table(("tensors", "entries", "bytes"), _groups(found))
+    lines += ["", *_table(("what it costs, in data", "bytes"), [(text, f"{cost:,}") for text, cost in costs])]
+    if exportable:
+        lines.append("An export's description comes on top: some 10 to 64 KiB.")
+    if masked:
+        lines.append(_UNION.format(share=found.share_in_use))
+    return "\n".join(lines)
+
+
+def _groups(found):
+    """Lines (what, entries, bytes), those without entries left out."""
+    groups = {}
+    for item in found.items:
+        if item.role != "tied":
+            entries, size = groups.get(_group(item), (0, 0))
+            groups[_group(item)] = (entries + item.size, size + (item.mask_bytes or item.bytes))
+    lines = [(what, f"{entries:,}", f"{size:,}") for what, (entries, size) in sorted(groups.items())]
+    total = [sum(column) for column in zip(*groups.values())]
+    return [*lines, ("total", *(f"{number:,}" for number in total))]
+
+
+def _group(item):
+    if item.role == "random":
+        kind = "every machine draws alike" if item.recipe.exact else "orthogonal or normal"
+        return f"random weights, {kind}{' (embeddings)' * item.is_embedding}"
+    if item.role == "mask":
+        return f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
+    if item.role == "buffer":
+        return "version numbers and the like"
+    return f"{item.role} {'embeddings' if item.is_embedding else 'weights'}"
+
+
+def _optimizer(checkpoint):
+    """The tensors of the optimizer's state in a file, if there is one."""
+    import torch
+
+    def tensors(state):
+        if isinstance(state, torch.Tensor):
+            yield state
+        elif isinstance(state, (dict, list, tuple)):
+            for part in state.values() if isinstance(state, dict) else state:
+                yield from tensors(part)
+
+    size = sum(t.numel() * t.element_size() for t in tensors(checkpoint.state.get("last_optimizer_state")))
+    return [("of this its optimizer state", size)] if size else []
+
+
+def _table(head, lines):
+    widths = [max(map(len, column)) for column in zip(head, *lines)]
+    return [
+        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths)))
+        for line in (head, *lines)
+    ]
