@@ -11,6 +11,7 @@ import pytest
 from fairseq_reservoir import cli
 from fairseq_reservoir.layer_plan import LETTERS
 from fairseq_reservoir.models.reservoir_transformer import PRESETS
+from tests.commands import train
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
@@ -63,3 +64,19 @@ def test_the_ten_per_cent_of_training_flops(capsys):
     )
     frozen = sum(row.flops for row in table.rows if row.state == "frozen")
     assert 0.095 < frozen / 3 / sum(row.flops for row in table.rows) < 0.105
+
+
+def test_giving_a_model_away(tmp_path, toy_data):
+    commands = re.search(r"^## Give a model away\n\n((?:    .*\n)+)", TEXT, flags=re.MULTILINE)[1]
+    train(toy_data, "--reservoir-encoder", "LT", "--max-update", 2, "--save-dir", tmp_path / "checkpoints")
+    (tmp_path / "data-bin").symlink_to(toy_data)
+    (tmp_path / "fairseq_reservoir").symlink_to(ROOT / "fairseq_reservoir")
+    program = f"{sys.executable} -W ignore -m fairseq_reservoir.cli"
+    script = commands.replace("fairseq-reservoir ", f"{program} ").replace("fairseq-generate", "fairseq-generate --cpu")
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env=os.environ | {"PATH": programs}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "random tensors" in done.stdout and "Generate test with beam=5" in done.stdout
+    assert "plain.pt: " in done.stdout and "inference: weights in memory" in done.stdout
