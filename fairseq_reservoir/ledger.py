@@ -103,10 +103,10 @@ class Ledger:
 
     @property
     def share_in_use(self) -> float:
-        """The share of the masked weights that at least one mask keeps, if masks fall independently."""
-        masked = [item for item in self.items if item.keep_ratios]
-        used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in masked)
-        return used / sum(item.size for item in masked)
+        """The share of the weights behind several masks that at least one of them keeps, if masks fall independently."""
+        shared = [item for item in self.items if len(item.keep_ratios) > 1]
+        used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
+        return used / max(1, sum(item.size for item in shared))
 
     def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
         """Bytes of data in an export; its description comes on top."""

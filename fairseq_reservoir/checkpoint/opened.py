@@ -59,10 +59,12 @@ def open_checkpoint(path: str) -> Checkpoint:
     except Exception as error:  # bytes that are no pickle end in errors of any kind
         raise InputError(f"CHECKPOINT {path}: not a checkpoint of fairseq ({' '.join(str(error).split())[:80]})") from error
     config = state["cfg"].model
-    for name in ("encoder_embed_path", "decoder_embed_path"):
-        if getattr(config, name, None):
-            setattr(config, name, None)  # The embeddings are in the checkpoint; the file may be gone.
+    read = [stack for stack in ("encoder", "decoder") if getattr(config, f"{stack}_embed_path", None)]
+    for stack in read:
+        setattr(config, f"{stack}_embed_path", None)  # The vectors are in the checkpoint; the file may be gone.
     model = build_config(config, *dictionary_sizes(state["model"]))
+    for stack in read:
+        getattr(model, "recipes", {}).pop(f"{stack}.embed_tokens.frozen_weight", None)
     if hasattr(model, "recipes"):
         _check_tensors(path, model, state["model"])
     return Checkpoint(str(path), state, model)

@@ -14,7 +14,7 @@ exports of it cost. Takes a checkpoint, an export, or an architecture with flags
 """
 _UNION = """\
 The paper counts the weights that one mask keeps. That cannot be realised: each layer's mask keeps others, and together
-they use {share:.1%} of the shared weights. The masks themselves are not in its figure. Random weights drawn again from
+they use {share:.1%} of the shared layers. The masks themselves are not in its figure. Random weights drawn again from
 their seed cost no bytes at all, so an export is the masks and what is trained."""
 
 
@@ -79,7 +79,7 @@ def describe(found, measured=(), exportable=True) -> str:
     lines += ["", *_table(("what it costs, in data", "bytes"), [(text, f"{cost:,}") for text, cost in costs])]
     if exportable:
         lines.append("An export's description comes on top: some 10 to 64 KiB.")
-    if masked:
+    if any(len(item.keep_ratios) > 1 for item in found.items):
         lines.append(_UNION.format(share=found.share_in_use))
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ from ..supermask_options import (
     check_mask_options,
     default_mask_options,
 )
+from ..supermask_recipes import mask_recipes
 from ..supermask_stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder
 from ..transformer_options import as_namespace, as_transformer_config
 
@@ -69,6 +70,7 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, TransformerModelBase):
             draw_frozen_projection(projection, options.mask_seed)
         share_mask_cache(model)
         model.slot_table = compile_mask_table(model, plans, options)
+        model.recipes = mask_recipes(model, config.parts)
         identity = {name: getattr(options, name) for name in (*IDENTITY, "freeze")} | {"generator": GENERATOR}
         unpruned = identity | {f"{stack}_layers": depth for stack, depth in depths.items()}
         kept = identity | {f"{stack}_layers": len(plan) for stack, plan in plans.items()}

@@ -42,5 +42,6 @@ def draw_pinned(shape, choices: MaskChoices, seed: int, name: str) -> tuple[Tens
     mask = select_largest([drawn if by_row else drawn.reshape(1, -1)], counts, magnitude=False)[0].reshape(shape)
     if choices.kind == "signed":
         mask = mask.to(torch.int8) * philox.sign(seed, f"{name}.pinned_sign", shape).to(torch.int8)
-    learned = (~is_pinned).nonzero()[:, 1].reshape(rows, columns - per_row)
+    # A stable sort puts what is not pinned first, in order; unlike nonzero it has a known shape, also without values.
+    learned = is_pinned.to(torch.int8).argsort(dim=1, stable=True)[:, : columns - per_row].contiguous()
     return mask, learned, counts

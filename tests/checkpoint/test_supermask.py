@@ -1,0 +1,140 @@
+"""Exports, materialized checkpoints and sizes of the one-layer supermask model."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir import cli, dry_build
+from fairseq_reservoir.checkpoint import packed_file, read_state_dict
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.ledger import ledger
+from fairseq_reservoir.modules.mask_cache import masked_modules
+from tests.building import build_supermask
+from tests.commands import train
+
+BIN = Path(sys.executable).parent
+ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
+
+
+def trained(folder, toy_data, *flags):
+    train(toy_data, *ARCH, *flags, "--max-update", 20, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+def masks(path):
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+    return {name: module.mask.clone() for name, module in masked_modules(model.eval()).items()}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(toy_data, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("supermask"), toy_data)
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exports") / "model.safetensors"
+    return SimpleNamespace(path=out, written=export(checkpoint, out))
+
+
+def test_everything_random_is_left_out_and_drawn_again(checkpoint, exported):
+    body, tensors = packed_file.read(exported.path)
+    assert exported.written.stored == 0 and not body["random"].keys() & tensors
+    state, original = read_state_dict(exported.path), torch.load(checkpoint)["model"]
+    assert state.keys() == original.keys()
+    for name in original.keys() - body["masks"]:
+        assert state[name].equal(original[name]), name
+    assert 0 < exported.written.bytes - exported.written.predicted_bytes <= 64 * 1024
+
+
+def test_masks_and_translations_are_the_same(checkpoint, exported, translate):
+    ours, theirs = masks(exported.path), masks(checkpoint)
+    assert ours.keys() == theirs.keys() and all(mask.equal(theirs[name]) for name, mask in ours.items())
+    assert translate(exported.path) == translate(checkpoint) != []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--mask-kind", "signed"],
+        ["--mask-coats", "0.3,0.1"],
+        ["--mask-scope", "global", "--mask-share", "none"],
+        ["--mask-pin", "0.3", "--mask-init-weights", "paper_code"],
+        ["--mask-init-weights", "kaiming_normal", "--mask-layernorm", "affine", "--mask-embeddings", "trained"],
+        ["--mask-embeddings", "frozen"],
+    ],
+    ids=" ".join,
+)
+def test_other_choices(toy_data, tmp_path, flags):
+    path = trained(tmp_path, toy_data, *flags)
+    written = export(path, tmp_path / "a.safetensors")
+    assert (written.stored == 0) == ("kaiming_normal" not in flags)
+    assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
+    ours, theirs = masks(tmp_path / "a.safetensors"), masks(path)
+    assert all(mask.equal(theirs[name]) for name, mask in ours.items())
+    original, state = torch.load(path)["model"], read_state_dict(tmp_path / "a.safetensors")
+    assert all(state[name].equal(tensor) for name, tensor in original.items() if not name.endswith(".scores"))
+
+
+@pytest.mark.parametrize("choices", [{}, {"mask_share": "none"}, {"mask_init_weights": "paper_code"}, {"share_decoder_input_output_embed": False}])
+def test_recipes_draw_the_weights(choices):
+    model = build_supermask(**choices)
+    buffers = dict(model.named_buffers())
+    assert model.recipes.keys() == {n for n in buffers if n.endswith(".frozen_weight") or ".random_layer." in n}
+    for name, recipe in model.recipes.items():
+        assert recipe.draw(1).equal(buffers[name]), name
+
+
+def test_plain_fairseq_translates_the_same(checkpoint, translate, toy_data, tmp_path):
+    cli.main(["materialize", str(checkpoint), str(tmp_path / "plain.pt")])
+    command = [BIN / "fairseq-generate", toy_data, "--path", tmp_path / "plain.pt", "--results-path", tmp_path / "plain"]
+    flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
+    plain, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])
+    for one, other in zip(plain, (line for line in ours if line.startswith("H-")), strict=True):
+        (name, score, words), (same_name, same_score, same_words) = one.split("\t"), other.split("\t")
+        # fairseq adds biases of 0 in the same step as the product, ours has none
+        assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
+
+
+def test_ctranslate2_converts_it(checkpoint, toy_data, tmp_path):
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
+    cli.main(["materialize", str(checkpoint), str(tmp_path / "plain.pt")])
+    command = [BIN / "ct2-fairseq-converter", "--model_path", tmp_path / "plain.pt", "--data_dir", toy_data]
+    done = subprocess.run([*command, "--output_dir", tmp_path / "ct2"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_papers_small_model_in_4_7_mib():
+    """Masks of one bit: encoder 6 x 2.10 M, decoder 6 x 3.15 M, tables of 8,848 and 6,632 words x 512."""
+    model = dry_build.build_arch("supermask_one_layer_transformer_iwslt_de_en", [], 8848, 6632)
+    found = ledger(model)
+    assert sum(item.export_bytes() for item in found.of("mask")) == (6 * 2097152 + 6 * 3145728 + 15480 * 512) // 8
+    # and LayerNorms, gain and bias of 512 each: 2 per encoder layer, 3 per decoder layer
+    assert found.export_bytes("fp16") / 2**20 == pytest.approx(4.7, abs=0.1)
+
+
+def test_nan_scores_are_named(checkpoint, tmp_path):
+    state = torch.load(checkpoint)
+    state["model"]["encoder.layers.1.fc1.scores"][0, 0] = float("nan")
+    torch.save(state, tmp_path / "nan.pt")
+    with pytest.raises(ValueError, match="NaN in encoder.layers.1.fc1.scores"):
+        export(tmp_path / "nan.pt", tmp_path / "a.safetensors")
+
+
+def test_size_counts_as_the_paper_does_beside_it(checkpoint, capsys):
+    cli.main(["size", str(checkpoint)])
+    text = capsys.readouterr().out
+    found = open_checkpoint(checkpoint).ledger
+    # 3 masks of 50 % on the encoder's 4 x 16 x 16 + 2 x 16 x 24, 2 on the decoder's 8 x 16 x 16 + 2 x 16 x 24
+    assert found.share_in_use == pytest.approx((1792 * 7 / 8 + 2816 * 3 / 4) / (1792 + 2816))
+    assert f"they use {found.share_in_use:.1%} of the shared layers" in " ".join(text.split())
+    assert "as the paper counts" in text and "masks, 1 bit per entry (embeddings)" in text
