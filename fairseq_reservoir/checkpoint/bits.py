@@ -22,7 +22,8 @@ def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
     """
     entries = mask.detach().cpu().reshape(-1).to(torch.int16).numpy() - lowest
     if entries.size and not 0 <= entries.min() <= entries.max() < 2**bits:
-        raise ValueError(f"mask entries from {entries.min() + lowest} to {entries.max() + lowest}: need {bits} bits from {lowest}")
+        found = f"{entries.min() + lowest} to {entries.max() + lowest}"
+        raise ValueError(f"mask entries {found}: do not fit {bits} bits from {lowest}")
     planes = [np.packbits((entries >> plane) & 1, bitorder="little") for plane in range(bits)]
     return torch.from_numpy(np.concatenate(planes))
 

@@ -16,9 +16,9 @@ def of_tensor(tensor: torch.Tensor) -> str:
     return hashlib.sha256(raw_bytes(tensor)).hexdigest()
 
 
-def of_contents(body: dict, tensors: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of a description and of tensors with their names, types and shapes, in the order of the names."""
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
+    """SHA-256 of a text and of tensors with their names, types and shapes, in the order of the names."""
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())

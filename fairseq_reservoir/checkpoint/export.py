@@ -66,7 +66,8 @@ def export(
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
     source = open_checkpoint(checkpoint)
     if not hasattr(source.model, "recipes"):
-        raise InputError(f"CHECKPOINT {checkpoint}: {source.config.model._name} is not a model of this plugin, nothing in it is random")
+        name = source.config.model._name
+        raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
     words = dictionaries.of_config(source.config, data)
     ledger, seed = source.ledger, source.model.slot_table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
@@ -97,7 +98,9 @@ def _stored(source, item, dtype):
     stored = tensor.to(reader.ROUNDINGS[dtype])
     if bool(stored.isinf().sum() > tensor.isinf().sum()):
         largest = tensor.abs().max().item()
-        raise InputError(f"--dtype {dtype}: {item.name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32")
+        raise InputError(
+            f"--dtype {dtype}: {item.name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32"
+        )
     return stored
 
 
@@ -127,9 +130,10 @@ def _random(source: Checkpoint, ledger: Ledger, seed, with_weights, regenerate):
 def _rounding(item, entry, seed):
     """The type to which the drawn tensor has to be rounded to be the checkpoint's, None if it is another tensor."""
     drawn = item.recipe.draw(seed)
-    return next(
-        (name for name, kind in reader.ROUNDINGS.items() if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]), None
-    )
+    for name, kind in reader.ROUNDINGS.items():
+        if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
+            return name
+    return None
 
 
 def _as_json(config) -> dict:

@@ -61,7 +61,8 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         written = torch.load(temporary, weights_only=True)["model"]
         if not all(torch.equal(written[name], tensor) for name, tensor in state["model"].items()):
             raise OSError("what was written reads back different")
-    return f"{out}: {Path(out).stat().st_size:,} bytes, fairseq's transformer, {args.encoder_layers} + {args.decoder_layers} layers"
+    size, depth = Path(out).stat().st_size, f"{args.encoder_layers} + {args.decoder_layers}"
+    return f"{out}: {size:,} bytes, fairseq's transformer, {depth} layers"
 
 
 def _check_model(source: Checkpoint):

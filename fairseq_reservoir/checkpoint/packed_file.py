@@ -1,10 +1,15 @@
 """The file of an export: safetensors with a description in its metadata and a SHA-256 of both.
 
-The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text: ``{"sha256": ..., "body": {...}}``. The hash is
-of the body and of all tensors (``digest.of_contents``), so a change to any part of the file is noticed.
+The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with the keys ``version``, ``seed``,
+``generator``, ``body`` and ``sha256``. The body is the description: JSON, deflated (it repeats itself much) and in base64;
+``read_body`` gives it. The hash is of the body and of all tensors (``digest.of_contents``), so that a change to any part of
+the file is noticed.
 """
 
+import base64
+import binascii
 import json
+import zlib
 from pathlib import Path
 
 import torch
@@ -18,6 +23,8 @@ from .atomic_file import replacing
 SUFFIX = ".safetensors"
 VERSION = 1
 _KEY = "fairseq_reservoir"
+_IN_SIGHT = ("version", "seed", "generator")
+_LARGEST_BODY = 2**26
 
 
 def write(path: str, body: dict, tensors: dict[str, torch.Tensor]) -> None:
@@ -28,10 +35,12 @@ def write(path: str, body: dict, tensors: dict[str, torch.Tensor]) -> None:
     """
     body = {"version": VERSION, **body}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    described = {"sha256": digest.of_contents(body, tensors), "body": body}
+    packed = base64.b64encode(zlib.compress(json.dumps(body, sort_keys=True).encode(), level=9)).decode()
+    described = {name: body.get(name) for name in _IN_SIGHT}
+    described |= {"body": packed, "sha256": digest.of_contents(packed, tensors)}
     with replacing(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata={_KEY: json.dumps(described, sort_keys=True, separators=(",", ":"))})
+            save_file(tensors, temporary, metadata={_KEY: json.dumps(described)})
         except SafetensorError as error:
             raise OSError(error) from error
         read(temporary)
@@ -44,11 +53,13 @@ def read(path: str) -> tuple[dict, dict[str, torch.Tensor]]:
         InputError: the file is truncated, altered, not an export or of a newer version.
     """
     with _opened(path) as file:
-        described = _description(path, file)
+        described, body = _description(path, file)
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
-    if digest.of_contents(described["body"], tensors) != described["sha256"]:
+    expected = {name: body.get(name) for name in _IN_SIGHT}
+    expected |= {"body": described["body"], "sha256": digest.of_contents(described["body"], tensors)}
+    if described != expected:
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
-    return described["body"], tensors
+    return body, tensors
 
 
 def read_body(path: str) -> dict:
@@ -58,7 +69,7 @@ def read_body(path: str) -> dict:
         InputError: as ``read``, as far as that can be seen without the tensors.
     """
     with _opened(path) as file:
-        return _description(path, file)["body"]
+        return _description(path, file)[1]
 
 
 def _opened(path):
@@ -67,15 +78,18 @@ def _opened(path):
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: truncated, altered or no safetensors file at all ({' '.join(str(error).split())})") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: truncated, altered or no safetensors file at all ({reason})") from error
 
 
 def _description(path, file):
+    """What stands in the metadata, and the body in it."""
     try:
         described = json.loads((file.metadata() or {})[_KEY])
-        version, _ = described["body"]["version"], described["sha256"]
-    except (KeyError, TypeError, ValueError) as error:
+        version, _ = described["version"], described["sha256"]
+        if version == VERSION:
+            packed = base64.b64decode(described["body"], validate=True)
+            return described, json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error, zlib.error) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
-    if version != VERSION:
-        raise InputError(f"{path}: an export of version {version}; this fairseq_reservoir reads version {VERSION}")
-    return described
+    raise InputError(f"{path}: an export of version {version}; this fairseq_reservoir reads version {VERSION}")

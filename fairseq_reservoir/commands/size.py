@@ -78,7 +78,7 @@ def describe(found, measured=(), exportable=True) -> str:
     lines = _table(("tensors", "entries", "bytes"), _groups(found))
     lines += ["", *_table(("what it costs, in data", "bytes"), [(text, f"{cost:,}") for text, cost in costs])]
     if exportable:
-        lines.append("An export's description comes on top: some 10 to 64 KiB.")
+        lines.append("An export's description comes on top: some 10 to 40 KiB.")
     if any(len(item.keep_ratios) > 1 for item in found.items):
         lines.append(_UNION.format(share=found.share_in_use))
     return "\n".join(lines)

@@ -38,7 +38,8 @@ def translate(monkeypatch, toy_data, tmp_path):
 
     def run(path, *words):
         results = tmp_path / "results"
-        arguments = [str(toy_data), "--path", str(path), "--results-path", str(results), "--cpu", "--beam", "3", "--max-len-b", "10"]
+        arguments = [str(toy_data), "--path", str(path), "--results-path", str(results)]
+        arguments += ["--cpu", "--beam", "3", "--max-len-b", "10", "--num-workers", "0"]
         monkeypatch.setattr(sys, "argv", ["fairseq-generate", *arguments, *words, "--user-dir", USER_DIR])
         import_module("fairseq_cli.generate").cli_main()
         lines = (results / "generate-test.txt").read_text().splitlines()

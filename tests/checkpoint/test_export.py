@@ -169,11 +169,26 @@ def test_another_generator_is_refused(every_kind, tmp_path):
         read_state_dict(tmp_path / "b.safetensors")
 
 
-def test_the_description_is_plain_json_in_one_metadata_key(every_kind, tmp_path):
+def test_the_metadata_shows_seed_and_generator(every_kind, tmp_path):
     content = exported(every_kind, tmp_path).read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert list(header["__metadata__"]) == ["fairseq_reservoir"]
-    assert json.loads(header["__metadata__"]["fairseq_reservoir"])["body"]["generator"] == "philox4x64-10/sha256/v1"
+    shown = json.loads(header["__metadata__"]["fairseq_reservoir"])
+    assert (shown["version"], shown["seed"], shown["generator"]) == (1, 3, "philox4x64-10/sha256/v1")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--reservoir-encoder", "12T", "--reservoir-decoder", "6T"],
+        ["--arch", "supermask_one_layer_transformer", "--encoder-layers", "12", "--decoder-layers", "12"],
+    ],
+    ids=["reservoirs", "the paper's deep model"],
+)
+def test_the_description_of_deep_models_fits_64_kib(toy_data, tmp_path, flags):
+    train(toy_data, *flags, "--max-update", 1, "--save-dir", tmp_path, "--no-epoch-checkpoints", "--disable-validation")
+    written = export(tmp_path / "checkpoint_last.pt", tmp_path / "a.safetensors")
+    assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
 
 
 def test_load_translator(every_kind, tmp_path, toy_data):

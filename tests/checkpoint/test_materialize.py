@@ -23,7 +23,8 @@ def plain(of_l_and_t, tmp_path_factory):
 
 
 def test_plain_fairseq_translates_the_same(plain, of_l_and_t, translate, toy_data, tmp_path):
-    command = [BIN / "fairseq-generate", toy_data, "--path", plain, "--results-path", tmp_path / "plain", "--cpu", "--beam", "3", "--max-len-b", "10"]
+    command = [BIN / "fairseq-generate", toy_data, "--path", plain, "--results-path", tmp_path / "plain", "--cpu"]
+    command += ["--beam", "3", "--max-len-b", "10"]
     done = subprocess.run([*command, *ONE], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "reservoir" not in done.stderr
