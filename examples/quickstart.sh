@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mini=${MINI:-}
 plan=${PLAN:-LFLFL} seed=${SEED:-1} max_update=${MAX_UPDATE:-${mini:+40}} vocabulary=${mini:+1000}
-max_update=${max_update:-1000} vocabulary=${vocabulary:-6000}
+max_update=${max_update:-1500} vocabulary=${vocabulary:-4000}
 homeassistant=2026.11.0
 work=${WORK:-runs/quickstart/$(basename "$corpus")-$src-$tgt${mini:+-mini}}
 model=model-$plan-$max_update-$seed
@@ -117,7 +117,7 @@ step data fairseq-preprocess --source-lang "$src" --target-lang "$tgt" --joined-
 
 step "$model" fairseq-train "$work/data" "${settings[@]}" --save-dir "$work/$model" --seed "$seed" --max-update "$max_update" \
     --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 \
-    --dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 \
+    --dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 2048 \
     --no-epoch-checkpoints --num-workers 0 --log-interval 50 --log-format simple
 step "translation-$model" fairseq-generate "$work/data" --user-dir fairseq_reservoir --path "$work/$model/checkpoint_best.pt" \
     --beam 5 --remove-bpe sentencepiece --max-tokens 8192 --results-path "$work/translation-$model"

@@ -42,14 +42,18 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
+    from .supermask_options import MaskOptions
     from .transformer_options import ReservoirOptions
 
-    lines = ["flags of this plugin, for fairseq-train too:"]
-    for option in dataclasses.fields(ReservoirOptions):
-        if not option.name.startswith("_"):
-            lines.append(f"  --{option.name.replace('_', '-')} {option.metadata.get('metavar', '')}".rstrip())
-            lines.append(textwrap.indent(textwrap.fill(option.metadata["help"], 90), " " * 6))
-    return "\n".join(lines)
+    lines = []
+    for models, options in (("reservoir_*", ReservoirOptions), ("supermask_*", MaskOptions)):
+        lines.append(f"flags of the {models} architectures, for fairseq-train too:")
+        for option in dataclasses.fields(options):
+            if not option.name.startswith("_"):
+                lines.append(f"  --{option.name.replace('_', '-')} {option.metadata.get('metavar', '')}".rstrip())
+                lines.append(textwrap.indent(textwrap.fill(option.metadata["help"], 90), " " * 6))
+        lines.append("")
+    return "\n".join(lines).rstrip()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from fairseq_reservoir import cli
+from fairseq_reservoir.supermask_options import MaskOptions
 from fairseq_reservoir.transformer_options import ReservoirOptions
 
 
@@ -77,6 +78,6 @@ def test_help_explains_every_flag_of_the_plugin(capsys):
     with pytest.raises(SystemExit):
         cli.main(["plan", "--help"])
     text = capsys.readouterr().out
-    for option in dataclasses.fields(ReservoirOptions):
+    for option in (*dataclasses.fields(ReservoirOptions), *dataclasses.fields(MaskOptions)):
         if not option.name.startswith("_"):
             assert f"  --{option.name.replace('_', '-')}" in text

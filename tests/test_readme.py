@@ -12,10 +12,12 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.layer_plan import LETTERS
 from fairseq_reservoir.models.reservoir_transformer import PRESETS
 from tests.commands import train
+from fairseq_reservoir.models.supermask_one_layer_transformer import PRESETS as MASKED_PRESETS
+from fairseq_reservoir.supermask_options import MaskOptions
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
-TRAIN_AND_TRANSLATE, PLAN = re.findall(r"^```sh\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
+TRAIN_AND_TRANSLATE, PLAN, SUPERMASK_PLAN = re.findall(r"^```sh\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
 PLAN_OUTPUT = re.search(r"^```\n(slot .*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)[1]
 
 
@@ -39,6 +41,11 @@ def test_the_printed_plan(capsys):
     assert capsys.readouterr().out == PLAN_OUTPUT
 
 
+def test_the_supermask_plan(capsys):
+    cli.main(SUPERMASK_PLAN.split()[1:])
+    assert "seen through 3 masks" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", re.findall(r"`(--(?:reservoir|freeze|encoder-layers)[^` ]* [^`]+)`", TEXT))
 def test_flags_of_the_tables_are_accepted(command, capsys):
     if command.startswith("--reservoir-type"):
@@ -50,8 +57,14 @@ def test_flags_of_the_tables_are_accepted(command, capsys):
 def test_all_letters_and_presets_are_named():
     for letter in LETTERS:
         assert f"`{letter}`" in TEXT
-    for preset in PRESETS:
+    for preset in {**PRESETS, **MASKED_PRESETS}:
         assert f"`{preset}`" in TEXT
+
+
+def test_the_supermask_flags_of_the_table_exist():
+    named = set(re.findall(r"--(mask-[a-z-]+[a-z])", TEXT))
+    theirs = {"mask-init", "mask-layernorm-type"}
+    assert named - theirs <= {name.replace("_", "-") for name in MaskOptions.__dataclass_fields__}
 
 
 def test_the_ten_per_cent_of_training_flops(capsys):

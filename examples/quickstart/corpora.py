@@ -34,6 +34,14 @@ def align(source, target):
     return [(text, target[key]) for key, text in source.items() if key in target]
 
 
+# Placeholders, code and addresses stand in both languages alike: a test set full of them rewards copying.
+MACHINE_TEXT = re.compile(r"[{}`\[\]<>|=_\\]|https?:")
+
+
+def is_prose(pair):
+    return not any(MACHINE_TEXT.search(text) for text in pair)
+
+
 def homeassistant(folder, src, tgt):
     with zipfile.ZipFile(next(folder.glob("homeassistant-*.whl"))) as wheel:
 
@@ -101,10 +109,11 @@ def libreoffice(folder, src, tgt):
 def main():
     name, folder, src, tgt, output = sys.argv[1:]
     extract = {"homeassistant": homeassistant, "libreoffice": libreoffice}[name]
-    pairs = [tuple(" ".join(text.split()) for text in pair) for pair in extract(Path(folder), src, tgt)]
+    everything = [tuple(" ".join(text.split()) for text in pair) for pair in extract(Path(folder), src, tgt)]
+    pairs = [pair for pair in everything if is_prose(pair)]
     for side, language in enumerate((src, tgt)):
         write_lines(Path(output, f"raw.{language}"), (pair[side] for pair in pairs))
-    print(f"{len(pairs)} pairs of strings")
+    print(f"{len(everything)} pairs of strings, {len(pairs)} without placeholders, code or addresses")
 
 
 if __name__ == "__main__":
