@@ -134,6 +134,23 @@ def as_transformer_config(options: Namespace) -> TransformerConfig:
     return TransformerConfig.from_namespace(options)
 
 
+def read_numbers(args) -> None:
+    """Turns the numbers that the command line leaves as text into integers, in place.
+
+    fairseq gives a flag no type if its default follows another option.
+
+    Raises:
+        InputError: one of them is not a whole number.
+    """
+    for name in (*_DEFAULTS, "reservoir_seed", "mask_seed"):
+        value = getattr(args, name, None)
+        if isinstance(value, str) and not value.startswith("${"):
+            try:
+                setattr(args, name, int(value))
+            except ValueError:
+                raise InputError(f"{_flag(name)} {value!r}: must be a whole number") from None
+
+
 def resolve_plans(args, depths: dict[str, int]) -> None:
     """Turns plans, counts and depths as the user gave them into expanded plans and the depths they set, in place.
 

@@ -43,6 +43,13 @@ def test_counts_place_and_flags_reach_the_model(capsys):
     assert lines[-1].endswith("drawn from seed 5")
 
 
+@pytest.mark.parametrize("arch", ["reservoir_transformer_tiny", "supermask_one_layer_transformer_tiny"])
+def test_a_decoder_of_its_own_width(capsys, arch):
+    lines = printed(capsys, f"--arch={arch}", "--decoder-embed-dim=32", "--target-words=1000", "--seed=4")
+    rows = [line for line in lines if line.startswith("decoder.embed_tokens")]
+    assert rows and all(" 32,000 " in row for row in rows)
+
+
 def test_joined_dictionaries(capsys):
     lines = printed(capsys, "--arch=reservoir_transformer_tiny", "--share-all-embeddings", "--source-words=1000")
     assert [line.split()[1] for line in lines if "tied to" in line] == ["tied", "tied"]
@@ -65,6 +72,7 @@ def test_plain_architectures_too(capsys):
             ["--arch=reservoir_transformer", "--reservoir-encoder=LG", "--encoder-embed-dim=125", "--encoder-attention-heads=5"],
             "--encoder-embed-dim 125: G layers need an even width",
         ),
+        (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
     ],
 )

@@ -13,6 +13,7 @@ from ..transformer_options import (
     as_namespace,
     as_transformer_config,
     check_options,
+    read_numbers,
     resolve_plans,
 )
 
@@ -94,6 +95,7 @@ def preset(fairseq_preset, **sizes):
     """An architecture function: plans first, since they set the depth, then ``sizes``, then one of fairseq's presets."""
 
     def fill(args):
+        read_numbers(args)
         resolve_plans(args, {stack: sizes.get(f"{stack}_layers", DEPTHS[stack]) for stack in DEPTHS})
         for name, value in sizes.items():
             if getattr(args, name, None) is None:

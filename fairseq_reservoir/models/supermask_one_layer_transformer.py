@@ -17,7 +17,7 @@ from ..supermask_options import (
 )
 from ..supermask_recipes import mask_recipes
 from ..supermask_stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder
-from ..transformer_options import as_namespace, as_transformer_config
+from ..transformer_options import as_namespace, as_transformer_config, read_numbers
 
 STACKS = ("encoder", "decoder")
 IDENTITY = [name for name in MaskOptions.__dataclass_fields__ if not name.startswith("_") and name != "freeze"]
@@ -96,6 +96,7 @@ def preset(fairseq_preset, **sizes):
     """An architecture function: ``sizes`` before one of fairseq's presets."""
 
     def fill(args):
+        read_numbers(args)
         for name, value in {"encoder_layers": 6, "decoder_layers": 6, **sizes}.items():
             if getattr(args, name, None) is None:
                 setattr(args, name, value)
