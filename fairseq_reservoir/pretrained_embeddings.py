@@ -4,11 +4,10 @@ One line "COUNT DIM", then one line per token: the token and DIM numbers.
 """
 
 import logging
-import os
-from pathlib import Path
 
 import torch
 
+from .checkpoint.atomic_file import replacing
 from .errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -74,11 +73,7 @@ def write_embeddings(path: str, dictionary, weight: torch.Tensor) -> None:
     """
     if len(dictionary) != len(weight):
         raise InputError(f"{path}: the embedding has {len(weight)} rows, the dictionary {len(dictionary)} entries")
-    part = Path(f"{path}.part")
-    with part.open("w", encoding="utf-8") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write(f"{len(weight)} {weight.shape[1]}\n")
         for index, row in enumerate(weight.float().tolist()):
             file.write(" ".join([dictionary[index], *(f"{value:.9g}" for value in row)]) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from fairseq_reservoir import cli
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.pretrained_embeddings import read_embeddings, write_embeddings
 from tests.building import build_supermask, dictionary
+from tests.commands import train
 
 FLAG = "--encoder-embed-path"
 
@@ -68,3 +70,28 @@ def test_a_model_takes_them(tmp_path, how):
         # under a mask of half the entries, scaled by the square root of 2
         expected = weight * 2**0.5 if how == "masked" else weight
         assert torch.allclose(held[2:], expected[2:]) and held[1].abs().max() == 0
+
+
+@pytest.mark.parametrize("arch", ["transformer", "supermask_one_layer_transformer"])
+def test_dumped_vectors_start_another_model(toy_data, tmp_path, capsys, arch):
+    run = train(toy_data, "--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 2, "--save-dir", tmp_path)
+    command = ["dump-embeddings", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "vectors")]
+    cli.main(command)
+    assert "vectors.en: 12 vectors of 16 numbers" in capsys.readouterr().out
+    given = ["--encoder-embed-path", tmp_path / "vectors.en", "--decoder-embed-path", tmp_path / "vectors.de"]
+    frozen = ["--arch", "supermask_one_layer_transformer", "--mask-embeddings", "frozen"]
+    started = train(toy_data, *frozen, *given, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--no-save")
+    for stack in ("encoder", "decoder"):
+        trained = getattr(run.model.eval(), stack).embed_tokens.weight.detach()
+        assert torch.equal(started.weights[f"{stack}.embed_tokens.weight"][2:], trained[2:])
+    with pytest.raises(SystemExit, match="vectors.en: exists; --force replaces it"):
+        cli.main(command)
+
+
+def test_each_side_is_written_by_its_own_dictionary(make_corpus, tmp_path):
+    data = make_corpus()
+    (data / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
+    train(data, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
+    cli.main(["dump-embeddings", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "vectors")])
+    words = {side: [line.split()[0] for line in open(tmp_path / f"vectors.{side}")][5:] for side in ("en", "de")}
+    assert words == {"en": list("abcdefgh"), "de": list("hgfedcba")}
