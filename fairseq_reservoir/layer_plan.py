@@ -64,7 +64,7 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
     if not plan:
         refuse("the plan is empty")
     letters = []
-    for count, letter in re.findall(r"([0-9]*)(\D?)", plan, flags=re.DOTALL):
+    for count, letter in re.findall(r"([0-9]*)([^0-9]?)", plan):
         if not letter:
             if count:
                 refuse(f"no letter follows the count {count}")

@@ -1,10 +1,13 @@
 """fairseq's encoder and decoder with one kind of layer per slot; the rest of them is fairseq's, untouched."""
 
+from typing import Dict, List, Optional
+
 import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor
 
 from .modules.slots import SlotConfig, build_slot
 from .transformer_options import kernel_sizes
@@ -34,6 +37,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
+        self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind != "F"), default=None)
         if cfg.checkpoint_activations:
             embed_tokens.register_forward_hook(_require_gradient)
 
@@ -42,6 +46,22 @@ class ReservoirDecoder(TransformerDecoderBase):
         if slot.kind != "L":
             return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
         return _without_dropout_if_asked(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ):
+        """fairseq aligns by the last layer; with an F on top, by the last one that attends to the source."""
+        if alignment_layer is None and not self.training:
+            alignment_layer = self.last_attending
+        return self.extract_features_scriptable(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
 
 
 def _require_gradient(module, inputs, output):
@@ -73,7 +93,7 @@ def _slot_config(slot, stack, cfg, no_encoder_attn):
         memory_dim=0 if no_encoder_attn else cfg.encoder.embed_dim,
         dropout=cfg.dropout,
         attention_dropout=cfg.attention_dropout,
-        activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0,
+        activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,
         activation_fn=str(cfg.activation_fn),
         norm_first=cfg.reservoir_norm == "paper" or sizes.normalize_before,
         kernel_sizes=kernel_sizes(cfg.reservoir_kernel_sizes),

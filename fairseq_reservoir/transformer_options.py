@@ -159,17 +159,19 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
         depths: the architecture's depth of each stack it has, for a stack with neither a plan nor an explicit depth.
 
     Raises:
-        InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a count does not fit; or
-            a type or placement is given with neither.
+        InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a depth is below 1; a
+            count does not fit; or a type or placement is given without a count.
     """
-    given = {name: getattr(args, name, None) for name in ("reservoir_encoder", "reservoir_decoder", *_COUNTS.values())}
+    counts = {stack: getattr(args, count, None) for stack, count in _COUNTS.items()}
+    how = {}
     for name in ("reservoir_type", "reservoir_placement"):
-        if getattr(args, name, None) is not None and all(value is None for value in given.values()):
-            if getattr(args, name) != ReservoirOptions.__dataclass_fields__[name].default:
-                raise InputError(f"{_flag(name)} {getattr(args, name)}: has no effect without --reservoir-count")
+        default = ReservoirOptions.__dataclass_fields__[name].default
+        how[name] = getattr(args, name, None) or default
+        if how[name] != default and all(count is None for count in counts.values()):
+            raise InputError(f"{_flag(name)} {how[name]}: has no effect without --reservoir-count")
     for stack, depth in depths.items():
         plan_flag, count_flag = _flag(f"reservoir_{stack}"), _flag(_COUNTS[stack])
-        plan, count = given[f"reservoir_{stack}"], given[_COUNTS[stack]]
+        plan, count = getattr(args, f"reservoir_{stack}", None), counts[stack]
         layers = getattr(args, f"{stack}_layers", None)
         if plan is not None and count is not None:
             raise InputError(f"{plan_flag} {plan!r} and {count_flag} {count}: give the plan or the count, not both")
@@ -181,13 +183,17 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
                     "plan sets the depth"
                 )
         else:
-            kind = getattr(args, "reservoir_type", None) or "ffn"
-            placement = getattr(args, "reservoir_placement", None) or "alternate"
-            plan = layer_plan.place(layers or depth, count or 0, kind, placement, count_flag)
+            if layers is not None and layers < 1:
+                raise InputError(f"--{stack}-layers {layers}: must be at least 1")
+            kind = how["reservoir_type"]
+            plan = layer_plan.place(layers or depth, count or 0, kind, how["reservoir_placement"], count_flag)
             plan = layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {kind}, that is", stack)
         setattr(args, f"reservoir_{stack}", plan)
         setattr(args, f"{stack}_layers", len(plan))
         setattr(args, _COUNTS[stack], None)
+    # They are in the plans now.
+    for name in how:
+        setattr(args, name, ReservoirOptions.__dataclass_fields__[name].default)
 
 
 def check_options(options: Namespace) -> None:
@@ -207,7 +213,7 @@ def check_options(options: Namespace) -> None:
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
         if "G" in plan and width % 2:
             raise InputError(f"--{stack}-embed-dim {width}: G layers need an even width, half of it for each direction")
-        if width % heads and set(plan) & set("LTC"):
+        if (heads < 1 or width % heads) and set(plan) & set("LTC"):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
 
 

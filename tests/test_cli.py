@@ -74,6 +74,16 @@ def test_plain_architectures_too(capsys):
         ),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-encoder=LFL", "--reservoir-placement=top"],
+            "--reservoir-placement top: has no effect without --reservoir-count",
+        ),
+        (["--arch=reservoir_transformer", "--encoder-layers=0"], "--encoder-layers 0: must be at least 1"),
+        (["--arch=reservoir_transformer", "--decoder-layers=-1"], "--decoder-layers -1: must be at least 1"),
+        (
+            ["--arch=reservoir_transformer", "--encoder-attention-heads=0"],
+            "--encoder-attention-heads 0: must divide --encoder-embed-dim 512",
+        ),
     ],
 )
 def test_refusals_are_one_line(arguments, message):

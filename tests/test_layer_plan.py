@@ -30,6 +30,7 @@ def test_compress_is_undone_by_expand(plan):
         ("LXL", "unknown letter 'X'"),
         ("L L", "unknown letter ' '"),
         ("L-2F", "unknown letter '-'"),
+        ("２LF", "unknown letter '２'"),  # a digit, but not one of 0 to 9
     ],
 )
 def test_refusals_name_flag_and_value(plan, reason):

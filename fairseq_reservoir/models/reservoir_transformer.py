@@ -33,8 +33,14 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         "decoder": "--reservoir-decoder",
         "seed": "--reservoir-seed",
         "generator": "generator of frozen tensors",
+        "norm": "--reservoir-norm",
+        "kernel_sizes": "--reservoir-kernel-sizes",
     }
-    resume_flags = {"freeze": "--freeze", "freeze_except": "--freeze-except"}
+    resume_flags = {
+        "freeze": "--freeze",
+        "freeze_except": "--freeze-except",
+        "train_layernorm": "--reservoir-train-layernorm",
+    }
 
     @classmethod
     def add_args(cls, parser):
@@ -81,13 +87,23 @@ def _unpruned(plans, options):
 
 def _identity(plans, options):
     frozen = any(slot.frozen for stack in plans.values() for slot in stack)
+    kinds = {slot.kind for stack in plans.values() for slot in stack}
+
+    def unusual(name, matters):
+        """The option's value if it is not the default and the plan has layers that it changes."""
+        value = getattr(options, name)
+        return value if matters and value != ReservoirTransformerConfig.__dataclass_fields__[name].default else None
+
     return {
         **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
         "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
         "seed": options.reservoir_seed if frozen else None,
         "generator": GENERATOR if frozen else None,
+        "norm": unusual("reservoir_norm", kinds - {"L"}),
+        "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
         "freeze": options.freeze,
         "freeze_except": options.freeze_except,
+        "train_layernorm": unusual("reservoir_train_layernorm", frozen),
     }
 
 

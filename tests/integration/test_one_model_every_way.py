@@ -14,6 +14,8 @@ ARCHITECTURES = ["reservoir_transformer", *(f"reservoir_transformer_{name}" for 
 PLANS = {
     "default plan": [],
     "reservoirs": "--reservoir-encoder LTFGC --reservoir-decoder LC --freeze encoder.layers.0.ffn".split(),
+    "widths": "--encoder-embed-dim 32 --decoder-embed-dim 64 --decoder-ffn-embed-dim 48 --reservoir-encoder LG"
+    " --reservoir-decoder LC --reservoir-seed 3 --seed 4".split(),
     "count": "--encoder-layers 5 --reservoir-count 2 --reservoir-type transformer --reservoir-placement middle".split(),
 }
 
@@ -52,4 +54,4 @@ def test_slot_tables_are_equal(toy_data, task, architecture, plan):
     assert expected.seed == 3
     assert all(table == expected for table in tables.values()), [way for way in tables if tables[way] != expected]
     frozen = {row.kind[0] for row in expected.rows if row.place.startswith("encoder.layers") and row.state == "frozen"}
-    assert frozen == {"default plan": set(), "reservoirs": set("TFGC"), "count": {"T"}}[plan]
+    assert frozen == {"default plan": set(), "reservoirs": set("TFGC"), "widths": {"G"}, "count": {"T"}}[plan]

@@ -46,6 +46,9 @@ OTHERS = {
     "decoder plan": (["--reservoir-decoder", "LL"], "--reservoir-decoder LL: the checkpoint was trained with CL"),
     "seed": (["--seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
     "reservoir seed": (["--reservoir-seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
+    "norm": (["--reservoir-norm", "model"], "--reservoir-norm model: the checkpoint was trained without it; leave it out, or train"),
+    "kernel sizes": (["--reservoir-kernel-sizes", "5"], "--reservoir-kernel-sizes 5: the checkpoint was trained without it; leave it"),
+    "LayerNorms": (["--reservoir-train-layernorm"], "--reservoir-train-layernorm True: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
     "freeze": (["--freeze", "emb"], "--freeze emb: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
     "freeze-except": (["--freeze-except", "ln"], "--freeze-except ln: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
 }

@@ -66,3 +66,13 @@ def test_beam_search_finds_the_same_with_and_without_the_cache(model):
     for ours, theirs in zip(cached, plain):
         assert ours["tokens"].equal(theirs["tokens"])
         assert (ours["positional_scores"] - theirs["positional_scores"]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("plan, place", [("LF", 0), ("TFF", 0), ("LCF", 1), ("LL", 1)])
+@torch.no_grad()
+def test_alignment_is_by_the_last_layer_that_attends_to_the_source(plan, place):
+    model = build("L", plan).eval()
+    attention = model(SOURCE, None, TARGET)[1]["attn"][0]
+    assert attention.shape == (3, TARGET.size(1), SOURCE.size(1))
+    expected = model.decoder.extract_features(TARGET, model.encoder(SOURCE), alignment_layer=place)[1]["attn"][0]
+    assert attention.equal(expected)

@@ -34,3 +34,7 @@ def test_equal_fairseqs_layers_with_the_same_weights(letter, norm_first):
     future = torch.full((5, 5), float("-inf")).triu(1)
     arguments = {"encoder_out": memory, "encoder_padding_mask": mask[:, :4], "self_attn_mask": future}
     assert ours(x, **arguments)[0].equal(theirs(x, **arguments)[0])
+
+
+def test_models_of_l_and_t_can_be_scripted():
+    torch.jit.script(build("LT", "TL"))
