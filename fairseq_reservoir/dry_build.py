@@ -23,6 +23,13 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int, target_wo
     if arch not in models.ARCH_MODEL_REGISTRY:
         ours = sorted(name for name in models.ARCH_MODEL_REGISTRY if "reservoir" in name or "supermask" in name)
         raise InputError(f"--arch {arch}: unknown; the plugin's own are {', '.join(ours)}")
+    model_class = models.ARCH_MODEL_REGISTRY[arch]
+    if not issubclass(model_class, models.FairseqEncoderDecoderModel):
+        raise InputError(f"--arch {arch}: only translation models, with an encoder and a decoder, can be built without data")
+    special = Dictionary().nspecial
+    for flag, words in (("--source-words", source_words), ("--target-words", target_words)):
+        if words <= special:
+            raise InputError(f"{flag} {words}: must be more than fairseq's {special} special symbols")
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
     model = build_config(convert_namespace_to_omegaconf(args).model, source_words, target_words)

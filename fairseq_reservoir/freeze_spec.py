@@ -114,6 +114,18 @@ def selected(spec: str, names, flag: str = "--freeze") -> set[str]:
         matched = {n for n in names if item.matches(n)}
         if not matched:
             atoms = sorted({atom(n) for n in names}, key=ATOMS.index)
-            raise InputError(f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}")
+            raise InputError(
+                f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
+                f"{_layers_that_exist(names)}"
+            )
         chosen |= matched
     return chosen
+
+
+def _layers_that_exist(names):
+    """"; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
+    found = {}
+    for place in filter(None, map(_PLACE.match, names)):
+        if place["layer"]:
+            found[place["stack"]] = max(found.get(place["stack"], 0), int(place["layer"]))
+    return "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in found.items()) if found else ""

@@ -159,7 +159,9 @@ def compile_table(
         table.append(Row(place, f"random, seen through {depth} mask{'s' * (depth > 1)}", entries))
     result = SlotTable(tuple(table), seed)
     if parameters and result.trained_parameters == 0:
-        raise InputError(f"--freeze {freeze or ''} with this plan freezes every parameter: leave something to train")
+        given = [f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec]
+        plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
+        raise InputError(f"{' '.join(given) or 'the plan'} freezes every parameter ({plan}): leave something to train")
     return result
 
 

@@ -201,11 +201,14 @@ def check_options(options: Namespace) -> None:
 
     Raises:
         InputError: an unknown norm, an unusable kernel size, an odd width under G, heads that do not divide the width
-            under C, or a freeze spec that does not parse.
+            under C, a freeze spec that does not parse, or a decoder in which no layer attends to the source.
     """
     if options.reservoir_norm not in NORMS:
         raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")
     kernel_sizes(options.reservoir_kernel_sizes)
+    decoder = getattr(options, "reservoir_decoder", None)
+    if decoder and not set(decoder) & set("LTCc") and not getattr(options, "no_cross_attention", False):
+        raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C and c do")
     for flag in ("freeze", "freeze_except"):
         freeze_spec.parse(getattr(options, flag) or "", _flag(flag))
     for stack in ("encoder", "decoder"):

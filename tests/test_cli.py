@@ -72,6 +72,13 @@ def test_plain_architectures_too(capsys):
             ["--arch=reservoir_transformer", "--reservoir-encoder=LG", "--encoder-embed-dim=125", "--encoder-attention-heads=5"],
             "--encoder-embed-dim 125: G layers need an even width",
         ),
+        (["--arch=reservoir_transformer", "--reservoir-decoder=Ff"], "--reservoir-decoder Ff: no layer of it sees the source"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-decoder=TT", "--reservoir-encoder=T", "--freeze-except=layers.0.ffn"],
+            "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT): leave something to train",
+        ),
+        (["--arch=roberta_base"], "--arch roberta_base: only translation models"),
+        (["--arch=reservoir_transformer", "--source-words=4"], "--source-words 4: must be more than fairseq's 4 special"),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
         (

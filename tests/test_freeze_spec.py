@@ -85,5 +85,5 @@ def test_unknown_components_list_the_known_ones():
 
 
 def test_a_spec_that_matches_nothing_lists_what_exists():
-    with pytest.raises(InputError, match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q"):
+    with pytest.raises(InputError, match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q .*; its layers encoder 0-10, decoder 0-1"):
         selected("emb,layers.7.ffn", NAMES)

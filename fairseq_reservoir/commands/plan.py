@@ -17,7 +17,7 @@ def add_parser(commands) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--arch", required=True, help="an architecture of this plugin or of fairseq")
+    parser.add_argument("--arch", required=True, help="a translation architecture, of this plugin or of fairseq")
     add_dictionary_sizes(parser)
     parser.set_defaults(run=run, takes_fairseq_flags=True)
 
