@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HELPERS = ROOT / "examples" / "quickstart"
 sys.path.insert(0, str(HELPERS))
 
-from corpora import homeassistant, sentences, Paragraphs  # noqa: E402
+from corpora import Paragraphs, homeassistant, is_prose, sentences  # noqa: E402
 from pairs import fold, keep_good, read_pairs, split  # noqa: E402
 from report import translations  # noqa: E402
 
@@ -171,3 +171,35 @@ def test_interrupted_and_run_again(tmp_path):
     assert again.count(": kept") == 5 and time.monotonic() - begin < 60
     assert again[again.index("slot ") : again.index("done after")] == output[output.index("slot ") : output.index("done after")]
     assert not list(work.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    "pair, prose",
+    [
+        (("Open the door.", "Öffne die Tür."), True),
+        (("50 % (of all) & more: yes!", "50 % (von allen) & mehr: ja!"), True),
+        (("Open {name}.", "Öffne {name}."), False),
+        (("Open the door.", "Öffne `tür`."), False),
+        (("See https://example.org", "Siehe unten"), False),
+        (("See [the page](url)", "Siehe die Seite"), False),
+    ],
+)
+def test_placeholders_code_and_addresses_are_no_prose(pair, prose):
+    assert is_prose(pair) == prose
+
+
+def test_the_control_gives_each_sentence_its_neighbours_encoder_output(monkeypatch):
+    import torch
+    from fairseq.models.transformer import TransformerEncoderBase
+
+    import shuffled
+    from tests.building import build, pad
+
+    model = build().eval()
+    source = pad([torch.tensor([5, 6, 7, 2]), torch.tensor([8, 9, 2])])
+    before = model.encoder(source)
+    monkeypatch.setattr(TransformerEncoderBase, "forward", TransformerEncoderBase.forward)
+    shuffled.shuffle_encoder_output()
+    after = model.encoder(source)
+    assert torch.equal(after["encoder_out"][0], before["encoder_out"][0][:, [1, 0]])
+    assert torch.equal(after["encoder_padding_mask"][0], before["encoder_padding_mask"][0][[1, 0]])
