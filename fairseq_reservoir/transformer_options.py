@@ -116,6 +116,33 @@ class ReservoirTransformerConfig(FlatTransformerConfig, ReservoirOptions):
     """Options of ``reservoir_transformer``: those of fairseq's ``transformer`` and those of ``ReservoirOptions``."""
 
 
+# Sizes of the presets that are not fairseq's.
+TINY = {
+    "encoder_embed_dim": 64,
+    "encoder_ffn_embed_dim": 128,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+}
+STUDY = {
+    "encoder_embed_dim": 128,
+    "encoder_ffn_embed_dim": 512,
+    "encoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "share_decoder_input_output_embed": True,
+}
+
+
+def fill_in(args, values: dict) -> None:
+    """Gives options that nobody has set the ``values`` of a preset."""
+    for name, value in values.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
 def as_namespace(cfg) -> Namespace:
     """A copy of a model's options as a plain namespace, whether they come from argparse, hydra or a dataclass."""
     if isinstance(cfg, DictConfig):

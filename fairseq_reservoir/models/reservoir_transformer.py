@@ -9,10 +9,13 @@ from ..philox import GENERATOR
 from ..reservoir_build import freeze_and_fill
 from ..reservoir_stacks import ReservoirDecoder, ReservoirEncoder
 from ..transformer_options import (
+    STUDY,
+    TINY,
     ReservoirTransformerConfig,
     as_namespace,
     as_transformer_config,
     check_options,
+    fill_in,
     read_numbers,
     resolve_plans,
 )
@@ -113,9 +116,7 @@ def preset(fairseq_preset, **sizes):
     def fill(args):
         read_numbers(args)
         resolve_plans(args, {stack: sizes.get(f"{stack}_layers", DEPTHS[stack]) for stack in DEPTHS})
-        for name, value in sizes.items():
-            if getattr(args, name, None) is None:
-                setattr(args, name, value)
+        fill_in(args, sizes)
         fairseq_preset(args)
         for name, option in ReservoirTransformerConfig.__dataclass_fields__.items():
             if not hasattr(args, name) and not str(option.default).startswith("${"):
@@ -128,16 +129,8 @@ def preset(fairseq_preset, **sizes):
 
 
 PRESETS = {
-    "tiny": preset(
-        transformer_legacy.base_architecture,
-        encoder_embed_dim=64, encoder_ffn_embed_dim=128, encoder_layers=2, encoder_attention_heads=2,
-        decoder_layers=2, decoder_attention_heads=2,
-    ),
-    "study": preset(
-        transformer_legacy.base_architecture,
-        encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_layers=3, encoder_attention_heads=4,
-        decoder_layers=2, decoder_attention_heads=4, share_decoder_input_output_embed=True,
-    ),
+    "tiny": preset(transformer_legacy.base_architecture, **TINY),
+    "study": preset(transformer_legacy.base_architecture, **STUDY),
     "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en),
     "iwslt_de_en_2dec": preset(
         transformer_legacy.transformer_iwslt_de_en, decoder_layers=2, share_decoder_input_output_embed=True

@@ -17,7 +17,7 @@ from ..supermask_options import (
 )
 from ..supermask_recipes import mask_recipes
 from ..supermask_stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder
-from ..transformer_options import as_namespace, as_transformer_config, read_numbers
+from ..transformer_options import STUDY, TINY, as_namespace, as_transformer_config, fill_in, read_numbers
 
 STACKS = ("encoder", "decoder")
 IDENTITY = [name for name in MaskOptions.__dataclass_fields__ if not name.startswith("_") and name != "freeze"]
@@ -97,9 +97,7 @@ def preset(fairseq_preset, **sizes):
 
     def fill(args):
         read_numbers(args)
-        for name, value in {"encoder_layers": 6, "decoder_layers": 6, **sizes}.items():
-            if getattr(args, name, None) is None:
-                setattr(args, name, value)
+        fill_in(args, {"encoder_layers": 6, "decoder_layers": 6, **sizes})
         fairseq_preset(args)
         default_mask_options(args)
         check_mask_options(args)
@@ -110,16 +108,8 @@ def preset(fairseq_preset, **sizes):
 _WIDE = {"encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 2048, "decoder_embed_dim": 1024, "decoder_ffn_embed_dim": 2048}
 _DEEP = {"encoder_layers": 12, "decoder_layers": 12}
 PRESETS = {
-    "tiny": preset(
-        transformer_legacy.base_architecture,
-        encoder_embed_dim=64, encoder_ffn_embed_dim=128, encoder_layers=2, encoder_attention_heads=2,
-        decoder_layers=2, decoder_attention_heads=2,
-    ),
-    "study": preset(
-        transformer_legacy.base_architecture,
-        encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_layers=3, encoder_attention_heads=4,
-        decoder_layers=2, decoder_attention_heads=4, share_decoder_input_output_embed=True,
-    ),
+    "tiny": preset(transformer_legacy.base_architecture, **TINY),
+    "study": preset(transformer_legacy.base_architecture, **STUDY),
     "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True),
     "wide_iwslt_de_en": preset(
         transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True, **_WIDE
