@@ -22,7 +22,7 @@ def freeze_and_fill(model, plans, options) -> SlotTable:
         freeze=options.freeze,
         freeze_except=options.freeze_except,
         train_layernorm=options.reservoir_train_layernorm,
-        aliases=_aliases(model, parameters),
+        aliases=tied_names(model, parameters),
     )
     for entry in table.entries:
         parameters[entry.name].requires_grad_(entry.trained)
@@ -33,8 +33,8 @@ def freeze_and_fill(model, plans, options) -> SlotTable:
     return table
 
 
-def _aliases(model, parameters):
-    """The further names of tied parameters."""
+def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The further names of tied parameters: name -> (owner's name, shape)."""
     owners = {id(p): name for name, p in parameters.items()}
     return {
         name: (owners[id(p)], tuple(p.shape))

@@ -6,6 +6,7 @@ from torch import nn
 from . import philox
 from .modules.masked_embedding import MaskedEmbedding, TiedProjection
 from .pretrained_embeddings import read_embeddings
+from .reservoir_build import tied_names
 from .slot_table import SlotTable, compile_table
 from .supermask_stacks import masked_embedding
 
@@ -35,11 +36,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
 def _aliases(model, parameters):
     """Further names of tied parameters, with those of masked embeddings that serve as output projection."""
     owners = {id(p): name for name, p in parameters.items()}
-    aliases = {
-        name: (owners[id(p)], tuple(p.shape))
-        for name, p in model.named_parameters(remove_duplicate=False)
-        if owners[id(p)] != name
-    }
+    aliases = tied_names(model, parameters)
     for name, module in model.named_modules():
         if isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding):
             scores = module.embedding.scores

@@ -2,7 +2,7 @@
 
 import math
 from argparse import Namespace
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -11,7 +11,7 @@ from omegaconf import II
 from .errors import InputError
 from .modules.mask_choices import MaskChoices
 from .modules.masked_weight import INITIALISERS
-from .transformer_options import FlatTransformerConfig, option
+from .transformer_options import FlatTransformerConfig, flag_of, option
 
 WEIGHT_INITS = (*INITIALISERS, "paper_code")
 CHOICES = {
@@ -105,7 +105,7 @@ def check_mask_options(options: Namespace) -> None:
     """
     for name, allowed in CHOICES.items():
         if getattr(options, name) not in allowed:
-            raise InputError(f"{_flag(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
+            raise InputError(f"{flag_of(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
     if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
         raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
     mask_choices(options)
@@ -128,7 +128,7 @@ def mask_choices(options: Namespace) -> dict:
             MaskChoices(choices["keep_ratio"], **{name: choices[name] for name in names})
         except ValueError as error:
             reason = str(error).split(": ", 1)[1]
-            raise InputError(f"{_flag(flag)} {getattr(options, flag)!r}: {reason}") from None
+            raise InputError(f"{flag_of(flag)} {getattr(options, flag)!r}: {reason}") from None
     return choices
 
 
@@ -145,7 +145,7 @@ def _numbers(name, text):
     try:
         return tuple(float(number) for number in text.split(",")) if text else ()
     except ValueError:
-        raise InputError(f"{_flag(name)} {text!r}: a comma list of shares in (0, 1], as in 0.3,0.1") from None
+        raise InputError(f"{flag_of(name)} {text!r}: a comma list of shares in (0, 1], as in 0.3,0.1") from None
 
 
 def _points(name, text):
@@ -153,15 +153,4 @@ def _points(name, text):
         pairs = [point.split(":") for point in text.split(",")] if text else []
         return tuple((int(update), float(ratio)) for update, ratio in pairs)
     except ValueError:
-        raise InputError(f"{_flag(name)} {text!r}: a comma list of UPDATE:SHARE, as in 1000:0.7,4000:0.5") from None
-
-
-def _flag(name):
-    return "--" + name.replace("_", "-")
-
-
-def default_mask_options(args) -> None:
-    """Fills in what the command line left out, but not what follows another option."""
-    for field in fields(SupermaskTransformerConfig):
-        if not hasattr(args, field.name) and not str(field.default).startswith("${"):
-            setattr(args, field.name, field.default)
+        raise InputError(f"{flag_of(name)} {text!r}: a comma list of UPDATE:SHARE, as in 1000:0.7,4000:0.5") from None

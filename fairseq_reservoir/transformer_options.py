@@ -136,6 +136,13 @@ STUDY = {
 }
 
 
+def fill_defaults(args, dataclass) -> None:
+    """Gives options that are missing the dataclass's defaults, but for those that follow another option."""
+    for option in fields(dataclass):
+        if not hasattr(args, option.name) and not str(option.default).startswith("${"):
+            setattr(args, option.name, option.default)
+
+
 def fill_in(args, values: dict) -> None:
     """Gives options that nobody has set the ``values`` of a preset."""
     for name, value in values.items():
@@ -175,7 +182,7 @@ def read_numbers(args) -> None:
             try:
                 setattr(args, name, int(value))
             except ValueError:
-                raise InputError(f"{_flag(name)} {value!r}: must be a whole number") from None
+                raise InputError(f"{flag_of(name)} {value!r}: must be a whole number") from None
 
 
 def resolve_plans(args, depths: dict[str, int]) -> None:
@@ -195,9 +202,9 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
         default = ReservoirOptions.__dataclass_fields__[name].default
         how[name] = getattr(args, name, None) or default
         if how[name] != default and all(count is None for count in counts.values()):
-            raise InputError(f"{_flag(name)} {how[name]}: has no effect without --reservoir-count")
+            raise InputError(f"{flag_of(name)} {how[name]}: has no effect without --reservoir-count")
     for stack, depth in depths.items():
-        plan_flag, count_flag = _flag(f"reservoir_{stack}"), _flag(_COUNTS[stack])
+        plan_flag, count_flag = flag_of(f"reservoir_{stack}"), flag_of(_COUNTS[stack])
         plan, count = getattr(args, f"reservoir_{stack}", None), counts[stack]
         layers = getattr(args, f"{stack}_layers", None)
         if plan is not None and count is not None:
@@ -237,7 +244,7 @@ def check_options(options: Namespace) -> None:
     if decoder and not set(decoder) & set("LTCc") and not getattr(options, "no_cross_attention", False):
         raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C and c do")
     for flag in ("freeze", "freeze_except"):
-        freeze_spec.parse(getattr(options, flag) or "", _flag(flag))
+        freeze_spec.parse(getattr(options, flag) or "", flag_of(flag))
     for stack in ("encoder", "decoder"):
         plan = (getattr(options, f"reservoir_{stack}", None) or "").upper()
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
@@ -255,7 +262,8 @@ def kernel_sizes(text: str) -> tuple[int, ...]:
     return tuple(int(s) for s in sizes)
 
 
-def _flag(name):
+def flag_of(name: str) -> str:
+    """The flag of an option: ``mask_pin`` -> ``--mask-pin``."""
     return "--" + name.replace("_", "-")
 
 

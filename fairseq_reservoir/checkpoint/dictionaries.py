@@ -16,8 +16,8 @@ def describe(task) -> dict[str, dict]:
     }
 
 
-def of_config(config, data: str | None) -> dict[str, dict]:
-    """The same from the files that the configuration of a checkpoint names.
+def task_of_config(config, data: str | None):
+    """The task of a checkpoint, with the dictionaries that its configuration names.
 
     Args:
         config: fairseq's configuration.
@@ -30,7 +30,7 @@ def of_config(config, data: str | None) -> dict[str, dict]:
         with open_dict(config):
             config.task.data = data
     try:
-        return describe(tasks.setup_task(config.task, from_checkpoint=True))
+        return tasks.setup_task(config.task, from_checkpoint=True)
     except (OSError, ValueError) as error:
         raise InputError(
             f"--data {config.task.data}: does not hold the dictionaries of the checkpoint ({' '.join(str(error).split())})"

@@ -68,7 +68,7 @@ def export(
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
         raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
-    words = dictionaries.of_config(source.config, data)
+    words = dictionaries.describe(dictionaries.task_of_config(source.config, data))
     ledger, seed = source.ledger, source.model.slot_table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
     if ledger.of("mask"):

@@ -25,8 +25,6 @@ def add_parser(commands) -> None:
 
 
 def run(known, _):
-    from fairseq import tasks
-
     from ..checkpoint import dictionaries
     from ..checkpoint.atomic_file import check_out
     from ..checkpoint.opened import open_checkpoint
@@ -36,8 +34,7 @@ def run(known, _):
     source = open_checkpoint(known.checkpoint)
     if not hasattr(source.model, "encoder"):
         raise InputError(f"CHECKPOINT {known.checkpoint}: not a translation model, it has no encoder and decoder")
-    dictionaries.of_config(source.config, known.data)
-    task = tasks.setup_task(source.config.task, from_checkpoint=True)
+    task = dictionaries.task_of_config(source.config, known.data)
     sides = (
         ("encoder", task.cfg.source_lang, task.source_dictionary),
         ("decoder", task.cfg.target_lang, task.target_dictionary),

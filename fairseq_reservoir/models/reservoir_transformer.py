@@ -15,6 +15,7 @@ from ..transformer_options import (
     as_namespace,
     as_transformer_config,
     check_options,
+    fill_defaults,
     fill_in,
     read_numbers,
     resolve_plans,
@@ -118,9 +119,7 @@ def preset(fairseq_preset, **sizes):
         resolve_plans(args, {stack: sizes.get(f"{stack}_layers", DEPTHS[stack]) for stack in DEPTHS})
         fill_in(args, sizes)
         fairseq_preset(args)
-        for name, option in ReservoirTransformerConfig.__dataclass_fields__.items():
-            if not hasattr(args, name) and not str(option.default).startswith("${"):
-                setattr(args, name, option.default)
+        fill_defaults(args, ReservoirTransformerConfig)
         # The dataclass says ${common.seed}, which a namespace without hydra cannot follow.
         args.reservoir_seed = getattr(args, "reservoir_seed", getattr(args, "seed", 1))
         check_options(args)

@@ -9,15 +9,19 @@ from ..layer_plan import slots
 from ..modules.mask_cache import share_mask_cache
 from ..philox import GENERATOR
 from ..supermask_build import build_embedding, compile_mask_table, draw_frozen_projection
-from ..supermask_options import (
-    MaskOptions,
-    SupermaskTransformerConfig,
-    check_mask_options,
-    default_mask_options,
-)
+from ..supermask_options import MaskOptions, SupermaskTransformerConfig, check_mask_options
 from ..supermask_recipes import mask_recipes
 from ..supermask_stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder
-from ..transformer_options import STUDY, TINY, as_namespace, as_transformer_config, fill_in, read_numbers
+from ..transformer_options import (
+    STUDY,
+    TINY,
+    as_namespace,
+    as_transformer_config,
+    fill_defaults,
+    fill_in,
+    flag_of,
+    read_numbers,
+)
 
 STACKS = ("encoder", "decoder")
 IDENTITY = [name for name in MaskOptions.__dataclass_fields__ if not name.startswith("_") and name != "freeze"]
@@ -36,7 +40,7 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, TransformerModelBase):
         "encoder_layers": "--encoder-layers",
         "decoder_layers": "--decoder-layers",
         "generator": "generator of frozen tensors",
-        **{name: "--" + name.replace("_", "-") for name in IDENTITY},
+        **{name: flag_of(name) for name in IDENTITY},
     }
     resume_flags = {"freeze": "--freeze"}
 
@@ -99,7 +103,7 @@ def preset(fairseq_preset, **sizes):
         read_numbers(args)
         fill_in(args, {"encoder_layers": 6, "decoder_layers": 6, **sizes})
         fairseq_preset(args)
-        default_mask_options(args)
+        fill_defaults(args, SupermaskTransformerConfig)
         check_mask_options(args)
 
     return fill
