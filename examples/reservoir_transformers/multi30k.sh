@@ -1,74 +1,9 @@
 #!/usr/bin/env bash
-# Multi30k English-German with one layer plan: trains, translates test_2016_flickr, prints sacreBLEU and the times.
-# Interrupt it and run it again: what is finished is kept, and training resumes after its last epoch.
-#   DATA=FOLDER     raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
+# Multi30k English-German with one layer plan; see ../multi30k.sh for DATA, SEED, RUNS and DRY_RUN.
 #   PLAN=LLL        layer plan of the encoder; DECODER=LL that of the decoder
-#   SEED=1          random seed
-#   RUNS=FOLDER     where everything goes, instead of runs/multi30k
-#   DRY_RUN=1       print the commands, run none
 # Arguments go to fairseq-train, as in: PLAN=LTLTL bash multi30k.sh --max-update 20
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
-export PYTHONWARNINGS=ignore
-
-plan=${PLAN:-LLL} decoder=${DECODER:-LL} seed=${SEED:-1} runs=${RUNS:-runs/multi30k} dry=${DRY_RUN:-}
-data=${DATA:-} text=$runs/text pieces=$runs/pieces bin=$runs/bin out=$runs/$plan-$decoder-$seed
-
-die() { echo "multi30k: $*" >&2; exit 2; }
-[[ -n $data ]] || die "DATA is not set: name the folder with train, val and test_2016_flickr in .en and .de (or .gz)"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
-
-# run COMMAND..., to FILE COMMAND... for its standard output, logged FILE COMMAND... for all it says, shown and appended
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-to() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '> %q\n' "$file"; else "$@" >"$file.part"; mv "$file.part" "$file"; fi
-}
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
-
-copy() {
-    if [[ -f $1.gz ]]; then to "$2" gzip -dc "$1.gz"
-    elif [[ -f $1 ]]; then to "$2" cat "$1"
-    else die "DATA=$data: $1 does not exist, nor $1.gz"; fi
-}
-
-if [[ ! -f $bin/test.en-de.de.idx ]]; then
-    run mkdir -p "$text" "$pieces"
-    for language in en de; do
-        copy "$data/train.$language" "$text/train.$language"
-        copy "$data/val.$language" "$text/valid.$language"
-        copy "$data/test_2016_flickr.$language" "$text/test.$language"
-    done
-    run python "$here/../quickstart/pieces.py" "$text" en de 6000 "$pieces"
-    run rm -rf "$bin.part"
-    run fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --workers 2 --destdir "$bin.part" \
-        --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test"
-    run mv "$bin.part" "$bin"
-fi
-
-run mkdir -p "$out"
-if [[ ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
-    run rm -f "$out/generate.log" "$out/hypotheses" "$out/bleu.json"
-    logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
-        --arch reservoir_transformer_study --reservoir-encoder "$plan" --reservoir-decoder "$decoder" \
-        --share-all-embeddings --dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 \
-        --max-tokens 4096 --max-epoch 10 --no-epoch-checkpoints --num-workers 0 \
-        --log-format json --log-interval 20 "$@"
-    to "$out/trained" echo "$*"
-fi
-
-if [[ ! -f $out/bleu.json ]]; then
-    to "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
-        --beam 5 --remove-bpe sentencepiece --max-tokens 8192
-    to "$out/hypotheses" python "$here/hypotheses.py" "$out/generate.log"
-    to "$out/bleu.json" sacrebleu "$text/test.de" --input "$out/hypotheses" --metrics bleu --width 2
-fi
-run python "$here/summarise.py" "$out"
+plan=${PLAN:-LLL} decoder=${DECODER:-LL}
+NAME=$plan-$decoder exec bash "$(dirname "${BASH_SOURCE[0]}")/../multi30k.sh" \
+    --arch reservoir_transformer_study --reservoir-encoder "$plan" --reservoir-decoder "$decoder" --dropout 0.1 \
+    --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --max-epoch 10 "$@"

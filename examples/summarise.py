@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-HEAD = ("encoder", "decoder", "seed", "parameters", "trained", "BLEU", "s/update", "minutes", "updates", "best valid. loss")
+HEAD = ("run", "parameters", "trained", "BLEU", "s/update", "minutes", "updates", "best valid. loss")
 
 
 def last(pattern, log, what):
@@ -45,9 +45,7 @@ def read_run(folder):
     updates = max(int(epoch["train_num_updates"]) for epoch in epochs)
     sizes = r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)"
     cells = (
-        last(r"'reservoir_encoder': '(\w+)'", log, "--reservoir-encoder"),
-        last(r"'reservoir_decoder': '(\w+)'", log, "--reservoir-decoder"),
-        last(r"'seed': (\d+)", log, "--seed"),
+        folder.resolve().name,
         *last(sizes, log, "number of parameters"),
         f"{bleu['score']:.2f}",
         f"{sum(float(epoch['train_train_wall']) for epoch in epochs) / updates:.3f}",
