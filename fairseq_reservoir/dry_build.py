@@ -4,18 +4,29 @@ import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from torch.overrides import TorchFunctionMode
 
 from .errors import InputError
 from .slot_table import compile_table
 
 
-def build_arch(arch: str, fairseq_flags: list[str], source_words: int, target_words: int):
+DEFAULT_WORDS = 10_000
+# The task whose flags a kind of model is trained with, unless --task says another.
+_TASKS = {
+    models.FairseqEncoderDecoderModel: "translation",
+    models.FairseqLanguageModel: "language_modeling",
+    models.FairseqEncoderModel: "masked_lm",
+}
+
+
+def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
     """A model of an architecture, on the device ``meta``; fairseq's own get a ``slot_table`` too.
 
     Args:
-        arch: a registered architecture.
+        arch: a registered architecture: of a translation model, of a language model or of an encoder such as RoBERTa.
         fairseq_flags: flags of fairseq-train.
-        source_words, target_words: dictionary sizes; a joined dictionary (--share-all-embeddings) has ``source_words``.
+        source_words, target_words: dictionary sizes, 10,000 if not given; a joined dictionary (--share-all-embeddings) and
+            the only one of a language model or an encoder have ``source_words``.
 
     Raises:
         InputError: the architecture is unknown, or its flags contradict each other.
@@ -23,35 +34,52 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int, target_wo
     if arch not in models.ARCH_MODEL_REGISTRY:
         ours = sorted(name for name in models.ARCH_MODEL_REGISTRY if "reservoir" in name or "supermask" in name)
         raise InputError(f"--arch {arch}: unknown; the plugin's own are {', '.join(ours)}")
-    model_class = models.ARCH_MODEL_REGISTRY[arch]
-    if not issubclass(model_class, models.FairseqEncoderDecoderModel):
-        raise InputError(f"--arch {arch}: only translation models, with an encoder and a decoder, can be built without data")
+    task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
+    if task is None:
+        raise InputError(
+            f"--arch {arch}: only translation models, language models and encoders of text can be built without data"
+        )
+    if task != "translation" and target_words is not None:
+        raise InputError(f"--target-words {target_words}: {arch} has one dictionary, whose size is --source-words")
+    sizes = {"--source-words": source_words, "--target-words": target_words}
+    sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in sizes.items()}
     special = Dictionary().nspecial
-    for flag, words in (("--source-words", source_words), ("--target-words", target_words)):
+    for flag, words in sizes.items():
         if words <= special:
             raise InputError(f"{flag} {words}: must be more than fairseq's {special} special symbols")
-    parser = options.get_training_parser()
+    if task != "translation":
+        sizes["--target-words"] = sizes["--source-words"]
+    parser = options.get_training_parser(default_task=task)
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
-    model = build_config(convert_namespace_to_omegaconf(args).model, source_words, target_words)
+    model = build_config(convert_namespace_to_omegaconf(args).model, *sizes.values())
     if not hasattr(model, "slot_table"):
         model.slot_table = compile_table([(n, p.shape) for n, p in model.named_parameters()], plans={}, seed=args.seed)
     return model
 
 
 def build_config(config, source_words: int, target_words: int, device: str = "meta"):
-    """A model of fairseq's model configuration."""
-    with torch.device(device):
+    """A model of fairseq's model configuration; the two sizes of a model with one dictionary are equal."""
+    with torch.device(device), _NothingToCopyFromMeta():
         return models.build_model(config, _NoTask(source_words, target_words, config))
 
 
+class _NothingToCopyFromMeta(TorchFunctionMode):
+    """RoBERTa's initialisation takes every tensor to the CPU, for which one on the device ``meta`` has no data."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.cpu and args[0].is_meta:
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
 class _NoTask:
-    """As much of a translation task as a model needs to be built."""
+    """As much of a task as a model needs to be built: its dictionaries, under the names that fairseq's tasks give them."""
 
     def __init__(self, source_words, target_words, config):
         self.args = self.cfg = config
-        self.source_dictionary = _dictionary(source_words)
-        joined = getattr(config, "share_all_embeddings", False)
-        self.target_dictionary = self.source_dictionary if joined else _dictionary(target_words)
+        self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
+        if target_words != source_words and not getattr(config, "share_all_embeddings", False):
+            self.target_dictionary = _dictionary(target_words)
 
 
 def _dictionary(words):

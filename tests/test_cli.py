@@ -55,9 +55,15 @@ def test_joined_dictionaries(capsys):
     assert [line.split()[1] for line in lines if "tied to" in line] == ["tied", "tied"]
 
 
-def test_plain_architectures_too(capsys):
-    lines = printed(capsys, "--arch=transformer_tiny")
-    assert lines[-1].startswith("trained 100.00%")
+@pytest.mark.parametrize(
+    "arch, place, width", [("transformer_tiny", "encoder.embed_tokens", 64), ("transformer_lm_gpt", "decoder.embed_tokens", 768),
+                           ("roberta_base", "encoder.sentence_encoder", 768)]
+)  # fmt: skip
+def test_plain_architectures_too(capsys, arch, place, width):
+    fewer, more = (printed(capsys, f"--arch={arch}", f"--source-words={words}") for words in (1000, 1001))
+    assert fewer[-1].startswith("trained 100.00%")
+    sizes = [next(int(line.split()[-2].replace(",", "")) for line in lines if line.startswith(place)) for lines in (fewer, more)]
+    assert sizes[1] - sizes[0] == width
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,8 @@ def test_plain_architectures_too(capsys):
             ["--arch=reservoir_transformer", "--reservoir-decoder=TT", "--reservoir-encoder=T", "--freeze-except=layers.0.ffn"],
             "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT): leave something to train",
         ),
-        (["--arch=roberta_base"], "--arch roberta_base: only translation models"),
+        (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
+        (["--arch=transformer_lm", "--target-words=9"], "--target-words 9: transformer_lm has one dictionary, whose size is --source-words"),
         (["--arch=reservoir_transformer", "--source-words=4"], "--source-words 4: must be more than fairseq's 4 special"),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),

@@ -1,5 +1,6 @@
 """A fairseq checkpoint with its model built on the device ``meta``: names, shapes, what is frozen and how it was drawn."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from fairseq import checkpoint_utils
 from ..dry_build import build_config
 from ..errors import InputError
 from ..ledger import Ledger, ledger
+
+
+# A table with one row per word: ordinary, of an adaptive input, or masked.
+_TABLE = re.compile(r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight)$")
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,22 @@ def open_checkpoint(path: str) -> Checkpoint:
     return Checkpoint(str(path), state, model)
 
 
-def dictionary_sizes(tensors):
-    """Entries of the source and the target dictionary, as the embeddings have them."""
-    found = {
-        name.split(".", 1)[0]: len(tensor)
-        for name, tensor in tensors.items()
-        if ".embed_tokens." in name and tensor.dim() == 2
-    }
-    target = found.get("decoder", found.get("encoder", 4))
-    return found.get("encoder", target), target
+def dictionary_sizes(tensors) -> tuple[int, int]:
+    """Entries of the source and the target dictionary, as embeddings and output projection have them.
+
+    Both are equal in a model with one dictionary. An adaptive input has several tables, one for each band of words.
+    """
+    rows = {}
+    for name, tensor in tensors.items():
+        stack, _, place = name.partition(".")
+        table = _TABLE.search(place)
+        if table and tensor.dim() == 2:
+            bands = rows.setdefault((stack, table[1]), {})
+            bands[table[2]] = len(tensor)
+    found = {place: sum(bands.values()) for place, bands in rows.items()}
+    embedded = found.get(("decoder", "embed_tokens"), found.get(("encoder", "embed_tokens"), 4))
+    target = found.get(("decoder", "output_projection"), embedded)
+    return found.get(("encoder", "embed_tokens"), embedded), target
 
 
 def _check_tensors(path, model, tensors):

@@ -17,21 +17,21 @@ def add_parser(commands) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--arch", required=True, help="a translation architecture, of this plugin or of fairseq")
+    parser.add_argument("--arch", required=True, help="an architecture of text models, of this plugin or of fairseq")
     add_dictionary_sizes(parser)
     parser.set_defaults(run=run, takes_fairseq_flags=True)
 
 
 def add_dictionary_sizes(parser) -> None:
     for side in ("source", "target"):
-        parser.add_argument(f"--{side}-words", type=int, default=10000, metavar="N", help="dictionary size (default 10000)")
+        parser.add_argument(f"--{side}-words", type=int, metavar="N", help="dictionary size (default 10000)")
 
 
 def run(known, fairseq_flags):
     return plan(known.arch, fairseq_flags, known.source_words, known.target_words)
 
 
-def plan(arch: str, fairseq_flags: list[str], source_words: int, target_words: int):
+def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
     """The slot table of an architecture; see ``dry_build.build_arch`` for arguments and errors."""
     from ..dry_build import build_arch
 
