@@ -23,8 +23,8 @@ def option(default, help_text, metavar=""):
 
 
 @dataclass
-class ReservoirOptions(FairseqDataclass):
-    """The flags every model of ours takes."""
+class EncoderPlanOptions(FairseqDataclass):
+    """The flags that place the layers of an encoder."""
 
     reservoir_encoder: Optional[str] = option(
         None,
@@ -33,15 +33,27 @@ class ReservoirOptions(FairseqDataclass):
         "LLFLFLL or 2LFLF2L. Sets the depth. Default: all L",
         "PLAN",
     )
-    reservoir_decoder: Optional[str] = option(
-        None, "layer plan of the decoder, of the letters L T F f C c; C keeps a learned attention to the source", "PLAN"
-    )
     reservoir_count: Optional[int] = option(
         None, "instead of --reservoir-encoder: how many of the --encoder-layers are reservoirs", "N"
+    )
+
+
+@dataclass
+class DecoderPlanOptions(FairseqDataclass):
+    """The flags that place the layers of a decoder."""
+
+    reservoir_decoder: Optional[str] = option(
+        None, "layer plan of the decoder, of the letters L T F f C c; C keeps a learned attention to the source", "PLAN"
     )
     reservoir_decoder_count: Optional[int] = option(
         None, "instead of --reservoir-decoder: how many of the --decoder-layers are reservoirs", "N"
     )
+
+
+@dataclass
+class FrozenLayerOptions(FairseqDataclass):
+    """The flags of every model with a layer plan, whatever stacks it has."""
+
     reservoir_type: str = option(
         "ffn", "what --reservoir-count puts there: transformer (T), ffn (F), gru (G) or conv (C). Default: ffn", "TYPE"
     )
@@ -75,6 +87,11 @@ class ReservoirOptions(FairseqDataclass):
     freeze_except: Optional[str] = option(
         None, "freeze everything but these components, written as for --freeze. Example: ln,pos,emb,out", "SPEC"
     )
+
+
+@dataclass
+class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOptions):
+    """The flags of a model with a layer plan for its encoder and one for its decoder."""
 
 
 def _flat_transformer_fields():
@@ -136,11 +153,21 @@ STUDY = {
 }
 
 
+# fairseq's defaults of what a model's options follow outside the model's group.
+_OF_OTHER_GROUPS = {"seed": 1, "add_bos_token": False, "tokens_per_sample": 1024, "tpu": False}
+
+
 def fill_defaults(args, dataclass) -> None:
     """Gives options that are missing the dataclass's defaults, but for those that follow another option."""
     for option in fields(dataclass):
         if not hasattr(args, option.name) and not str(option.default).startswith("${"):
             setattr(args, option.name, option.default)
+
+
+def follow_seed(args, name: str) -> None:
+    """Sets the seed ``name`` to ``--seed`` if nobody has set it: a namespace cannot follow the dataclass's ``${common.seed}``."""
+    if not hasattr(args, name):
+        setattr(args, name, getattr(args, "seed", 1))
 
 
 def fill_in(args, values: dict) -> None:
@@ -157,8 +184,12 @@ def as_namespace(cfg) -> Namespace:
     options = Namespace(**vars(cfg))
     # Outside hydra nobody resolves the defaults that follow another option.
     for name, value in vars(options).items():
+        followed = {name}
         while isinstance(value, str) and value.startswith("${"):
-            value = getattr(options, value[2:-1].split(".")[-1], 1)
+            other = value[2:-1].split(".")[-1]
+            here = hasattr(options, other) and other not in followed
+            value = getattr(options, other) if here else _OF_OTHER_GROUPS.get(other)
+            followed.add(other)
         setattr(options, name, value)
     return options
 
@@ -196,13 +227,13 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
         InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a depth is below 1; a
             count does not fit; or a type or placement is given without a count.
     """
-    counts = {stack: getattr(args, count, None) for stack, count in _COUNTS.items()}
+    counts = {stack: getattr(args, _COUNTS[stack], None) for stack in depths}
     how = {}
     for name in ("reservoir_type", "reservoir_placement"):
-        default = ReservoirOptions.__dataclass_fields__[name].default
+        default = FrozenLayerOptions.__dataclass_fields__[name].default
         how[name] = getattr(args, name, None) or default
         if how[name] != default and all(count is None for count in counts.values()):
-            raise InputError(f"{flag_of(name)} {how[name]}: has no effect without --reservoir-count")
+            raise InputError(f"{flag_of(name)} {how[name]}: has no effect without {flag_of(_COUNTS[next(iter(depths))])}")
     for stack, depth in depths.items():
         plan_flag, count_flag = flag_of(f"reservoir_{stack}"), flag_of(_COUNTS[stack])
         plan, count = getattr(args, f"reservoir_{stack}", None), counts[stack]
@@ -227,7 +258,7 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
         setattr(args, _COUNTS[stack], None)
     # They are in the plans now.
     for name in how:
-        setattr(args, name, ReservoirOptions.__dataclass_fields__[name].default)
+        setattr(args, name, FrozenLayerOptions.__dataclass_fields__[name].default)
 
 
 def check_options(options: Namespace) -> None:
@@ -241,7 +272,8 @@ def check_options(options: Namespace) -> None:
         raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")
     kernel_sizes(options.reservoir_kernel_sizes)
     decoder = getattr(options, "reservoir_decoder", None)
-    if decoder and not set(decoder) & set("LTCc") and not getattr(options, "no_cross_attention", False):
+    has_source = hasattr(options, "reservoir_encoder") and not getattr(options, "no_cross_attention", False)
+    if decoder and has_source and not set(decoder) & set("LTCc"):
         raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C and c do")
     for flag in ("freeze", "freeze_except"):
         freeze_spec.parse(getattr(options, flag) or "", flag_of(flag))

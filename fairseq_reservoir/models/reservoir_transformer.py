@@ -1,11 +1,14 @@
 """``--arch reservoir_transformer``: a Transformer some of whose layers are random and never trained."""
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from functools import partial
+
+from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
 from ..identity import CheckpointIdentity
 from ..layer_plan import slots
 from ..philox import GENERATOR
+from ..presets import register, reservoir_preset
 from ..reservoir_build import freeze_and_fill
 from ..reservoir_stacks import ReservoirDecoder, ReservoirEncoder
 from ..transformer_options import (
@@ -15,9 +18,6 @@ from ..transformer_options import (
     as_namespace,
     as_transformer_config,
     check_options,
-    fill_defaults,
-    fill_in,
-    read_numbers,
     resolve_plans,
 )
 
@@ -111,22 +111,7 @@ def _identity(plans, options):
     }
 
 
-def preset(fairseq_preset, **sizes):
-    """An architecture function: plans first, since they set the depth, then ``sizes``, then one of fairseq's presets."""
-
-    def fill(args):
-        read_numbers(args)
-        resolve_plans(args, {stack: sizes.get(f"{stack}_layers", DEPTHS[stack]) for stack in DEPTHS})
-        fill_in(args, sizes)
-        fairseq_preset(args)
-        fill_defaults(args, ReservoirTransformerConfig)
-        # The dataclass says ${common.seed}, which a namespace without hydra cannot follow.
-        args.reservoir_seed = getattr(args, "reservoir_seed", getattr(args, "seed", 1))
-        check_options(args)
-
-    return fill
-
-
+preset = partial(reservoir_preset, ReservoirTransformerConfig, DEPTHS)
 PRESETS = {
     "tiny": preset(transformer_legacy.base_architecture, **TINY),
     "study": preset(transformer_legacy.base_architecture, **STUDY),
@@ -140,7 +125,4 @@ PRESETS = {
     ),
     "wmt_en_de_big": preset(transformer_legacy.transformer_wmt_en_de_big),
 }  # fmt: skip
-for _name, _preset in PRESETS.items():
-    register_model_architecture("reservoir_transformer", f"reservoir_transformer_{_name}")(_preset)
-# fairseq gives a model with a dataclass an architecture that checks nothing; ours refuses bad plans before data is loaded.
-ARCH_CONFIG_REGISTRY["reservoir_transformer"] = preset(transformer_legacy.base_architecture)
+register("reservoir_transformer", PRESETS, preset(transformer_legacy.base_architecture))

@@ -1,0 +1,51 @@
+"""Architecture functions of our models: the sizes of a preset, fairseq's own preset below it, and checks before any data is loaded."""
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
+
+from .supermask_options import check_mask_options
+from .transformer_options import check_options, fill_defaults, fill_in, follow_seed, read_numbers, resolve_plans
+
+
+def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
+    """An architecture function of a model with layer plans.
+
+    Args:
+        dataclass: the model's options.
+        depths: layers of each stack it has, where neither the user nor ``sizes`` say.
+        fairseq_preset: the architecture function of fairseq that sets what is left.
+        sizes: options of the preset.
+    """
+
+    def fill(args):
+        read_numbers(args)
+        # First, since plans set depths.
+        resolve_plans(args, {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()})
+        fill_in(args, sizes)
+        fairseq_preset(args)
+        fill_defaults(args, dataclass)
+        follow_seed(args, "reservoir_seed")
+        check_options(args)
+
+    return fill
+
+
+def supermask_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
+    """An architecture function of a supermask model; arguments as for ``reservoir_preset``."""
+
+    def fill(args):
+        read_numbers(args)
+        fill_in(args, {f"{stack}_layers": depth for stack, depth in depths.items()} | sizes)
+        fairseq_preset(args)
+        fill_defaults(args, dataclass)
+        follow_seed(args, "mask_seed")
+        check_mask_options(args)
+
+    return fill
+
+
+def register(model: str, presets: dict, default) -> None:
+    """Registers the architectures ``model`` + "_" + name of ``presets``, and ``default`` as that called like the model."""
+    for name, preset in presets.items():
+        register_model_architecture(model, f"{model}_{name}")(preset)
+    # fairseq gives a model with a dataclass an architecture that checks nothing; ours refuses bad values before data is loaded.
+    ARCH_CONFIG_REGISTRY[model] = default
