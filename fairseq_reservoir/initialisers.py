@@ -52,7 +52,12 @@ def kaiming_normal(seed, name, shape):
 
 def signed_constant(seed, name, shape):
     """+s or -s, s = sqrt(2 / fan_in).  Ramanujan et al., 2020."""
-    return philox.sign(seed, name, shape) * torch.tensor(math.sqrt(2 / shape[1]), dtype=torch.float32)
+    return philox.sign(seed, name, shape) * constant_size(shape)
+
+
+def constant_size(shape) -> torch.Tensor:
+    """The s of ``signed_constant``, float32."""
+    return torch.tensor(math.sqrt(2 / shape[1]), dtype=torch.float32)
 
 
 def diagonal(seed, name, shape):

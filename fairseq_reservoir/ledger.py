@@ -136,16 +136,9 @@ def ledger(model) -> Ledger:
             kept = tuple(keep_ratios.get(id(tensor), ()))
             items.append(Item(name, shape, width, "random", recipe=recipes[name], keep_ratios=kept))
         elif name in masks:
-            items.append(Item(name, shape, width, "mask", **_bits(masks[name])))
+            items.append(Item(name, shape, width, "mask", bits=masks[name].bits, lowest=masks[name].lowest))
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:
             items.append(Item(name, shape, width, "buffer"))
     return Ledger(tuple(items))
-
-
-def _bits(choices):
-    """A mask of c coats has the entries 0 to c, a signed one -c to c."""
-    coats = len(choices.keep_ratios)
-    lowest = -coats if choices.kind == "signed" else 0
-    return {"bits": (coats - lowest).bit_length(), "lowest": lowest}

@@ -56,9 +56,13 @@ def uniform(seed: int, name: str, shape, bound: float) -> torch.Tensor:
 def sign(seed: int, name: str, shape) -> torch.Tensor:
     """float32 tensor of -1 and +1, each with probability 1/2: one bit of the stream per entry."""
     count = math.prod(shape)
-    stream = words(seed, name, (count + 31) // 32)
-    bits = np.unpackbits(stream.view(np.uint8), count=count, bitorder="little")
+    bits = np.unpackbits(sign_bits(seed, name, count), count=count, bitorder="little")
     return torch.from_numpy(bits.astype(np.float32) * 2 - 1).reshape(shape)
+
+
+def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
+    """What ``sign`` is made of: uint8, entry i is +1 where bit i % 8 of byte i // 8 is set; up to 3 bytes too many."""
+    return words(seed, name, (count + 31) // 32).view(np.uint8)
 
 
 @_nothing_on_meta

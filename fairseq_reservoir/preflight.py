@@ -20,6 +20,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from .cpu_launch import is_training
 from .errors import InputError
+from .supermask_inference import refuse_in_training
 
 MAKE_IT = "fairseq-preprocess writes it"
 # Magic of an index file, and where its number of sentences stands.
@@ -75,6 +76,7 @@ def check_training(cfg):
     """
     if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
         check_save_dir(cfg.checkpoint.save_dir)
+    refuse_in_training(cfg.model)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:

@@ -90,6 +90,12 @@ class MaskOptions(FairseqDataclass):
     freeze: Optional[str] = option(
         None, "further components to freeze at their initial values, as in att,encoder.ffn: their masks stay as drawn", "SPEC"
     )
+    regenerate_weights: bool = option(
+        False,
+        "when translating, hold no random weights: draw those of a layer when it runs, apply its mask and drop them. "
+        "fairseq-generate and fairseq-interactive take it as --model-overrides \"{'regenerate_weights': True}\"; refused in "
+        "training",
+    )
 
 
 @dataclass
@@ -108,6 +114,9 @@ def check_mask_options(options: Namespace) -> None:
             raise InputError(f"{flag_of(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
     if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
         raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
+    for name in ("adaptive_input", "adaptive_softmax_cutoff"):
+        if options.mask_embeddings == "masked" and getattr(options, name, None):
+            raise InputError(f"{flag_of(name)}: has no masked form, use --mask-embeddings trained or frozen")
     mask_choices(options)
 
 

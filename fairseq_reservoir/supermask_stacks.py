@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 
-import torch
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -134,7 +133,7 @@ class MaskedDecoderLayer(_MaskedFeedForward, TransformerDecoderLayerBase):
 
 
 class _MaskedStack:
-    """What encoder and decoder share: the random layer's registration, and folding for inference."""
+    """What encoder and decoder share: the layers' order and the random layer's registration."""
 
     def build_from(self, parts, init, *args, **kwargs):
         self.parts = parts
@@ -146,11 +145,6 @@ class _MaskedStack:
         self.parts.depth = next(self.parts.slots).origin
         layer = layer_class(cfg, self.parts, *args)
         return checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations) if cfg.checkpoint_activations else layer
-
-    @torch.no_grad()
-    def make_generation_fast_(self, **kwargs):
-        """For inference, every masked matrix becomes an ordinary one, once."""
-        fold(self)
 
 
 class SupermaskEncoder(_MaskedStack, TransformerEncoderBase):
@@ -182,15 +176,3 @@ def masked_embedding(parts: MaskedParts, dictionary, embed_dim: int) -> MaskedEm
     """The masked token embedding of a stack."""
     sizes = (len(dictionary), embed_dim, dictionary.pad())
     return parts.make(MaskedEmbedding, sizes, "embed_tokens", "embed_tokens")
-
-
-def fold(module: nn.Module) -> None:
-    """Replaces masked modules below ``module`` by ordinary ones with the masked weight; tied ones stay tied."""
-    for name, child in list(module.named_children()):
-        if isinstance(child, (MaskedLinear, MaskedEmbedding)):
-            setattr(module, name, child.folded())
-        else:
-            fold(child)
-    for projection in (m for m in module.modules() if isinstance(m, TiedProjection)):
-        if isinstance(projection.embedding, MaskedEmbedding) and hasattr(module, "embed_tokens"):
-            projection._embedding = (module.embed_tokens,)

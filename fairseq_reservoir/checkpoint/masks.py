@@ -4,8 +4,8 @@ import torch
 
 from ..errors import InputError
 from ..ledger import Ledger
+from ..modules import bits
 from ..modules.mask_cache import masked_modules, nan_scores
-from . import bits
 
 
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:

@@ -3,9 +3,10 @@
 import torch
 
 from ..errors import InputError
+from ..modules import bits
 from ..modules.recipe import Recipe
 from ..philox import GENERATOR
-from . import bits, digest, packed_file
+from . import digest, packed_file
 
 ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -83,6 +83,16 @@ class MaskChoices:
         """
         return 1 / math.sqrt(sum((2 * j + 1) * _exact(ratio) for j, ratio in enumerate(self.keep_ratios)))
 
+    @property
+    def lowest(self) -> int:
+        """The smallest entry of a mask of c coats, which has the entries 0 to c, or -c to c if it is signed."""
+        return -len(self.keep_ratios) if self.kind == "signed" else 0
+
+    @property
+    def bits(self) -> int:
+        """Bits that hold an entry less the smallest one."""
+        return (len(self.keep_ratios) - self.lowest).bit_length()
+
 
 def _exact(ratio):
     return Fraction(str(ratio))

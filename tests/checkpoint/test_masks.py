@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_reservoir.checkpoint import bits
+from fairseq_reservoir.modules import bits
 from fairseq_reservoir.checkpoint.masks import pack_masks
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.ledger import ledger

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint.bits import bytes_of, pack, unpack
+from fairseq_reservoir.modules.bits import bytes_of, pack, unpack
 
 
 def test_by_hand():
