@@ -12,6 +12,7 @@ from .errors import InputError
 ATTENTION_PARTS = ("q", "k", "v", "o")
 ATOMS = (
     *(f"{kind}_att.{part}" for kind in ("self", "cross") for part in ATTENTION_PARTS),
+    "self_att.mix",
     "fc1",
     "fc2",
     "ln",
@@ -25,6 +26,7 @@ GROUPS = {
     "self_att": {a for a in ATOMS if a.startswith("self_att.")},
     "cross_att": {a for a in ATOMS if a.startswith("cross_att.")},
     **{part: {f"self_att.{part}", f"cross_att.{part}"} for part in ATTENTION_PARTS},
+    "mix": {"self_att.mix"},
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
@@ -38,6 +40,7 @@ _PATTERNS = tuple(
         *((rf"{module}\.{name}", f"{kind}.{part}")
           for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
+        (r"self_attn\.mix", "self_att.mix"),
         (r"fc1", "fc1"),
         (r"fc2", "fc2"),
         (r"embed_positions", "pos"),

@@ -1,7 +1,7 @@
 """Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
 
 A capital letter is a frozen, random layer, its small letter the same layer trained; ``L`` is the ordinary Transformer
-layer, always trained, and ``T`` the same layer frozen.
+layer, always trained, and ``T`` the same layer frozen. ``M`` has nothing to freeze, and ``S`` freezes its mixing alone.
 """
 
 import re
@@ -15,9 +15,12 @@ KINDS = {
     "F": "feed-forward",
     "G": "bidirectional GRU",
     "C": "dynamic convolution",
+    "M": "Fourier mixing",
+    "S": "static mixing",
 }
-LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c")
+LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c", "M", "S", "s")
 ENCODER_ONLY = {
+    "M": "its Fourier transform mixes every word with all later ones, which a decoder has yet to write",
     "G": "it reads the whole sentence in both directions, and a decoder may not see what it has yet to write",
 }
 RESERVOIR_TYPES = {"transformer": "T", "ffn": "F", "gru": "G", "conv": "C"}
@@ -37,7 +40,13 @@ class Slot:
 
     @property
     def frozen(self) -> bool:
-        return self.letter.isupper() and self.letter != "L"
+        """Whether the letter freezes the whole layer (in a decoder, but for attention to the source)."""
+        return self.letter in ("T", "F", "G", "C")
+
+    @property
+    def random(self) -> bool:
+        """Whether the letter freezes anything."""
+        return self.frozen or self.letter == "S"
 
     @property
     def kind(self) -> str:

@@ -85,6 +85,8 @@ def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
 
 def _slot_config(slot, stack, cfg, no_encoder_attn):
     sizes = getattr(cfg, stack)
+    # M, S and s are the model's own layers with another mixing; --reservoir-norm is about those that came between.
+    norm_first = cfg.reservoir_norm == "paper" and slot.kind in ("F", "G", "C")
     return SlotConfig(
         embed_dim=sizes.embed_dim,
         ffn_dim=sizes.ffn_embed_dim,
@@ -95,8 +97,9 @@ def _slot_config(slot, stack, cfg, no_encoder_attn):
         attention_dropout=cfg.attention_dropout,
         activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,
         activation_fn=str(cfg.activation_fn),
-        norm_first=cfg.reservoir_norm == "paper" or sizes.normalize_before,
+        norm_first=norm_first or sizes.normalize_before,
         kernel_sizes=kernel_sizes(cfg.reservoir_kernel_sizes),
+        max_positions=cfg.max_source_positions if stack == "encoder" else cfg.max_target_positions,
     )
 
 

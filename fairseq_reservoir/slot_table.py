@@ -36,8 +36,12 @@ class Entry:
 
     @property
     def flops(self) -> int:
-        """Multiply-adds, counted as two, per token that meets this tensor in a matrix product."""
-        no_product = self.atom in ("emb", "pos") or self.seen_by or len(self.shape) < 2
+        """Multiply-adds, counted as two, per token that meets this tensor in a matrix product.
+
+        What mixes words costs by the length of the sentence and is counted for no kind of layer: attention's scores and
+        sums, the products of static mixing, Fourier transforms.
+        """
+        no_product = self.atom in ("emb", "pos", "self_att.mix") or self.seen_by or len(self.shape) < 2
         return 0 if no_product else 2 * self.size
 
 
@@ -186,7 +190,9 @@ def _place(name, plans):
 
 
 def _frozen_by_letter(slot, place, name, atom, train_layernorm):
-    if not slot.frozen or (train_layernorm and atom == "ln"):
+    if not slot.frozen:
+        return slot.random and atom == "self_att.mix"
+    if train_layernorm and atom == "ln":
         return False
     # A reservoir that takes the place of a decoder's self-attention still has to learn where to look in the source.
     return not name.startswith(f"{place}.cross.")

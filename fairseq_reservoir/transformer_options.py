@@ -29,8 +29,9 @@ class EncoderPlanOptions(FairseqDataclass):
     reservoir_encoder: Optional[str] = option(
         None,
         "layer plan of the encoder, one letter per layer, bottom first: L ordinary, T frozen Transformer layer, F frozen "
-        "feed-forward, G frozen bidirectional GRU, C frozen dynamic convolution, and f g c the same trained. "
-        "LLFLFLL or 2LFLF2L. Sets the depth. Default: all L",
+        "feed-forward, G frozen bidirectional GRU, C frozen dynamic convolution, and f g c the same trained; in place of "
+        "attention M Fourier mixing, S frozen static mixing, s the same trained. LLFLFLL or 2LFLF2L. Sets the depth. "
+        "Default: all L",
         "PLAN",
     )
     reservoir_count: Optional[int] = option(
@@ -43,7 +44,9 @@ class DecoderPlanOptions(FairseqDataclass):
     """The flags that place the layers of a decoder."""
 
     reservoir_decoder: Optional[str] = option(
-        None, "layer plan of the decoder, of the letters L T F f C c; C keeps a learned attention to the source", "PLAN"
+        None,
+        "layer plan of the decoder, of the letters L T F f C c S s; C and S keep a learned attention to the source",
+        "PLAN",
     )
     reservoir_decoder_count: Optional[int] = option(
         None, "instead of --reservoir-decoder: how many of the --decoder-layers are reservoirs", "N"
@@ -273,8 +276,8 @@ def check_options(options: Namespace) -> None:
     kernel_sizes(options.reservoir_kernel_sizes)
     decoder = getattr(options, "reservoir_decoder", None)
     has_source = hasattr(options, "reservoir_encoder") and not getattr(options, "no_cross_attention", False)
-    if decoder and has_source and not set(decoder) & set("LTCc"):
-        raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C and c do")
+    if decoder and has_source and not set(decoder) & set("LTCcSs"):
+        raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C, c, S and s do")
     for flag in ("freeze", "freeze_except"):
         freeze_spec.parse(getattr(options, flag) or "", flag_of(flag))
     for stack in ("encoder", "decoder"):
@@ -282,7 +285,7 @@ def check_options(options: Namespace) -> None:
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
         if "G" in plan and width % 2:
             raise InputError(f"--{stack}-embed-dim {width}: G layers need an even width, half of it for each direction")
-        if (heads < 1 or width % heads) and set(plan) & set("LTC"):
+        if (heads < 1 or width % heads) and set(plan) & set("LTCS"):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
 
 

@@ -11,8 +11,8 @@ import fairseq_reservoir  # noqa: F401
 from fairseq_reservoir.modules.slots import SlotConfig
 
 PAD, EOS = 1, 2
-ENCODER_LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c")
-DECODER_LETTERS = ("L", "T", "F", "f", "C", "c")
+ENCODER_LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c", "M", "S", "s")
+DECODER_LETTERS = ("L", "T", "F", "f", "C", "c", "S", "s")
 SIZES = {
     "encoder_embed_dim": 8,
     "encoder_ffn_embed_dim": 12,
@@ -63,6 +63,7 @@ def slot_config(**changes):
         "activation_fn": "relu",
         "norm_first": True,
         "kernel_sizes": (3,),
+        "max_positions": 32,
     }
     return SlotConfig(**{**config, **changes})
 

@@ -28,7 +28,8 @@ def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str
 def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> Recipe:
     """How the frozen tensor ``name`` of a reservoir is drawn.
 
-    A matrix becomes orthogonal, each projection by itself. A LayerNorm becomes 1 and 0. A bias is drawn from
+    A matrix becomes orthogonal, each projection by itself. The weights of static mixing get random signs, whose size its
+    normalisation takes away. A LayerNorm becomes 1 and 0. A bias is drawn from
     U(-1/sqrt(fan_in), 1/sqrt(fan_in)) as in ``nn.Linear`` and ``nn.GRU`` (there with the hidden size), except that of
     attention's output projection, which fairseq sets to 0.
 
@@ -38,6 +39,8 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
         shapes: shapes of the model's parameters by name.
     """
     shape = tuple(shapes[name])
+    if name.endswith("self_attn.mix"):
+        return Recipe("signed_constant", random_name, shape)
     if len(shape) == 2:
         parts = next((n for ending, n in _STACKED.items() if name.endswith(ending)), 1)
         return Recipe("orthogonal", random_name, shape, blocks=parts)

@@ -25,7 +25,7 @@ class SlotConfig:
     """Sizes and rates of one slot.
 
     ``norm_first`` gives x + f(LN(x)), otherwise LN(x + f(x)). ``depth`` is the slot's number in the plan;
-    ``memory_dim`` the width of what cross-attention reads.
+    ``memory_dim`` the width of what cross-attention reads; ``max_positions`` the longest sentence.
     """
 
     embed_dim: int
@@ -39,6 +39,7 @@ class SlotConfig:
     activation_fn: str
     norm_first: bool
     kernel_sizes: tuple[int, ...]
+    max_positions: int
 
 
 @dataclass
