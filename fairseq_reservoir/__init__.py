@@ -11,4 +11,9 @@ if find_spec("fairseq"):
     training_hooks.install()
     fairseq_loader.install()
 
-    from .models import reservoir_transformer, supermask_one_layer_transformer  # noqa: F401
+    from .models import (  # noqa: F401
+        reservoir_transformer,
+        reservoir_transformer_lm,
+        supermask_one_layer_transformer,
+        supermask_one_layer_transformer_lm,
+    )

@@ -1,7 +1,73 @@
 """From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
 
+from .layer_plan import Slot, slots
 from .modules.frozen_init import fill_frozen, recipe
+from .philox import GENERATOR
 from .slot_table import SlotTable, compile_table
+from .transformer_options import FrozenLayerOptions
+
+RESUME_FLAGS = {
+    "freeze": "--freeze",
+    "freeze_except": "--freeze-except",
+    "train_layernorm": "--reservoir-train-layernorm",
+}
+
+
+def identity_flags(stacks) -> dict[str, str]:
+    """The fields of the identity of a model with layer plans, each with its flag; see ``CheckpointIdentity``."""
+    return {
+        **{stack: f"--reservoir-{stack}" for stack in stacks},
+        "seed": "--reservoir-seed",
+        "generator": "generator of frozen tensors",
+        "norm": "--reservoir-norm",
+        "kernel_sizes": "--reservoir-kernel-sizes",
+    }
+
+
+def plans_of(options, stacks) -> dict[str, tuple[Slot, ...]]:
+    """The slots of each stack, as they are built: those that ``--encoder-layers-to-keep`` and the like leave."""
+    return {
+        stack: slots(
+            getattr(options, f"reservoir_{stack}"), getattr(options, f"{stack}_layers_to_keep"), f"--{stack}-layers-to-keep"
+        )
+        for stack in stacks
+    }
+
+
+def complete(model, plans: dict[str, tuple[Slot, ...]], options):
+    """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, identity; returns it.
+
+    Args:
+        model: a ``CheckpointIdentity`` with fairseq's initial values.
+        plans: the slots of each stack.
+        options: its complete options.
+    """
+    model.slot_table = freeze_and_fill(model, plans, options)
+    unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
+    model.remember_identity(_identity(plans, options), _identity(unpruned, options))
+    return model
+
+
+def _identity(plans, options):
+    frozen = any(slot.frozen for stack in plans.values() for slot in stack)
+    kinds = {slot.kind for stack in plans.values() for slot in stack}
+
+    def unusual(name, matters):
+        """The option's value if it is not the default and the plan has layers that it changes."""
+        value = getattr(options, name)
+        return value if matters and value != FrozenLayerOptions.__dataclass_fields__[name].default else None
+
+    return {
+        **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
+        "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
+        "seed": options.reservoir_seed if frozen else None,
+        "generator": GENERATOR if frozen else None,
+        "norm": unusual("reservoir_norm", kinds - {"L"}),
+        "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
+        "freeze": options.freeze,
+        "freeze_except": options.freeze_except,
+        "train_layernorm": unusual("reservoir_train_layernorm", frozen),
+    }
 
 
 def freeze_and_fill(model, plans, options) -> SlotTable:

@@ -4,11 +4,64 @@ import torch
 from torch import nn
 
 from . import philox
+from .layer_plan import Slot, slots
+from .modules.mask_cache import share_mask_cache
 from .modules.masked_embedding import MaskedEmbedding, TiedProjection
 from .pretrained_embeddings import read_embeddings
 from .reservoir_build import tied_names
 from .slot_table import SlotTable, compile_table
-from .supermask_stacks import masked_embedding
+from .supermask_options import MaskOptions
+from .supermask_recipes import mask_recipes
+from .supermask_stacks import MaskedParts, masked_embedding
+from .transformer_options import flag_of
+
+# Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference.
+_IDENTITY = [
+    name for name in MaskOptions.__dataclass_fields__ if name not in ("freeze", "regenerate_weights") and not name.startswith("_")
+]
+
+
+def identity_flags(stacks) -> dict[str, str]:
+    """The fields of a supermask model's identity, each with its flag; see ``CheckpointIdentity``."""
+    return {
+        **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
+        "generator": "generator of frozen tensors",
+        **{name: flag_of(name) for name in _IDENTITY},
+    }
+
+
+def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
+    """The slots of each stack of ``depths``, all L; depths that ``options`` do not have are filled in there."""
+    for stack, depth in depths.items():
+        setattr(options, f"{stack}_layers", getattr(options, f"{stack}_layers") or depth)
+    return {
+        stack: slots("L" * getattr(options, f"{stack}_layers"), getattr(options, f"{stack}_layers_to_keep"), f"--{stack}-layers-to-keep")
+        for stack in depths
+    }
+
+
+def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str, MaskedParts]):
+    """Makes a freshly built model a supermask model: one mask cache, slot table, recipes, identity; returns it.
+
+    Args:
+        model: built of ``parts``, a ``CheckpointIdentity``.
+        plans: the slots of each stack.
+        options: its complete options.
+        parts: what made the masked matrices of each stack.
+    """
+    decoder = getattr(model, "decoder", None)
+    projection = getattr(decoder, "output_projection", None)
+    if options.mask_embeddings == "frozen" and projection is not None and not decoder.share_input_output_embed:
+        draw_frozen_projection(projection, options.mask_seed)
+    share_mask_cache(model)
+    model.slot_table = compile_mask_table(model, plans, options)
+    model.recipes = mask_recipes(model, parts)
+    model.regenerate_weights = options.regenerate_weights
+    identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
+    unpruned = identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}
+    kept = identity | {f"{stack}_layers": len(plan) for stack, plan in plans.items()}
+    model.remember_identity(kept, unpruned)
+    return model
 
 
 def compile_mask_table(model, plans, options) -> SlotTable:

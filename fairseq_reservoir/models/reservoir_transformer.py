@@ -6,10 +6,8 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
 from ..identity import CheckpointIdentity
-from ..layer_plan import slots
-from ..philox import GENERATOR
 from ..presets import register, reservoir_preset
-from ..reservoir_build import freeze_and_fill
+from ..reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
 from ..reservoir_stacks import ReservoirDecoder, ReservoirEncoder
 from ..transformer_options import (
     STUDY,
@@ -32,19 +30,8 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
     parameters without gradient: they let gradients through to the layers below and take part in no update.
     """
 
-    identity_flags = {
-        "encoder": "--reservoir-encoder",
-        "decoder": "--reservoir-decoder",
-        "seed": "--reservoir-seed",
-        "generator": "generator of frozen tensors",
-        "norm": "--reservoir-norm",
-        "kernel_sizes": "--reservoir-kernel-sizes",
-    }
-    resume_flags = {
-        "freeze": "--freeze",
-        "freeze_except": "--freeze-except",
-        "train_layernorm": "--reservoir-train-layernorm",
-    }
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = RESUME_FLAGS
 
     @classmethod
     def add_args(cls, parser):
@@ -61,18 +48,8 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         resolve_plans(options, DEPTHS)
         check_options(options)
         config = as_transformer_config(options)
-        config.plans = {
-            stack: slots(
-                getattr(options, f"reservoir_{stack}"),
-                getattr(options, f"{stack}_layers_to_keep"),
-                f"--{stack}-layers-to-keep",
-            )
-            for stack in DEPTHS
-        }
-        model = super().build_model(config, task)
-        model.slot_table = freeze_and_fill(model, config.plans, options)
-        model.remember_identity(_identity(config.plans, options), _identity(_unpruned(config.plans, options), options))
-        return model
+        config.plans = plans_of(options, DEPTHS)
+        return complete(super().build_model(config, task), config.plans, options)
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):
@@ -83,32 +60,6 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         return ReservoirDecoder(
             cfg, tgt_dict, embed_tokens, cfg.plans["decoder"], no_encoder_attn=cfg.no_cross_attention
         )
-
-
-def _unpruned(plans, options):
-    return {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
-
-
-def _identity(plans, options):
-    frozen = any(slot.frozen for stack in plans.values() for slot in stack)
-    kinds = {slot.kind for stack in plans.values() for slot in stack}
-
-    def unusual(name, matters):
-        """The option's value if it is not the default and the plan has layers that it changes."""
-        value = getattr(options, name)
-        return value if matters and value != ReservoirTransformerConfig.__dataclass_fields__[name].default else None
-
-    return {
-        **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
-        "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
-        "seed": options.reservoir_seed if frozen else None,
-        "generator": GENERATOR if frozen else None,
-        "norm": unusual("reservoir_norm", kinds - {"L"}),
-        "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
-        "freeze": options.freeze,
-        "freeze_except": options.freeze_except,
-        "train_layernorm": unusual("reservoir_train_layernorm", frozen),
-    }
 
 
 preset = partial(reservoir_preset, ReservoirTransformerConfig, DEPTHS)

@@ -1,10 +1,13 @@
 """A model is the same whether its options come as a namespace, from hydra or merged into its dataclass."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, merge_with_parent
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
@@ -20,18 +23,18 @@ PLANS = {
 }
 
 
-def tables_of(architecture, flags, task, data):
+def tables_of(architecture, flags, task, data, *task_flags):
     """The slot tables of one command line, by the way its options took; models without memory for their tensors."""
     parser = options.get_training_parser()
-    args = options.parse_args_and_arch(parser, [str(data), "--arch", architecture, "--seed", "3", *flags])
+    args = options.parse_args_and_arch(parser, [str(data), *task_flags, "--arch", architecture, "--seed", "3", *flags])
     composed = convert_namespace_to_omegaconf(args)
-    dataclass = MODEL_DATACLASS_REGISTRY["reservoir_transformer"]
-    merged = merge_with_parent(dataclass(), composed.model)
+    model = ARCH_MODEL_REGISTRY[architecture]
+    merged = merge_with_parent(MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[architecture]](), composed.model)
     plain = OmegaConf.create(OmegaConf.to_container(composed.model))
     ways = {
-        "namespace": lambda: ReservoirTransformer.build_model(args, task),
+        "namespace": lambda: model.build_model(args, task),
         "composed by hydra": lambda: build_model(composed.model, task),
-        "merged from the dataclass": lambda: ReservoirTransformer.build_model(merged, task),
+        "merged from the dataclass": lambda: model.build_model(merged, task),
         "as stored in a checkpoint": lambda: build_model(plain, task, from_checkpoint=True),
         "namespace through fairseq": lambda: build_model(args, task),
     }
@@ -55,3 +58,27 @@ def test_slot_tables_are_equal(toy_data, task, architecture, plan):
     assert all(table == expected for table in tables.values()), [way for way in tables if tables[way] != expected]
     frozen = {row.kind[0] for row in expected.rows if row.place.startswith("encoder.layers") and row.state == "frozen"}
     assert frozen == {"default plan": set(), "reservoirs": set("TFGC"), "widths": {"G"}, "count": {"T"}}[plan]
+
+
+LANGUAGE_MODELS = {
+    "reservoir_transformer_lm": (["--reservoir-decoder", "LTFC", "--freeze", "layers.0.ffn"], set("TFC")),
+    "reservoir_transformer_lm_study": (["--decoder-embed-dim", "32", "--reservoir-decoder-count", "1"], {"F"}),
+    "reservoir_transformer_lm_tiny": ([], set()),
+    "supermask_one_layer_transformer_lm": (["--mask-share", "none", "--decoder-layers", "3"], set()),
+    "supermask_one_layer_transformer_lm_study": (["--mask-embeddings", "frozen", "--decoder-embed-dim", "32"], set()),
+}
+
+
+@pytest.mark.parametrize("architecture", LANGUAGE_MODELS)
+def test_slot_tables_of_language_models_are_equal(toy_data, architecture):
+    flags, kinds = LANGUAGE_MODELS[architecture]
+    as_task = ("--task", "language_modeling", "--tokens-per-sample", "20")
+    task = LanguageModelingTask.setup_task(Namespace(data=str(toy_data), output_dictionary_size=-1))
+    tables = tables_of(architecture, flags, task, toy_data, *as_task)
+    expected = tables["namespace"]
+    assert expected.seed == 3
+    assert all(table == expected for table in tables.values()), [way for way in tables if tables[way] != expected]
+    layers = [row for row in expected.rows if row.place.startswith("decoder.layers")]
+    assert {row.kind[0] for row in layers if row.state == "frozen"} == kinds
+    if "embed-dim" in " ".join(flags):
+        assert next(row for row in expected.rows if "embed_tokens" in row.place).entries[0].shape[1] == 32
