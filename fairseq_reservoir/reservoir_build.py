@@ -50,6 +50,7 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
 
 def _identity(plans, options):
     frozen = any(slot.frozen for stack in plans.values() for slot in stack)
+    random = any(slot.random for stack in plans.values() for slot in stack)
     kinds = {slot.kind for stack in plans.values() for slot in stack}
 
     def unusual(name, matters):
@@ -60,9 +61,9 @@ def _identity(plans, options):
     return {
         **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
         "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
-        "seed": options.reservoir_seed if frozen else None,
-        "generator": GENERATOR if frozen else None,
-        "norm": unusual("reservoir_norm", kinds - {"L"}),
+        "seed": options.reservoir_seed if random else None,
+        "generator": GENERATOR if random else None,
+        "norm": unusual("reservoir_norm", kinds & {"F", "G", "C"}),
         "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
         "freeze": options.freeze,
         "freeze_except": options.freeze_except,
