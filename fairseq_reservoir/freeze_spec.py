@@ -45,11 +45,17 @@ _PATTERNS = tuple(
         (r"fc2", "fc2"),
         (r"embed_positions", "pos"),
         (r"embed_tokens", "emb"),
-        (r"output_projection", "out"),
+        (r"output_projection|lm_head|classification_heads", "out"),
     )
 )  # fmt: skip
 _ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)")
 _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$)")
+
+
+def plain(name: str) -> str:
+    """The name that specs, slot tables and random tensors know a parameter by: RoBERTa nests its stack one deeper."""
+    nested = "encoder.sentence_encoder."
+    return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
 
 def atom(name: str) -> str:
@@ -68,7 +74,7 @@ class Item:
 
     def matches(self, name: str) -> bool:
         """Whether the parameter ``name`` is meant."""
-        place = _PLACE.match(name)
+        place = _PLACE.match(plain(name))
         stack, layer = (place["stack"], place["layer"]) if place else (None, None)
         if self.stack and stack != self.stack:
             return False
@@ -128,7 +134,7 @@ def selected(spec: str, names, flag: str = "--freeze") -> set[str]:
 def _layers_that_exist(names):
     """"; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
     found = {}
-    for place in filter(None, map(_PLACE.match, names)):
+    for place in filter(None, map(_PLACE.match, map(plain, names))):
         if place["layer"]:
             found[place["stack"]] = max(found.get(place["stack"], 0), int(place["layer"]))
     return "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in found.items()) if found else ""

@@ -142,10 +142,11 @@ def compile_table(
     by_spec = _frozen_by_spec([name for name, _ in parameters], aliases, freeze, freeze_except)
     rows, order = {}, []
     for name, shape in parameters:
-        place, slot = _place(name, plans)
+        plain = freeze_spec.plain(name)
+        place, slot = _place(plain, plans)
         atom = freeze_spec.atom(name)
-        by_letter = slot is not None and _frozen_by_letter(slot, place, name, atom, train_layernorm)
-        random_name = _random_name(name, place, slot) if by_letter else None
+        by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, train_layernorm)
+        random_name = _random_name(plain, place, slot) if by_letter else None
         entry = Entry(name, shape, atom, not (by_letter or name in by_spec), random_name)
         if place not in rows:
             order.append(place)
@@ -154,10 +155,11 @@ def compile_table(
     table = [Row(place, rows[place][0], tuple(rows[place][1])) for place in order]
     for alias, (owner, shape) in aliases.items():
         flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
-        table.append(Row(alias.rsplit(".", 1)[0], f"tied to {owner.rsplit('.', 1)[0]}", (), flops))
-    for place, tensors in groupby(shared, key=lambda tensor: tensor[0].rsplit(".", 1)[0]):
+        table.append(Row(_module(alias), f"tied to {_module(owner)}", (), flops))
+    for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         entries = tuple(
-            Entry(name, tuple(shape), freeze_spec.atom(name), False, name, layers) for name, shape, layers in tensors
+            Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
+            for name, shape, layers in tensors
         )
         depth = max(e.seen_by for e in entries)
         table.append(Row(place, f"random, seen through {depth} mask{'s' * (depth > 1)}", entries))
@@ -178,6 +180,10 @@ def _frozen_by_spec(names, aliases, freeze, freeze_except):
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
     return frozen - owners(freeze_except, "--freeze-except") if freeze_except else frozen
+
+
+def _module(name):
+    return freeze_spec.plain(name).rsplit(".", 1)[0]
 
 
 def _place(name, plans):
@@ -206,7 +212,10 @@ def _random_name(name, place, slot):
 def _kind(place, slot):
     if slot is not None:
         return f"{slot.letter} {KINDS[slot.kind]}"
+    if place.startswith("classification_heads."):
+        return "classification head"
     return {
+        "lm_head": "language model head",
         "embed_tokens": "token embedding",
         "embed_positions": "learned positions",
         "output_projection": "output projection",

@@ -8,7 +8,7 @@ from ..slot_table import Entry, Row, SlotTable
 def as_json(table: SlotTable) -> dict:
     """Rows of fields, less those at their defaults, with entries as ``[name, shape, atom, state, further fields]``.
 
-    Names are written without the row's place, with which they begin. The state is trained, frozen, or random for what is
+    Names are written without the row's place if they begin with it. The state is trained, frozen, or random for what is
     frozen and drawn under its own name. Further fields are left out if all are at their defaults.
     """
     rows = []
@@ -37,7 +37,7 @@ def _entry(entry, place):
 
 
 def _read_entry(place, ending, shape, atom, state, further=None):
-    name = place + ending
+    name = place + ending if ending.startswith(".") or not ending else ending
     drawn = {"random_name": name} if state == "random" else {}
     return Entry(name=name, shape=tuple(shape), atom=atom, trained=state == "trained", **drawn, **(further or {}))
 
