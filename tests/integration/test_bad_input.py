@@ -8,6 +8,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from tests.commands import error_of, start_training
 
+SUPERMASK = "--arch supermask_one_layer_transformer"
 # Flags, and what the line says: the flag, the value, and what would do.
 MISTAKES = {
     "wrong length": ("--reservoir-encoder LLFLL --encoder-layers 3", "--encoder-layers 3: --reservoir-encoder LLFLL has 5 layers"),
@@ -32,7 +33,26 @@ MISTAKES = {
                         "--encoder-embed-dim 15: G layers need an even width"),
     "G in a decoder": ("--reservoir-decoder LG", "--reservoir-decoder 'LG': G cannot stand in a decoder"),
     "unknown component": ("--freeze attention", "--freeze 'attention': unknown component 'attention'"),
+    "nothing kept": (f"{SUPERMASK} --mask-keep-ratio 0", "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
+    "more than all kept": (f"{SUPERMASK} --mask-keep-ratio 1.5", "--mask-keep-ratio 1.5: must be greater than 0 and at most 1"),
+    "coats that rise": (f"{SUPERMASK} --mask-coats 0.3,0.4", "--mask-coats '0.3,0.4': those of the coats must descend strictly"),
+    "unsorted schedule": (
+        f"{SUPERMASK} --mask-keep-schedule 500:0.5,100:0.7",
+        "--mask-keep-schedule '500:0.5,100:0.7': updates must rise from 0, ratios must not",
+    ),
+    "unknown init": (f"{SUPERMASK} --mask-init-weights normal", "--mask-init-weights 'normal': choose from kaiming_uniform,"),
 }  # fmt: skip
+
+
+# These take a model to be found.
+LATE_MISTAKES = {
+    "everything frozen": (f"{SUPERMASK} --freeze att,ffn,emb,ln,out", "--freeze att,ffn,emb,ln,out freezes every parameter"),
+    "random masks and plain LayerNorms": (f"{SUPERMASK} --mask-random --mask-layernorm plain", "freezes every parameter"),
+    "embeddings of another dimension": (
+        f"{SUPERMASK} --encoder-embed-path VECTORS",
+        "--encoder-embed-path VECTORS: vectors of 3 numbers; the model needs 16",
+    ),
+}
 
 
 def assert_refused(answer, message):
@@ -49,6 +69,15 @@ def test_flags_are_refused_before_data_is_looked_for(tmp_path, mistake):
     save_dir = tmp_path / "checkpoints"
     assert_refused(error_of(tmp_path / "no-data", *flags, "--save-dir", save_dir), message)
     assert not save_dir.exists()
+
+
+@pytest.mark.parametrize("mistake", LATE_MISTAKES)
+def test_flags_are_refused_before_anything_is_written(toy_data, tmp_path, mistake):
+    vectors, save_dir = tmp_path / "vectors", tmp_path / "checkpoints"
+    vectors.write_text("1 3\na 1 2 3\n")
+    flags, message = (text.replace("VECTORS", str(vectors)) for text in LATE_MISTAKES[mistake])
+    assert_refused(error_of(toy_data, *flags.split(), "--max-update", 1, "--save-dir", save_dir), message)
+    assert not list(save_dir.rglob("*"))
 
 
 @pytest.fixture

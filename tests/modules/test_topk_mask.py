@@ -9,15 +9,9 @@ from fairseq_reservoir.modules.topk_mask import keep_count, select_largest, topk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.masks_by_sorting import by_sorting
+
 KEEPS = [0.1, 0.3, 0.5, 0.7, 0.9]
-
-
-def by_sorting(keys, count):
-    """The slow reference: a stable sort, largest first."""
-    order = torch.sort(keys.flatten(), descending=True, stable=True).indices
-    mask = torch.zeros(keys.numel(), dtype=torch.bool)
-    mask[order[:count]] = True
-    return mask.reshape(keys.shape)
 
 
 def draw(kind, n):
@@ -51,14 +45,15 @@ def test_mask_equals_a_sort(kind, n):
             assert torch.equal(mask.bool(), by_sorting(keys, count))
 
 
+@pytest.mark.parametrize("ranking", ["magnitude", "value"])
 @pytest.mark.parametrize("kind", ["distinct", "ties", "constant", "fp16"])
-def test_mask_of_a_million_scores_equals_a_sort(kind):
+def test_mask_of_a_million_scores_equals_a_sort(kind, ranking):
     scores = draw(kind, 10**6)
-    order = torch.sort(scores.abs(), descending=True, stable=True).indices
+    order = torch.sort(scores.abs() if ranking == "magnitude" else scores, descending=True, stable=True).indices
     for keep in KEEPS:
         expected = torch.zeros(10**6, dtype=torch.bool)
         expected[order[: keep_count(keep, 10**6)]] = True
-        assert torch.equal(topk_mask(scores, keep).bool(), expected)
+        assert torch.equal(topk_mask(scores, keep, ranking=ranking).bool(), expected)
 
 
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=40), st.integers(0, 40), st.booleans())

@@ -1,0 +1,36 @@
+"""The slow reference for masks: a stable sort, largest first, and the number kept in exact fractions."""
+
+import math
+from fractions import Fraction
+
+import torch
+
+
+def by_sorting(keys, count):
+    """True at the ``count`` largest entries of each row, (..., n), the lower index first among equals."""
+    order = torch.sort(keys, dim=-1, descending=True, stable=True).indices
+    return torch.zeros(keys.shape, dtype=torch.bool).scatter_(-1, order[..., :count], True)
+
+
+def number_kept(keep_ratio, n):
+    """max(1, floor(keep_ratio * n + 1/2)) of a decimal such as 0.1, or a fraction."""
+    return max(1, math.floor(Fraction(str(keep_ratio)) * n + Fraction(1, 2)))
+
+
+def expected_mask(scores, keep_ratio, scope="tensor"):
+    """The mask of the largest magnitudes in a tensor, or in each ``row``."""
+    keys = scores.detach().abs().float()
+    rows = keys if scope == "row" else keys.reshape(1, -1)
+    return by_sorting(rows, number_kept(keep_ratio, rows.shape[1])).reshape(keys.shape)
+
+
+def expected_masks_together(tensors, keep_ratio):
+    """The masks of several tensors of scores that are ranked together."""
+    masks = expected_mask(torch.cat([scores.flatten() for scores in tensors]), keep_ratio)
+    return [mask.reshape(scores.shape) for mask, scores in zip(masks.split([s.numel() for s in tensors]), tensors)]
+
+
+def flip(scores):
+    """Reverses the ranking of scores: the largest become the smallest, each with the sign it had."""
+    with torch.no_grad():
+        scores.copy_(scores.sign() * (scores.abs().max() + 1 - scores.abs()))
