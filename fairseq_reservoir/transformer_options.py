@@ -269,7 +269,7 @@ def check_options(options: Namespace) -> None:
 
     Raises:
         InputError: an unknown norm, an unusable kernel size, an odd width under G, heads that do not divide the width
-            under C, a freeze spec that does not parse, or a decoder in which no layer attends to the source.
+            under C or S, a freeze spec that does not parse, or a decoder in which no layer attends to the source.
     """
     if options.reservoir_norm not in NORMS:
         raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")

@@ -12,6 +12,7 @@ NAMES = {
     "encoder.layers.0.self_attn.q_proj.bias": "self_att.q",
     "encoder.layers.0.self_attn.out_proj.bias": "self_att.o",
     "encoder.layers.0.self_attn_layer_norm.weight": "ln",
+    "encoder.layers.1.self_attn.mix": "self_att.mix",
     "encoder.layers.0.fc1.bias": "fc1",
     "encoder.layers.10.fc2.weight": "fc2",
     "encoder.layers.10.final_layer_norm.bias": "ln",

@@ -40,7 +40,7 @@ def test_refusals_name_flag_and_value(plan, reason):
     assert message.startswith(f"--reservoir-encoder {plan!r}: ") and reason in message and "\n" not in message
 
 
-@pytest.mark.parametrize("letter", "Gg")
+@pytest.mark.parametrize("letter", "GgM")
 def test_a_decoder_cannot_look_ahead(letter):
     with pytest.raises(InputError, match=f"{letter} cannot stand in a decoder"):
         expand(f"L{letter}", "--reservoir-decoder", "decoder")
@@ -105,6 +105,21 @@ def test_slots_keep_their_origin_when_pruned():
     assert slots("LTF", "2,0") == (Slot("L", 0), Slot("F", 2))
     assert [s.frozen for s in slots("LTfFGgCc")] == [False, True, False, True, True, False, True, False]
     assert [s.kind for s in slots("LTfFGgCc")] == list("LLFFGGCC")
+
+
+def test_mixing_freezes_no_whole_layer():
+    assert [s.frozen for s in slots("MSs")] == [False, False, False]
+    assert [s.random for s in slots("LTfMSs")] == [False, True, False, False, True, False]
+    assert [s.kind for s in slots("MSs")] == list("MSS")
+
+
+@pytest.mark.parametrize(
+    "plan, attending", [("2L10M", [0, 1]), ("5M2L5M", [5, 6]), ("L5ML5M", [0, 6]), ("10M2L", [10, 11])]
+)
+def test_fnets_hybrids(plan, attending):
+    """Bottom, middle, mixed and top layouts of two attention layers among twelve, by the paper's code."""
+    layers = slots(expand(plan, "--reservoir-encoder"))
+    assert len(layers) == 12 and [slot.origin for slot in layers if slot.letter == "L"] == attending
 
 
 @pytest.mark.parametrize("keep", ["3", "0,x", "-1", "0,,1"])

@@ -1,5 +1,7 @@
 """Initial values of a reservoir's tensors (Shen et al., 2021): orthogonal projections, PyTorch's defaults elsewhere."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -28,7 +30,7 @@ def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str
 def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> Recipe:
     """How the frozen tensor ``name`` of a reservoir is drawn.
 
-    A matrix becomes orthogonal, each projection by itself. The weights of static mixing get random signs, whose size its
+    A matrix becomes orthogonal, each projection by itself. The weights of static mixing become +-1/4, a size that its
     normalisation takes away. A LayerNorm becomes 1 and 0. A bias is drawn from
     U(-1/sqrt(fan_in), 1/sqrt(fan_in)) as in ``nn.Linear`` and ``nn.GRU`` (there with the hidden size), except that of
     attention's output projection, which fairseq sets to 0.
@@ -40,7 +42,7 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
     """
     shape = tuple(shapes[name])
     if name.endswith("self_attn.mix"):
-        return Recipe("signed_constant", random_name, shape)
+        return Recipe("signed_constant", random_name, shape, scale=math.sqrt(shape[1] / 2) / 4)
     if len(shape) == 2:
         parts = next((n for ending, n in _STACKED.items() if name.endswith(ending)), 1)
         return Recipe("orthogonal", random_name, shape, blocks=parts)

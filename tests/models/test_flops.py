@@ -56,6 +56,11 @@ def test_decoder_saves_the_weight_gradients(frozen, trained, at_target, at_sourc
     assert saved == 2 * TARGET * at_target + 2 * SOURCE * at_source
 
 
+def test_static_mixing_saves_the_gradient_of_its_weights():
+    """A product for each head of gradients and values, 5 by 5 of 2 sentences: 2 * 5 * 5 * 2 * 4 for each of 2 heads."""
+    assert backward_flops("LsL", "L") - backward_flops("LSL", "L") == 800
+
+
 def test_numbers_written_out():
     assert 2 * SOURCE * (ATTENTION + FEED_FORWARD) == 2 * 10 * (256 + 192) == 8960
     assert 2 * SOURCE * FEED_FORWARD == 2 * 10 * 192 == 3840

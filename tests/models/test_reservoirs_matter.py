@@ -5,7 +5,7 @@ import torch
 
 from tests.building import build, loss, pad, sentences, logits, shift
 
-CASES = [("encoder", letter) for letter in "TFGC"] + [("decoder", letter) for letter in "TFC"]
+CASES = [("encoder", letter) for letter in "TFGCS"] + [("decoder", letter) for letter in "TFCS"]
 
 
 def build_with(stack, letter, **options):

@@ -59,7 +59,7 @@ def test_vectors(every_kind):
     assert min(shares) > 0.1 and 0.99 < max(shares) <= 1
 
 
-@pytest.mark.parametrize("letter", "TFGC")
+@pytest.mark.parametrize("letter", "TFGCS")
 def test_a_layer_does_not_depend_on_its_surroundings(letter):
     expected = in_layer(build(f"L{letter}"), "encoder.layers.1")
     others = [
