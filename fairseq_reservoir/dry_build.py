@@ -7,6 +7,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.overrides import TorchFunctionMode
 
 from .errors import InputError
+from .pretrained_embeddings import building_for_a_checkpoint
 from .slot_table import compile_table
 
 
@@ -59,7 +60,7 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
 
 def build_config(config, source_words: int, target_words: int, device: str = "meta"):
     """A model of fairseq's model configuration; the two sizes of a model with one dictionary are equal."""
-    with torch.device(device), _NothingToCopyFromMeta():
+    with torch.device(device), _NothingToCopyFromMeta(), building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))
 
 

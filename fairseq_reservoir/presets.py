@@ -1,6 +1,6 @@
 """Architecture functions of our models: the sizes of a preset, fairseq's own preset below it, and checks before any data is loaded."""
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
 from .supermask_options import check_mask_options
 from .transformer_options import check_options, fill_defaults, fill_in, follow_seed, read_numbers, resolve_plans
@@ -47,5 +47,7 @@ def register(model: str, presets: dict, default) -> None:
     """Registers the architectures ``model`` + "_" + name of ``presets``, and ``default`` as that called like the model."""
     for name, preset in presets.items():
         register_model_architecture(model, f"{model}_{name}")(preset)
+    if model not in ARCH_MODEL_REGISTRY:
+        register_model_architecture(model, model)(default)
     # fairseq gives a model with a dataclass an architecture that checks nothing; ours refuses bad values before data is loaded.
     ARCH_CONFIG_REGISTRY[model] = default

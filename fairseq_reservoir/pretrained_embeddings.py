@@ -4,6 +4,8 @@ One line "COUNT DIM", then one line per token: the token and DIM numbers.
 """
 
 import logging
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 
@@ -11,6 +13,18 @@ from .checkpoint.atomic_file import replacing
 from .errors import InputError
 
 logger = logging.getLogger(__name__)
+# True while a model is built whose tensors a checkpoint gives: files of vectors, which may be gone by then, are not read.
+tensors_follow = ContextVar("tensors_follow", default=False)
+
+
+@contextmanager
+def building_for_a_checkpoint():
+    """Models built inside read no files of vectors."""
+    token = tensors_follow.set(True)
+    try:
+        yield
+    finally:
+        tensors_follow.reset(token)
 
 
 def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, flag: str):

@@ -72,15 +72,24 @@ def _identity(plans, options):
 
 
 def freeze_and_fill(model, plans, options) -> SlotTable:
-    """Compiles the slot table of ``model``, sets every ``requires_grad`` from it and draws the reservoirs' tensors.
-
-    ``model.recipes`` says afterwards how each of these was drawn, by name.
+    """``compile_plan_table``, and the reservoirs' tensors are drawn: ``model.recipes`` says how, by their names.
 
     Args:
         model: a model with fairseq's initial values.
         plans: the slots of each stack.
         options: the model's options, for the freeze spec and the seed.
     """
+    table = compile_plan_table(model, plans, options)
+    parameters = dict(model.named_parameters())
+    random_names = {e.name: e.random_name for e in table.entries if e.random_name}
+    fill_frozen(parameters, random_names, table.seed)
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    model.recipes = {name: recipe(name, random_name, shapes) for name, random_name in random_names.items()}
+    return table
+
+
+def compile_plan_table(model, plans, options) -> SlotTable:
+    """The slot table of a model with layer plans; sets every ``requires_grad`` from it."""
     parameters = dict(model.named_parameters())
     table = compile_table(
         [(name, p.shape) for name, p in parameters.items()],
@@ -93,10 +102,6 @@ def freeze_and_fill(model, plans, options) -> SlotTable:
     )
     for entry in table.entries:
         parameters[entry.name].requires_grad_(entry.trained)
-    random_names = {e.name: e.random_name for e in table.entries if e.random_name}
-    fill_frozen(parameters, random_names, table.seed)
-    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
-    model.recipes = {name: recipe(name, random_name, shapes) for name, random_name in random_names.items()}
     return table
 
 

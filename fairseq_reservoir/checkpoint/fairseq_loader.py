@@ -4,18 +4,20 @@ import json
 from argparse import Namespace
 from functools import wraps
 
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 
+from ..pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 from . import dictionaries, packed_file, reader
 
 
 def install() -> None:
-    """Wraps the two functions through which everything in fairseq loads models; a second call does nothing."""
+    """Wraps the functions through which everything in fairseq loads models and word vectors; a second call does nothing."""
     if not hasattr(checkpoint_utils.load_checkpoint_to_cpu, "reads_exports"):
         checkpoint_utils.load_checkpoint_to_cpu = _reading_exports(checkpoint_utils.load_checkpoint_to_cpu)
         checkpoint_utils.load_model_ensemble_and_task = _checking_dictionaries(checkpoint_utils.load_model_ensemble_and_task)
+        utils.parse_embedding = _reading_no_vectors(utils.parse_embedding)
 
 
 def _is_export(path):
@@ -36,12 +38,23 @@ def _reading_exports(original):
 def _checking_dictionaries(original):
     @wraps(original)
     def load_model_ensemble_and_task(filenames, *args, **kwargs):
-        models, config, task = original(filenames, *args, **kwargs)
+        with building_for_a_checkpoint():
+            models, config, task = original(filenames, *args, **kwargs)
         for path in filter(_is_export, filenames):
             dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
         return models, config, task
 
     return load_model_ensemble_and_task
+
+
+def _reading_no_vectors(original):
+    """Every model of fairseq that was started from --encoder-embed-path would read the file again to translate."""
+
+    @wraps(original)
+    def parse_embedding(embed_path):
+        return {} if tensors_follow.get() else original(embed_path)
+
+    return parse_embedding
 
 
 def _state(path, arg_overrides):
