@@ -1,5 +1,6 @@
 """What a checkpoint says of the plan, the seed and the like it was trained with, and the refusal of others."""
 
+import hashlib
 import json
 from contextvars import ContextVar
 
@@ -11,13 +12,15 @@ from .errors import InputError
 resuming = ContextVar("resuming", default=False)
 # fairseq's moving average leaves alone what has "version" in its name.
 BUFFER = "reservoir_version"
+_HASH = "sha256"
 
 
 class CheckpointIdentity:
     """Keeps a description of the model in the state dict and compares it when one is loaded.
 
-    It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of checkpoints and the
-    moving average leave as it is. A checkpoint without it (plain fairseq's) is accepted.
+    It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of like checkpoints and the
+    moving average leave as it is. The average of two different texts can be a third one; a hash in the text tells. A
+    checkpoint without it (plain fairseq's) is accepted.
 
     ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
     training goes on with the optimizer's state.
@@ -42,7 +45,7 @@ class CheckpointIdentity:
         if key not in state_dict:
             state_dict[key] = self.reservoir_version
             return state_dict
-        stored, own = _decode(state_dict[key]), _decode(self.reservoir_version)
+        stored, own = read_identity(state_dict[key]), read_identity(self.reservoir_version)
         if own != self.unpruned_identity and not self._differences(stored, self.unpruned_identity):
             state_dict[key] = self.reservoir_version
             return state_dict
@@ -62,9 +65,28 @@ class CheckpointIdentity:
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 
+def read_identity(buffer: torch.Tensor) -> dict:
+    """The description in a checkpoint's buffer ``reservoir_version``.
+
+    Raises:
+        InputError: it is not as it was written.
+    """
+    try:
+        identity = json.loads(bytes(buffer.tolist()))
+        if identity.pop(_HASH, None) in (None, _hash_of(identity)):
+            return identity
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise InputError(
+        f"{BUFFER}: the checkpoint's description of its model is damaged, as when checkpoints of different seeds or plans are"
+        " averaged; 'fairseq-reservoir average' compares them first"
+    )
+
+
 def _encode(identity) -> torch.Tensor:
-    return torch.tensor(list(json.dumps(identity, sort_keys=True).encode()), dtype=torch.int64)
+    text = json.dumps({**identity, _HASH: _hash_of(identity)}, sort_keys=True)
+    return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
-def _decode(buffer: torch.Tensor) -> dict:
-    return json.loads(bytes(buffer.tolist()))
+def _hash_of(identity):
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -18,6 +18,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 
+from .checkpoint.training_start import check_start
 from .cpu_launch import is_training
 from .errors import InputError
 from .supermask_inference import refuse_in_training
@@ -77,6 +78,7 @@ def check_training(cfg):
     if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
         check_save_dir(cfg.checkpoint.save_dir)
     refuse_in_training(cfg.model)
+    check_start(cfg.checkpoint)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:

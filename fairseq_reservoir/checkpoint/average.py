@@ -1,0 +1,88 @@
+"""The mean of several checkpoints of one training run."""
+
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+
+from ..errors import InputError
+from ..identity import BUFFER, read_identity
+from . import packed_file
+from .atomic_file import check_out, replacing
+from .opened import Checkpoint, open_checkpoint
+
+
+def average(checkpoints: list[str], out: str, force: bool = False) -> str:
+    """Writes a checkpoint whose trained tensors are the means of those of ``checkpoints``.
+
+    Mask scores are averaged too, and the mask is what the mean scores select. What all have in common, as random tensors,
+    keeps its bits; integers that differ, and the configuration, are those of the checkpoint with most updates. There is no
+    state of the optimizer and no place in the data, so that training from it is a new one (--finetune-from-model).
+
+    Args:
+        checkpoints: two or more.
+        out: file to write, ending in .pt.
+        force: replace ``out`` if it exists.
+
+    Returns:
+        What was written, in a line.
+
+    Raises:
+        InputError: a file is not usable, or they are not checkpoints of one model with the same random tensors.
+    """
+    check_out(out, force, ".pt")
+    if len(checkpoints) < 2:
+        raise InputError(f"CHECKPOINT {' '.join(checkpoints)}: an average needs two or more")
+    latest = first = _open(checkpoints[0])
+    random = {item.name for item in first.ledger.of("random")}
+    sums = {name: tensor.double() for name, tensor in first.tensors.items() if tensor.is_floating_point()}
+    equal = set(first.tensors)
+    for path in checkpoints[1:]:
+        other = _open(path)
+        _check_identity(first, other)
+        for name, tensor in other.tensors.items():
+            if tensor.equal(first.tensors[name]):
+                pass
+            elif name in random:
+                raise InputError(f"CHECKPOINT {path}: its random tensor {name} is not that of {first.path}")
+            else:
+                equal.discard(name)
+            if name in sums:
+                sums[name] += tensor
+        latest = max(latest, other, key=lambda checkpoint: checkpoint.num_updates)
+    averaged = {name for name in sums if name not in equal}
+    model = {
+        name: (sums[name] / len(checkpoints)).to(tensor.dtype) if name in averaged else tensor
+        for name, tensor in latest.tensors.items()
+    }
+    model |= {item.name: model[item.owner] for item in first.ledger.of("tied")}
+    state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
+    config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
+    state |= {"cfg": config, "model": model, "extra_state": {"train_iterator": {"epoch": 1}}}
+    with replacing(out) as temporary:
+        torch.save(state, temporary)
+    size = Path(out).stat().st_size
+    found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"
+    return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"
+
+
+def _open(path) -> Checkpoint:
+    if str(path).endswith(packed_file.SUFFIX):
+        raise InputError(f"CHECKPOINT {path}: an export; average the checkpoints, which have the scores behind the masks")
+    return open_checkpoint(path)
+
+
+def _check_identity(first, other):
+    """Plan, seed and options of both must agree, and so must names and shapes."""
+    ours, theirs = ({name: tuple(t.shape) for name, t in c.tensors.items() if name != BUFFER} for c in (first, other))
+    identities = [read_identity(c.tensors[BUFFER]) if BUFFER in c.tensors else {} for c in (first, other)]
+    for field in sorted(identities[0].keys() | identities[1].keys()):
+        values = [identity.get(field) for identity in identities]
+        if values[0] != values[1]:
+            raise InputError(
+                f"CHECKPOINT {other.path}: trained with {field} {values[1]}, {first.path} with {values[0]}; average"
+                " checkpoints of one run"
+            )
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            raise InputError(f"CHECKPOINT {other.path}: {name} is {theirs.get(name)}, in {first.path} {ours.get(name)}")

@@ -1,0 +1,29 @@
+"""``fairseq-reservoir average``: the mean of several checkpoints of one run."""
+
+import argparse
+
+HELP = """\
+Writes a checkpoint whose trained tensors are the means of several checkpoints of one run, as the last ones of it. Masks
+are selected anew from the mean scores; random tensors keep their bits. Checkpoints of different seeds or plans are refused.
+
+  fairseq-reservoir average checkpoints/checkpoint8.pt checkpoints/checkpoint9.pt checkpoints/checkpoint10.pt mean.pt
+"""
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "average",
+        help="write the mean of several checkpoints",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help="two or more checkpoints of one training run")
+    parser.add_argument("out", metavar="OUT.pt", help="the file to write")
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    parser.set_defaults(run=run)
+
+
+def run(known, _):
+    from ..checkpoint.average import average
+
+    return average(known.checkpoints, known.out, known.force)

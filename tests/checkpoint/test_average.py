@@ -1,0 +1,103 @@
+"""The mean of checkpoints: scores are averaged, random tensors keep their bits, other models are refused."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.modules.mask_cache import masked_modules
+from tests.commands import train
+
+ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1 --share-decoder-input-output-embed".split()
+
+
+@pytest.fixture(scope="module")
+def run(toy_data, tmp_path_factory):
+    """A folder with checkpoints of 10 and 20 updates, and one of another seed."""
+    folder = tmp_path_factory.mktemp("run")
+    flags = [*ARCH, "--disable-validation", "--save-interval-updates", 10, "--no-epoch-checkpoints", "--max-update", 20]
+    train(toy_data, *flags, "--save-dir", folder)
+    train(toy_data, *flags, "--seed", 4, "--save-dir", folder / "other")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mean(run):
+    cli.main(["average", str(run / "checkpoint_1_10.pt"), str(run / "checkpoint_1_20.pt"), str(run / "mean.pt")])
+    return run / "mean.pt"
+
+
+def refusal(*words):
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["average", *map(str, words)])
+    assert "\n" not in str(leaving.value)
+    return str(leaving.value)
+
+
+def test_scores_are_averaged_and_random_tensors_keep_their_bits(run, mean):
+    first, last, result = (torch.load(path)["model"] for path in (run / "checkpoint_1_10.pt", run / "checkpoint_1_20.pt", mean))
+    assert result.keys() == last.keys()
+    for name, tensor in result.items():
+        if name.endswith(".scores") or "layer_norm" in name:
+            # in float64 and rounded once: half of the sum of two floats
+            assert tensor.equal(((first[name].double() + last[name].double()) / 2).float()), name
+            assert not tensor.equal(last[name])
+        else:
+            assert tensor.equal(first[name]) and tensor.equal(last[name]), name
+    assert sum("random_layer" in name for name in result) == 6 + 10
+
+
+def test_the_mask_is_that_of_the_mean_scores(mean):
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(mean)])
+    fc1 = masked_modules(model.eval())["encoder.layers.0.fc1"]
+    # fc1 has 24 x 16 weights, of which half are kept
+    largest = fc1.scores.detach().abs().flatten().topk(192).indices
+    assert set(fc1.mask.flatten().nonzero().flatten().tolist()) == set(largest.tolist())
+
+
+def test_it_translates_and_starts_a_training(mean, translate, toy_data):
+    assert len([line for line in translate(mean) if line.startswith("H-")]) == 8
+    state = torch.load(mean)
+    assert state["optimizer_history"][-1]["num_updates"] == 20 and "last_optimizer_state" not in state
+    run = train(toy_data, *ARCH, "--finetune-from-model", mean, "--max-update", 1, "--no-save")
+    assert len(run.losses) == 1 and run.weights["encoder.random_layer.fc1"].equal(state["model"]["encoder.random_layer.fc1"])
+
+
+def test_tied_tensors_are_stored_once(toy_data, tmp_path):
+    flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--share-all-embeddings", "--no-epoch-checkpoints"]
+    train(toy_data, *flags, "--disable-validation", "--save-interval-updates", 1, "--max-update", 2, "--save-dir", tmp_path)
+    cli.main(["average", *(str(tmp_path / f"checkpoint_1_{i}.pt") for i in (1, 2)), str(tmp_path / "mean.pt")])
+    model = torch.load(tmp_path / "mean.pt")["model"]
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+    assert len({model[name].data_ptr() for name in names}) == 1
+
+
+def test_what_cannot_be_averaged(run, toy_data, tmp_path):
+    last, out = run / "checkpoint_1_20.pt", tmp_path / "mean.pt"
+    assert f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, {last} with 3" in refusal(
+        last, run / "other" / "checkpoint_1_20.pt", out
+    )
+    assert "an average needs two or more" in refusal(last, out)
+    exported = tmp_path / "a.safetensors"
+    export(last, exported)
+    assert "an export; average the checkpoints, which have the scores" in refusal(last, exported, out)
+    state = torch.load(last)
+    state["model"]["encoder.random_layer.fc1"][0, 0] += 1
+    torch.save(state, tmp_path / "altered.pt")
+    assert "its random tensor encoder.random_layer.fc1 is not that of" in refusal(last, tmp_path / "altered.pt", out)
+    out.write_text("old")
+    assert "exists; --force replaces it" in refusal(last, run / "checkpoint_1_10.pt", out)
+    assert out.read_text() == "old"
+
+
+def test_a_mean_of_other_seeds_made_elsewhere_does_not_load(run, tmp_path):
+    """Seeds 3 and 4 differ in one digit; the mean of their codes, rounded down as fairseq's script does, is seed 3 again."""
+    ours, other = torch.load(run / "checkpoint_1_20.pt"), torch.load(run / "other" / "checkpoint_1_20.pt")
+    name = "reservoir_version"
+    assert ours["model"][name].shape == other["model"][name].shape
+    ours["model"][name] = (ours["model"][name] + other["model"][name]) // 2
+    torch.save(ours, tmp_path / "mean.pt")
+    with pytest.raises(InputError, match="reservoir_version: the checkpoint's description of its model is damaged"):
+        checkpoint_utils.load_model_ensemble([str(tmp_path / "mean.pt")])

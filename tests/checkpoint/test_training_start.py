@@ -1,0 +1,46 @@
+"""Exports that training cannot go on from are refused in one line, before data is touched."""
+
+from argparse import Namespace
+
+import pytest
+
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.training_start import check_start
+from tests.commands import error_of, train
+
+ARCH = "--arch supermask_one_layer_transformer --encoder-layers 1 --decoder-layers 1".split()
+
+
+@pytest.fixture(scope="module")
+def of_masks(toy_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masks")
+    train(toy_data, *ARCH, "--max-update", 1, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
+    export(folder / "checkpoint_last.pt", folder / "masks.safetensors")
+    return folder
+
+
+def test_going_on_from_an_export(of_l_and_t, tmp_path):
+    path = tmp_path / "model.safetensors"
+    export(of_l_and_t.path, path)
+    answer = error_of("no-data", "--restore-file", path, "--save-dir", tmp_path)
+    assert answer == (
+        f"fairseq-train: error: --restore-file {path}: an export, without the optimizer's state; give the checkpoint it was made"
+        f" from, or start a new training with --finetune-from-model {path}\n",
+        2,
+    )
+    check_start(Namespace(restore_file="checkpoint_last.pt", finetune_from_model=str(path)))
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_masks_are_no_scores(of_masks, flag, tmp_path):
+    path = of_masks / "masks.safetensors"
+    text, status = error_of("no-data", *ARCH, flag, path, "--save-dir", tmp_path)
+    assert text.endswith(
+        f"error: {flag} {path}: an export of masks, without the scores that training needs; give the checkpoint it was made from\n"
+    )
+    assert status == 2 and text.count("\n") == 1
+
+
+def test_the_checkpoint_they_were_made_from_starts_a_training(of_masks, toy_data):
+    run = train(toy_data, *ARCH, "--finetune-from-model", of_masks / "checkpoint_last.pt", "--max-update", 1, "--no-save")
+    assert len(run.losses) == 1
