@@ -9,7 +9,7 @@ BATCH = pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))
 
 @pytest.mark.parametrize(
     "encoder, decoder, freeze",
-    [("LTFGC", "LTFC", None), ("fgc", "fc", None), ("LTL", "LL", "emb"), ("TLF", "FLT", "emb"), ("CLG", "TLC", "emb")],
+    [("LTFGC", "LTFC", None), ("MSs", "Ss", None), ("fgc", "fc", None), ("LTL", "LL", "emb"), ("TLF", "FLT", "emb"), ("CLG", "TLC", "emb")],
 )
 def test_recomputed_layers_have_the_same_loss_and_gradients(encoder, decoder, freeze):
     results = []

@@ -1,0 +1,89 @@
+"""The recipes of frozen mixing: the README's table is what the commands train."""
+
+import re
+
+import pytest
+import torch
+from fairseq import options
+
+from fairseq_reservoir import cli
+from tests.building import build
+from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+
+RUN = EXAMPLES / "frozen_mixing" / "run.sh"
+README = (EXAMPLES / "frozen_mixing" / "README.md").read_text()
+ROW = re.compile(r"^\| `([a-z-]+)` \| `(\w+)` \| `(\w+)` \| (?:`(.*)`)? ?\| (.*) \|$", flags=re.MULTILINE)
+ARMS = {name: (encoder, decoder, further.split()) for name, encoder, decoder, further, _ in ROW.findall(README)}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with the names of Multi30k; a dry run reads no more."""
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").touch()
+    return tmp_path
+
+
+def flags_of(arm, data, *further):
+    ended = bash(RUN, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1")
+    assert ended.returncode == 0, ended.stderr
+    return commands_in(ended.stdout)["fairseq-train"]
+
+
+def test_the_readme_has_all_arms():
+    assert ARMS.keys() == set(re.findall(r"^    ([a-z-]+)\)", RUN.read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_dry_run_prints_what_the_readme_says(arm, data):
+    encoder, decoder, further = ARMS[arm]
+    flags = flags_of(arm, data, "--max-update", "7")
+    train = options.parse_args_and_arch(options.get_training_parser(), flags)
+    assert (train.reservoir_encoder, train.reservoir_decoder) == (encoder, decoder)
+    assert (train.freeze, train.max_update, train.encoder_embed_dim) == (further[1] if further else None, 7, 128)
+    assert train.save_dir.endswith(f"/{arm}-1")
+
+
+@pytest.mark.parametrize("arm", ["", "fourier"])
+def test_an_unknown_arm_is_named(arm, data):
+    ended = bash(RUN, ARM=arm, DATA=str(data), DRY_RUN="1")
+    assert ended.returncode == 2 and ended.stderr.startswith(f"frozen_mixing: ARM='{arm}': ") and ended.stderr.count("\n") == 1
+
+
+def frozen_by_atom(arm):
+    encoder, decoder, further = ARMS[arm]
+    with torch.device("meta"):
+        model = build(encoder, decoder, "reservoir_transformer_study", freeze=further[1] if further else None)
+    frozen = {}
+    for entry in model.slot_table.entries:
+        if not entry.trained:
+            key = entry.name.split(".")[0], entry.atom
+            frozen[key] = frozen.get(key, 0) + entry.size
+    return frozen
+
+
+def test_what_each_arm_freezes():
+    """Width 128, 4 heads, 1024 positions, 4 + 2 layers; weights and biases."""
+    projections, encoder_mix, decoder_mix = 4 * (128 * 128 + 128), 4 * 4 * 2047, 2 * 4 * 1024
+    assert frozen_by_atom("random") == {("encoder", "self_att.mix"): encoder_mix}
+    assert frozen_by_atom("mixit") == {("encoder", "self_att.mix"): encoder_mix, ("decoder", "self_att.mix"): decoder_mix}
+    assert frozen_by_atom("fnet-random") == {
+        ("encoder", "self_att.mix"): encoder_mix,
+        ("encoder", "self_att.v"): projections,
+        ("encoder", "self_att.o"): projections,
+    }
+    half = projections // 2
+    assert frozen_by_atom("frozen-qk") == {
+        **{("encoder", f"self_att.{part}"): projections for part in "qk"},
+        **{("decoder", f"{kind}_att.{part}"): half for kind in ("self", "cross") for part in "qk"},
+    }
+    for arm in ARMS.keys() - {"random", "mixit", "fnet-random", "frozen-qk"}:
+        assert frozen_by_atom(arm) == {}
+
+
+@pytest.mark.parametrize("flags", re.findall(r"`(--arch [^`]*)`", README.replace("\n", " ")))
+def test_the_other_models_take_the_same_plans(flags):
+    _, arch, *rest = flags.split()
+    table = cli.plan(arch, rest)
+    assert {row.kind[0] for row in table.rows if ".layers." in row.place} == {rest[-1][-1]}
