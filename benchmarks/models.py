@@ -1,0 +1,54 @@
+"""fairseq's models for benchmarks, built from flags as fairseq-train builds them, and batches of random words for them."""
+
+import argparse
+import logging
+import shlex
+import warnings
+
+import torch
+from fairseq import benchmark, options, tasks, utils  # noqa: F401  (benchmark registers the task dummy_mt)
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from benchmarks.pairs import ROOT
+
+COMMON = (
+    "--task dummy_mt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --share-all-embeddings --dropout 0.1"
+    " --optimizer adam --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --clip-norm 1.0"
+)
+
+
+def import_plugin():
+    """The plugin as --user-dir imports it, quietly."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.INFO)
+    utils.import_user_module(argparse.Namespace(user_dir=str(ROOT / "fairseq_reservoir")))
+
+
+def build(flags, shape):
+    """The configuration, the task and the model of ``flags``, which win over ``COMMON``.
+
+    Args:
+        flags: flags of fairseq-train.
+        shape: options of the command line: words, length, max_tokens, seed, device.
+    """
+    sizes = f"--dict-size {shape.words} --src-len {shape.length} --tgt-len {shape.length} --max-tokens {shape.max_tokens}"
+    words = shlex.split(f"{COMMON} {sizes} --seed {shape.seed} {'--cpu' if shape.device == 'cpu' else ''} {flags}")
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    utils.set_torch_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    return cfg, task, task.build_model(cfg.model)
+
+
+def sentences_of(shape):
+    return max(1, shape.max_tokens // shape.length)
+
+
+def random_batch(dictionary, shape):
+    """As many sentences of ``length`` random words as fit into ``max_tokens``, as fairseq's collater gives them."""
+    sentences, generator = sentences_of(shape), torch.Generator().manual_seed(shape.seed)
+    source, target = torch.randint(dictionary.nspecial, len(dictionary), (2, sentences, shape.length), generator=generator)
+    source[:, -1] = target[:, -1] = dictionary.eos()
+    lengths = torch.full((sentences,), shape.length)
+    net_input = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": target.roll(1, dims=1)}
+    return {"id": torch.arange(sentences), "net_input": net_input, "target": target,
+            "nsentences": sentences, "ntokens": target.numel()}  # fmt: skip

@@ -1,0 +1,154 @@
+"""Times arms against a baseline in interleaved pairs; medians of ratios, their intervals, the table.
+
+An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds. The first arm is the
+baseline; every other arm is timed in pairs with it, now the one first and now the other, so that a drift of the machine meets
+both alike.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def time_pairs(baseline_step, arm_step, pairs):
+    """Seconds of ``pairs`` pairs of steps as two lists; odd pairs run the arm first."""
+    baseline, arm = [], []
+    for pair in range(pairs):
+        order = [(baseline_step, baseline), (arm_step, arm)]
+        for step, seconds in order if pair % 2 == 0 else reversed(order):
+            seconds.append(step())
+    return baseline, arm
+
+
+def compare(baseline, arm, resamples=10_000):
+    """Median of the ratios pair by pair, and its 95 % interval.
+
+    The interval is the percentile bootstrap of the median: pairs are drawn with replacement, ``resamples`` times.
+    """
+    ratios = np.divide(arm, baseline)
+    draws = np.random.default_rng(1).integers(len(ratios), size=(resamples, len(ratios)))
+    low, high = np.percentile(np.median(ratios[draws], axis=1), [2.5, 97.5])
+    return {"ratio": float(np.median(ratios)), "low": float(low), "high": float(high), "ratios": ratios.tolist()}
+
+
+def measure(arms, pairs, warm_up):
+    """One result per arm, the baseline's first: its name, its flags, its median seconds and what ``compare`` says."""
+    for arm in arms:
+        for _ in range(warm_up):
+            arm.step()
+    baseline, seconds_of_baseline, results = arms[0], [], []
+    for arm in arms[1:]:
+        ours, theirs = time_pairs(baseline.step, arm.step, pairs)
+        seconds_of_baseline += ours
+        results.append(_result(arm, theirs) | compare(ours, theirs))
+        print(f"{arm.name}: {results[-1]['ratio']:.3f}", file=sys.stderr)
+    return [_result(baseline, seconds_of_baseline), *results]
+
+
+def _result(arm, seconds):
+    return {"arm": arm.name, "flags": arm.flags, "seconds": statistics.median(seconds)}
+
+
+def surroundings(device, pairs):
+    """What the figures depend on besides the arms."""
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "commit": git.stdout.strip() or "unknown",
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else f"cpu ({platform.machine()})",
+        "pairs": pairs,
+    }
+
+
+def table(results, columns=()):
+    """Lines of the table; ``columns``: (heading, key of a result, format) of those after the ratio and its interval."""
+    lines = ["| " + " | ".join(["arm", "ratio", "95 % interval", *(heading for heading, _, _ in columns)]) + " |"]
+    lines.append("|---" * (3 + len(columns)) + "|")
+    for found in results:
+        ratio = f"{found['ratio']:.3f} | {found['low']:.3f} to {found['high']:.3f}" if "ratio" in found else "1 | baseline"
+        cells = [found["arm"], ratio, *(format(found[key], style) for _, key, style in columns)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def how_measured(facts):
+    """The sentence under a table."""
+    return (
+        f"Medians of the ratios of {facts['pairs']} interleaved pairs; interval: percentile bootstrap of the median over pairs. "
+        f"Commit {facts['commit']}, torch {facts['torch']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
+    )
+
+
+def check_promise(results, name, at_most):
+    """Whether the interval of an arm includes a ratio of ``at_most`` or less."""
+    promised = next(found for found in results[1:] if found["arm"] == name)
+    return {"arm": name, "at_most": at_most, "holds": promised["low"] <= at_most}
+
+
+def markdown(result, columns, how):
+    """The table of a result's ``arms``, and under it how it was made: ``surroundings``, ``how``, every arm's flags, the promise."""
+    lines = [*table(result["arms"], columns), "", how_measured(result["surroundings"]), how]
+    lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"])]
+    if promise := result.get("promise"):
+        holds = "holds" if promise["holds"] else "does not hold"
+        lines += ["", f"Promise: the interval of {promise['arm']} includes a value <= {promise['at_most']}: {holds}."]
+    return "\n".join(lines) + "\n"
+
+
+def write(prefix, result, text):
+    """The figures as ``prefix``.json, the text as ``prefix``.md and on the screen."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    Path(f"{prefix}.json").write_text(json.dumps(result, indent=1) + "\n")
+    Path(f"{prefix}.md").write_text(text)
+    print(text, end="")
+
+
+def name_and_flags(text):
+    """``"T: --arch ..."`` -> ``("T", "--arch ...")``."""
+    name, _, flags = map(str.strip, text.partition(":"))
+    if not name or not flags:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a name, a colon and flags of fairseq-train, as in 'T: --arch ...'")
+    return name, flags
+
+
+def add_arguments(parser, output, pairs):
+    """The arguments that all benchmarks have."""
+    parser.add_argument("--pairs", type=int, default=pairs, help=f"pairs of steps per arm (default {pairs})")
+    parser.add_argument("--warm-up", type=int, default=3, help="untimed steps per arm (default 3)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("runs") / output, help="prefix of the .json and the .md file")
+
+
+def add_arms(parser, at_most):
+    """The arguments of benchmarks that compare architectures."""
+    parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help="repeat; the first is the baseline")
+    parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
+    parser.add_argument("--at-most", type=float, default=at_most, help=f"default {at_most}")
+    parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")
+    parser.add_argument("--words", type=int, default=6000, help="words of the joint dictionary (default 6000)")
+
+
+def check_arms(parser, given, positive):
+    """Refuses numbers below 1, a single arm, and a promise about no arm."""
+    for name in positive:
+        if getattr(given, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: at least 1")
+    if len(given.arm) < 2:
+        parser.error("--arm: give two or more, the baseline first")
+    others = [name for name, _ in given.arm[1:]]
+    if given.promise not in (None, *others):
+        parser.error(f"--promise {given.promise}: choose from {', '.join(others)}")

@@ -1,0 +1,38 @@
+"""For comparison only, and no part of the package: masks as the official code of the one-layer paper makes them.
+
+Every forward pass of training sorts the magnitudes of every score tensor, all of them, and marks the largest; every use of a
+tensor sorts it again, a tied output projection too. The package selects without a sort, once per update.
+"""
+
+import torch
+
+from fairseq_reservoir.modules.mask_cache import masked_modules
+from fairseq_reservoir.modules.topk_mask import keep_count
+
+
+class _LargestBySorting(torch.autograd.Function):
+    """1 at the ``count`` largest entries and 0 elsewhere, with the gradient of the identity."""
+
+    @staticmethod
+    def forward(ctx, magnitudes, count):
+        mask = torch.zeros_like(magnitudes)
+        mask.view(-1)[magnitudes.flatten().sort().indices[magnitudes.numel() - count :]] = 1
+        return mask
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+class _SortsAtEveryUse:
+    @property
+    def weight(self):
+        count = keep_count(self.choices.keep_ratio, self.scores.numel())
+        return self.frozen_weight * _LargestBySorting.apply(self.scores.abs(), count).to(self.frozen_weight.dtype)
+
+
+def sort_at_every_use(model):
+    """Lets the masked modules in a model sort their scores whenever their weight is asked for."""
+    for module in masked_modules(model).values():
+        module.__class__ = type(f"Sorting{type(module).__name__}", (_SortsAtEveryUse, type(module)), {})
+    return model
