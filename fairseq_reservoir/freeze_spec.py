@@ -45,7 +45,7 @@ _PATTERNS = tuple(
         (r"fc2", "fc2"),
         (r"embed_positions", "pos"),
         (r"embed_tokens", "emb"),
-        (r"output_projection|lm_head|classification_heads", "out"),
+        (r"output_projection|adaptive_softmax|lm_head|classification_heads", "out"),
     )
 )  # fmt: skip
 _ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)")

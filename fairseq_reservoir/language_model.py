@@ -64,6 +64,7 @@ class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions):
 def architecture(args) -> None:
     """fairseq's architecture function of ``transformer_lm``, and our checks."""
     base_lm_architecture(args)
+    args.decoder_embed_path = getattr(args, "decoder_embed_path", None)
     check_language_model(args)
 
 

@@ -106,3 +106,35 @@ def build_supermask(words=(20, 20), torch_seed=1, **options):
     source, target = map(dictionary, words)
     torch.manual_seed(torch_seed)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=source, target_dictionary=target))
+
+
+def build_lm(arch="reservoir_transformer_lm", words=20, torch_seed=1, **options):
+    """A language model of 8 / 12 dimensions, 2 heads and 2 layers, without dropout; one with a preset keeps the preset's sizes.
+
+    ``reservoir_seed`` or ``mask_seed`` is 1 if not given; a supermask model has the tied embedding of ``build_supermask``.
+    """
+    sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_attention_heads": 2, "dropout": 0.0}
+    defaults = {"reservoir_transformer_lm": sizes | {"reservoir_decoder": options.pop("plan", "LL")}}
+    defaults["supermask_one_layer_transformer_lm"] = sizes | {"decoder_layers": 2, "share_decoder_input_output_embed": True}
+    args = Namespace(arch=arch, **{"seed": 1, **defaults.get(arch, {}), **options})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(torch_seed)
+    entries = dictionary(words)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=entries, target_dictionary=entries))
+
+
+def build_roberta(arch="supermask_one_layer_roberta", words=20, torch_seed=1, **options):
+    """A RoBERTa of 8 / 12 dimensions, 2 heads and 3 layers, 32 positions and no dropout; the last word is ``<mask>``.
+
+    One with a preset keeps the preset's sizes; the depth of one with a plan is the plan's.
+    """
+    sizes = {"encoder_embed_dim": 8, "encoder_ffn_embed_dim": 12, "encoder_attention_heads": 2, "encoder_layers": 3}
+    if "reservoir_encoder" in options:
+        del sizes["encoder_layers"]
+    defaults = {"seed": 1, "max_positions": 32, "dropout": 0.0, "attention_dropout": 0.0}
+    args = Namespace(arch=arch, **{**defaults, **(sizes if arch.endswith("roberta") else {}), **options})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    entries = dictionary(words - 1)
+    entries.add_symbol("<mask>")
+    torch.manual_seed(torch_seed)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=entries))

@@ -17,12 +17,15 @@ from fairseq.trainer import Trainer
 import fairseq_reservoir
 
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
-# A model and a run small enough for hundreds of updates in seconds; later flags win.
-TINY = (
-    "--cpu --arch reservoir_transformer --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
-    " --decoder-attention-heads 2 --dropout 0.1 --optimizer adam --lr 0.01 --batch-size 4 --max-epoch 100"
+# A run small enough for hundreds of updates in seconds, and a model of translation as small; later flags win.
+RUN = (
+    "--cpu --dropout 0.1 --optimizer adam --lr 0.01 --batch-size 4 --max-epoch 100"
     " --num-workers 0 --log-format none --no-progress-bar --seed 3"
 ).split()
+TINY = (
+    "--arch reservoir_transformer --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
+    " --decoder-attention-heads 2"
+).split() + RUN
 
 
 class Training:
@@ -41,12 +44,13 @@ class Training:
         return self.model.state_dict()
 
 
-def train(data, *flags) -> Training:
-    """Run fairseq-train with the plugin, ``TINY`` and then ``flags``, in this process.
+def train(data, *flags, begin=TINY) -> Training:
+    """Run fairseq-train with the plugin, ``begin`` and then ``flags``, in this process.
 
     Args:
         data: folder of binarised data.
         flags: words of the command line; ``--save-dir`` or ``--no-save`` among them.
+        begin: words before them.
     """
     forget_earlier_runs()
     run = Training()
@@ -62,22 +66,22 @@ def train(data, *flags) -> Training:
                 run.losses.append(sum(float(log["loss"]) for log in logging_outputs))
             return super()._reduce_and_log_stats(logging_outputs, sample_size, grad_norm)
 
-    with patch.object(sys, "argv", command_line(data, *flags)), patch.object(fairseq_cli.train, "Trainer", RecordingTrainer):
+    with patch.object(sys, "argv", command_line(data, *flags, begin=begin)), patch.object(fairseq_cli.train, "Trainer", RecordingTrainer):
         fairseq_cli.train.cli_main()
     return run
 
 
-def error_of(data, *flags) -> tuple[str, int]:
+def error_of(data, *flags, begin=TINY) -> tuple[str, int]:
     """What fairseq-train prints on stderr before it refuses ``flags``, and its exit status; runs in this process.
 
     The interpreter calls ``sys.excepthook`` with the error that ends it; here that is done by hand. Python's warnings are
     not part of the answer.
     """
     errors, status = io.StringIO(), None
-    with redirect_stderr(errors), patch.object(sys, "argv", command_line(data, *flags)), warnings.catch_warnings():
+    with redirect_stderr(errors), patch.object(sys, "argv", command_line(data, *flags, begin=begin)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            train(data, *flags)
+            train(data, *flags, begin=begin)
             status = 0
         except SystemExit as leaving:
             status = leaving.code
@@ -97,8 +101,8 @@ def start_training(data, *flags) -> subprocess.CompletedProcess:
     return subprocess.run([program, *command_line(data, *flags)[1:]], capture_output=True, text=True, env=environment)
 
 
-def command_line(data, *flags) -> list[str]:
-    return ["fairseq-train", str(data), "--user-dir", USER_DIR, *TINY, *map(str, flags)]
+def command_line(data, *flags, begin=TINY) -> list[str]:
+    return ["fairseq-train", str(data), "--user-dir", USER_DIR, *begin, *map(str, flags)]
 
 
 def forget_earlier_runs():

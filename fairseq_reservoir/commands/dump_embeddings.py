@@ -3,10 +3,12 @@
 import argparse
 
 HELP = """\
-Writes the token embeddings of a translation checkpoint, ours or any of fairseq's, in word2vec's text format: PREFIX.SRC by
-the source dictionary, PREFIX.TGT by the target dictionary. Another model starts from them with
+Writes the token embeddings of a checkpoint, ours or any of fairseq's, in word2vec's text format: of a translation model
+PREFIX.SRC by the source dictionary and PREFIX.TGT by the target dictionary, of any other PREFIX.txt. Another model starts
+from them with
 
   --encoder-embed-path PREFIX.SRC --decoder-embed-path PREFIX.TGT
+  --decoder-embed-path PREFIX.txt
 """
 
 
@@ -17,8 +19,8 @@ def add_parser(commands) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export of a translation model")
-    parser.add_argument("prefix", metavar="PREFIX", help="the files to write, without the language at their end")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export")
+    parser.add_argument("prefix", metavar="PREFIX", help="the files to write, without .SRC, .TGT or .txt at their end")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained with)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.set_defaults(run=run)
@@ -32,19 +34,29 @@ def run(known, _):
     from ..pretrained_embeddings import write_embeddings
 
     source = open_checkpoint(known.checkpoint)
-    if not hasattr(source.model, "encoder"):
-        raise InputError(f"CHECKPOINT {known.checkpoint}: not a translation model, it has no encoder and decoder")
+    places = _places(source.model)
+    if not places:
+        raise InputError(f"CHECKPOINT {known.checkpoint}: {source.config.model._name} has no token embeddings")
+    for place in places:
+        if not hasattr(source.model.get_submodule(place), "weight"):
+            raise InputError(f"CHECKPOINT {known.checkpoint}: its {place} is not a table with one vector per word")
     task = dictionaries.task_of_config(source.config, known.data)
-    sides = (
-        ("encoder", task.cfg.source_lang, task.source_dictionary),
-        ("decoder", task.cfg.target_lang, task.target_dictionary),
-    )
-    paths = {stack: f"{known.prefix}.{language}" for stack, language, _ in sides}
-    for (_, language, _), path in zip(sides, paths.values()):
-        check_out(path, known.force, f".{language}")
+    if len(places) == 2:
+        sides = ((task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary))
+    else:
+        sides = (("txt", task.source_dictionary),)
+    paths = [f"{known.prefix}.{ending}" for ending, _ in sides]
+    for (ending, _), path in zip(sides, paths):
+        check_out(path, known.force, f".{ending}")
     model, lines = source.built(), []
-    for stack, _, dictionary in sides:
-        weight = getattr(model, stack).embed_tokens.weight.detach()
-        write_embeddings(paths[stack], dictionary, weight)
-        lines.append(f"{paths[stack]}: {len(weight):,} vectors of {weight.shape[1]} numbers")
+    for place, path, (_, dictionary) in zip(places, paths, sides, strict=True):
+        weight = model.get_submodule(place).weight.detach()
+        write_embeddings(path, dictionary, weight)
+        lines.append(f"{path}: {len(weight):,} vectors of {weight.shape[1]} numbers")
     return "\n".join(lines)
+
+
+def _places(model) -> list[str]:
+    """Where the token embeddings of a model are: of encoder and decoder, or the only one; a tied one has both names."""
+    names = [name for name, _ in model.named_modules(remove_duplicate=False)]
+    return [name for name in names if name.rpartition(".")[2] == "embed_tokens"]

@@ -1,0 +1,185 @@
+"""Language models: presets, atoms, no look ahead, the cache, only L as fairseq has it, embeddings, and refusals."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
+
+from fairseq_reservoir import dry_build
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.identity import BUFFER
+from fairseq_reservoir.models import reservoir_transformer_lm, supermask_one_layer_transformer_lm
+from fairseq_reservoir.modules.mask_cache import masked_modules
+from fairseq_reservoir.pretrained_embeddings import write_embeddings
+from tests.building import DECODER_LETTERS, build_lm, dictionary, pad, sentences
+
+MODULES = {
+    "reservoir_transformer_lm": reservoir_transformer_lm,
+    "supermask_one_layer_transformer_lm": supermask_one_layer_transformer_lm,
+}
+ARCHITECTURES = [f"{model}_{name}" for model, module in MODULES.items() for name in module.PRESETS]
+TEXT = pad(sentences(10, 10, 10))
+SUPERMASK = "supermask_one_layer_transformer_lm"
+FORMS = {
+    **{letter: {"plan": f"{letter}L{letter}", "reservoir_kernel_sizes": "3,7,15"} for letter in DECODER_LETTERS},
+    "masked": {"arch": SUPERMASK},
+    "masked, nothing shared or tied": {"arch": SUPERMASK, "mask_share": "none", "share_decoder_input_output_embed": False},
+}
+
+
+@pytest.fixture(params=FORMS)
+def model(request, exact_softmax):
+    return build_lm(**FORMS[request.param]).double().eval()
+
+
+@torch.no_grad()
+def test_later_words_have_no_influence_on_earlier_ones(model):
+    other = TEXT.clone()
+    other[:, 6:] = 7
+    difference = (model(TEXT)[0] - model(other)[0]).abs().amax(dim=(0, 2))
+    assert difference[:6].max() == 0 and difference[6:].min() > 0
+
+
+@torch.no_grad()
+def test_word_by_word_from_the_cache_equals_teacher_forcing(model):
+    expected, state = model(TEXT)[0], {}
+    for time in range(TEXT.size(1)):
+        step = model.decoder(TEXT[:, : time + 1], incremental_state=state)[0][:, 0]
+        assert (step - expected[:, time]).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_parameter_of_every_preset_has_an_atom(architecture):
+    table = dry_build.build_arch(architecture, [], 300).slot_table
+    parameters = [entry for entry in table.entries if not entry.seen_by]
+    assert len(parameters) > 20 and [entry.name for entry in parameters if entry.atom == "other"] == []
+
+
+# (width, feed-forward, layers, heads, tied)
+SIZES = {
+    "tiny": (64, 128, 2, 2, False),
+    "study": (128, 512, 3, 4, True),
+    "base": (512, 2048, 6, 8, True),
+    "large": (1024, 4096, 12, 16, False),
+    "enwik8": (512, 2048, 12, 8, True),  # Transformer-XL's recipe for it
+}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_presets(architecture):
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[architecture](args)
+    names = ["decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_layers", "decoder_attention_heads"]
+    sizes = (*(getattr(args, name) for name in names), args.share_decoder_input_output_embed)
+    assert sizes == SIZES[architecture.rpartition("_")[2]] and args.dropout == 0.1 and args.decoder_normalize_before
+    again = Namespace(**vars(args))
+    ARCH_CONFIG_REGISTRY[architecture](again)
+    assert again == args
+
+
+@pytest.mark.parametrize("options", [{}, {"decoder_embed_path": None, "decoder_learned_pos": True}, "adaptive"], ids=str)
+@pytest.mark.parametrize("tied", [True, False])
+def test_only_l_is_fairseqs_transformer_lm(tied, options):
+    sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_attention_heads": 2, "decoder_layers": 2}
+    if options == "adaptive":
+        options = {"adaptive_input": True, "adaptive_input_cutoff": "9", "adaptive_input_factor": 2}
+        options |= {"adaptive_softmax_cutoff": "9", "adaptive_softmax_factor": 2, "tie_adaptive_weights": tied}
+        tied = False
+    given = {**sizes, **options, "dropout": 0.1, "share_decoder_input_output_embed": tied, "tokens_per_sample": 30}
+    fairseqs = Namespace(**given)
+    base_lm_architecture(fairseqs)
+    entries = dictionary(20)
+    torch.manual_seed(5)
+    task = Namespace(source_dictionary=entries, target_dictionary=entries)
+    theirs = TransformerLanguageModel.build_model(fairseqs, task)
+    ours = build_lm(torch_seed=5, **given)
+    # fairseq's _float_tensor only tells the device; nothing is ever written into it.
+    states = [{n: t for n, t in m.state_dict().items() if n != BUFFER and "_float_tensor" not in n} for m in (theirs, ours)]
+    assert list(states[0]) == list(states[1])
+    assert all(tensor.equal(states[1][name]) for name, tensor in states[0].items())
+    torch.manual_seed(6)
+    expected = theirs(TEXT)[0]
+    torch.manual_seed(6)
+    assert ours(TEXT)[0].equal(expected)
+
+
+@pytest.mark.parametrize("how, trained", [("masked", {"scores"}), ("trained", {"weight"}), ("frozen", set())])
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_of_a_masked_model(how, trained, tied):
+    model = build_lm(SUPERMASK, mask_embeddings=how, share_decoder_input_output_embed=tied)
+    parts = ["embed_tokens"] if tied else ["embed_tokens", "output_projection"]
+    names = {n for n, p in model.named_parameters() if p.requires_grad and ("embed_" in n or "output_" in n)}
+    assert names == {f"decoder.{part}.{name}" for part in parts for name in trained}
+    assert model.decoder.embed_tokens.weight[1].abs().max() == 0
+    again = build_lm(SUPERMASK, mask_embeddings=how, share_decoder_input_output_embed=tied, torch_seed=9)
+    for name, tensor in model.state_dict().items():
+        assert tensor.equal(again.state_dict()[name]) or how == "trained", name
+
+
+def test_one_random_layer_under_a_mask_per_depth():
+    model = build_lm(SUPERMASK, decoder_layers=4)
+    layers = model.decoder.layers
+    assert len({layer.fc1.frozen_weight.data_ptr() for layer in layers}) == 1 and layers[0].encoder_attn is None
+    for name, module in masked_modules(model).items():
+        assert int(module.mask.sum()) == module.mask.numel() // 2, name
+    # q k v o, fc1 and fc2, and the embedding that is the output projection
+    assert len(masked_modules(model)) == 4 * 6 + 1
+    shared = [entry for entry in model.slot_table.entries if entry.seen_by]
+    assert sum(entry.size for entry in shared) == 4 * 8 * 8 + 2 * 8 * 12 + 20 * 8
+
+
+@pytest.mark.parametrize("arch, how", [("reservoir_transformer_lm", {}), *((SUPERMASK, {"mask_embeddings": how}) for how in ("trained", "frozen"))])
+def test_word_vectors_from_a_file(tmp_path, arch, how):
+    vectors = torch.randn(20, 8)
+    write_embeddings(tmp_path / "vectors.txt", dictionary(20), vectors)
+    weight = build_lm(arch, decoder_embed_path=str(tmp_path / "vectors.txt"), **how).decoder.embed_tokens.weight
+    assert weight[4:].equal(vectors[4:]) and weight.requires_grad == (how.get("mask_embeddings") != "frozen")
+
+
+def test_word_vectors_under_a_mask_are_scaled_by_root_two(tmp_path):
+    vectors = torch.randn(20, 8)
+    write_embeddings(tmp_path / "vectors.txt", dictionary(20), vectors)
+    embedding = build_lm(SUPERMASK, decoder_embed_path=str(tmp_path / "vectors.txt")).decoder.embed_tokens
+    assert torch.allclose(embedding.frozen_weight[4:], vectors[4:] * 2**0.5)
+    with pytest.raises(InputError, match="--decoder-embed-path .*: vectors of 8 numbers; the model needs 4"):
+        build_lm(SUPERMASK, decoder_embed_path=str(tmp_path / "vectors.txt"), decoder_embed_dim=4)
+
+
+@pytest.mark.parametrize("arch, name", [("reservoir_transformer_lm", "reservoir_seed"), (SUPERMASK, "mask_seed")])
+def test_the_seed_of_a_bare_namespace(arch, name):
+    options = {"plan": "LT"} if arch == "reservoir_transformer_lm" else {}
+    assert build_lm(arch, seed=7, **options).slot_table.seed == 7
+    assert build_lm(arch, seed=7, **{name: 3}, **options).slot_table.seed == 3
+
+
+ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
+
+
+@pytest.mark.parametrize(
+    "arch, options, message",
+    [
+        ("reservoir_transformer_lm", {"plan": "LG"}, "--reservoir-decoder 'LG': G cannot stand in a decoder"),
+        ("reservoir_transformer_lm", {"plan": "TT", "freeze": "emb,out,ln"}, "--freeze emb,out,ln freezes every parameter (decoder TT)"),
+        ("reservoir_transformer_lm", {"freeze": "encoder"}, "--freeze 'encoder': 'encoder' matches nothing in this model"),
+        ("reservoir_transformer_lm", {"reservoir_type": "ffn", "reservoir_placement": "top"}, "--reservoir-placement top: has no effect without --reservoir-decoder-count"),
+        ("reservoir_transformer_lm", {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan"),
+        ("reservoir_transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff"),
+        ("reservoir_transformer_lm", {**ADAPTIVE, "tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-cutoff (9) and --adaptive-softmax-cutoff (None)"),
+        ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),
+        ("reservoir_transformer_lm", {"decoder_input_dim": 4, "share_decoder_input_output_embed": True}, "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)"),
+        (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models"),
+        (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked form, use --mask-embeddings trained or frozen"),
+        (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked form, use --mask-embeddings"),
+        (SUPERMASK, {"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_flag(arch, options, message):
+    with pytest.raises(InputError) as error:
+        build_lm(arch, **options)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_plan_of_feed_forward_layers_needs_no_source():
+    assert [slot.kind for slot in build_lm(plan="Ff").slot_table.rows if "layers" in slot.place] == ["F feed-forward", "f feed-forward"]
