@@ -42,11 +42,12 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
+    from .language_model import WordVectorOptions
     from .supermask_options import MaskOptions
     from .transformer_options import ReservoirOptions
 
     lines = []
-    for models, options in (("reservoir_*", ReservoirOptions), ("supermask_*", MaskOptions)):
+    for models, options in (("reservoir_*", ReservoirOptions), ("supermask_*", MaskOptions), ("*_lm", WordVectorOptions)):
         lines.append(f"flags of the {models} architectures, for fairseq-train too:")
         for option in dataclasses.fields(options):
             if not option.name.startswith("_"):

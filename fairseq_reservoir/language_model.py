@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from fairseq import utils
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import (
     DEFAULT_MAX_TARGET_POSITIONS,
@@ -16,7 +17,7 @@ from omegaconf import II
 
 from .errors import InputError
 from .supermask_options import MaskOptions
-from .transformer_options import DecoderPlanOptions, FrozenLayerOptions, as_transformer_config, option
+from .transformer_options import DecoderPlanOptions, FrozenLayerOptions, as_transformer_config, flag_of, option
 
 DEPTHS = {"decoder": 6}
 # ``base`` and ``large`` are fairseq's transformer_lm, there untied, and transformer_lm_big; ``tiny`` and ``study`` are ours.
@@ -38,17 +39,23 @@ SIZES = {
 
 
 @dataclass
-class LanguageModelConfig(TransformerLanguageModelConfig):
-    """fairseq's options of ``transformer_lm``, in hydra with the same defaults as its command line, and an embedding file."""
+class WordVectorOptions(FairseqDataclass):
+    """What our language models take beside masks and plans, and fairseq's do not."""
+
+    decoder_embed_path: Optional[str] = option(
+        None, "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them", "FILE"
+    )
+
+
+@dataclass
+class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions):
+    """fairseq's options of ``transformer_lm``, in hydra with the same defaults as its command line, and word vectors."""
 
     decoder_input_dim: int = option(II("model.decoder_embed_dim"), "width of the embedding. Default: --decoder-embed-dim", "N")
     decoder_output_dim: int = option(
         II("model.decoder_embed_dim"), "width before the output projection. Default: --decoder-embed-dim", "N"
     )
     decoder_normalize_before: bool = option(True, "LayerNorm before each decoder block, always so on the command line")
-    decoder_embed_path: Optional[str] = option(
-        None, "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them", "FILE"
-    )
 
 
 @dataclass
@@ -69,13 +76,14 @@ def architecture(args) -> None:
 
 
 def check_language_model(options: Namespace) -> None:
-    """Refuses embeddings that cannot be built.
+    """Refuses what a language model of ours cannot be built of.
 
     Raises:
         InputError: one line with the flag and what to do.
     """
-    if options.character_embeddings:
-        raise InputError("--character-embeddings: not in models with a layer plan or masks; train on characters as words instead")
+    for name in ("character_embeddings", "base_layers"):
+        if getattr(options, name):
+            raise InputError(f"{flag_of(name)}: not in models with a layer plan or masks, leave it out")
     widths = options.decoder_input_dim, options.decoder_output_dim
     if options.share_decoder_input_output_embed and widths[0] != widths[1]:
         raise InputError(

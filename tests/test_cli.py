@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from fairseq_reservoir import cli
+from fairseq_reservoir.language_model import WordVectorOptions
 from fairseq_reservoir.supermask_options import MaskOptions
 from fairseq_reservoir.transformer_options import ReservoirOptions
 
@@ -67,7 +68,7 @@ def test_plain_architectures_too(capsys, arch, row):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--arch=no_such"], "--arch no_such: unknown; the plugin's own are reservoir_transformer,"),
+        (["--arch=no_such"], "--arch no_such: unknown; the plugin's own are reservoir_"),
         (["--arch=reservoir_transformer", "--reservoir-encoder=LRL"], "--reservoir-encoder 'LRL': R is not one kind of layer"),
         (["--arch=reservoir_transformer", "--freeze=layers.9.ffn"], "--freeze 'layers.9.ffn': 'layers.9.ffn' matches nothing"),
         (["--arch=reservoir_transformer", "--reservoir-norm=post"], "--reservoir-norm 'post': choose from paper, model"),
@@ -108,6 +109,6 @@ def test_help_explains_every_flag_of_the_plugin(capsys):
     with pytest.raises(SystemExit):
         cli.main(["plan", "--help"])
     text = capsys.readouterr().out
-    for option in (*dataclasses.fields(ReservoirOptions), *dataclasses.fields(MaskOptions)):
+    for option in (f for options in (ReservoirOptions, MaskOptions, WordVectorOptions) for f in dataclasses.fields(options)):
         if not option.name.startswith("_"):
             assert f"  --{option.name.replace('_', '-')}" in text

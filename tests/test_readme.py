@@ -12,7 +12,9 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.layer_plan import LETTERS
 from fairseq_reservoir.models.reservoir_transformer import PRESETS
 from tests.commands import train
+from fairseq_reservoir.models.reservoir_transformer_lm import PRESETS as LM_PRESETS
 from fairseq_reservoir.models.supermask_one_layer_transformer import PRESETS as MASKED_PRESETS
+from fairseq_reservoir.models.supermask_one_layer_transformer_lm import PRESETS as MASKED_LM_PRESETS
 from fairseq_reservoir.supermask_options import MaskOptions
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +59,7 @@ def test_flags_of_the_tables_are_accepted(command, capsys):
 def test_all_letters_and_presets_are_named():
     for letter in LETTERS:
         assert f"`{letter}`" in TEXT
-    for preset in {**PRESETS, **MASKED_PRESETS}:
+    for preset in {**PRESETS, **MASKED_PRESETS, **LM_PRESETS, **MASKED_LM_PRESETS}:
         assert f"`{preset}`" in TEXT
 
 

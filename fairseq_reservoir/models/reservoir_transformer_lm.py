@@ -46,6 +46,7 @@ class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
 preset = partial(reservoir_preset, ReservoirLanguageModelConfig, DEPTHS, architecture)
 PRESETS = {
     **{name: preset(**sizes) for name, sizes in SIZES.items()},
+    # A character model of the sizes in Transformer-XL's recipe for enwik8 (run_enwik8_base.sh), with fairseq's positions.
     "enwik8": preset(**{**SIZES["base"], "decoder_layers": 12}),
 }
 register("reservoir_transformer_lm", PRESETS, preset())

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
 from fairseq_reservoir import dry_build
@@ -13,6 +13,7 @@ from fairseq_reservoir.identity import BUFFER
 from fairseq_reservoir.models import reservoir_transformer_lm, supermask_one_layer_transformer_lm
 from fairseq_reservoir.modules.mask_cache import masked_modules
 from fairseq_reservoir.pretrained_embeddings import write_embeddings
+from fairseq_reservoir.transformer_options import as_namespace
 from tests.building import DECODER_LETTERS, build_lm, dictionary, pad, sentences
 
 MODULES = {
@@ -77,6 +78,16 @@ def test_presets(architecture):
     again = Namespace(**vars(args))
     ARCH_CONFIG_REGISTRY[architecture](again)
     assert again == args
+
+
+@pytest.mark.parametrize("model", MODULES)
+def test_the_command_lines_defaults_are_hydras(model):
+    line = Namespace()
+    ARCH_CONFIG_REGISTRY[model](line)
+    hydra = vars(as_namespace(MODEL_DATACLASS_REGISTRY[model]())) | {"reservoir_decoder": "LLLLLL"}
+    different = {name: (value, hydra[name]) for name, value in vars(line).items() if name in hydra and hydra[name] != value}
+    # As in fairseq, whose dataclass has the one and its architecture function the other; without BASE layers it means nothing.
+    assert len(vars(line)) > 40 and different == {"base_shuffle": (False, 1)}
 
 
 @pytest.mark.parametrize("options", [{}, {"decoder_embed_path": None, "decoder_learned_pos": True}, "adaptive"], ids=str)
@@ -169,7 +180,8 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         ("reservoir_transformer_lm", {**ADAPTIVE, "tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-cutoff (9) and --adaptive-softmax-cutoff (None)"),
         ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),
         ("reservoir_transformer_lm", {"decoder_input_dim": 4, "share_decoder_input_output_embed": True}, "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)"),
-        (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models"),
+        (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan or masks, leave it out"),
+        (SUPERMASK, {"base_layers": 1}, "--base-layers: not in models with a layer plan or masks, leave it out"),
         (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked form, use --mask-embeddings trained or frozen"),
         (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked form, use --mask-embeddings"),
         (SUPERMASK, {"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
