@@ -5,7 +5,7 @@ import torch
 
 from fairseq_reservoir import freeze_spec, philox
 from fairseq_reservoir.errors import InputError
-from tests.building import build, logits, pad, sentences, shift
+from tests.building import build, build_roberta, logits, pad, sentences, shift
 
 # Width 8, feed-forward 12, 2 heads, 1024 positions.
 FEED_FORWARD, PROJECTIONS, LAYERNORMS = (8 * 12 + 12) + (12 * 8 + 8), 2 * (8 * 8 + 8), 2 * (8 + 8)
@@ -111,6 +111,16 @@ def test_a_decoder_of_static_mixing_sees_and_aligns_to_the_source(letter):
     other = source.clone()
     other[:, 0] = 5
     assert (logits(model, source, target) - logits(model, other, target)).abs().amax(2).min() > 1e-4
+
+
+@pytest.mark.parametrize("letter", "MSs")
+@torch.no_grad()
+def test_a_masked_language_model_reads_a_sentence_alone_as_in_a_batch(letter, exact_softmax):
+    model = build_roberta("reservoir_roberta", reservoir_encoder=f"{letter}L{letter}").double().eval()
+    rows = sentences(32, 9, 1)
+    together = model(pad(rows))[0]
+    for row, in_batch in zip(rows, together):
+        assert (model(row[None])[0][0] - in_batch[: len(row)]).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("letter", "MSs")
