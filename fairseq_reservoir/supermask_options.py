@@ -13,7 +13,7 @@ from .modules.mask_choices import MaskChoices
 from .modules.masked_weight import INITIALISERS
 from .transformer_options import FlatTransformerConfig, flag_of, option
 
-WEIGHT_INITS = (*INITIALISERS, "paper_code")
+WEIGHT_INITS = (*INITIALISERS, "signed_fairseq", "paper_code")
 CHOICES = {
     "mask_init_weights": WEIGHT_INITS,
     "mask_scope": ("tensor", "row", "global"),
@@ -31,11 +31,12 @@ class MaskOptions(FairseqDataclass):
 
     mask_keep_ratio: float = option(0.5, "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5", "RATIO")
     mask_init_weights: str = option(
-        "signed_constant",
+        "signed_fairseq",
         "how the random weights are drawn, always scaled by sqrt(1 / kept share): kaiming_uniform (the paper's), "
-        "kaiming_normal, xavier_uniform, xavier_normal, signed_constant (plus or minus one value), or paper_code, the "
-        "unscaled mixture that the paper's code really trains: Xavier in attention, Kaiming uniform elsewhere. "
-        "Default: signed_constant",
+        "kaiming_normal, xavier_uniform, xavier_normal, signed_constant (plus or minus one value, Kaiming's), signed_fairseq "
+        "(plus or minus the size that fairseq starts that matrix with when it is trained, which is smaller in attention and "
+        "learns much faster), or paper_code, the unscaled mixture that the paper's code really trains: Xavier in attention, "
+        "Kaiming uniform elsewhere. Default: signed_fairseq",
         "INIT",
     )
     mask_scope: str = option(

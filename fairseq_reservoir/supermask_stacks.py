@@ -56,12 +56,26 @@ class MaskedParts:
 
     def drawn_as(self, part):
         """(initialiser, gain) of a part; gain None is sqrt(1 / kept share)."""
-        if self.options.mask_init_weights != "paper_code":
-            return self.options.mask_init_weights, None
+        init = self.options.mask_init_weights
+        if init == "signed_fairseq":
+            return "signed_constant", _size_in_fairseq(part) / 2**0.5 * MaskChoices(**self.choices).gain
+        if init != "paper_code":
+            return init, None
         # The code re-initialises attention after the masks are built, and scales nothing.
         if part.endswith(("q_proj", "k_proj", "v_proj")):
             return "xavier_uniform", 2**-0.5
         return ("xavier_uniform", 1.0) if part.endswith("out_proj") else ("kaiming_uniform", 1.0)
+
+
+def _size_in_fairseq(part):
+    """Standard deviation times sqrt(fan_in) with which fairseq starts a trained matrix; attention's as if it were square.
+
+    Attention is Xavier uniform, its q, k and v with a gain of sqrt(1/2); the feed-forward matrices have torch's default,
+    U(-1/sqrt(fan_in), 1/sqrt(fan_in)); embeddings and output projection are N(0, 1 / width).
+    """
+    if part.endswith(("q_proj", "k_proj", "v_proj")):
+        return 2**-0.5
+    return 3**-0.5 if part.endswith(("fc1", "fc2")) else 1.0
 
 
 class MaskedAttention(MultiheadAttention):

@@ -10,7 +10,7 @@ from fairseq_reservoir import philox
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.modules.mask_cache import masked_modules
 from fairseq_reservoir.modules.masked_linear import MaskedLinear
-from tests.building import build_supermask, logits, pad, sentences, shift
+from tests.building import build, build_supermask, logits, pad, sentences, shift
 
 SOURCE, TARGET = pad(sentences(6, 4, 5)), pad(sentences(5, 7, 3, seed=2))
 
@@ -98,6 +98,18 @@ def test_embeddings(how, trained):
         drawn = philox.normal(1, "encoder.embed_tokens.weight", (20, 8)) / 8**0.5
         assert torch.allclose(model.encoder.embed_tokens.weight[2:].double(), drawn[2:], atol=1e-6)
         assert model.encoder.embed_tokens.weight[1].abs().max() == 0
+
+
+def test_signed_fairseq_has_the_sizes_of_a_trained_transformers_start():
+    sizes = {f"{stack}_{dim}": n for stack in ("encoder", "decoder") for dim, n in (("embed_dim", 64), ("ffn_embed_dim", 128))}
+    masked = build_supermask(mask_init_weights="signed_fairseq", mask_keep_ratio=0.25, **sizes)
+    trained = build("L", "L", words=(200, 200), **sizes)
+    parts = [f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")] + [f"encoder_attn.{p}_proj" for p in ("q", "k", "v", "out")]
+    for name in [f"decoder.layers.0.{part}" for part in (*parts, "fc1", "fc2")] + ["encoder.embed_tokens"]:
+        weight = masked.get_submodule(name).frozen_weight
+        size = float(weight[2:].abs().max()) * 0.25**0.5  # what the mask leaves of the variance
+        assert size == pytest.approx(float(trained.get_submodule(name).weight[2:].std()), rel=0.05), name
+        assert weight[2:].abs().min() == weight.abs().max()
 
 
 def test_paper_code_reproduces_the_mixture():
