@@ -12,8 +12,10 @@ if find_spec("fairseq"):
     fairseq_loader.install()
 
     from .models import (  # noqa: F401
+        reservoir_roberta,
         reservoir_transformer,
         reservoir_transformer_lm,
+        supermask_one_layer_roberta,
         supermask_one_layer_transformer,
         supermask_one_layer_transformer_lm,
     )

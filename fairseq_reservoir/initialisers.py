@@ -75,6 +75,11 @@ def bias_uniform(seed, name, shape, fan_in):
     return philox.uniform(seed, name, shape, 1 / math.sqrt(fan_in))
 
 
+def embedding_normal(seed, name, shape):
+    """N(0, 1 / columns), as fairseq draws token embeddings; shape (words, columns)."""
+    return (philox.normal(seed, name, tuple(shape)) / shape[1] ** 0.5).float()
+
+
 def _normal(seed, name, shape, std):
     return (philox.normal(seed, name, shape) * std).float()
 

@@ -1,17 +1,21 @@
 """From a freshly built supermask model to its slot table, frozen before any optimizer exists."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
 from . import philox
+from .freeze_spec import plain
+from .initialisers import embedding_normal
 from .layer_plan import Slot, slots
 from .modules.mask_cache import share_mask_cache
 from .modules.masked_embedding import MaskedEmbedding, TiedProjection
-from .pretrained_embeddings import read_embeddings
+from .pretrained_embeddings import read_embeddings, tensors_follow
 from .reservoir_build import tied_names
 from .slot_table import SlotTable, compile_table
 from .supermask_options import MaskOptions
-from .supermask_recipes import mask_recipes
+from .supermask_recipes import embedding_recipes, mask_recipes
 from .supermask_stacks import MaskedParts, masked_embedding
 from .transformer_options import flag_of
 
@@ -55,7 +59,7 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str
         draw_frozen_projection(projection, options.mask_seed)
     share_mask_cache(model)
     model.slot_table = compile_mask_table(model, plans, options)
-    model.recipes = mask_recipes(model, parts)
+    model.recipes = mask_recipes(model, parts) | embedding_recipes(model, options)
     model.regenerate_weights = options.regenerate_weights
     identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
     unpruned = identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}
@@ -70,7 +74,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     A layer's trained tensors are the scores of its masks; the random weights stand in rows of their own.
     """
     frozen = [options.freeze, "ln" if options.mask_layernorm == "plain" else None]
-    frozen.append("emb,out" if options.mask_embeddings == "frozen" else None)
+    frozen.append(getattr(model, "frozen_with_embeddings", {"frozen": "emb,out"}).get(options.mask_embeddings))
     parameters = dict(model.named_parameters())
     table = compile_table(
         [(name, p.shape) for name, p in parameters.items()],
@@ -101,45 +105,59 @@ def _aliases(model, parameters):
 def _shared(model, plans):
     """(name, shape, number of layers) of every random weight."""
     for name, buffer in model.named_buffers():
-        stack, place = name.split(".")[:2] if "." in name else ("", "")
+        stack, place = plain(name).split(".")[:2] if "." in name else ("", "")
         if place == "random_layer":
             yield name, tuple(buffer.shape), len(plans[stack])
         elif name.endswith(".frozen_weight"):
             yield name, tuple(buffer.shape), 1
 
 
-@torch.no_grad()
 def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | None) -> nn.Module:
-    """The token embedding of a stack: a masked random one, or an ordinary one that is frozen or trained.
-
-    A frozen one is drawn as fairseq draws it, N(0, 1 / embed_dim) with a padding row of 0, but from the seed. Vectors read
-    from ``path`` replace the rows of the words they are of; under a mask they are scaled like the random weights.
-    """
-    if cfg.mask_embeddings == "masked":
-        embedding = masked_embedding(cfg.parts[stack], dictionary, embed_dim)
-        weight, gain = embedding.frozen_weight, embedding.choices.gain
-    else:
-        embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
-        weight, gain = embedding.weight, 1.0
-        if cfg.mask_embeddings == "frozen":
-            weight.copy_(gaussian(cfg.mask_seed, f"{stack}.embed_tokens.weight", weight.shape))
-        else:
-            nn.init.normal_(weight, std=embed_dim**-0.5)
-        weight[dictionary.pad()] = 0
-    if path and not weight.is_meta:
-        flag = f"--{stack}-embed-path"
-        indices, vectors = read_embeddings(path, dictionary, embed_dim, cfg.embed_min_coverage, flag)
-        weight[indices] = vectors * gain
-        weight[dictionary.pad()] = 0
+    """The token embedding of a stack, with the vectors of the file ``path``; see ``new_embedding`` and ``fill_embedding``."""
+    embedding = new_embedding(cfg.parts[stack], cfg, dictionary, embed_dim)
+    flag = f"--{stack}-embed-path"
+    read = path and partial(read_embeddings, path, dictionary, embed_dim, cfg.embed_min_coverage, flag)
+    fill_embedding(embedding, stack, cfg, read)
     return embedding
+
+
+@torch.no_grad()
+def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> nn.Module:
+    """A token embedding: a masked random one, or an ordinary one that is to be frozen or trained."""
+    if options.mask_embeddings == "masked":
+        return masked_embedding(parts, dictionary, embed_dim)
+    embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
+    nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
+    embedding.weight[dictionary.pad()] = 0
+    return embedding
+
+
+@torch.no_grad()
+def fill_embedding(embedding: nn.Module, stack: str, options, read=None) -> None:
+    """Writes the vectors that the seed or a file gives, in place.
+
+    A frozen embedding is drawn as fairseq draws it, N(0, 1 / embed_dim) with a padding row of 0, but from the seed.
+
+    Args:
+        embedding: from ``new_embedding``.
+        stack: the name it is drawn under.
+        options: the model's.
+        read: gives (indices, vectors) that replace rows, under a mask scaled like its random weights. It is not called if
+            the tensors of a checkpoint follow anyway.
+    """
+    masked = isinstance(embedding, MaskedEmbedding)
+    weight = embedding.frozen_weight if masked else embedding.weight
+    if options.mask_embeddings == "frozen":
+        weight.copy_(embedding_normal(options.mask_seed, f"{stack}.embed_tokens.weight", weight.shape))
+    if read:
+        embedding.has_recipe = False
+        if not weight.is_meta and not tensors_follow.get():
+            indices, vectors = read()
+            weight[indices] = vectors * (embedding.choices.gain if masked else 1.0)
+    weight[embedding.padding_idx] = 0
 
 
 @torch.no_grad()
 def draw_frozen_projection(projection: nn.Linear, seed: int) -> None:
     """An output projection of its own under ``--mask-embeddings frozen``: fairseq's values, drawn from the seed."""
-    projection.weight.copy_(gaussian(seed, "decoder.output_projection.weight", projection.weight.shape))
-
-
-def gaussian(seed, name, shape):
-    """N(0, 1 / columns)"""
-    return philox.normal(seed, name, tuple(shape)) / shape[1] ** 0.5
+    projection.weight.copy_(embedding_normal(seed, "decoder.output_projection.weight", projection.weight.shape))

@@ -38,7 +38,7 @@ class Checkpoint:
 
     def built(self) -> torch.nn.Module:
         """The model with its tensors, in evaluation mode."""
-        model = build_config(self.config.model, *dictionary_sizes(self.tensors), device="cpu")
+        model = _build(self.config.model, self.tensors, device="cpu")
         model.load_state_dict(self.tensors)
         return model.eval()
 
@@ -54,25 +54,38 @@ def open_checkpoint(path: str) -> Checkpoint:
     Raises:
         InputError: there is none, it is not fairseq's, or its tensors are not those of its model.
     """
+    state = read_state(path)
+    model = _build(state["cfg"].model, state["model"])
+    if hasattr(model, "recipes"):
+        _check_tensors(path, model, state["model"])
+    return Checkpoint(str(path), state, model)
+
+
+def read_state(path: str, what: str = "CHECKPOINT") -> dict:
+    """What fairseq reads from a checkpoint or an export.
+
+    Raises:
+        InputError: ``what`` is the path of no file, or of one that is not fairseq's.
+    """
     if not Path(path).is_file():
-        raise InputError(f"CHECKPOINT {path}: no such file")
+        raise InputError(f"{what} {path}: no such file")
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"].model, state["model"]
     except InputError:
         raise
     except Exception as error:  # bytes that are no pickle end in errors of any kind
-        raise InputError(f"CHECKPOINT {path}: not a checkpoint of fairseq ({' '.join(str(error).split())[:80]})") from error
-    config = state["cfg"].model
-    read = [stack for stack in ("encoder", "decoder") if getattr(config, f"{stack}_embed_path", None)]
-    for stack in read:
-        setattr(config, f"{stack}_embed_path", None)  # The vectors are in the checkpoint; the file may be gone.
-    model = build_config(config, *dictionary_sizes(state["model"]))
-    for stack in read:
-        getattr(model, "recipes", {}).pop(f"{stack}.embed_tokens.frozen_weight", None)
-    if hasattr(model, "recipes"):
-        _check_tensors(path, model, state["model"])
-    return Checkpoint(str(path), state, model)
+        raise InputError(f"{what} {path}: not a checkpoint of fairseq ({' '.join(str(error).split())[:80]})") from error
+    return state
+
+
+def _build(config, tensors, device="meta"):
+    """The model of these tensors; RoBERTa's classification heads are not in its configuration, since tasks add them."""
+    model = build_config(config, *dictionary_sizes(tensors), device=device)
+    if hasattr(model, "heads_of"):
+        with torch.device(device):
+            model.heads_of(tensors)
+    return model
 
 
 def dictionary_sizes(tensors) -> tuple[int, int]:

@@ -10,7 +10,7 @@ _VECTORS = {
     "ones": lambda seed, name, shape: torch.ones(shape),
     "bias_uniform": initialisers.bias_uniform,
 }
-INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS}
+INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
 _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 

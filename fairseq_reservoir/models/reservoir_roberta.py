@@ -1,0 +1,52 @@
+"""``--arch reservoir_roberta``: RoBERTa some of whose layers are random and never trained."""
+
+from fairseq.models import register_model
+from fairseq.models.roberta import RobertaModel, model as roberta
+
+from ..identity import CheckpointIdentity
+from ..presets import register, reservoir_preset
+from ..reservoir_build import RESUME_FLAGS, compile_plan_table, complete, identity_flags, plans_of
+from ..roberta import DEPTHS, SIZES, HeadsInTable, ReservoirRobertaEncoder, ReservoirRobertaOptions, add_flags, complete_options
+from ..transformer_options import check_options, resolve_plans
+
+
+@register_model("reservoir_roberta")
+class ReservoirRoberta(HeadsInTable, CheckpointIdentity, RobertaModel):
+    """fairseq's RoBERTa with a layer plan (Shen et al., 2021, "Reservoir Transformers") and a freeze spec.
+
+    A plan of only ``L`` is fairseq's ``roberta`` bit for bit. ``slot_table`` says what is frozen; the language model head and
+    all classification heads are trained unless ``--freeze`` names ``out``.
+    """
+
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = RESUME_FLAGS
+
+    @staticmethod
+    def add_args(parser):
+        add_flags(parser, ReservoirRobertaOptions)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+
+        Raises:
+            InputError: the options contradict each other; the message names the flag.
+        """
+        options = complete_options(args, task)
+        resolve_plans(options, DEPTHS)
+        check_options(options)
+        plans = plans_of(options, DEPTHS)
+        model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans["encoder"]))
+        model.plans = plans
+        # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
+        return complete(model, plans, options)
+
+    def compile_slot_table(self):
+        return compile_plan_table(self, self.plans, self.args)
+
+
+PRESETS = {
+    name: reservoir_preset(ReservoirRobertaOptions, DEPTHS, fairseq_preset, **sizes)
+    for name, (fairseq_preset, sizes) in SIZES.items()
+}
+register("reservoir_roberta", PRESETS, reservoir_preset(ReservoirRobertaOptions, DEPTHS, roberta.base_architecture))
