@@ -126,3 +126,30 @@ def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
     # (40 + 42) s of steps / 100 updates = 0.820; (90 + 66) s / 60 = 2.6 minutes; of 9.5 and 10.25 the smaller.
     assert table[2] == f"| {tmp_path.name} | 2,000 | 1,500 | 12.35 | 0.820 | 2.6 | 100 | 9.5 |"
     assert table[-1] == f"BLEU: {SIGNATURE}"
+
+
+@pytest.mark.parametrize(
+    "arm, expected",
+    [
+        ("dense", {"arch": "transformer", "lr": [2e-3]}),
+        ("paper", {"mask_init_weights": "kaiming_uniform", "mask_layernorm": "plain", "mask_kind": "binary", "lr": [1e-3]}),
+        ("binary", {"mask_init_weights": "signed_fairseq", "mask_layernorm": "affine", "mask_kind": "binary"}),
+        ("signed", {"mask_kind": "signed", "mask_keep_ratio": 0.5, "mask_coats": None}),
+        ("coats", {"mask_kind": "signed", "mask_keep_ratio": 0.8, "mask_coats": "0.5,0.25,0.1"}),
+    ],
+)
+def test_arms_of_the_one_layer_recipe(arm, expected, data, tmp_path):
+    recipe = EXAMPLES / "one_layer_supermask" / "multi30k.sh"
+    ended = bash(recipe, DATA=str(data), ARM=arm, UPDATES="70", RUNS=str(tmp_path), DRY_RUN="1")
+    assert ended.returncode == 0, ended.stderr
+    train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
+    assert {name: getattr(train, name) for name in expected} == expected
+    assert (train.encoder_layers, train.encoder_embed_dim, train.max_update, int(train.total_num_update)) == (3, 128, 70, 70)
+    assert train.save_dir == f"{tmp_path}/{arm}-study-70-1"
+
+
+@pytest.mark.parametrize("change", [{"ARM": "half"}, {"SIZE": "huge"}])
+def test_unknown_arms_and_sizes_are_named(change, data):
+    ended = bash(EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), DRY_RUN="1", **change)
+    ((name, value),) = change.items()
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and f"{name}={value}" in ended.stderr
