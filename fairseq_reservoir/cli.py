@@ -43,11 +43,13 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
     from .language_model import WordVectorOptions
+    from .roberta import RobertaVectorOptions
     from .supermask_options import MaskOptions
     from .transformer_options import ReservoirOptions
 
     lines = []
-    for models, options in (("reservoir_*", ReservoirOptions), ("supermask_*", MaskOptions), ("*_lm", WordVectorOptions)):
+    groups = {"reservoir_*": ReservoirOptions, "supermask_*": MaskOptions, "*_lm": WordVectorOptions}
+    for models, options in (groups | {"supermask_*_roberta": RobertaVectorOptions}).items():
         lines.append(f"flags of the {models} architectures, for fairseq-train too:")
         for option in dataclasses.fields(options):
             if not option.name.startswith("_"):

@@ -4,6 +4,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Optional
 
+from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
 from fairseq.models.roberta.model import RobertaLMHead
@@ -41,8 +42,8 @@ class ReservoirRobertaOptions(FrozenLayerOptions, EncoderPlanOptions):
 
 
 @dataclass
-class SupermaskRobertaOptions(MaskOptions):
-    """The flags that ``supermask_one_layer_roberta`` adds to fairseq's."""
+class RobertaVectorOptions(FairseqDataclass):
+    """Where the token vectors of a RoBERTa come from."""
 
     mask_embeddings_from: Optional[str] = option(
         None,
@@ -53,6 +54,11 @@ class SupermaskRobertaOptions(MaskOptions):
     encoder_embed_path: Optional[str] = option(
         None, "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them", "FILE"
     )
+
+
+@dataclass
+class SupermaskRobertaOptions(MaskOptions, RobertaVectorOptions):
+    """The flags that ``supermask_one_layer_roberta`` adds to fairseq's."""
 
 
 def add_flags(parser, options) -> None:

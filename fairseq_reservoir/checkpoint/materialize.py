@@ -71,7 +71,7 @@ def _check_model(source: Checkpoint):
     def refuse(reason):
         raise InputError(f"CHECKPOINT {source.path}: {reason}")
 
-    if not hasattr(source.model, "slot_table") or not hasattr(source.model, "encoder"):
+    if not all(hasattr(source.model, part) for part in ("slot_table", "encoder", "decoder")):
         refuse(f"{config._name} is not a translation model of this plugin")
     for stack in ("encoder", "decoder"):
         for slot in slots(getattr(config, f"reservoir_{stack}", None) or ""):

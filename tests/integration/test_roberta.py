@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.models.reservoir_roberta import ReservoirRoberta
 from fairseq_reservoir.models.supermask_one_layer_roberta import SupermaskOneLayerRoberta
@@ -191,3 +192,14 @@ def test_translating_needs_no_file_of_vectors_either(toy_data, tmp_path, run_fai
     path = tmp_path / "checkpoint_last.pt"
     run_fairseq("generate", toy_data, "--path", path, "--cpu", "--batch-size", 8, "--results-path", tmp_path)
     assert (tmp_path / "generate-test.txt").read_text().count("H-") == 8
+
+
+def test_commands_on_checkpoints(trained, tmp_path, capsys):
+    cli.main(["size", str(trained.paths["moods"])])
+    text = capsys.readouterr().out
+    assert "trained weights" in text and ("masks, 1 bit per entry" in text) == (trained.model_class is SupermaskOneLayerRoberta)
+    with pytest.raises(SystemExit, match="is not a translation model of this plugin"):
+        cli.main(["materialize", str(trained.paths["moods"]), str(tmp_path / "plain.pt")])
+    cli.main(["dump-embeddings", str(trained.paths["language"]), str(tmp_path / "v")])
+    # fairseq's 4 special symbols, 8 letters and <mask>
+    assert (tmp_path / "v.txt").read_text().startswith("13 16\n")

@@ -1,0 +1,105 @@
+"""The recipe on SST-2: its commands parse, its text is cut without touching dev, and its table is computed."""
+
+import gzip
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq import options
+
+import fairseq_reservoir
+
+FOLDER = Path(fairseq_reservoir.__file__).parents[1] / "examples" / "one_layer_supermask"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder as SST-2 comes: 100 training sentences, plain, and 10 for dev, compressed."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    lines = [f"{'a fine' if n % 3 else 'an awful'} film number {n} \t{int(n % 3 > 0)}\n" for n in range(110)]
+    (folder / "train.tsv").write_text("sentence\tlabel\n" + "".join(lines[:100]))
+    (folder / "dev.tsv.gz").write_bytes(gzip.compress(("sentence\tlabel\n" + "".join(lines[100:])).encode()))
+    return folder
+
+
+def sst2(*arguments, **environment):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(["bash", FOLDER / "sst2.sh", *arguments], env=environment, capture_output=True, text=True)
+
+
+def python(script, *arguments):
+    return subprocess.run([sys.executable, FOLDER / script, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_dry_run_prints_commands_that_fairseq_understands(data, tmp_path):
+    runs = tmp_path / "runs"
+    ended = sst2("--max-update", "7", DATA=str(data), RUNS=str(runs), DRY_RUN="1")
+    assert ended.returncode == 0, ended.stderr
+    assert not runs.exists()
+    commands = {}
+    for line in ended.stdout.splitlines():
+        words = shlex.split(line)
+        end = next((i for i, word in enumerate(words) if word == "2>&1"), len(words))
+        commands.setdefault(words[0], []).append(words[1:end])
+    columns = [options.get_preprocessing_parser().parse_args(words) for words in commands["fairseq-preprocess"]]
+    assert [column.destdir for column in columns] == [f"{runs}/bin.part/input0", f"{runs}/bin.part/label"]
+    assert all(column.only_source and column.testpref.startswith(f"{runs}/pieces/dev.") for column in columns)
+    (words,) = commands["fairseq-train"]
+    train = options.parse_args_and_arch(options.get_training_parser(), words)
+    assert (train.task, train.criterion, train.num_classes) == ("sentence_prediction", "sentence_prediction", 2)
+    assert (train.arch, train.encoder_embed_dim, train.encoder_layers) == ("supermask_one_layer_roberta_study", 128, 3)
+    assert (train.max_update, train.data) == (7, f"{runs}/bin")
+    (words,) = commands["fairseq-validate"]
+    validate = options.parse_args_and_arch(options.get_validation_parser(), words)
+    assert (validate.valid_subset, validate.path) == ("test", f"{train.save_dir}/checkpoint_best.pt")
+
+
+@pytest.mark.parametrize("change, message", [({"DATA": ""}, "DATA is not set"), ({"DATA": "nowhere"}, "nowhere/train.tsv does not exist")])
+def test_missing_data_is_named(change, message, tmp_path):
+    ended = sst2(RUNS=str(tmp_path / "runs"), DRY_RUN="1", **change)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and message in ended.stderr
+
+
+def test_every_twentieth_training_sentence_is_for_validation(data, tmp_path):
+    assert python("sst2_pieces.py", data, 60, tmp_path).returncode == 0
+    lines = {part: (tmp_path / f"{part}.input0").read_text().splitlines() for part in ("train", "valid", "dev")}
+    words = {part: ["".join(line.split()).replace("▁", " ").strip() for line in cut] for part, cut in lines.items()}
+    assert words["valid"] == ["a fine film number 19", "an awful film number 39", "a fine film number 59",
+                              "a fine film number 79", "an awful film number 99"]  # fmt: skip
+    assert len(words["train"]) == 95 and not set(words["valid"]) & set(words["train"])
+    # of 100 to 109, those not divisible by 3
+    assert (tmp_path / "dev.label").read_text().split() == list("1101101101")[:10]
+
+
+def test_a_line_without_a_label_is_named(data, tmp_path):
+    (data / "train.tsv").write_text("sentence\tlabel\nfine\t1\nawful\n")
+    assert "train.tsv line 3: must be sentence<TAB>label" in python("sst2_pieces.py", data, 60, tmp_path).stderr
+
+
+def test_the_majority_is_counted(tmp_path):
+    (tmp_path / "dev.label").write_text("1\n0\n1\n1\n0\n")
+    (tmp_path / "train.log").write_text(
+        "| num. shared model params: 2,000 (num. trained: 1,500)\n"
+        '{"epoch": 1, "train_num_updates": "50", "train_train_wall": "40"}\n'
+        '{"epoch": 2, "train_num_updates": "90", "train_train_wall": "44"}\n'
+    )
+    (tmp_path / "validate.log").write_text('{"test_loss": "0.4", "test_accuracy": "82.5"}\n')
+    # three of five, 82.5 - 60; 40 + 44 seconds
+    cells = python("sst2_report.py", tmp_path / "dev.label", tmp_path).stdout.splitlines()[2].split(" | ")
+    assert cells[1:] == ["2,000", "1,500", "82.5 %", "60.0 %", "+22.5", "90", "1.4 |"]
+
+
+@pytest.mark.slow
+def test_a_tiny_run_resumes_and_reports(data, tmp_path):
+    small = "--cpu --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --encoder-layers 1 --batch-size 20".split()
+    for updates in ("5", "10"):
+        ended = sst2(*small, "--max-update", updates, DATA=str(data), RUNS=str(tmp_path / "runs"), NAME="tiny")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Loaded checkpoint" in ended.stdout
+    # dev has 7 of 10 of one kind
+    assert "| tiny-1 |" in ended.stdout and "| 70.0 % |" in ended.stdout and ended.stdout.splitlines()[-1].split(" | ")[6] == "10"
