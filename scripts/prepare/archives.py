@@ -1,0 +1,108 @@
+"""Public archives: where they are, and single files out of them."""
+
+import gzip
+import posixpath
+import shutil
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from prepare.console import InputError, say
+from prepare.download import BLOCK, fetch
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file to download; ``size`` in bytes and ``digest`` are None where no source states them."""
+
+    url: str
+    size: int | None = None
+    digest: str | None = None
+
+    @property
+    def name(self):
+        return posixpath.basename(self.url)
+
+
+def locate(archives, given, mirror, folder):
+    """Where each of ``archives`` lies: among the files and folders ``given`` (--archive), else downloaded into ``folder``.
+
+    Returns:
+        dict: path by name.
+
+    Raises:
+        InputError: a given path does not exist or is none of the archives.
+    """
+    paths = {}
+    for path in map(Path, given):
+        if path.is_dir():
+            paths |= {archive.name: path / archive.name for archive in archives if (path / archive.name).is_file()}
+        elif not path.is_file():
+            raise InputError(f"--archive {path}: there is no such file or folder")
+        elif len(archives) == 1:
+            paths[archives[0].name] = path
+        elif path.name in {archive.name for archive in archives}:
+            paths[path.name] = path
+        else:
+            raise InputError(f"--archive {path}: expected {', '.join(archive.name for archive in archives)}, or a folder of them")
+    for archive in archives:
+        path = paths.setdefault(archive.name, folder / archive.name)
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else archive.url
+            fetch(url, path, archive.size, archive.digest)
+        elif archive.size not in (None, path.stat().st_size):
+            say(f"note: {path} has {path.stat().st_size:,} bytes, the public archive has {archive.size:,}")
+    return paths
+
+
+def stamp(path):
+    """What changes when the file at ``path`` does, without reading it; JSON."""
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def extract(path, members, folder):
+    """Write ``members`` of the .tgz or .zip at ``path`` to ``folder``, under their base names.
+
+    Raises:
+        InputError: the archive is truncated or damaged, or has no such member.
+    """
+    try:
+        found = (_from_zip if path.suffix == ".zip" else _from_tar)(path, members, folder)
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile) as error:
+        advice = "delete it and run again, or name another --archive"
+        raise InputError(f"{path} is truncated or damaged ({error}): {advice}") from None
+    if missing := [name for name in members if name not in found]:
+        others = f" (nor {len(missing) - 1} other files)" if len(missing) > 1 else ""
+        raise InputError(f"{path} has no {missing[0]}{others}: is it the right archive?")
+
+
+def _from_tar(path, members, folder):
+    found = set()
+    with gzip.open(path) as plain:
+        with tarfile.open(fileobj=plain, mode="r|") as tar:
+            for entry in tar:
+                name = posixpath.normpath(entry.name)
+                if entry.isfile() and name in members:
+                    _write(tar.extractfile(entry), folder, name)
+                    found.add(name)
+        while plain.read(BLOCK):  # to the end, where gzip's checksum is
+            pass
+    return found
+
+
+def _from_zip(path, members, folder):
+    with zipfile.ZipFile(path) as archive:
+        found = set(members) & set(archive.namelist())
+        for name in found:
+            with archive.open(name) as source:
+                _write(source, folder, name)
+    return found
+
+
+def _write(source, folder, name):
+    with open(folder / posixpath.basename(name), "wb") as target:
+        shutil.copyfileobj(source, target, BLOCK)

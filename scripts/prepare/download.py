@@ -1,0 +1,90 @@
+"""Downloads that resume, and are checked before they bear their name."""
+
+import hashlib
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+from prepare.console import InputError, say
+
+BLOCK = 1 << 20
+PAUSE = 2  # seconds before a download that broke off is resumed
+
+
+def fetch(url, target, size=None, digest=None):
+    """Download ``url`` to ``target`` by way of ``target.part``, which a later call continues.
+
+    Args:
+        size: bytes it must have, if known.
+        digest: ``"sha256:..."`` or ``"md5:..."`` that it must have, if known.
+
+    Raises:
+        InputError: unreachable, broken off again and again without a byte more, or not the file it should be.
+    """
+    part = Path(f"{target}.part")
+    known = f"{size:,} bytes" if size is not None else "size unknown"
+    say(f"{target}: downloading {url} ({known}, {digest or 'hash unknown'})")
+    if part.exists():
+        say(f"  going on after {part.stat().st_size:,} bytes")
+    total = None
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            total = _continue(url, part)
+            break
+        except (OSError, HTTPException) as error:
+            after = part.stat().st_size if part.exists() else 0
+            if after <= before:
+                raise InputError(
+                    f"{url}: {getattr(error, 'reason', error)} (run again to resume, or download it in another way and"
+                    f" name the file with --archive)"
+                ) from None
+            time.sleep(PAUSE)
+    try:
+        check(part, size or total, digest, named=url)
+    except InputError:
+        part.unlink()
+        raise
+    part.rename(target)
+
+
+def _continue(url, part):
+    """Append to ``part`` what is missing; return the size that the server tells, if any."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=60)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:
+            raise
+        # Nothing lies behind the last byte: it is complete, or another file than the one begun.
+        total = (error.headers.get("Content-Range") or "").rpartition("/")[2]
+        if total == str(have):
+            return have
+        part.unlink()
+        return _continue(url, part)
+    with response:
+        resumed = getattr(response, "status", None) == 206
+        length = response.headers.get("Content-Length")
+        total = None if length is None else int(length) + (have if resumed else 0)
+        with open(part, "ab" if resumed else "wb") as file:
+            while block := response.read(BLOCK):
+                file.write(block)
+    if total is not None and part.stat().st_size < total:
+        raise OSError(f"broke off after {part.stat().st_size:,} of {total:,} bytes")
+    return total
+
+
+def check(path, size=None, digest=None, named=None):
+    """Raise InputError unless ``path`` has that size and digest."""
+    found = path.stat().st_size
+    if size is not None and found != size:
+        raise InputError(f"{named or path}: {found:,} bytes came, {size:,} were expected")
+    if digest is not None:
+        kind, _, expected = digest.partition(":")
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, kind).hexdigest()
+        if found != expected:
+            raise InputError(f"{named or path}: its {kind} is {found}, expected {expected}")

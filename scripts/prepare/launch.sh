@@ -1,0 +1,9 @@
+# Sourced by scripts/prepare_*.sh as `launch.sh NAME ARGUMENTS...`: runs prepare/NAME.py, by this clone's .venv if there is one.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[[ ! -x $root/.venv/bin/fairseq-preprocess ]] || PATH="$root/.venv/bin:$PATH"
+if ! command -v fairseq-preprocess >/dev/null; then
+    echo "prepare_$1: fairseq-preprocess is not found: bash scripts/setup.sh first" >&2
+    exit 2
+fi
+export PYTHONPATH="$root/scripts${PYTHONPATH:+:$PYTHONPATH}" PYTHONWARNINGS=ignore
+exec python -m "prepare.$1" "${@:2}"

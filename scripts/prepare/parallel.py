@@ -1,0 +1,46 @@
+"""One function over many lines, in several processes and in order."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+from prepare.text import blocks
+
+CHUNK = 2000
+
+_function = None
+
+
+def map_lines(make, lines, jobs):
+    """Yield ``make()(line)`` for each of ``lines``.
+
+    Args:
+        make: builds the function, once in each process; picklable.
+        jobs: number of processes; with 1, all is done in this one.
+    """
+    if jobs == 1:
+        yield from map(make(), lines)
+        return
+    with multiprocessing.Pool(jobs, _begin, (make,)) as pool:
+        # Block by block, since a pool would read all its input ahead of its output.
+        for block in blocks(lines, CHUNK * jobs * 4):
+            yield from pool.imap(_call, block, CHUNK)
+
+
+def _begin(make):
+    global _function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    _function = make()
+
+
+def _call(line):
+    return _function(line)
+
+
+def _end_with_parent(parent):
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

@@ -1,0 +1,120 @@
+"""Downloads: from a server that breaks off, that cannot resume, that sends something else; and which archives are taken."""
+
+import hashlib
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from prepare import download
+from prepare.archives import Archive, locate
+from prepare.console import InputError
+from prepare.download import fetch
+
+CONTENT = bytes(range(256)) * 400
+SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
+SIZE = len(CONTENT)  # 102,400
+
+
+@contextmanager
+def server(sends=SIZE, ranges=True):
+    """Serve CONTENT, at most ``sends`` bytes a time; yield its address and the Range headers of the requests."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.headers.get("Range"))
+            start = int(asked[-1].removeprefix("bytes=").removesuffix("-")) if asked[-1] and ranges else 0
+            if start >= SIZE:
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{SIZE}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(SIZE - start))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{SIZE - 1}/{SIZE}")
+            self.end_headers()
+            self.wfile.write(CONTENT[start : start + sends])
+
+        def log_message(self, *words):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}/corpus.tgz", asked
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+@pytest.fixture(autouse=True)
+def without_pause(monkeypatch):
+    monkeypatch.setattr(download, "PAUSE", 0)
+
+
+def test_what_breaks_off_is_resumed(tmp_path):
+    with server(sends=40000) as (url, asked):
+        fetch(url, tmp_path / "corpus.tgz", SIZE, SHA256)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert asked == [None, "bytes=40000-", "bytes=80000-"]
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.tgz"]
+
+
+def test_what_an_earlier_run_left_is_resumed(tmp_path):
+    part = tmp_path / "corpus.tgz.part"
+    part.write_bytes(CONTENT[:70000])
+    with server() as (url, asked):
+        fetch(url, tmp_path / "corpus.tgz")
+        assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT and asked == ["bytes=70000-"]
+        part.write_bytes(CONTENT)  # killed between the last byte and the change of name
+        fetch(url, tmp_path / "corpus.tgz")
+        assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT and asked[1:] == [f"bytes={SIZE}-"]
+        part.write_bytes(CONTENT + b"x")  # of another file
+        fetch(url, tmp_path / "corpus.tgz")
+        assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT and asked[2:] == [f"bytes={SIZE + 1}-", None]
+
+
+def test_a_server_without_ranges_starts_afresh(tmp_path):
+    (tmp_path / "corpus.tgz.part").write_bytes(b"another beginning")
+    with server(ranges=False) as (url, asked):
+        fetch(url, tmp_path / "corpus.tgz", SIZE, SHA256)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+
+
+def test_another_file_never_bears_the_name(tmp_path):
+    target = tmp_path / "corpus.tgz"
+    with server() as (url, asked):
+        with pytest.raises(InputError, match=f"{url}: 102,400 bytes came, 102,401 were expected"):
+            fetch(url, target, SIZE + 1)
+        with pytest.raises(InputError, match=f"{url}: its md5 is .*, expected 00"):
+            fetch(url, target, SIZE, "md5:00")
+    assert not list(tmp_path.iterdir())
+    with server(sends=0) as (url, asked):
+        with pytest.raises(InputError, match="broke off after 0 of 102,400 bytes.*run again to resume"):
+            fetch(url, target)
+    with pytest.raises(InputError, match="nothing.tgz: .*--archive"):
+        fetch((tmp_path / "nothing.tgz").as_uri(), target)
+    assert not target.exists()
+
+
+def test_archives_given_are_not_downloaded(tmp_path):
+    first, second = Archive("http://nowhere.invalid/a/first.tgz", size=5), Archive("http://nowhere.invalid/second.tgz")
+    mirror, given = tmp_path / "mirror", tmp_path / "given"
+    for folder in (mirror, given):
+        folder.mkdir()
+    (given / "first.tgz").write_text("12345")
+    (mirror / "second.tgz").write_text("67")
+    paths = locate([first, second], [given], mirror.as_uri(), tmp_path / "archives")
+    assert paths == {"first.tgz": given / "first.tgz", "second.tgz": tmp_path / "archives" / "second.tgz"}
+    assert paths["second.tgz"].read_text() == "67"
+    (other := tmp_path / "third.tgz").write_text("x")
+    assert locate([first], [other], None, tmp_path)["first.tgz"] == other  # the only one may have any name
+    with pytest.raises(InputError, match="third.tgz: expected first.tgz, second.tgz, or a folder of them"):
+        locate([first, second], [other], None, tmp_path)
+    with pytest.raises(InputError, match="nowhere: there is no such file or folder"):
+        locate([first], [tmp_path / "nowhere"], None, tmp_path)

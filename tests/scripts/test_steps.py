@@ -1,0 +1,66 @@
+"""Steps: made once, made again with what comes after them when something changes, never two runs at a time."""
+
+import subprocess
+import sys
+
+import pytest
+from prepare.steps import Steps
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs two steps with these settings, a step in ``failing`` half-way, and says what was made."""
+
+    def two_steps(first, second, failing=None):
+        made = []
+
+        def build(name):
+            def write(folder):
+                (folder / "text").write_text(f"{first} {second}")
+                if name == failing:
+                    raise KeyboardInterrupt
+                made.append(name)
+
+            return write
+
+        steps = Steps(tmp_path / "work")
+        try:
+            steps.make(tmp_path / "work" / "a", first, build("a"))
+            steps.make(tmp_path / "b", [second], build("b"))
+        except KeyboardInterrupt:
+            made.append("interrupted")
+        finally:
+            steps.lock.close()
+        return made
+
+    return two_steps
+
+
+def test_what_has_changed_is_made_again_with_what_follows(run, tmp_path):
+    assert run(1, 1) == ["a", "b"]
+    assert run(1, 1) == []
+    assert run(1, 2) == ["b"]
+    assert run(2, 2) == ["a", "b"]
+    assert (tmp_path / "b" / "text").read_text() == "2 2"
+
+
+def test_a_step_interrupted_leaves_the_old_result_or_none(run, tmp_path):
+    assert run(1, 1, failing="b") == ["a", "interrupted"]
+    assert not (tmp_path / "b").exists()
+    assert run(1, 1) == ["b"]
+    assert run(1, 2, failing="b") == ["interrupted"]
+    assert (tmp_path / "b" / "text").read_text() == "1 1"
+    assert run(1, 2) == ["b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "work"]
+
+
+def test_a_second_run_waits_for_what_the_first_one_started(run, tmp_path, capsys):
+    steps = Steps(tmp_path / "work")
+    child = [sys.executable, "-c", "import time; print(flush=True); time.sleep(0.3); open('done', 'w')"]
+    working = subprocess.Popen(child, cwd=tmp_path, stdout=subprocess.PIPE, pass_fds=[steps.lock_number])
+    working.stdout.readline()
+    steps.lock.close()  # as the end of the first run would
+    run(1, 1)
+    assert (tmp_path / "done").exists()
+    assert "waiting for another run that works in" in capsys.readouterr().out
+    working.communicate()
