@@ -1,0 +1,25 @@
+"""benchmarks/regenerate_weights.py: what it counts, and one run on a tiny shape."""
+
+import torch
+from torch import nn
+
+from benchmarks import regenerate_weights
+
+
+def test_weights_count_every_storage_once():
+    model = nn.ModuleDict({"a": nn.Linear(1024, 256, bias=False), "b": nn.Linear(1024, 256, bias=False)})
+    # 1024 x 256 x 4 bytes are 1 MiB
+    assert regenerate_weights.weights_of(model) == 2
+    model.b.weight = nn.Parameter(model.a.weight.detach())
+    model.register_buffer("bits", torch.zeros(2**19, dtype=torch.uint8))
+    assert regenerate_weights.weights_of(model) == 1.5
+
+
+def test_a_run(tmp_path):
+    arch = "--arch supermask_one_layer_transformer_tiny"
+    sizes = "--pairs 2 --warm-up 1 --words 100 --length 3 --max-tokens 3 --threads 1".split()
+    arms = ["--arm", f"folded: {arch}", "--arm", f"bits: {arch} --regenerate-weights"]
+    folded, bits = regenerate_weights.main([*sizes, *arms, "--output", tmp_path / "out"])["arms"]
+    assert bits["weights"] < folded["weights"] / 8 and bits["ratio"] > 0
+    assert all(arm["peak"] >= arm["resident"] for arm in (folded, bits))
+    assert "weights, MiB" in (tmp_path / "out.md").read_text()
