@@ -1,11 +1,11 @@
 """Seconds of translating one batch, arm against arm, in one process and in interleaved pairs.
 
-Every arm is built from its flags and prepared as fairseq-generate prepares a model, which folds masks: ``prepare_for_inference_``.
-It translates the same random sentences by fairseq's beam search. All hypotheses have the same number of tokens, since models
-that are not trained would stop anywhere. See ``pairs`` for how arms are compared.
+Every arm is built from its flags and prepared as fairseq-generate prepares a model, which folds masks. It translates the same
+random sentences by fairseq's beam search. All hypotheses have the same number of tokens, since models that are not trained
+would stop anywhere. See ``pairs`` for how arms are compared.
 
   python benchmarks/generation_time.py
-  python benchmarks/generation_time.py --arm "plain: --arch transformer ..." --arm "masked: --arch supermask_one_layer_transformer ..."
+  python benchmarks/generation_time.py --arm "plain: --arch transformer ..." --arm "masked: --arch supermask_..."
 """
 
 import argparse
@@ -78,7 +78,7 @@ def main(arguments=None):
     if given.threads:
         torch.set_num_threads(given.threads)
     found = pairs.measure([Arm(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)
-    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, beam {given.beam}, hypotheses of {given.length} tokens"
+    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, hypotheses as long, beam {given.beam}"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words}
     result = {"surroundings": facts, "arms": found}
     if given.promise:

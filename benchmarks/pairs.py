@@ -1,8 +1,8 @@
 """Times arms against a baseline in interleaved pairs; medians of ratios, their intervals, the table.
 
-An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds. The first arm is the
-baseline; every other arm is timed in pairs with it, now the one first and now the other, so that a drift of the machine meets
-both alike.
+An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds. The first
+arm is the baseline; every other arm is timed in pairs with it, now the one first and now the other, so that a drift of the
+machine meets both alike.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def check_promise(results, name, at_most):
 
 
 def markdown(result, columns, how):
-    """The table of a result's ``arms``, and under it how it was made: ``surroundings``, ``how``, every arm's flags, the promise."""
+    """The table of a result's ``arms``, and below: its ``surroundings``, ``how``, every arm's flags, the promise."""
     lines = [*table(result["arms"], columns), "", how_measured(result["surroundings"]), how]
     lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"])]
     if promise := result.get("promise"):
@@ -135,7 +135,8 @@ def add_arguments(parser, output, pairs):
 
 def add_arms(parser, at_most):
     """The arguments of benchmarks that compare architectures."""
-    parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help="repeat; the first is the baseline")
+    repeat = "repeat; the first is the baseline"
+    parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help=repeat)
     parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
     parser.add_argument("--at-most", type=float, default=at_most, help=f"default {at_most}")
     parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")

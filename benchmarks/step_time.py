@@ -90,7 +90,7 @@ def read_arguments(arguments):
     pairs.add_arms(parser, at_most=PROMISED_RATIO)
     parser.add_argument(
         "--sorted", action="append", default=[], metavar="NAME",
-        help="time this arm, a supermask model, also with a sort of every score tensor in every forward, as the paper's code has it",
+        help="time this arm, a supermask model, also with a sort of all scores in every forward, as the paper's code has it",
     )  # fmt: skip
     parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
     given = parser.parse_args(arguments)
@@ -111,7 +111,8 @@ def main(arguments=None):
     arms = build_arms(given)
     found = pairs.measure(arms, given.pairs, given.warm_up)
     for arm, entry in zip(arms, found):
-        entry |= {"parameters": arm.parameters, "trained": arm.trained, "flops": arm.flops, "flop_ratio": arm.flops / arms[0].flops}
+        entry |= {"parameters": arm.parameters, "trained": arm.trained, "flops": arm.flops}
+        entry["flop_ratio"] = arm.flops / arms[0].flops
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words, "common_flags": models.COMMON}
     result = {"surroundings": facts, "arms": found}

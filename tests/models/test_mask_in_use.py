@@ -9,7 +9,7 @@ from fairseq.optim.adam import Adam
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_reservoir.modules.mask_cache import masked_modules
+from fairseq_reservoir.modules.mask_cache import MaskCache, masked_modules
 from fairseq_reservoir.modules.masked_weight import MaskedWeight
 from tests.building import build_supermask, loss, pad, sentences
 from tests.masks_by_sorting import expected_mask, expected_masks_together
@@ -154,7 +154,7 @@ def test_every_use_of_a_weight_is_masked_by_the_scores_of_now(uses, kind):
 def test_a_stale_mask_would_be_noticed(uses, monkeypatch):
     """The same check on a model whose cache is told nothing."""
     uses["run"] = run = Run("plain", counted=True)
-    monkeypatch.setattr("fairseq_reservoir.modules.mask_cache.MaskCache.set_num_updates", lambda cache, n: setattr(cache, "num_updates", 0))
+    monkeypatch.setattr(MaskCache, "set_num_updates", lambda cache, n: setattr(cache, "num_updates", 0))
     run.train()
     with pytest.raises(AssertionError):
         run.accumulate()

@@ -1,4 +1,4 @@
-"""Four of the ten proofs that a supermask model is right, through fairseq's own commands; ``test_built_models`` has the others."""
+"""Four of the ten proofs that a supermask model is right, through real commands; ``test_built_models`` has the others."""
 
 import hashlib
 from types import SimpleNamespace
@@ -15,10 +15,8 @@ from tests.building import logits, pad, sentences, shift
 from tests.commands import train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
-PARTS = {
-    "encoder": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "fc1", "fc2"],
-    "decoder": [f"{attention}.{p}_proj" for attention in ("self_attn", "encoder_attn") for p in ("q", "k", "v", "out")] + ["fc1", "fc2"],
-}
+SELF, CROSS = ([f"{attention}.{part}_proj" for part in ("q", "k", "v", "out")] for attention in ("self_attn", "encoder_attn"))
+PARTS = {"encoder": [*SELF, "fc1", "fc2"], "decoder": [*SELF, *CROSS, "fc1", "fc2"]}
 PADDING = 1
 
 
