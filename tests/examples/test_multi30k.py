@@ -145,7 +145,7 @@ def test_arms_of_the_one_layer_recipe(arm, expected, data, tmp_path):
     train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
     assert {name: getattr(train, name) for name in expected} == expected
     assert (train.encoder_layers, train.encoder_embed_dim, train.max_update, int(train.total_num_update)) == (3, 128, 70, 70)
-    assert train.save_dir == f"{tmp_path}/{arm}-study-70-1"
+    assert train.save_dir == f"{tmp_path}/{arm}-study-70-0.1-1"
 
 
 @pytest.mark.parametrize("change", [{"ARM": "half"}, {"SIZE": "huge"}])
