@@ -19,9 +19,10 @@ class Item:
 
     Attributes:
         role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
-            ``frozen`` otherwise, as by --freeze; a ``buffer``; or ``tied`` to the entry ``owner``.
+            ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; or ``tied`` to the entry
+            ``owner``.
         bits, lowest: of a mask, bits per entry and its smallest value.
-        keep_ratios: of a random tensor, the share that each mask on it keeps.
+        keep_ratios: of a tensor behind masks, the share that each of them keeps.
     """
 
     name: str
@@ -92,8 +93,8 @@ class Ledger:
 
     @property
     def inference_bytes(self) -> int:
-        """Tensors in memory at inference. Masks are folded: a matrix for each in place of its scores, and no shared one."""
-        return self.weight_bytes - sum(item.bytes for item in self.items if item.keep_ratios)
+        """Tensors in memory at inference. Masks are folded: a matrix for each, and neither scores nor the shared one."""
+        return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if item.role != "mask")
 
     @property
     def papers_bytes(self) -> float:
@@ -129,12 +130,13 @@ def ledger(model) -> Ledger:
     owners, items = {}, []
     for name, tensor in model.state_dict(keep_vars=True).items():
         shape, width = tuple(tensor.shape), tensor.element_size()
-        owner = owners.setdefault(id(tensor), name)
+        owner, kept = owners.setdefault(id(tensor), name), tuple(keep_ratios.get(id(tensor), ()))
         if owner != name:
             items.append(Item(name, shape, width, "tied", owner=owner))
         elif name in recipes:
-            kept = tuple(keep_ratios.get(id(tensor), ()))
             items.append(Item(name, shape, width, "random", recipe=recipes[name], keep_ratios=kept))
+        elif kept:
+            items.append(Item(name, shape, width, "frozen", keep_ratios=kept))
         elif name in masks:
             items.append(Item(name, shape, width, "mask", bits=masks[name].bits, lowest=masks[name].lowest))
         elif name in parameters:

@@ -70,3 +70,22 @@ def test_masks_are_counted_in_bits(choices, bits):
     assert found.export_bytes() == 2 * bits
     assert found.training_bytes == 15 * 4 + 15 * 16
     assert found.inference_bytes == 15 * 4
+
+
+@pytest.mark.parametrize("choices", [{}, {"pin": 0.4}, {"random": True}])
+def test_inference_holds_a_matrix_for_each_mask_whatever_part_of_it_is_learned(choices):
+    model = nn.ModuleDict({"owner": nn.Module()})
+    model["owner"].register_buffer("w", torch.ones(3, 5))
+    for name in "ab":
+        model[name] = MaskedLinear(5, 3, seed=1, name=name, shared=(model["owner"], "w"), **choices)
+    model.recipes = {"owner.w": Recipe("ones", "w", (3, 5))}
+    assert ledger(model).inference_bytes == 2 * 15 * 4
+
+
+def test_word_vectors_behind_a_mask_are_frozen_and_not_random():
+    model = nn.ModuleDict({"embed_tokens": MaskedLinear(5, 3, seed=1)})  # no recipe says how it was drawn
+    found = ledger(nn.ModuleDict({"encoder": model}))
+    (item,) = found.of("frozen")
+    assert item.name == "encoder.embed_tokens.frozen_weight" and item.is_embedding and not found.of("buffer")
+    assert found.export_bytes("fp16") == 2 + 15 * 2
+    assert found.papers_bytes == 4 * 15 / 2
