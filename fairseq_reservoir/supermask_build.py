@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from . import philox
+from .errors import InputError
 from .freeze_spec import plain
 from .initialisers import embedding_normal
 from .layer_plan import Slot, slots
@@ -38,10 +39,11 @@ def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
     """The slots of each stack of ``depths``, all L; depths that ``options`` do not have are filled in there."""
     for stack, depth in depths.items():
         setattr(options, f"{stack}_layers", getattr(options, f"{stack}_layers") or depth)
-    return {
-        stack: slots("L" * getattr(options, f"{stack}_layers"), getattr(options, f"{stack}_layers_to_keep"), f"--{stack}-layers-to-keep")
-        for stack in depths
-    }
+    plans = {}
+    for stack in depths:
+        to_keep = f"{stack}_layers_to_keep"
+        plans[stack] = slots("L" * getattr(options, f"{stack}_layers"), getattr(options, to_keep), flag_of(to_keep))
+    return plans
 
 
 def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str, MaskedParts]):
@@ -76,14 +78,21 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     frozen = [options.freeze, "ln" if options.mask_layernorm == "plain" else None]
     frozen.append(getattr(model, "frozen_with_embeddings", {"frozen": "emb,out"}).get(options.mask_embeddings))
     parameters = dict(model.named_parameters())
-    table = compile_table(
-        [(name, p.shape) for name, p in parameters.items()],
-        plans,
-        seed=options.mask_seed,
-        freeze=",".join(filter(None, frozen)) or None,
-        aliases=_aliases(model, parameters),
-        shared=_shared(model, plans),
-    )
+    try:
+        table = compile_table(
+            [(name, p.shape) for name, p in parameters.items()],
+            plans,
+            seed=options.mask_seed,
+            freeze=",".join(filter(None, frozen)) or None,
+            aliases=_aliases(model, parameters),
+            shared=_shared(model, plans),
+        )
+    except InputError as error:
+        if options.freeze:
+            raise
+        # Only this is left to be wrong with it, and nobody has given the --freeze that the error speaks of.
+        given = f"--mask-random --mask-layernorm plain --mask-embeddings {options.mask_embeddings}"
+        raise InputError(f"{given} freezes every parameter: leave something to train") from error
     for entry in table.entries:
         if entry.name in parameters:
             parameters[entry.name].requires_grad_(entry.trained)

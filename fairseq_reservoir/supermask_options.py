@@ -40,7 +40,9 @@ class MaskOptions(FairseqDataclass):
         "INIT",
     )
     mask_scope: str = option(
-        "tensor", "what the kept share is of: each weight matrix (tensor), each row, or all together (global). Default: tensor", "SCOPE"
+        "tensor",
+        "what the kept share is of: each weight matrix (tensor), each row, or all together (global). Default: tensor",
+        "SCOPE",
     )
     mask_scores: str = option(
         "magnitude", "rank the learned scores by magnitude, as the paper, or by value. Default: magnitude", "RANKING"
@@ -115,6 +117,13 @@ def check_mask_options(options: Namespace) -> None:
             raise InputError(f"{flag_of(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
     if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
         raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
+    for name in ("encoder_layers", "decoder_layers"):
+        depth = getattr(options, name, None)
+        if depth is not None and depth < 1:
+            raise InputError(f"{flag_of(name)} {depth}: must be at least 1")
+    for name in ("quant_noise_pq", "quant_noise_scalar"):
+        if getattr(options, name, 0):
+            raise InputError(f"{flag_of(name)} {getattr(options, name)}: masked weights have no quantization noise, leave it out")
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
         if options.mask_embeddings == "masked" and getattr(options, name, None):
             raise InputError(f"{flag_of(name)}: has no masked form, use --mask-embeddings trained or frozen")

@@ -86,7 +86,7 @@ def check_ratios(keep_ratio) -> list:
     for ratio in ratios:
         keep_count(ratio, 1)
     if not ratios or any(Fraction(str(a)) <= Fraction(str(b)) for a, b in zip(ratios, ratios[1:])):
-        raise ValueError(f"keep ratios {ratios}: those of the coats must descend strictly")
+        raise ValueError(f"keep ratios {ratios}: the keep ratio and those of the coats must descend strictly")
     return ratios
 
 

@@ -35,11 +35,16 @@ MISTAKES = {
     "unknown component": ("--freeze attention", "--freeze 'attention': unknown component 'attention'"),
     "nothing kept": (f"{SUPERMASK} --mask-keep-ratio 0", "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
     "more than all kept": (f"{SUPERMASK} --mask-keep-ratio 1.5", "--mask-keep-ratio 1.5: must be greater than 0 and at most 1"),
-    "coats that rise": (f"{SUPERMASK} --mask-coats 0.3,0.4", "--mask-coats '0.3,0.4': those of the coats must descend strictly"),
+    "coats above the keep ratio": (
+        f"{SUPERMASK} --mask-coats 0.6,0.3",
+        "--mask-coats '0.6,0.3': the keep ratio and those of the coats must descend strictly",
+    ),
     "unsorted schedule": (
         f"{SUPERMASK} --mask-keep-schedule 500:0.5,100:0.7",
         "--mask-keep-schedule '500:0.5,100:0.7': updates must rise from 0, ratios must not",
     ),
+    "no layers behind masks": (f"{SUPERMASK} --encoder-layers 0", "--encoder-layers 0: must be at least 1"),
+    "quantization noise": (f"{SUPERMASK} --quant-noise-pq 0.1", "--quant-noise-pq 0.1: masked weights have no quantization noise"),
     "unknown init": (f"{SUPERMASK} --mask-init-weights normal", "--mask-init-weights 'normal': choose from kaiming_uniform,"),
 }  # fmt: skip
 
@@ -47,7 +52,10 @@ MISTAKES = {
 # These take a model to be found.
 LATE_MISTAKES = {
     "everything frozen": (f"{SUPERMASK} --freeze att,ffn,emb,ln,out", "--freeze att,ffn,emb,ln,out freezes every parameter"),
-    "random masks and plain LayerNorms": (f"{SUPERMASK} --mask-random --mask-layernorm plain", "freezes every parameter"),
+    "random masks and plain LayerNorms": (
+        f"{SUPERMASK} --mask-random --mask-layernorm plain",
+        "--mask-random --mask-layernorm plain --mask-embeddings masked freezes every parameter",
+    ),
     "embeddings of another dimension": (
         f"{SUPERMASK} --encoder-embed-path VECTORS",
         "--encoder-embed-path VECTORS: vectors of 3 numbers; the model needs 16",
