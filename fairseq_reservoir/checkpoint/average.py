@@ -15,10 +15,11 @@ from .opened import Checkpoint, open_checkpoint
 def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     """Writes a checkpoint whose trained tensors are the means of those of ``checkpoints``.
 
-    Mask scores are averaged too, and the mask is what the mean scores select. Averaged masks would be better by as much
-    again, but are no masks: weights at 1/2 would cost more bits in every use of the model. What all have in common, as random tensors,
-    keeps its bits; integers that differ, and the configuration, are those of the checkpoint with most updates. There is no
-    state of the optimizer and no place in the data, so that training from it is a new one (--finetune-from-model).
+    Mask scores are averaged too, and the mask is what the mean scores select. The mean of the masks themselves would have
+    entries between 0 and 1, which neither an export of single bits nor the model that is to be used can hold. What all have
+    in common, as random tensors, keeps its bits; integers that differ, and the configuration, are those of the checkpoint
+    with most updates. There is no state of the optimizer and no place in the data, so that training from it is a new one
+    (--finetune-from-model).
 
     Args:
         checkpoints: two or more.
