@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 import torch.distributed as dist
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, utils
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
@@ -36,6 +36,7 @@ def apply():
     keep_batches_when_resuming()
     keep_the_stack_that_is_not_pruned()
     keep_untrained_tensors_in_ema()
+    store_shared_tensors_once()
     report_input_errors()
     hush_hydra()
     cpu_launch.install()
@@ -240,6 +241,33 @@ def keep_untrained_tensors_in_ema():
             self.skip_keys = asked
 
     EMA._step_internal = step
+
+
+def store_shared_tensors_once():
+    """Keep tied tensors tied when the trainer brings a checkpoint to the CPU.
+
+    fairseq moves and widens every entry by itself. From a GPU, or trained in half precision, each name of a tied
+    embedding becomes a tensor of its own, and the file holds it that many times.
+    """
+    original = utils.move_to_cpu
+    tied = torch.zeros(1, dtype=torch.float16)
+    both = original([tied, tied])
+    if both[0].data_ptr() == both[1].data_ptr():
+        return
+
+    @functools.wraps(original)
+    def move_to_cpu(sample):
+        moved = {}
+
+        def move(tensor):
+            place = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+            if tensor.numel() == 0 or place not in moved:
+                moved[place] = original(tensor)
+            return moved[place]
+
+        return utils.apply_to_sample(move, sample)
+
+    utils.move_to_cpu = move_to_cpu
 
 
 def hush_hydra():

@@ -127,6 +127,11 @@ def check_mask_options(options: Namespace) -> None:
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
         if options.mask_embeddings == "masked" and getattr(options, name, None):
             raise InputError(f"{flag_of(name)}: has no masked form, use --mask-embeddings trained or frozen")
+    if not 0 <= options.embed_min_coverage <= 1:
+        raise InputError(f"--embed-min-coverage {options.embed_min_coverage}: must be from 0 to 1")
+    for name in ("mask_pin", "mask_keep_schedule") if options.mask_random else ():
+        if getattr(options, name):
+            raise InputError(f"--mask-random {flag_of(name)} {getattr(options, name)}: give one of them, random masks learn nothing")
     mask_choices(options)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, utils
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.language_pair_dataset import LanguagePairDataset
 from fairseq.data.token_block_dataset import TokenBlockDataset
@@ -382,3 +382,13 @@ def test_chains_that_loop_are_searched_once():
 def test_name_of_the_command(monkeypatch, program, command):
     monkeypatch.setattr("sys.argv", [program])
     assert error_report.fairseq_command() == command
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_tied_tensor_trained_in_half_precision_is_stored_once(plain):
+    move_to_cpu = utils.move_to_cpu.__wrapped__ if plain else utils.move_to_cpu
+    embedding = torch.arange(6.0).reshape(2, 3).half()
+    moved = move_to_cpu({"embed": embedding, "projection": embedding.detach(), "turned": embedding.T, "first": embedding[:1]})
+    assert (moved["embed"].data_ptr() == moved["projection"].data_ptr()) is not plain
+    assert torch.equal(moved["embed"], embedding.float()) and torch.equal(moved["turned"], embedding.T.float())
+    assert torch.equal(moved["first"], torch.tensor([[0.0, 1.0, 2.0]]))

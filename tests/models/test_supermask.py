@@ -136,6 +136,8 @@ def test_paper_code_reproduces_the_mixture():
         ({"mask_keep_schedule": "500:0.5,100:0.7"}, "--mask-keep-schedule '500:0.5,100:0.7': "),
         ({"mask_init_weights": "normal"}, "--mask-init-weights 'normal': choose from kaiming_uniform,"),
         ({"mask_pin": 1.0}, "--mask-pin 1.0: "),
+        ({"mask_random": True, "mask_pin": 0.5}, "--mask-random --mask-pin 0.5: give one of them"),
+        ({"embed_min_coverage": float("nan")}, "--embed-min-coverage nan: must be from 0 to 1"),
         ({"mask_kind": "signed", "mask_scores": "value"}, "--mask-kind "),
         ({"freeze": "att,ffn,emb,ln"}, "freezes every parameter"),
         ({"mask_random": True, "mask_layernorm": "plain"}, "freezes every parameter"),
