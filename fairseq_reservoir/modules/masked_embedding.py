@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .masked_linear import all_rows
 from .masked_weight import MaskedWeight
 
 
@@ -60,4 +61,4 @@ class TiedProjection(nn.Module):
         return self.embedding.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+        return all_rows(x, self.weight)

@@ -7,6 +7,15 @@ from torch import Tensor, nn
 from .masked_weight import MaskedWeight
 
 
+def all_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``F.linear`` of all rows of x in one product; x: (..., in_features).
+
+    torch multiplies sentence by sentence, several times slower, where x is transposed and the weight takes no gradient, as
+    at the output projection of a decoder that translates.
+    """
+    return F.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
+
+
 class MaskedLinear(MaskedWeight):
     """y = x (W * M)^T; x: (..., in_features), y: (..., out_features).
 
@@ -20,7 +29,7 @@ class MaskedLinear(MaskedWeight):
         self.register_buffer("bias", torch.zeros(out_features), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+        return all_rows(x, self.weight)
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
@@ -28,7 +37,8 @@ class MaskedLinear(MaskedWeight):
         linear = nn.Linear(self.in_features, self.out_features, device="meta").to(dtype=self.frozen_weight.dtype)
         linear.weight = nn.Parameter(self.weight.clone())
         linear.bias = nn.Parameter(self.bias.clone())
-        return linear.requires_grad_(False).train(self.training)
+        # Its weight may take a gradient, as at a trained layer: torch multiplies slowly otherwise (see ``all_rows``).
+        return linear.train(self.training)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, {self.choices}"

@@ -18,7 +18,7 @@ from .. import philox
 from ..initialisers import constant_size
 from . import bits
 from .masked_embedding import MaskedEmbedding
-from .masked_linear import MaskedLinear
+from .masked_linear import MaskedLinear, all_rows
 from .masked_weight import MaskedWeight
 from .recipe import Recipe
 
@@ -105,7 +105,7 @@ class RegeneratedLinear(_Regenerated):
         self.register_buffer("bias", masked.bias, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return all_rows(x, self.weight, self.bias)
 
 
 class RegeneratedEmbedding(_Regenerated):

@@ -27,7 +27,7 @@ def test_bias_is_a_buffer_of_zeros_that_is_not_stored():
 def test_folded(dtype):
     layer, x = MaskedLinear(3, 4, 0.5).to(dtype).eval(), torch.randn(2, 3, dtype=dtype)
     folded = layer.folded()
-    assert torch.equal(folded(x), layer(x)) and not any(p.requires_grad for p in folded.parameters())
+    assert torch.equal(folded(x), layer(x)) and folded.weight.requires_grad
     reverse_ranking(layer)
     assert not torch.equal(folded(x), layer(x)) and not folded.training
 
@@ -67,3 +67,14 @@ def test_incremental_decoding_equals_the_fused_path(attention):
     torch.testing.assert_close(steps, module(x, x, x, attn_mask=future)[0], rtol=1e-4, atol=1e-5)
     reverse_ranking(module)
     assert (module(x[:1], x[:1], x[:1], incremental_state={})[0] - steps[:1]).abs().max() > 0.1
+
+
+def test_a_transposed_batch_is_one_product_also_without_gradients():
+    layer, x = MaskedLinear(3, 5, seed=1).eval(), torch.randn(4, 2, 3).transpose(0, 1)
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        y = layer(x)
+    assert y.shape == (2, 4, 5) and torch.allclose(y, x @ layer.weight.T)
+    assert "aten::bmm" not in {event.key for event in profile.key_averages()}
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        torch.nn.functional.linear(x, layer.weight)
+    assert "aten::bmm" in {event.key for event in profile.key_averages()}  # what torch does by itself
