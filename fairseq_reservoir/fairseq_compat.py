@@ -262,7 +262,7 @@ def store_shared_tensors_once():
         def move(tensor):
             place = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
             if tensor.numel() == 0 or place not in moved:
-                moved[place] = original(tensor)
+                moved[place] = original([tensor])[0]  # in a list, since by itself a number has no length
             return moved[place]
 
         return utils.apply_to_sample(move, sample)

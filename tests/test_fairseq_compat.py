@@ -388,7 +388,8 @@ def test_name_of_the_command(monkeypatch, program, command):
 def test_a_tied_tensor_trained_in_half_precision_is_stored_once(plain):
     move_to_cpu = utils.move_to_cpu.__wrapped__ if plain else utils.move_to_cpu
     embedding = torch.arange(6.0).reshape(2, 3).half()
-    moved = move_to_cpu({"embed": embedding, "projection": embedding.detach(), "turned": embedding.T, "first": embedding[:1]})
+    views = {"projection": embedding.detach(), "turned": embedding.T, "first": embedding[:1]}
+    moved = move_to_cpu({"embed": embedding, **views, "step": torch.tensor(5.0)})
     assert (moved["embed"].data_ptr() == moved["projection"].data_ptr()) is not plain
     assert torch.equal(moved["embed"], embedding.float()) and torch.equal(moved["turned"], embedding.T.float())
-    assert torch.equal(moved["first"], torch.tensor([[0.0, 1.0, 2.0]]))
+    assert torch.equal(moved["first"], torch.tensor([[0.0, 1.0, 2.0]])) and moved["step"] == 5
