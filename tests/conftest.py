@@ -1,5 +1,6 @@
 """Fixtures shared by the tests: a tiny corpus as fairseq-preprocess writes it, and fairseq's commands in this process."""
 
+import logging
 import random
 import sys
 from pathlib import Path
@@ -51,6 +52,14 @@ def make_corpus(tmp_path):
 def toy_data(tmp_path_factory):
     """The folder of a corpus that all tests share and none changes: 160 training sentences, 8 valid, 8 test."""
     return write_corpus(tmp_path_factory.mktemp("toy") / "data", train=160, valid=8, test=8)
+
+
+@pytest.fixture(autouse=True)
+def same_log_handlers():
+    """Take away what a test left at the root logger: fairseq-hydra-train leaves a handler of the test's own, soon closed, stdout."""
+    before = logging.getLogger().handlers[:]
+    yield
+    logging.getLogger().handlers[:] = before
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tests.commands import train
 from fairseq_reservoir.models.reservoir_transformer_lm import PRESETS as LM_PRESETS
 from fairseq_reservoir.models.supermask_one_layer_transformer import PRESETS as MASKED_PRESETS
 from fairseq_reservoir.models.supermask_one_layer_transformer_lm import PRESETS as MASKED_LM_PRESETS
+from fairseq_reservoir.roberta import RobertaVectorOptions
 from fairseq_reservoir.supermask_options import MaskOptions
 
 ROOT = Path(__file__).parent.parent
@@ -65,8 +66,9 @@ def test_all_letters_and_presets_are_named():
 
 def test_the_supermask_flags_of_the_table_exist():
     named = set(re.findall(r"--(mask-[a-z-]+[a-z])", TEXT))
-    theirs = {"mask-init", "mask-layernorm-type"}
-    assert named - theirs <= {name.replace("_", "-") for name in MaskOptions.__dataclass_fields__}
+    theirs = {"mask-init", "mask-constant", "mask-layernorm-type"}
+    ours = {*MaskOptions.__dataclass_fields__, *RobertaVectorOptions.__dataclass_fields__}
+    assert named - theirs <= {name.replace("_", "-") for name in ours}
 
 
 def test_the_ten_per_cent_of_training_flops(capsys):
