@@ -19,3 +19,5 @@ if find_spec("fairseq"):
         supermask_one_layer_transformer,
         supermask_one_layer_transformer_lm,
     )
+    # Last, since it skips what is ours.
+    from .models import frozen_architectures  # noqa: F401

@@ -45,11 +45,12 @@ def _our_flags() -> str:
     from .language_model import WordVectorOptions
     from .roberta import RobertaVectorOptions
     from .supermask_options import MaskOptions
-    from .transformer_options import ReservoirOptions
+    from .transformer_options import ComponentOptions, ReservoirOptions
 
     lines = []
     groups = {"reservoir_*": ReservoirOptions, "supermask_*": MaskOptions, "*_lm": WordVectorOptions}
-    for models, options in (groups | {"supermask_*_roberta": RobertaVectorOptions}).items():
+    groups |= {"supermask_*_roberta": RobertaVectorOptions, "frozen_* (frozen_A, for every A of fairseq)": ComponentOptions}
+    for models, options in groups.items():
         lines.append(f"flags of the {models} architectures, for fairseq-train too:")
         for option in dataclasses.fields(options):
             if not option.name.startswith("_"):

@@ -33,8 +33,10 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
         InputError: the architecture is unknown, or its flags contradict each other.
     """
     if arch not in models.ARCH_MODEL_REGISTRY:
-        ours = sorted(name for name in models.MODEL_REGISTRY if "reservoir" in name or "supermask" in name)
-        raise InputError(f"--arch {arch}: unknown; the plugin's own are {', '.join(ours)} and their presets")
+        ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
+        raise InputError(
+            f"--arch {arch}: unknown; the plugin's own are {', '.join(ours)}, their presets, and frozen_A for every A of fairseq"
+        )
     task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
     if task is None:
         raise InputError(

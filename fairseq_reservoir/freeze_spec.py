@@ -30,6 +30,18 @@ GROUPS = {
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
+# Tables, of which a row stands for one word or position.
+TABLES = ("emb", "pos", "out")
+# What --frozen-init may say, and the initialiser it stands for; "model" leaves the values that the model starts with.
+FROZEN_INITS = {
+    "model": None,
+    "orthogonal": "orthogonal",
+    "glorot": "xavier_uniform",
+    "kaiming_uniform": "kaiming_uniform",
+    "signed_constant": "signed_constant",
+    "diagonal": "diagonal",
+    "zero": "zero",
+}
 
 # The first pattern that matches a parameter's name gives its atom. Patterns match whole name parts, never substrings of
 # one, so that fc1 is not found in fc10 nor self_attn in self_attn_layer_norm.
@@ -63,6 +75,11 @@ def atom(name: str) -> str:
     return next((a for pattern, a in _PATTERNS if pattern.search(name)), "other")
 
 
+def is_bias(name: str) -> bool:
+    """Whether the parameter ``name`` is a bias, as ``fc1.bias`` and the ``bias_ih_l0`` of an LSTM are."""
+    return "bias" in name.rpartition(".")[2]
+
+
 @dataclass(frozen=True)
 class Item:
     """One item of a spec; ``None`` stands for no restriction."""
@@ -83,7 +100,7 @@ class Item:
         if self.component is None:
             return True
         if self.component == "bias":
-            return name.endswith("bias")
+            return is_bias(name)
         return atom(name) in GROUPS.get(self.component, {self.component})
 
 

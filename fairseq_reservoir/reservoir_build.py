@@ -1,14 +1,20 @@
 """From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
 
+from .freeze_spec import FROZEN_INITS, TABLES
 from .layer_plan import Slot, slots
-from .modules.frozen_init import fill_frozen, recipe
+from .modules.frozen_init import component_recipe, fill, recipe
 from .philox import GENERATOR
 from .slot_table import SlotTable, compile_table
 from .transformer_options import FrozenLayerOptions
 
-RESUME_FLAGS = {
+COMPONENT_FLAGS = {
     "freeze": "--freeze",
     "freeze_except": "--freeze-except",
+    "frozen_init": "--frozen-init",
+    "frozen_seed": "--reservoir-seed",
+}
+RESUME_FLAGS = {
+    **COMPONENT_FLAGS,
     "train_layernorm": "--reservoir-train-layernorm",
 }
 
@@ -65,31 +71,57 @@ def _identity(plans, options):
         "generator": GENERATOR if random else None,
         "norm": unusual("reservoir_norm", kinds & {"F", "G", "C"}),
         "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
-        "freeze": options.freeze,
-        "freeze_except": options.freeze_except,
+        **component_identity(options),
         "train_layernorm": unusual("reservoir_train_layernorm", frozen),
     }
 
 
+def component_identity(options) -> dict:
+    """The fields of a model's identity that say which components are frozen, and at what."""
+    drawn = options.frozen_init not in ("model", "diagonal", "zero")
+    return {
+        "freeze": options.freeze,
+        "freeze_except": options.freeze_except,
+        "frozen_init": None if options.frozen_init == "model" else options.frozen_init,
+        "frozen_seed": options.reservoir_seed if drawn else None,
+    }
+
+
 def freeze_and_fill(model, plans, options) -> SlotTable:
-    """``compile_plan_table``, and the reservoirs' tensors are drawn: ``model.recipes`` says how, by their names.
+    """Freezes what is frozen and draws what is drawn by name: ``model.recipes`` says how. Returns the slot table.
+
+    What has a recipe already is left as it is, so that this may be called again when the model has got another head.
 
     Args:
         model: a model with fairseq's initial values.
         plans: the slots of each stack.
         options: the model's options, for the freeze spec and the seed.
     """
-    table = compile_plan_table(model, plans, options)
+    table = _compile_and_freeze(model, plans, options)
     parameters = dict(model.named_parameters())
-    random_names = {e.name: e.random_name for e in table.entries if e.random_name}
-    fill_frozen(parameters, random_names, table.seed)
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
-    model.recipes = {name: recipe(name, random_name, shapes) for name, random_name in random_names.items()}
+    known = getattr(model, "recipes", {})
+    new = {e.name: _recipe(e, model, shapes) for e in table.entries if e.random_name and e.name not in known}
+    fill(parameters, new, table.seed)
+    model.recipes = known | new
     return table
 
 
-def compile_plan_table(model, plans, options) -> SlotTable:
-    """The slot table of a model with layer plans; sets every ``requires_grad`` from it."""
+def _recipe(entry, model, shapes):
+    if entry.frozen_init is None:
+        return recipe(entry.name, entry.random_name, shapes)
+    module = model.get_submodule(entry.name.rpartition(".")[0])
+    return component_recipe(
+        FROZEN_INITS[entry.frozen_init],
+        entry.name,
+        entry.random_name,
+        shapes,
+        table=entry.atom in TABLES,
+        padding=getattr(module, "padding_idx", None),
+    )
+
+
+def _compile_and_freeze(model, plans, options) -> SlotTable:
     parameters = dict(model.named_parameters())
     table = compile_table(
         [(name, p.shape) for name, p in parameters.items()],
@@ -97,11 +129,14 @@ def compile_plan_table(model, plans, options) -> SlotTable:
         seed=options.reservoir_seed,
         freeze=options.freeze,
         freeze_except=options.freeze_except,
-        train_layernorm=options.reservoir_train_layernorm,
+        frozen_init=options.frozen_init,
+        train_layernorm=getattr(options, "reservoir_train_layernorm", False),
+        untrained=[name for name, p in parameters.items() if not p.requires_grad],
         aliases=tied_names(model, parameters),
     )
     for entry in table.entries:
-        parameters[entry.name].requires_grad_(entry.trained)
+        if not entry.trained:
+            parameters[entry.name].requires_grad_(False)
     return table
 
 

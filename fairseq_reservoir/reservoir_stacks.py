@@ -21,7 +21,7 @@ class ReservoirEncoder(TransformerEncoderBase):
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
         if cfg.checkpoint_activations:
-            embed_tokens.register_forward_hook(_require_gradient)
+            embed_tokens.register_forward_hook(require_gradient)
 
     def build_encoder_layer(self, cfg):
         slot = next(self.upcoming)
@@ -39,7 +39,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         del self.upcoming
         self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind != "F"), default=None)
         if cfg.checkpoint_activations:
-            embed_tokens.register_forward_hook(_require_gradient)
+            embed_tokens.register_forward_hook(require_gradient)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         slot = next(self.upcoming)
@@ -64,7 +64,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         )
 
 
-def _require_gradient(module, inputs, output):
+def require_gradient(module, inputs, output):
     """Lets a recomputed layer see an input with a gradient, also above frozen embeddings.
 
     fairseq's recomputation hands no gradient even to the layer's own parameters if no input of the layer has one: such a

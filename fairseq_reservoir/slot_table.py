@@ -19,8 +19,9 @@ STACKS = ("encoder", "decoder")
 class Entry:
     """One parameter: its name in the model, shape, atom (see ``freeze_spec``), and whether it is trained.
 
-    ``random_name`` is the name under which a reservoir's frozen tensor is drawn, None for every other tensor. ``seen_by``
-    is the number of layers that see a shared random tensor through their masks.
+    ``random_name`` is the name under which a frozen tensor is drawn, None for every other tensor; ``frozen_init`` says how,
+    for what a freeze spec and not a reservoir's letter froze. ``seen_by`` is the number of layers that see a shared random
+    tensor through their masks.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Entry:
     trained: bool
     random_name: str | None = None
     seen_by: int = 0
+    frozen_init: str | None = None
 
     @property
     def size(self) -> int:
@@ -91,6 +93,12 @@ class SlotTable:
     def trained_parameters(self) -> int:
         return sum(row.trained_parameters for row in self.rows)
 
+    @property
+    def trained_share_of_matrices(self) -> float:
+        """The trained share without biases and LayerNorms, which papers leave out of their counts."""
+        sizes = [(e.size, e.trained) for e in self.entries if len(e.shape) > 1]
+        return sum(size for size, trained in sizes if trained) / max(1, sum(size for size, _ in sizes))
+
     def __str__(self) -> str:
         head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
         body = [
@@ -105,7 +113,11 @@ class SlotTable:
             for line in (head, *body, total)
         ]
         share = self.trained_parameters / max(1, self.parameters)
-        lines.append(f"trained {share:.2%} of the parameters; frozen {1 - share:.2%}, random tensors drawn from seed {self.seed}")
+        seed = f", random tensors drawn from seed {self.seed}" if any(e.random_name for e in self.entries) else ""
+        lines.append(
+            f"trained {share:.2%} of the parameters, {self.trained_share_of_matrices:.2%} of those in matrices; "
+            f"frozen {1 - share:.2%}{seed}"
+        )
         return "\n".join(lines)
 
 
@@ -115,7 +127,9 @@ def compile_table(
     seed: int,
     freeze: str | None = None,
     freeze_except: str | None = None,
+    frozen_init: str = "model",
     train_layernorm: bool = False,
+    untrained=(),
     aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
     shared=(),
 ) -> SlotTable:
@@ -130,15 +144,17 @@ def compile_table(
         plans: the slots of each stack, by stack name.
         seed: the seed of the frozen tensors.
         freeze, freeze_except: freeze specs.
+        frozen_init: how what they freeze is drawn, a key of ``freeze_spec.FROZEN_INITS``.
         train_layernorm: leave the LayerNorms of frozen slots trained.
+        untrained: names of parameters that the model itself does not train.
         aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
         shared: triples (name, shape, number of layers) of the random tensors that layers see through masks; frozen.
 
     Raises:
-        InputError: a spec does not parse or matches nothing, or everything is frozen.
+        InputError: a spec does not parse or matches nothing, everything is frozen, or words would become indistinguishable.
     """
     parameters = [(name, tuple(shape)) for name, shape in parameters]
-    aliases = aliases or {}
+    aliases, untrained = aliases or {}, set(untrained)
     by_spec = _frozen_by_spec([name for name, _ in parameters], aliases, freeze, freeze_except)
     rows, order = {}, []
     for name, shape in parameters:
@@ -146,8 +162,12 @@ def compile_table(
         place, slot = _place(plain, plans)
         atom = freeze_spec.atom(name)
         by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, train_layernorm)
-        random_name = _random_name(plain, place, slot) if by_letter else None
-        entry = Entry(name, shape, atom, not (by_letter or name in by_spec), random_name)
+        drawn = frozen_init if name in by_spec and not by_letter and _can_be_drawn(name, shape, atom) else "model"
+        init = None if drawn == "model" else drawn
+        random_name = _random_name(plain, place, slot) if by_letter or init else None
+        trained = not (by_letter or name in by_spec or name in untrained)
+        entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
+        _check_table(entry)
         if place not in rows:
             order.append(place)
             rows[place] = (_kind(place, slot), [])
@@ -164,10 +184,11 @@ def compile_table(
         depth = max(e.seen_by for e in entries)
         table.append(Row(place, f"random, seen through {depth} mask{'s' * (depth > 1)}", entries))
     result = SlotTable(tuple(table), seed)
-    if parameters and result.trained_parameters == 0:
+    if result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
         given = [f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec]
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
-        raise InputError(f"{' '.join(given) or 'the plan'} freezes every parameter ({plan}): leave something to train")
+        plan = f" ({plan})" if plan else ""
+        raise InputError(f"{' '.join(given) or 'the plan'} freezes every parameter{plan}: leave something to train")
     return result
 
 
@@ -204,7 +225,26 @@ def _frozen_by_letter(slot, place, name, atom, train_layernorm):
     return not name.startswith(f"{place}.cross.")
 
 
+def _can_be_drawn(name, shape, atom):
+    """Not so a vector that is neither a bias nor a LayerNorm's: what it should be, its model alone knows."""
+    return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
+
+
+def _check_table(entry):
+    if entry.atom not in ("emb", "out") or len(entry.shape) < 2:
+        return
+    distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init, entry.shape[0])
+    if distinct < entry.shape[0]:
+        what = "vector" if entry.atom == "emb" else "score"
+        raise InputError(
+            f"--frozen-init {entry.frozen_init}: would give all but {distinct} of the {entry.shape[0]} rows of {entry.name} the "
+            f"same {what}, 0; do not freeze {entry.atom}, or choose another"
+        )
+
+
 def _random_name(name, place, slot):
+    if slot is None:
+        return name
     stack = place.split(".", 1)[0]
     return f"{stack}.layers.{slot.origin}{name[len(place):]}"
 

@@ -54,7 +54,33 @@ class DecoderPlanOptions(FairseqDataclass):
 
 
 @dataclass
-class FrozenLayerOptions(FairseqDataclass):
+class ComponentOptions(FairseqDataclass):
+    """The flags that freeze components, of our models and of fairseq's, and the seed of what is random."""
+
+    reservoir_seed: int = option(II("common.seed"), "seed of the frozen tensors. Default: --seed", "N")
+    freeze: Optional[str] = option(
+        None,
+        "further components to freeze at their initial values: a comma list of "
+        "[encoder.|decoder.][layers.<i>[-<j>].][<component>], component one of emb, att, self_att, cross_att, q, k, v, o, "
+        "ffn, fc1, fc2, ln, pos, out, other, bias. Example: emb,encoder.ffn",
+        "SPEC",
+    )
+    freeze_except: Optional[str] = option(
+        None, "freeze everything but these components, written as for --freeze. Example: ln,pos,emb,out", "SPEC"
+    )
+    frozen_init: str = option(
+        "model",
+        "what --freeze and --freeze-except freeze things at: model, the values that the model starts with, which follow --seed; "
+        "or matrices drawn from --reservoir-seed and their names, each projection by itself: orthogonal, glorot, "
+        "kaiming_uniform or signed_constant; or diagonal, ones on the diagonal and zeros elsewhere, square or not (the likely "
+        "reading of the undefined \"diagonal zeroed\" of Bogoychev, 2021); or zero. Biases become 0, LayerNorms 1 and 0, "
+        "rows of embeddings get length 1. Default: model",
+        "INIT",
+    )
+
+
+@dataclass
+class FrozenLayerOptions(ComponentOptions):
     """The flags of every model with a layer plan, whatever stacks it has."""
 
     reservoir_type: str = option(
@@ -78,17 +104,6 @@ class FrozenLayerOptions(FairseqDataclass):
         "3,7,15,31",
         "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
-    )
-    reservoir_seed: int = option(II("common.seed"), "seed of the frozen tensors. Default: --seed", "N")
-    freeze: Optional[str] = option(
-        None,
-        "further components to freeze at their initial values: a comma list of "
-        "[encoder.|decoder.][layers.<i>[-<j>].][<component>], component one of emb, att, self_att, cross_att, q, k, v, o, "
-        "ffn, fc1, fc2, ln, pos, out, bias. Example: emb,encoder.ffn",
-        "SPEC",
-    )
-    freeze_except: Optional[str] = option(
-        None, "freeze everything but these components, written as for --freeze. Example: ln,pos,emb,out", "SPEC"
     )
 
 
@@ -202,7 +217,7 @@ def as_transformer_config(options: Namespace) -> TransformerConfig:
     return TransformerConfig.from_namespace(options)
 
 
-def read_numbers(args) -> None:
+def read_numbers(args, names=(*_DEFAULTS, "reservoir_seed", "mask_seed")) -> None:
     """Turns the numbers that the command line leaves as text into integers, in place.
 
     fairseq gives a flag no type if its default follows another option.
@@ -210,7 +225,7 @@ def read_numbers(args) -> None:
     Raises:
         InputError: one of them is not a whole number.
     """
-    for name in (*_DEFAULTS, "reservoir_seed", "mask_seed"):
+    for name in names:
         value = getattr(args, name, None)
         if isinstance(value, str) and not value.startswith("${"):
             try:
@@ -278,8 +293,7 @@ def check_options(options: Namespace) -> None:
     has_source = hasattr(options, "reservoir_encoder") and not getattr(options, "no_cross_attention", False)
     if decoder and has_source and not set(decoder) & set("LTCcSs"):
         raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C, c, S and s do")
-    for flag in ("freeze", "freeze_except"):
-        freeze_spec.parse(getattr(options, flag) or "", flag_of(flag))
+    check_components(options)
     for stack in ("encoder", "decoder"):
         plan = (getattr(options, f"reservoir_{stack}", None) or "").upper()
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
@@ -287,6 +301,21 @@ def check_options(options: Namespace) -> None:
             raise InputError(f"--{stack}-embed-dim {width}: G layers need an even width, half of it for each direction")
         if (heads < 1 or width % heads) and set(plan) & set("LTCS"):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+
+
+def check_components(options: Namespace) -> None:
+    """Refuses freeze specs that do not parse and initial values that are unknown or for nothing.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    specs = {flag_of(name): getattr(options, name) for name in ("freeze", "freeze_except")}
+    for flag, spec in specs.items():
+        freeze_spec.parse(spec or "", flag)
+    if options.frozen_init not in freeze_spec.FROZEN_INITS:
+        raise InputError(f"--frozen-init {options.frozen_init!r}: choose from {', '.join(freeze_spec.FROZEN_INITS)}")
+    if options.frozen_init != "model" and not any(specs.values()):
+        raise InputError(f"--frozen-init {options.frozen_init}: has no effect without {' or '.join(specs)}")
 
 
 def kernel_sizes(text: str) -> tuple[int, ...]:

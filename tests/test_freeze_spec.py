@@ -46,6 +46,7 @@ def test_atoms_are_found_by_whole_name_parts():
         ("layers.0-9.ffn", ["encoder.layers.0.fc1.bias"]),
         ("decoder.bias", ["decoder.layers.1.cross.encoder_attn.v_proj.bias", "decoder.layers.1.encoder_attn_layer_norm.bias"]),
         ("decoder", [n for n in NAMES if n.startswith("decoder")]),
+        ("bias", [n for n in NAMES if n.endswith("bias")]),
         ("encoder.layers.10", [n for n in NAMES if n.startswith("encoder.layers.10.")]),
         ("out,pos", ["encoder.embed_positions.weight", "decoder.output_projection.weight"]),
         (" out , pos ", ["encoder.embed_positions.weight", "decoder.output_projection.weight"]),
@@ -53,6 +54,11 @@ def test_atoms_are_found_by_whole_name_parts():
 )
 def test_selection(spec, expected):
     assert selected(spec, NAMES) == set(expected)
+
+
+def test_biases_of_recurrent_layers_are_biases():
+    names = ["encoder.lstm.weight_ih_l0", "encoder.lstm.bias_ih_l0", "encoder.bias_table.weight"]
+    assert selected("bias", names) == {"encoder.lstm.bias_ih_l0"}
 
 
 def test_every_component_selects_what_its_atoms_say():

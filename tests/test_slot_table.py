@@ -86,6 +86,8 @@ def test_names_of_a_pruned_model_are_those_of_the_full_one():
 def test_freezing_everything_is_refused():
     with pytest.raises(InputError, match=r"--freeze encoder,decoder freezes every parameter \(encoder Ff, decoder C\)"):
         compiled(freeze="encoder,decoder")
+    with pytest.raises(InputError, match="--freeze encoder,decoder freezes every parameter: leave something to train"):
+        compile_table(PARAMETERS, {}, seed=1, freeze="encoder,decoder")
 
 
 def test_a_model_without_plans_has_one_row_per_layer():
@@ -98,5 +100,39 @@ def test_the_printed_table():
     assert lines[0].split() == ["slot", "kind", "state", "parameters", "trained", "MFLOP/token"]
     assert lines[2].split() == ["encoder.layers.0", "F", "feed-forward", "frozen", "44", "0", "0.000"]
     assert lines[-2].split() == ["total", "152", "92", "0.000"]
-    # 92 / 152 = 0.60526
-    assert lines[-1] == "trained 60.53% of the parameters; frozen 39.47%, random tensors drawn from seed 7"
+    # 92 / 152 = 0.60526; without the vectors of 8 + 4 + 4 entries (40 + 32 + 16) / (152 - 16) = 0.64706
+    assert lines[-1] == (
+        "trained 60.53% of the parameters, 64.71% of those in matrices; frozen 39.47%, random tensors drawn from seed 7"
+    )
+
+
+def test_a_table_without_random_tensors_names_no_seed():
+    # feed-forward 32 + 8 + 32 of 152
+    assert str(compile_table(PARAMETERS, {}, seed=7, freeze="ffn")).endswith("of those in matrices; frozen 47.37%")
+
+
+def test_what_a_spec_froze_is_drawn_by_name_if_asked():
+    table = compiled(freeze="encoder.ln,cross_att,emb", frozen_init="glorot")
+    by_spec = {e.name: e.random_name for e in table.entries if e.frozen_init == "glorot"}
+    assert by_spec == {n: n for n in ("encoder.embed_tokens.weight", "decoder.layers.0.cross.encoder_attn.q_proj.weight")}, (
+        "the LayerNorm is frozen by its letter, which says how it is drawn"
+    )
+
+
+def test_a_vector_of_unknown_meaning_keeps_its_values():
+    parameters = [("decoder.scale", (4,)), ("decoder.conv.bias", (4,)), ("decoder.norm.layer_norm.weight", (4,)), ("decoder.kernel", (4, 1, 3))]
+    table = compile_table([*parameters, ("x.fc1.weight", (2, 2))], {}, seed=1, freeze="decoder", frozen_init="orthogonal")
+    assert [e.frozen_init for e in table.entries] == [None, "orthogonal", "orthogonal", "orthogonal", None]
+    assert [e.trained for e in table.entries] == [False] * 4 + [True]
+
+
+def test_what_the_model_itself_does_not_train_stays_so():
+    table = compile_table(PARAMETERS, {}, seed=1, freeze="emb", untrained=["encoder.layers.1.ffn.fc1.weight"])
+    assert frozen(table) == ["encoder.embed_tokens.weight", "encoder.layers.1.ffn.fc1.weight"]
+
+
+@pytest.mark.parametrize("init, distinct", [("diagonal", 4), ("zero", 0)])
+def test_tables_of_words_are_not_made_all_alike(init, distinct):
+    with pytest.raises(InputError, match=rf"--frozen-init {init}: would give all but {distinct} of the 10 rows of encoder.embed_tokens"):
+        compiled(freeze="emb", frozen_init=init)
+    compile_table([("lm_head.dense.weight", (4, 4)), ("a.fc1.weight", (1,))], {}, seed=1, freeze="out", frozen_init="diagonal")

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from fairseq import utils
 from fairseq.data import data_utils
+from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..dry_build import build_config
@@ -16,6 +17,9 @@ from ..layer_plan import KINDS, slots
 from ..transformer_options import FlatTransformerConfig
 from .atomic_file import check_out, replacing
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
+
+
+_MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_transformer")
 
 
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
@@ -71,7 +75,7 @@ def _check_model(source: Checkpoint):
     def refuse(reason):
         raise InputError(f"CHECKPOINT {source.path}: {reason}")
 
-    if not all(hasattr(source.model, part) for part in ("slot_table", "encoder", "decoder")):
+    if type(source.model) not in [MODEL_REGISTRY[name] for name in _MODELS]:
         refuse(f"{config._name} is not a translation model of this plugin")
     for stack in ("encoder", "decoder"):
         for slot in slots(getattr(config, f"reservoir_{stack}", None) or ""):
@@ -97,6 +101,8 @@ def _args(source: Checkpoint) -> OrderedDict:
     """
     config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
     model, task = config["model"], config["task"]
+    if isinstance(model, Namespace):  # fairseq's own models have no configuration of another kind
+        model = vars(model)
     flat = {f.name for f in fields(FlatTransformerConfig)} & model.keys()
     args = OrderedDict(arch="transformer")
     vars(args).update({name: value for name, value in task.items() if name != "_name"})

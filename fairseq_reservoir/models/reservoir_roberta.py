@@ -5,7 +5,7 @@ from fairseq.models.roberta import RobertaModel, model as roberta
 
 from ..identity import CheckpointIdentity
 from ..presets import register, reservoir_preset
-from ..reservoir_build import RESUME_FLAGS, compile_plan_table, complete, identity_flags, plans_of
+from ..reservoir_build import RESUME_FLAGS, complete, freeze_and_fill, identity_flags, plans_of
 from ..roberta import DEPTHS, SIZES, HeadsInTable, ReservoirRobertaEncoder, ReservoirRobertaOptions, add_flags, complete_options
 from ..transformer_options import check_options, resolve_plans
 
@@ -42,7 +42,7 @@ class ReservoirRoberta(HeadsInTable, CheckpointIdentity, RobertaModel):
         return complete(model, plans, options)
 
     def compile_slot_table(self):
-        return compile_plan_table(self, self.plans, self.args)
+        return freeze_and_fill(self, self.plans, self.args)
 
 
 PRESETS = {

@@ -1,4 +1,4 @@
-"""Initial values of a reservoir's tensors (Shen et al., 2021): orthogonal projections, PyTorch's defaults elsewhere."""
+"""Initial values of frozen tensors: of reservoirs (Shen et al., 2021), orthogonal where matrices, and of what a spec froze."""
 
 import math
 
@@ -7,11 +7,7 @@ from torch import nn
 
 from .recipe import Recipe
 
-# How many projections stand on top of each other in one matrix; each is made orthogonal by itself.
-_STACKED = {"weight_ih_l0": 3, "weight_hh_l0": 3, "linear1.weight": 2}
 
-
-@torch.no_grad()
 def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str], seed: int) -> None:
     """Writes the frozen tensors of the reservoirs in place, each as its ``recipe`` says.
 
@@ -21,10 +17,16 @@ def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str
         seed: the tensors depend on this and on their random names, on nothing else.
     """
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    for name, random_name in random_names.items():
-        parameter = parameters[name]
-        if not parameter.is_meta:
-            parameter.copy_(recipe(name, random_name, shapes).draw(seed))
+    fill(parameters, {name: recipe(name, random_name, shapes) for name, random_name in random_names.items()}, seed)
+
+
+@torch.no_grad()
+def fill(parameters: dict[str, nn.Parameter], recipes: dict[str, Recipe], seed: int) -> None:
+    """Writes the tensors that have a recipe in place, unless a model without values is being built on the device ``meta``."""
+    on_meta = torch.get_default_device().type == "meta"  # where fairseq still makes some parameters on the CPU
+    for name, drawn in recipes.items():
+        if not on_meta and not parameters[name].is_meta:
+            parameters[name].copy_(drawn.draw(seed))
 
 
 def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> Recipe:
@@ -44,13 +46,57 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
     if name.endswith("self_attn.mix"):
         return Recipe("signed_constant", random_name, shape, scale=math.sqrt(shape[1] / 2) / 4)
     if len(shape) == 2:
-        parts = next((n for ending, n in _STACKED.items() if name.endswith(ending)), 1)
-        return Recipe("orthogonal", random_name, shape, blocks=parts)
+        return Recipe("orthogonal", random_name, shape, blocks=_projections(name, shapes))
     if name.endswith("layer_norm.weight"):
         return Recipe("ones", random_name, shape)
     if name.endswith(("layer_norm.bias", "out_proj.bias")):
         return Recipe("zero", random_name, shape)
     return Recipe("bias_uniform", random_name, shape, fan_in=_fan_in(name, shape, shapes))
+
+
+def component_recipe(initialiser: str, name: str, random_name: str, shapes, table: bool = False, padding=None) -> Recipe:
+    """How a tensor that a freeze spec froze is drawn.
+
+    A bias becomes 0, a LayerNorm 1 and 0, a matrix what ``initialiser`` makes of it, each projection by itself. The kernels of
+    a convolution are the rows of a matrix. The rows of a table of words or positions get a length of about 1, as fairseq
+    draws them: fans are about sums over inputs, and a row is looked up.
+
+    Args:
+        initialiser: key of ``initialisers.MATRIX_INITIALISERS``.
+        name, random_name, shapes: as for ``recipe``.
+        table: whether it belongs to such a table.
+        padding: a row to set to 0.
+    """
+    shape = tuple(shapes[name])
+    if "bias" in name.rpartition(".")[2]:
+        return Recipe("zero", random_name, shape)
+    if len(shape) == 1:
+        return Recipe("ones", random_name, shape)
+    if not table:
+        return Recipe(initialiser, random_name, shape, blocks=_projections(name, shapes))
+    scale = 1.0
+    if initialiser == "orthogonal":
+        scale = math.sqrt(max(1, shape[0] / shape[1]))
+    elif initialiser in ("xavier_uniform", "kaiming_uniform", "signed_constant"):
+        # Kaiming's entries have a variance of 2 / columns.
+        initialiser = "signed_constant" if initialiser == "signed_constant" else "kaiming_uniform"
+        scale = math.sqrt(0.5)
+    return Recipe(initialiser, random_name, shape, scale=scale, zero_row=padding)
+
+
+def _projections(name, shapes):
+    """How many projections stand on top of each other in a matrix: the gates of a GRU or LSTM, the halves of a GLU."""
+    module, _, ending = name.rpartition(".")
+    rows, columns = shapes[name][:2]
+    if ending == "in_proj_weight":
+        return rows // columns
+    if ending.startswith(("weight_ih", "weight_hh")):
+        gates, hidden = shapes[f"{module}.{ending.replace('_ih', '_hh')}"]
+        return gates // hidden
+    if name.endswith("linear1.weight"):
+        after = shapes.get(f"{module.removesuffix('linear1')}linear2.weight")
+        return rows // after[1] if after else 1
+    return 1
 
 
 def _fan_in(name, shape, shapes):

@@ -1,5 +1,6 @@
 """How a frozen tensor was drawn, in a form that can be written down: an export may hold this in place of the tensor."""
 
+import math
 from dataclasses import asdict, dataclass, fields
 
 import torch
@@ -21,7 +22,7 @@ class Recipe:
     Args:
         initialiser: key of ``INITIALISERS``.
         name: what the tensor is drawn under.
-        shape: its shape.
+        shape: its shape; beyond two dimensions it is drawn as a matrix with the first of them for its rows.
         blocks: equal blocks of rows, each drawn by itself, under ``name/0``, ``name/1`` and so on if there are several.
         fan_in: for ``bias_uniform``.
         scale: factor of the values, multiplied in float32.
@@ -45,15 +46,16 @@ class Recipe:
         """The tensor, float32."""
         further = {} if self.fan_in is None else {"fan_in": self.fan_in}
         make = INITIALISERS[self.initialiser]
+        shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
         if self.blocks == 1:
-            value = make(seed, self.name, self.shape, **further)
+            value = make(seed, self.name, shape, **further)
         else:
-            block = (self.shape[0] // self.blocks, *self.shape[1:])
+            block = (shape[0] // self.blocks, *shape[1:])
             value = torch.cat([make(seed, f"{self.name}/{i}", block, **further) for i in range(self.blocks)])
         value = value if self.scale == 1 else value * torch.tensor(self.scale, dtype=torch.float32)
         if self.zero_row is not None:
             value[self.zero_row] = 0
-        return value
+        return value.reshape(self.shape)
 
     def as_json(self) -> dict:
         """Its fields, without those at their defaults."""

@@ -23,6 +23,10 @@ def test_blocks_are_drawn_by_themselves():
         assert block.equal(initialisers.orthogonal(1, f"w/{i}", (2, 4)))
 
 
+def test_kernels_are_the_rows_of_a_matrix():
+    assert Recipe("orthogonal", "w", (3, 2, 4)).draw(7).equal(initialisers.orthogonal(7, "w", (3, 8)).reshape(3, 2, 4))
+
+
 def test_scale_and_zero_row():
     drawn = Recipe("signed_constant", "w", (3, 8), scale=1.5, zero_row=1).draw(1)
     # sqrt(2 / fan_in) = sqrt(2 / 8) = 0.5, times 1.5

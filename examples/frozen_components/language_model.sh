@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# A row of "Not all parameters are born equal" for a language model: trains one, prints its perplexity per piece on the test text.
+# Interrupt it and run it again: what is finished is kept, and training resumes after its last epoch.
+#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz
+#   ARM=2           a row of the paper's table; README.md says what each means
+#   SEED=1          random seed
+#   RUNS=FOLDER     where everything goes, instead of runs/frozen_components_lm
+#   DRY_RUN=1       print the commands, run none
+# Arguments go to fairseq-train, as in: ARM=2 bash language_model.sh --max-update 20
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
+export PYTHONWARNINGS=ignore
+. "$here/rows.sh" "${ARM:-}"
+
+seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} dry=${DRY_RUN:-} data=${DATA:-}
+text=$runs/text pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
+
+die() { echo "frozen_components: $*" >&2; exit 2; }
+[[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
+[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
+
+# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended
+run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
+logged() {
+    local file=$1
+    shift
+    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
+}
+
+if [[ ! -f $bin/test.idx ]]; then
+    run mkdir -p "$text" "$pieces"
+    for part in train valid test; do
+        if [[ -f $data/$part.txt.gz ]]; then run cp "$data/$part.txt.gz" "$text"; run gzip -df "$text/$part.txt.gz"
+        elif [[ -f $data/$part.txt ]]; then run cp "$data/$part.txt" "$text"
+        else die "DATA=$data: $data/$part.txt does not exist, nor $data/$part.txt.gz"; fi
+    done
+    run python "$here/../quickstart/pieces.py" "$text" txt txt 6000 "$pieces"
+    run rm -rf "$bin.part"
+    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" \
+        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
+    run mv "$bin.part" "$bin"
+fi
+
+run mkdir -p "$out"
+if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
+    run rm -f "$out/eval.log" "$out/trained"
+    logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
+        --task language_modeling --arch reservoir_transformer_lm_study "${spec[@]}" --tokens-per-sample 128 \
+        --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
+        --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
+        --num-workers 0 --log-format json --log-interval 20 "$@"
+    [[ -n $dry ]] || echo "$*" >"$out/trained"
+fi
+
+if [[ -n $dry || ! -f $out/eval.log ]]; then
+    logged "$out/eval.log.part" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+        --tokens-per-sample 128 --context-window 64 --max-tokens 4096
+    run mv "$out/eval.log.part" "$out/eval.log"
+fi
+run grep -o "Perplexity: .*" "$out/eval.log"

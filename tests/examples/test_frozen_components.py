@@ -1,0 +1,98 @@
+"""The recipes of frozen components: the README's tables are what the commands train, and its shares are the paper's."""
+
+import re
+import shlex
+
+import pytest
+from fairseq import options
+
+from fairseq_reservoir import cli
+from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+
+FOLDER = EXAMPLES / "frozen_components"
+README = (FOLDER / "README.md").read_text()
+CELL = r" ?`?([^|`]*?)`? \|"
+ROWS = {row[0]: row[1:] for row in re.findall(rf"^\|{CELL * 7}$", README, flags=re.MULTILINE) if row[0][0].isdigit()}
+FLAGS = {arm: row[1].strip().split() for arm, row in ROWS.items()}
+# methods' arithmetic: embeddings 36,000 x 1024, attention 18 x 4 x 1024^2, feed-forward 12 x 2 x 1024 x width
+SIZES = {width: {"emb": 36_000 * 1024, "att": 18 * 4 * 1024**2, "ffn": 12 * 2 * 1024 * width} for width in (4096, 1024)}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with the names of Multi30k and of a text for language models; a dry run reads no more."""
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").touch()
+    for name in ("train.txt", "valid.txt.gz", "test.txt"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def parsed(script, arm, data, *further, **environment):
+    """The namespace of the recipe's fairseq-train."""
+    ended = bash(FOLDER / script, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment)
+    assert ended.returncode == 0, ended.stderr
+    return options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
+
+
+def given(args):
+    """The freeze spec among options, as flags."""
+    flags = {"--freeze": args.freeze, "--frozen-init": None if args.frozen_init == "model" else args.frozen_init}
+    return [word for flag, value in flags.items() if value for word in (flag, value)]
+
+
+def test_the_readme_has_all_rows():
+    assert list(ROWS) == ["0", "1", "2", "3", "4", "5", "6", "2.1", "3.1"]
+    for arm, (trained, *_) in ROWS.items():
+        named = {"embeddings": "emb", "attention": "att", "FFN": "ffn"}
+        frozen = set(named.values()) - {named[word] for word in trained.split(", ")}
+        assert set(FLAGS[arm][1].split(",") if FLAGS[arm] else []) == frozen
+
+
+@pytest.mark.parametrize("arm", ROWS)
+def test_rows_on_multi30k(arm, data):
+    train = parsed("run.sh", arm, data, FFN="128", UPDATES="7")
+    assert given(train) == FLAGS[arm] and train.save_dir.endswith(f"/frozen-{arm}-128-7-1")
+    widths = (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.decoder_ffn_embed_dim, train.encoder_layers)
+    assert widths == (128, 128, 128, 3) and (train.max_update, train.share_all_embeddings) == (7, True)
+
+
+@pytest.mark.parametrize("arm", ["0", "4", "6"])
+def test_rows_of_the_language_model(arm, data):
+    train = parsed("language_model.sh", arm, data, "--max-update", "7")
+    assert given(train) == FLAGS[arm] and (train.arch, train.max_update) == ("reservoir_transformer_lm_study", 7)
+    assert train.share_decoder_input_output_embed and train.save_dir.endswith(f"/runs/{arm}-1")
+
+
+def test_a_row_at_the_papers_size(data):
+    train = parsed("run.sh", "2.1", data, BIN="data-bin/wmt18_tr_en", FFN="1024")
+    assert given(train) == FLAGS["2.1"] and train.arch == "frozen_transformer_wmt_en_de_big"
+    sizes = (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.decoder_ffn_embed_dim, train.encoder_attention_heads)
+    assert sizes == (1024, 1024, 1024, 16) and train.share_all_embeddings
+
+
+@pytest.mark.parametrize("script", ["run.sh", "language_model.sh"])
+def test_an_unknown_row_is_named(script, data):
+    ended = bash(FOLDER / script, ARM="7", DATA=str(data), DRY_RUN="1")
+    assert ended.returncode == 2 and ended.stderr.startswith("frozen_components: ARM='7': ") and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arm", ["1", "2", "3", "4", "5", "6"])
+def test_the_papers_shares(arm, capsys):
+    (command,) = re.findall(r"^    fairseq-reservoir (plan .*)$", README, flags=re.MULTILINE)
+    command = shlex.split(command)
+    assert command[-2:] == FLAGS["2"]
+    cli.main([*command[:-2], *FLAGS[arm]])
+    printed = float(re.search(r"([\d.]+)% of those in matrices", capsys.readouterr().out)[1])
+    frozen = FLAGS[arm][1].split(",")
+    for width, column in ((4096, 2), (1024, 4)):
+        share = 1 - sum(SIZES[width][group] for group in frozen) / sum(SIZES[width].values())
+        assert f"{share:.4f}"[1:] == ROWS[arm][column].strip()
+    assert printed == float(ROWS[arm][2]) * 100
+
+
+def test_the_swapped_ratios():
+    """The paper prints .55 for row 2 and .45 for row 4."""
+    assert (ROWS["2"][4].strip(), ROWS["4"][4].strip()) == (".4510", ".5490")
+    assert "row 2 as .55 and row 4 as .45" in README
