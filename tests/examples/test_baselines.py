@@ -1,0 +1,122 @@
+"""The baselines: the README's table is what the commands train, and its numbers are those of the models."""
+
+import functools
+import re
+
+import pytest
+import torch
+from fairseq import options
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.building import build, loss, pad, sentences
+from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+
+RUN = EXAMPLES / "baselines" / "run.sh"
+README = (EXAMPLES / "baselines" / "README.md").read_text()
+ROW = re.compile(r"^\| `([a-z]+)` \| `(\w+)` \| (?:`([^|]*)` )?\| ([\d,]+) \| ([\d.]+) \| .* \|$", flags=re.MULTILINE)
+ARMS = {
+    name: (plan, flags, int(trained.replace(",", "")), float(flops))
+    for name, plan, flags, trained, flops in ROW.findall(README)
+}
+WORDS = 5904
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with the names of Multi30k; a dry run reads no more."""
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").touch()
+    return tmp_path
+
+
+def dry_run(arm, data, *further, **environment):
+    ended = bash(RUN, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment)
+    assert ended.returncode == 0, ended.stderr
+    return commands_in(ended.stdout)["fairseq-train"]
+
+
+def parsed(flags):
+    return options.parse_args_and_arch(options.get_training_parser(), flags)
+
+
+def built(arm, **changes):
+    """The model of an arm's flags, with Multi30k's vocabulary."""
+    plan, flags, *_ = ARMS[arm]
+    args = parsed(["data", "--arch", "reservoir_transformer_study", "--reservoir-encoder", plan, *flags.split()])
+    names = ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_layerdrop")
+    sizes = {**{name: getattr(args, name) for name in names}, **changes}
+    return build(plan, "LL", args.arch, words=(WORDS, WORDS), share_all_embeddings=True, **sizes)
+
+
+@functools.cache
+def flops(arm):
+    """Those of the matrix products of a step on two pairs of sentences of 20 words."""
+    model = built(arm)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        loss(model, pad(sentences(20, 20)), pad(sentences(20, 20, seed=2))).backward()
+    return counter.get_total_flops()
+
+
+def test_the_readme_has_all_arms():
+    assert ARMS.keys() == set(re.findall(r"^    ([a-z]+)\)", RUN.read_text(), flags=re.MULTILINE))
+    (loop,) = re.findall(r"for arm in ([a-z ]+);", README)
+    assert loop.split() == list(ARMS)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_dry_run_prints_what_the_readme_says(arm, data):
+    plan, flags, *_ = ARMS[arm]
+    words = dry_run(arm, data, "--max-update", "7", LR="1e-3")
+    train = parsed(words)
+    assert (train.reservoir_encoder, train.reservoir_decoder) == (plan, "LL")
+    (between,) = re.findall(r"--reservoir-decoder LL (.*)--dropout", " ".join(words))
+    assert between.strip() == flags
+    assert (train.max_update, int(train.total_num_update), train.lr) == (7, 700, [1e-3])
+    assert (train.encoder_embed_dim, train.decoder_ffn_embed_dim, train.share_all_embeddings) == (128, 512, True)
+    assert train.save_dir.endswith(f"/baseline-{arm}-700-1e-3-1")
+
+
+@pytest.mark.parametrize("arm", ["", "dense"])
+def test_an_unknown_arm_is_named(arm, data):
+    ended = bash(RUN, ARM=arm, DATA=str(data), DRY_RUN="1")
+    assert ended.returncode == 2 and ended.stderr.startswith(f"baselines: ARM='{arm}': ") and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_readmes_numbers_of_trained_parameters(arm):
+    with torch.device("meta"):
+        assert built(arm).slot_table.trained_parameters == ARMS[arm][2]
+
+
+@pytest.mark.parametrize("arm", ARMS.keys() - {"layerdrop"})
+def test_the_readmes_flops(arm):
+    assert round(flops(arm) / flops("frozen"), 3) == ARMS[arm][3]
+
+
+def test_layerdrop_runs_four_of_five_layers_on_average():
+    model = built("layerdrop", dropout=0.0)
+    assert model.encoder.layers.p == 0.2 and len(model.encoder.layers) == 5
+    assert ARMS["layerdrop"][3] == ARMS["shallow"][3]
+    torch.manual_seed(1)
+    ran = [len(list(model.encoder.layers)) for _ in range(1000)]
+    assert abs(sum(ran) / 1000 - 4) < 0.1  # four standard errors: 4 * sqrt(5 * 0.2 * 0.8 / 1000) = 0.11
+
+
+def test_what_makes_the_comparisons_fair():
+    """Trained, by hand: three L, two L of a decoder, 5,904 vectors of 128."""
+    attention, norm = 4 * (128 * 128 + 128), 2 * 128
+    ffn = 2 * 128 * 512 + 512 + 128
+    trained = 3 * (attention + ffn + 2 * norm) + 2 * (2 * attention + ffn + 3 * norm) + WORDS * 128
+    assert ARMS["frozen"][2] == ARMS["without"][2] == trained == 1_879_680
+    assert abs(ARMS["small"][2] / trained - 1) < 0.01
+    assert abs(ARMS["shallow"][3] - 1) < 0.02 and ARMS["without"][3] < ARMS["frozen"][3] < ARMS["trained"][3]
+
+
+def test_the_benchmark_compares_the_two_arms():
+    named = dict(re.findall(r'--arm "(\w+): (.*)"', README))
+    for arm, flags in named.items():
+        args = parsed(["data", *flags.split()])
+        assert (args.arch, args.reservoir_encoder, args.reservoir_decoder) == ("reservoir_transformer_study", ARMS[arm][0], "LL")
+    assert list(named) == ["frozen", "shallow"]
