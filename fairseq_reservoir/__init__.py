@@ -6,10 +6,12 @@ from importlib.util import find_spec
 if find_spec("fairseq"):
     from . import fairseq_compat, training_hooks
     from .checkpoint import fairseq_loader
+    from .optim import freeze_skip
 
     fairseq_compat.apply()
     training_hooks.install()
     fairseq_loader.install()
+    freeze_skip.install()
 
     from .models import (  # noqa: F401
         reservoir_roberta,

@@ -43,6 +43,7 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
     from .language_model import WordVectorOptions
+    from .optim.freeze_skip import FreezeSkipOptions
     from .roberta import RobertaVectorOptions
     from .supermask_options import MaskOptions
     from .transformer_options import ComponentOptions, ReservoirOptions
@@ -50,8 +51,10 @@ def _our_flags() -> str:
     lines = []
     groups = {"reservoir_*": ReservoirOptions, "supermask_*": MaskOptions, "*_lm": WordVectorOptions}
     groups |= {"supermask_*_roberta": RobertaVectorOptions, "frozen_* (frozen_A, for every A of fairseq)": ComponentOptions}
-    for models, options in groups.items():
-        lines.append(f"flags of the {models} architectures, for fairseq-train too:")
+    groups = {f"the {models} architectures, for fairseq-train too": options for models, options in groups.items()}
+    groups["--optimizer freeze_skip and freeze_skip_NAME, for fairseq-train"] = FreezeSkipOptions
+    for whose, options in groups.items():
+        lines.append(f"flags of {whose}:")
         for option in dataclasses.fields(options):
             if not option.name.startswith("_"):
                 lines.append(f"  --{option.name.replace('_', '-')} {option.metadata.get('metavar', '')}".rstrip())

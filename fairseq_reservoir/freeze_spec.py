@@ -30,6 +30,8 @@ GROUPS = {
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
+# The atom of what --frozen-adapter adds: no component, since it is there to be trained.
+ADAPTER = "adapter"
 # Tables, of which a row stands for one word or position.
 TABLES = ("emb", "pos", "out")
 # What --frozen-init may say, and the initialiser it stands for; "model" leaves the values that the model starts with.
@@ -48,6 +50,7 @@ FROZEN_INITS = {
 _PATTERNS = tuple(
     (re.compile(rf"(^|\.)({pattern})(\.|$)"), atom)
     for pattern, atom in (
+        (r"frozen_adapter", ADAPTER),
         (r"\w*layer_?norm\w*", "ln"),
         *((rf"{module}\.{name}", f"{kind}.{part}")
           for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
@@ -68,6 +71,12 @@ def plain(name: str) -> str:
     """The name that specs, slot tables and random tensors know a parameter by: RoBERTa nests its stack one deeper."""
     nested = "encoder.sentence_encoder."
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
+
+
+def place(name: str) -> tuple[str, int] | None:
+    """(stack, depth) of the layer that a parameter belongs to, or None."""
+    found = _PLACE.match(plain(name))
+    return (found["stack"], int(found["layer"])) if found and found["layer"] else None
 
 
 def atom(name: str) -> str:
@@ -139,7 +148,7 @@ def selected(spec: str, names, flag: str = "--freeze") -> set[str]:
     for item in parse(spec, flag):
         matched = {n for n in names if item.matches(n)}
         if not matched:
-            atoms = sorted({atom(n) for n in names}, key=ATOMS.index)
+            atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
                 f"{_layers_that_exist(names)}"
@@ -151,7 +160,6 @@ def selected(spec: str, names, flag: str = "--freeze") -> set[str]:
 def _layers_that_exist(names):
     """"; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
     found = {}
-    for place in filter(None, map(_PLACE.match, map(plain, names))):
-        if place["layer"]:
-            found[place["stack"]] = max(found.get(place["stack"], 0), int(place["layer"]))
+    for stack, layer in filter(None, map(place, names)):
+        found[stack] = max(found.get(stack, 0), layer)
     return "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in found.items()) if found else ""

@@ -21,6 +21,7 @@ from fairseq.tasks.translation import TranslationTask
 from .checkpoint.training_start import check_start
 from .cpu_launch import is_training
 from .errors import InputError
+from .optim import freeze_skip
 from .supermask_inference import refuse_in_training
 
 MAKE_IT = "fairseq-preprocess writes it"
@@ -79,6 +80,7 @@ def check_training(cfg):
         check_save_dir(cfg.checkpoint.save_dir)
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint)
+    freeze_skip.check_flags(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:

@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fairseq import options
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.layer_plan import LETTERS
@@ -15,6 +17,8 @@ from tests.commands import train
 from fairseq_reservoir.models.reservoir_transformer_lm import PRESETS as LM_PRESETS
 from fairseq_reservoir.models.supermask_one_layer_transformer import PRESETS as MASKED_PRESETS
 from fairseq_reservoir.models.supermask_one_layer_transformer_lm import PRESETS as MASKED_LM_PRESETS
+from fairseq_reservoir.optim.freeze_schedule import FreezeSchedule
+from fairseq_reservoir.optim.freeze_skip import FreezeSkipOptions
 from fairseq_reservoir.roberta import RobertaVectorOptions
 from fairseq_reservoir.supermask_options import MaskOptions
 
@@ -55,6 +59,15 @@ def test_flags_of_the_tables_are_accepted(command, capsys):
         command += " --encoder-layers 7 --reservoir-count 2"
     cli.main(["plan", "--arch", "reservoir_transformer_tiny", *command.split()])
     assert "trained" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", re.findall(r"`(--optimizer freeze_skip [^`]+)`", TEXT))
+def test_flags_of_freeze_skip_are_accepted(flags):
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "reservoir_transformer_tiny", *shlex.split(flags)])
+    names = [f"{stack}.layers.{i}.fc1.weight" for stack in ("encoder", "decoder") for i in range(3)]
+    given = {name.removeprefix("freeze_"): getattr(args, name) for name in vars(FreezeSkipOptions()) if name.startswith("freeze_")}
+    assert str(FreezeSchedule([*names, "encoder.embed_tokens.weight"], **given))
 
 
 def test_all_letters_and_presets_are_named():

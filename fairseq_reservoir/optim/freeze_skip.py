@@ -1,0 +1,228 @@
+"""``--optimizer freeze_skip`` and ``freeze_skip_<name>``: an optimizer of fairseq that leaves parameters alone while a run goes on.
+
+What ``--freeze`` or a layer plan froze never reaches an optimizer, with or without this one. This one freezes and thaws at
+updates, which those cannot. It alone may change what is trained once a model is built.
+"""
+
+import logging
+from dataclasses import dataclass, field, make_dataclass
+from functools import wraps
+from typing import Optional
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
+from fairseq.trainer import Trainer
+
+from ..errors import InputError
+from .freeze_schedule import FreezeSchedule, parse_progression, parse_rotation, parse_schedule
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "freeze_skip"
+_FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every")
+
+
+def _flag(text, metavar):
+    return field(default=None, metadata={"help": text, "metavar": metavar})
+
+
+@dataclass
+class FreezeSkipOptions(FairseqDataclass):
+    """The flags that ``freeze_skip`` adds to those of the optimizer inside. Components are written as for ``--freeze``."""
+
+    freeze_schedule: Optional[str] = _flag(
+        "what to freeze, and with a minus to train again, from which update on: UPDATE:COMPONENTS entries with semicolons between, "
+        "updates ascending. Frozen parameters take no update, decay, momentum or optimizer memory. Example: "
+        '"0:emb;2000:encoder.layers.0-2;8000:-emb"',
+        "ENTRIES",
+    )
+    freeze_progressive: Optional[str] = _flag(
+        "freeze the layers of every stack from the bottom up, the first at update START, then one every EVERY updates; "
+        "the last layer of a stack stays trained. Example: 2000:500",
+        "START:EVERY",
+    )
+    freeze_rotate: Optional[str] = _flag(
+        "train K layers at a time, drawn anew every PERIOD updates, and freeze all others (LISA); what is in no layer, such as "
+        "embeddings, is always trained. Example: 2:200",
+        "K:PERIOD",
+    )
+    freeze_update_every: Optional[str] = _flag(
+        "update components only every N-th time: COMPONENT:N items with commas between. Their gradients are not computed in "
+        "between; momentum is kept. Example: ffn:4,emb:2",
+        "ITEMS",
+    )
+
+
+class FreezeSkip:
+    """To be mixed into an optimizer of fairseq, before it in the bases.
+
+    A frozen parameter has ``requires_grad`` off, so that its gradient is neither computed nor reduced, no gradient where the
+    optimizer looks for one, which makes every optimizer of fairseq pass it by, decay included, and no optimizer state.
+    """
+
+    schedule = None  # until a trainer says what the parameters are called
+
+    def step(self, *args, **kwargs):
+        for idle in self._left_alone():
+            idle.grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
+        return super().step(*args, **kwargs)
+
+    def _left_alone(self):
+        if self.schedule is None:
+            return []
+        idle = self.schedule.frozen(self.update) | self.schedule.skipped(self.update)
+        return [self.copies[name] for name in idle]
+
+    def bind(self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """Tells which parameter is which.
+
+        Args:
+            schedule: of the run.
+            parameters: the model's trained parameters by name, in the order in which this optimizer got them, or fp32 copies.
+        """
+        own = list(self.params)
+        self.schedule, self.parameters, self.update = schedule, parameters, None
+        self.copies = dict(zip(parameters, own, strict=False))
+
+    def go_to(self, update: int) -> None:
+        """Freezes and thaws for an update, the number of those before it."""
+        if self.schedule is None or update == self.update:
+            return
+        self.update = update
+        frozen = self.schedule.frozen(update)
+        idle = frozen | self.schedule.skipped(update)
+        for name, parameter in self.parameters.items():
+            parameter.requires_grad_(name not in idle)
+            if name in idle:
+                parameter.grad = None
+            if name in frozen:
+                self.optimizer.state.pop(self.copies[name], None)
+
+
+def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
+    """The schedule that an optimizer's options describe for a model, or None if they ask for nothing."""
+    given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in _FLAGS}
+    if not any(given.values()):
+        return None
+    return FreezeSchedule([name for name, p in model.named_parameters() if p.requires_grad], **given, seed=seed)
+
+
+def check_flags(cfg) -> None:
+    """Refuses, before a run starts, what cannot be parsed and what fairseq's engine would do wrongly.
+
+    fairseq's flat fp16 buffer packs the gradients of what is trained now beside the weights of what was trained at the start.
+    Its c10d and FSDP engines fix at the start whose gradients they wait for. BMUF's block momentum goes on moving what is frozen.
+
+    Raises:
+        InputError: one line with the flag to change.
+    """
+    options = cfg.optimizer
+    given = [flag for flag in _FLAGS if getattr(options, flag, None)]
+    if not given:
+        return
+    parse_schedule(options.freeze_schedule)
+    parse_rotation(options.freeze_rotate)
+    if options.freeze_progressive:
+        parse_progression(options.freeze_progressive)
+    flag = "--" + given[0].replace("_", "-")
+    common, engine = cfg.common, cfg.distributed_training
+    if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
+        raise InputError(f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads")
+    if engine.distributed_world_size > 1 and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
+        raise InputError(
+            f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start whose gradients are summed; "
+            "add --ddp-backend legacy_ddp"
+        )
+    if engine.zero_sharding != "none":
+        raise InputError(f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out")
+    if cfg.optimization.use_bmuf:
+        raise InputError(f"{flag} with --use-bmuf: its momentum would move what is frozen; leave one of them out")
+
+
+def register_all() -> None:
+    """Registers ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
+    for name, inner in list(OPTIMIZER_REGISTRY.items()):
+        if name == "composite" or name.startswith(PREFIX):
+            continue  # composite names other optimizers for groups of parameters, by configuration only
+        _register(f"{PREFIX}_{name}", inner, OPTIMIZER_DATACLASS_REGISTRY.get(name))
+    _register(PREFIX, OPTIMIZER_REGISTRY["adam"], OPTIMIZER_DATACLASS_REGISTRY["adam"])
+
+
+def _register(name, inner, options):
+    if name in OPTIMIZER_REGISTRY:
+        return
+    title = "".join(part.title() for part in name.split("_"))
+    about = {"__module__": __name__, "__doc__": f"fairseq's ``{inner.__name__}`` behind ``FreezeSkip``."}
+    if options is None:
+        about["add_args"] = staticmethod(_flags_after(inner.add_args))
+    else:
+        options = make_dataclass(f"{title}Config", [], bases=(FreezeSkipOptions, options), namespace={"__module__": __name__})
+    register_optimizer(name, dataclass=options)(type(title, (FreezeSkip, inner), about))
+
+
+def _flags_after(add_args):
+    def add(parser):
+        add_args(parser)
+        gen_parser_from_dataclass(parser, FreezeSkipOptions())
+
+    return add
+
+
+def install() -> None:
+    """Lets fairseq's trainer tell the optimizer the names of its parameters and the number of the update; once."""
+    if hasattr(Trainer, "knows_freeze_skip"):
+        return
+    register_all()
+    Trainer.__init__ = _make_schedule_after(Trainer.__init__)
+    Trainer._build_optimizer = _bind_after(Trainer._build_optimizer)
+    Trainer.set_num_updates = _go_after(Trainer.set_num_updates)
+    Trainer.knows_freeze_skip = True
+
+
+def _make_schedule_after(init):
+    @wraps(init)
+    def wrapper(self, cfg, task, model, *args, **kwargs):
+        self.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
+        self.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if self.freeze_schedule else {}
+        if self.freeze_schedule:
+            logger.info("what the optimizer freezes:\n%s", self.freeze_schedule)
+        init(self, cfg, task, model, *args, **kwargs)
+
+    return wrapper
+
+
+def _bind_after(build):
+    @wraps(build)
+    def wrapper(self):
+        # fairseq gives the optimizer what is trained at this moment, and builds it again when it loads a checkpoint.
+        for parameter in self.scheduled.values():
+            parameter.requires_grad_(True)
+        build(self)
+        if self.freeze_schedule:
+            moved = dict(self.get_model().named_parameters())
+            self.scheduled = {name: moved[name] for name in self.scheduled}
+            _inner(self._optimizer).bind(self.freeze_schedule, self.scheduled)
+            _inner(self._optimizer).go_to(self.get_num_updates())
+
+    return wrapper
+
+
+def _go_after(set_num_updates):
+    @wraps(set_num_updates)
+    def wrapper(self, num_updates):
+        set_num_updates(self, num_updates)
+        if self.freeze_schedule:
+            _inner(self.optimizer).go_to(num_updates)
+
+    return wrapper
+
+
+def _inner(optimizer):
+    """The optimizer inside those that fairseq puts around it for half precision."""
+    while not isinstance(optimizer, FreezeSkip):
+        optimizer = next(
+            getattr(optimizer, name) for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer") if hasattr(optimizer, name)
+        )
+    return optimizer

@@ -1,0 +1,188 @@
+"""``--optimizer freeze_skip`` in fairseq's trainer: what moves when, in every number format, across resumes and processes."""
+
+import math
+from unittest.mock import patch
+
+import pytest
+import torch
+from fairseq.trainer import Trainer
+
+from tests.commands import error_of, load, start_training, train
+
+FORMATS = {
+    "fp32": [],
+    "fp16": ["--fp16", "--fp16-no-flatten-grads"],
+    "memory-efficient-fp16": ["--memory-efficient-fp16"],
+    "bf16": ["--bf16"],
+}
+INNER = {
+    "adam": ["--lr", 0.003, "--adam-betas", "(0.9, 0.98)"],
+    "adafactor": ["--lr", 0.003, "--scale-parameter"],
+    "nag": ["--lr", 0.1, "--momentum", 0.9],
+}
+# Two layers in each stack, and what would move a frozen tensor: decay, clipping, gradients summed over batches.
+MODEL = "--encoder-layers 2 --decoder-layers 2 --weight-decay 0.01 --clip-norm 0.5 --update-freq 2".split()
+SCHEDULES = {
+    "schedule": ["--freeze-schedule", "0:emb;3:encoder.layers.0,ffn;6:-emb"],
+    "progressive": ["--freeze-progressive", "2:3"],
+    "rotate": ["--freeze-rotate", "1:2"],
+    "update every": ["--freeze-update-every", "ffn:3,emb:2"],
+}
+
+
+def optimizer(name, inner="adam"):
+    return ["--optimizer", name, *INNER[inner]]
+
+
+def pairs(formats, others, usual):
+    """All pairs, those for which ``usual`` is false as slow tests."""
+    for one in formats:
+        for other in others:
+            yield pytest.param(one, other, marks=[] if usual(one, other) else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("number_format, inner", pairs(FORMATS, INNER, lambda form, inner: form == "fp32" or inner == "adam"))
+def test_without_a_schedule_it_is_the_optimizer_inside(toy_data, tmp_path, number_format, inner):
+    flags = [*MODEL, *FORMATS[number_format], "--reservoir-encoder", "LT", "--max-update", 6, "--disable-validation"]
+    bare = train(toy_data, *flags, *optimizer(inner, inner), "--save-dir", tmp_path / "bare")
+    ours = train(toy_data, *flags, *optimizer(f"freeze_skip_{inner}", inner), "--save-dir", tmp_path / "ours")
+    assert ours.losses == bare.losses and len(ours.losses) == 6
+    first, second = load(tmp_path / "bare"), load(tmp_path / "ours")
+    assert all(first["model"][name].equal(tensor) for name, tensor in second["model"].items())
+    states = [checkpoint["last_optimizer_state"] for checkpoint in (first, second)]
+    assert repr(states[0]["param_groups"]) == repr(states[1]["param_groups"]) and states[0]["state"].keys() == states[1]["state"].keys()
+    for one, other in zip(states[0]["state"].values(), states[1]["state"].values()):
+        assert all(torch.equal(torch.as_tensor(one[key]), torch.as_tensor(other[key])) for key in one)
+
+
+class Recording:
+    """What each update moved, trained and kept optimizer state for, by parameter name."""
+
+    def __init__(self):
+        self.moved, self.trained, self.with_state = [], [], []
+        plain = Trainer.train_step
+
+        def train_step(trainer, samples, *args, **kwargs):
+            parameters = dict(trainer.get_model().named_parameters())
+            before = {name: p.detach().clone() for name, p in parameters.items()}
+            self.trained.append({name for name, p in parameters.items() if p.requires_grad})
+            result = plain(trainer, samples, *args, **kwargs)
+            self.moved.append({name for name, p in parameters.items() if not p.equal(before[name])})
+            inner = trainer.optimizer
+            copies = getattr(inner, "fp32_params", None) or list(inner.optimizer.param_groups[0]["params"])
+            names = list(trainer.scheduled)
+            self.with_state.append({name for name, copy in zip(names, copies) if inner.optimizer.state.get(copy)})
+            return result
+
+        self.patch = patch.object(Trainer, "train_step", train_step)
+
+    def __enter__(self):
+        self.patch.start()
+        return self
+
+    def __exit__(self, *error):
+        self.patch.stop()
+
+
+def is_ffn(name):
+    return ".fc1." in name or ".fc2." in name
+
+
+def expected_idle(kind, update, names, rotated_out):
+    """By hand, what the schedules above leave alone: (frozen, skipped)."""
+    emb = {name for name in names if "embed_tokens" in name}
+    ffn = {name for name in names if is_ffn(name)}
+    bottom = {name for name in names if ".layers.0." in name}
+    if kind == "schedule":
+        later = {name for name in bottom if name.startswith("encoder")} | ffn
+        return (emb, set()) if update < 3 else (emb | later, set()) if update < 6 else (later, set())
+    if kind == "progressive":
+        return (set(), set()) if update < 2 else (bottom, set())
+    if kind == "rotate":
+        return rotated_out(update), set()
+    return set(), (ffn if update % 3 else set()) | (emb if update % 2 else set())
+
+
+@pytest.mark.parametrize("number_format, kind", pairs(FORMATS, SCHEDULES, lambda form, kind: form == "fp32" or kind == "schedule"))
+def test_each_tensor_changes_exactly_when_it_should(toy_data, number_format, kind):
+    flags = [*MODEL, *FORMATS[number_format], *optimizer("freeze_skip"), *SCHEDULES[kind]]
+    with Recording() as seen:
+        run = train(toy_data, *flags, "--max-update", 9, "--no-save", "--disable-validation")
+    names = {name for name, _ in run.model.named_parameters()}
+    for update in range(9):
+        frozen, skipped = expected_idle(kind, update, names, run.trainer.freeze_schedule.frozen)
+        assert seen.trained[update] == names - frozen - skipped
+        # The bias of keys has no gradient, and adds up to nothing from 0.
+        quiet = {name for name in names if name.endswith("k_proj.bias")}
+        assert seen.moved[update] <= seen.trained[update], update
+        still = seen.trained[update] - seen.moved[update] - quiet
+        assert not {name for name in still if name.endswith("weight") and "layer_norm" not in name}, (update, still)
+        # After the update, its state is dropped for the next one.
+        frozen_next, _ = expected_idle(kind, update + 1, names, run.trainer.freeze_schedule.frozen)
+        assert not seen.with_state[update] & frozen_next
+        assert seen.with_state[update] >= seen.trained[update] - frozen_next
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_resuming_in_every_phase_is_bit_exact(toy_data, tmp_path, kind):
+    flags = [*MODEL, *optimizer("freeze_skip"), *SCHEDULES[kind], "--disable-validation", "--no-epoch-checkpoints"]
+    whole = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "whole")
+    expected = load(tmp_path / "whole")
+    for update in (2, 4, 7):
+        folder = tmp_path / str(update)
+        train(toy_data, *flags, "--max-update", update, "--save-dir", folder)
+        rest = train(toy_data, *flags, "--max-update", 8, "--save-dir", folder)
+        assert rest.losses == whole.losses[update:]
+        resumed = load(folder)
+        assert all(resumed["model"][name].equal(tensor) for name, tensor in expected["model"].items())
+        states = [checkpoint["last_optimizer_state"]["state"] for checkpoint in (resumed, expected)]
+        assert states[0].keys() == states[1].keys()
+        assert all(states[0][i]["exp_avg"].equal(states[1][i]["exp_avg"]) for i in states[0])
+
+
+def test_half_precision_resumes_in_a_phase_too(toy_data, tmp_path):
+    flags = [*MODEL, "--bf16", *optimizer("freeze_skip"), *SCHEDULES["schedule"], "--disable-validation"]
+    whole = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "whole")
+    train(toy_data, *flags, "--max-update", 5, "--save-dir", tmp_path / "part")
+    rest = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "part")
+    # fairseq saves the half-precision weights, not the fp32 copies, so only plain fairseq's own resume can be matched.
+    assert len(rest.losses) == 3 and all(math.isclose(a, b, rel_tol=0.02) for a, b in zip(rest.losses, whole.losses[5:]))
+
+
+def test_what_is_frozen_takes_no_room_in_the_checkpoint(toy_data, tmp_path):
+    flags = [*MODEL, "--max-update", 4, "--disable-validation", *optimizer("freeze_skip")]
+    train(toy_data, *flags, "--save-dir", tmp_path / "all")
+    run = train(toy_data, *flags, "--freeze-schedule", "0:encoder;2:decoder.ffn", "--save-dir", tmp_path / "some")
+    states = [load(tmp_path / name)["last_optimizer_state"]["state"] for name in ("all", "some")]
+    sizes = [sum(value["exp_avg"].numel() for value in state.values()) for state in states]
+    frozen = sum(p.numel() for n, p in run.model.named_parameters() if n.startswith("encoder") or is_ffn(n))
+    assert sizes[0] - sizes[1] == frozen > 0
+
+
+def test_two_processes_are_one(toy_data, tmp_path):
+    flags = "--encoder-layers 2 --decoder-layers 2 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --disable-validation".split()
+    flags += ["--optimizer", "freeze_skip", *SCHEDULES["schedule"], "--freeze-update-every", "decoder.att:2"]
+    alone = train(toy_data, *flags, "--update-freq", 2, "--save-dir", tmp_path / "one")
+    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path / "two")
+    assert ended.returncode == 0, ended.stderr
+    one, two = load(tmp_path / "one"), load(tmp_path / "two")
+    assert two["optimizer_history"][-1]["num_updates"] == 10
+    for name, _ in alone.model.named_parameters():
+        torch.testing.assert_close(two["model"][name], one["model"][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--freeze-schedule", "5:emb", "--fp16"], "--freeze-schedule with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no"),
+        (["--freeze-rotate", "1:2", "--distributed-world-size", 2], "--freeze-rotate with --ddp-backend pytorch_ddp: it fixes at the start"),
+        (["--freeze-update-every", "ffn:2", "--use-bmuf"], "--freeze-update-every with --use-bmuf: its momentum would move what is frozen"),
+        (["--freeze-schedule", "5:encoder,decoder"], "nothing is trained at update 5"),
+        (["--freeze-schedule", "5:emb;3:ffn"], "update 3 does not come after 5; sort it"),
+        (["--freeze-rotate", "13:2"], "--freeze-rotate 13:2: the model has 12 layers"),
+    ],
+)
+def test_bad_input(toy_data, tmp_path, flags, message):
+    line, status = error_of(toy_data, "--optimizer", "freeze_skip", *flags, "--max-update", 2, "--save-dir", tmp_path / "out")
+    assert status != 0 and message in line and line.count("\n") == 1
+    assert not list(tmp_path.glob("out/*"))
