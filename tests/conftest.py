@@ -54,6 +54,20 @@ def toy_data(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("toy") / "data", train=160, valid=8, test=8)
 
 
+@pytest.fixture(scope="session")
+def moods(tmp_path_factory):
+    """A folder for sentence_prediction with the dictionary of ``toy_data``: is there an "a" among the letters?"""
+    folder, words, draw = tmp_path_factory.mktemp("moods"), list("abcdefgh"), random.Random(2)
+    for column, entries in (("input0", words), ("label", "01")):
+        (folder / column).mkdir()
+        (folder / column / "dict.txt").write_text("".join(f"{word} 1\n" for word in entries))
+    for split, size in (("train", 160), ("valid", 40)):
+        sentences = [draw.choices(words, k=draw.randint(2, 6)) for _ in range(size)]
+        write_split(folder / "input0" / split, sentences, words)
+        write_split(folder / "label" / split, [[str(int("a" in sentence))] for sentence in sentences], "01")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def same_log_handlers():
     """Take away what a test left at the root logger: fairseq-hydra-train leaves a handler of the test's own, soon closed, stdout."""

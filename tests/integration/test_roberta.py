@@ -1,6 +1,5 @@
 """RoBERTas through fairseq's own commands: masked language model, then sentence prediction, and what comes after training."""
 
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,6 @@ from fairseq_reservoir.models.supermask_one_layer_roberta import SupermaskOneLay
 from fairseq_reservoir.modules.mask_cache import masked_modules
 from fairseq_reservoir.pretrained_embeddings import write_embeddings
 from tests.commands import error_of, load, train
-from tests.conftest import write_split
 
 BEGIN = (
     "--cpu --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --max-positions 16 --dropout 0.1"
@@ -28,20 +26,6 @@ FORMS = {
     "plan": (ReservoirRoberta, "--arch reservoir_roberta --reservoir-encoder LTF".split()),
 }
 STACK = "encoder.sentence_encoder"
-
-
-@pytest.fixture(scope="module")
-def moods(tmp_path_factory):
-    """A folder for sentence_prediction with the dictionary of ``toy_data``: is there an "a" among the letters?"""
-    folder, words, draw = tmp_path_factory.mktemp("moods"), list("abcdefgh"), random.Random(2)
-    for column, entries in (("input0", words), ("label", "01")):
-        (folder / column).mkdir()
-        (folder / column / "dict.txt").write_text("".join(f"{word} 1\n" for word in entries))
-    for split, size in (("train", 160), ("valid", 40)):
-        sentences = [draw.choices(words, k=draw.randint(2, 6)) for _ in range(size)]
-        write_split(folder / "input0" / split, sentences, words)
-        write_split(folder / "label" / split, [[str(int("a" in sentence))] for sentence in sentences], "01")
-    return folder
 
 
 @pytest.fixture(scope="module", params=FORMS)
