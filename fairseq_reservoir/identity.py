@@ -57,6 +57,10 @@ class CheckpointIdentity:
                 f"{flag} {'not given' if given is None else given}: the checkpoint was trained "
                 f"{'without it' if trained is None else f'with {trained}'}; {same}{reset}, or train anew in another --save-dir"
             )
+        # What training from here on is free to change is from now on as it is given.
+        given = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
+        if given:
+            state_dict[key] = _encode(stored | given)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
 

@@ -72,6 +72,10 @@ def test_resumes_with_its_own_and_with_reset_optimizer_with_another(trained, toy
     before = load(trained[1])["model"]
     assert torch.equal(other.weights["encoder.embed_tokens.weight"], before["encoder.embed_tokens.weight"])
     assert not torch.equal(other.weights["encoder.layers.0.fc1.weight"], before["encoder.layers.0.fc1.weight"])
+    # What was saved is of the new spec: the run goes on with it, and with the old one it does not.
+    flags = [*ARCH, "--max-update", 9, "--save-dir", tmp_path / "other"]
+    assert train(toy_data, *flags, "--freeze", "emb").trainer.get_num_updates() == 9
+    assert "--freeze att,decoder.ffn: the checkpoint was trained with emb" in error_of(toy_data, *flags, *SPEC)[0]
 
 
 def test_exports_leave_out_what_is_drawn_exactly(trained, tmp_path):
