@@ -31,29 +31,32 @@ def wall_seconds(records):
     return sum(ends)
 
 
-def read_run(folder):
-    """The cells of one row, and the signature of its BLEU.
+def read_training(folder):
+    """(parameters, trained), (s/update, minutes, updates) and the records of a run's train.log; cells of a table.
 
     Seconds per update are of training steps alone (fairseq's train_wall); minutes also of validation and saving.
     """
     log = (folder / "train.log").read_text(encoding="utf-8")
-    bleu = json.loads((folder / "bleu.json").read_text(encoding="utf-8"))
     records = [json.loads(line) for line in re.findall(r'\{"epoch": .*\}', log)]
     epochs = by_epoch(records, "train_train_wall")
     if not epochs:
         sys.exit(f"summarise: {folder}/train.log has no finished epoch")
     updates = max(int(epoch["train_num_updates"]) for epoch in epochs)
     sizes = r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)"
-    cells = (
-        folder.resolve().name,
-        *last(sizes, log, "number of parameters"),
-        f"{bleu['score']:.2f}",
+    times = (
         f"{sum(float(epoch['train_train_wall']) for epoch in epochs) / updates:.3f}",
         f"{wall_seconds([r for r in records if 'update' in r or 'train_train_wall' in r]) / 60:.1f}",
         f"{updates:,}",
-        min((epoch["valid_loss"] for epoch in by_epoch(records, "valid_loss")), key=float),
     )
-    return cells, bleu["signature"]
+    return last(sizes, log, "number of parameters"), times, records
+
+
+def read_run(folder):
+    """The cells of one row, and the signature of its BLEU."""
+    sizes, times, records = read_training(folder)
+    bleu = json.loads((folder / "bleu.json").read_text(encoding="utf-8"))
+    best = min((epoch["valid_loss"] for epoch in by_epoch(records, "valid_loss")), key=float)
+    return (folder.resolve().name, *sizes, f"{bleu['score']:.2f}", *times, best), bleu["signature"]
 
 
 def table(folders):

@@ -5,6 +5,8 @@
 #   ARCH=supermask_one_layer_roberta_study   or reservoir_roberta_study, fairseq's roberta, ...
 #   NAME=$ARCH      the run's folder below RUNS
 #   SEED=1          random seed
+#   PIECES=FILE     cut with this SentencePiece model instead of 6000 pieces of its own, for a model pretrained on those pieces
+#   DICT=FILE       its dictionary, dict.txt of the data-bin folder; with PIECES
 #   RUNS=FOLDER     where everything goes, instead of runs/sst2
 #   DRY_RUN=1       print the commands, run none
 # Arguments go to fairseq-train, as in: NAME=trained bash sst2.sh --mask-embeddings trained
@@ -15,10 +17,11 @@ root=$(cd "$here/../.." && pwd)
 export PYTHONWARNINGS=ignore
 
 arch=${ARCH:-supermask_one_layer_roberta_study} seed=${SEED:-1} runs=${RUNS:-runs/sst2} dry=${DRY_RUN:-}
-data=${DATA:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch}-$seed
+data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch}-$seed
 
 die() { echo "sst2: $*" >&2; exit 2; }
 [[ -n $data ]] || die "DATA is not set: name the folder with train.tsv and dev.tsv (or .gz)"
+[[ ${PIECES:+given} == "${dict:+given}" ]] || die "PIECES='${PIECES:-}' DICT='$dict': give both or none"
 [[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
 for part in train dev; do
     [[ -f $data/$part.tsv || -f $data/$part.tsv.gz ]] || die "DATA=$data: $data/$part.tsv does not exist, nor $data/$part.tsv.gz"
@@ -36,10 +39,12 @@ task=(--task sentence_prediction --criterion sentence_prediction --num-classes 2
 
 if [[ ! -f $bin/label/dict.txt ]]; then
     run mkdir -p "$pieces"
-    run python "$here/sst2_pieces.py" "$data" 6000 "$pieces"
+    run python "$here/sst2_pieces.py" "$data" "$vocabulary" "$pieces"
     run rm -rf "$bin.part"
     for column in input0 label; do
-        run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part/$column" \
+        known=()
+        [[ -z $dict || $column == label ]] || known=(--srcdict "$dict")
+        run fairseq-preprocess --only-source "${known[@]}" --workers 1 --destdir "$bin.part/$column" \
             --trainpref "$pieces/train.$column" --validpref "$pieces/valid.$column" --testpref "$pieces/dev.$column"
     done
     run mv "$bin.part" "$bin"

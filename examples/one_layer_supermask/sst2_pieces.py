@@ -1,6 +1,8 @@
 """Cuts SST-2 into pieces and sets validation sentences aside.
 
-Usage: sst2_pieces.py DATA VOCABULARY_SIZE OUTPUT_FOLDER
+Usage: sst2_pieces.py DATA VOCABULARY OUTPUT_FOLDER
+
+VOCABULARY is the number of pieces to learn from the training sentences, or a SentencePiece model (FILE.model) to cut with.
 
 Reads train.tsv and dev.tsv of DATA, plain or .gz, and writes train, valid and dev, each as .input0 (pieces) and .label.
 Every twentieth training sentence is for validation, so that dev chooses nothing.
@@ -25,24 +27,30 @@ def read(folder, part):
     return [(sentence.strip(), label.strip()) for sentence, label in rows]
 
 
-def main():
-    data, size, output = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    pairs = read(data, "train")
-    parts = {
-        "train": [pair for number, pair in enumerate(pairs, 1) if number % 20],
-        "valid": pairs[19::20],
-        "dev": read(data, "dev"),
-    }
+def learn(pairs, size, prefix):
+    """Writes a SentencePiece model of the sentences of ``pairs`` and returns its file."""
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([sentence for sentence, _ in parts["train"]]),
-        model_prefix=str(output / "pieces"),
+        sentence_iterator=iter([sentence for sentence, _ in pairs]),
+        model_prefix=prefix,
         model_type="bpe",
         vocab_size=size,
         character_coverage=1.0,
         hard_vocab_limit=False,  # a small corpus gets the smaller vocabulary it has
         minloglevel=1,
     )
-    cutter = sentencepiece.SentencePieceProcessor(model_file=str(output / "pieces.model"))
+    return f"{prefix}.model"
+
+
+def main():
+    data, vocabulary, output = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    pairs = read(data, "train")
+    parts = {
+        "train": [pair for number, pair in enumerate(pairs, 1) if number % 20],
+        "valid": pairs[19::20],
+        "dev": read(data, "dev"),
+    }
+    model = vocabulary if vocabulary.endswith(".model") else learn(parts["train"], int(vocabulary), str(output / "pieces"))
+    cutter = sentencepiece.SentencePieceProcessor(model_file=model)
     for part, pairs in parts.items():
         lines = cutter.encode([sentence for sentence, _ in pairs], out_type=str)
         (output / f"{part}.input0").write_text("".join(f"{' '.join(line)}\n" for line in lines), encoding="utf-8")

@@ -1,0 +1,21 @@
+"""Spells text for a character language model: one token per character, spaces as ``▁``; fairseq adds an end to each line.
+
+Usage: characters.py TEXT_FOLDER OUTPUT_FOLDER
+
+Reads train.txt, valid.txt and test.txt.
+"""
+
+import sys
+from pathlib import Path
+
+
+def main():
+    folder, output = map(Path, sys.argv[1:])
+    for part in ("train", "valid", "test"):
+        lines = (folder / f"{part}.txt").read_text(encoding="utf-8").splitlines()
+        spelled = (" ".join(" ".join(line.split()).replace(" ", "▁")) for line in lines)
+        (output / f"{part}.txt").write_text("".join(f"{line}\n" for line in spelled), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""One Markdown table of the runs of run.sh, every number out of their logs.
+
+Usage: report.py RUN_FOLDER...
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from summarise import last, read_training  # noqa: E402
+
+HEAD = ("run", "parameters", "trained", "bits", "perplexity", "s/update", "minutes", "updates")
+# What fairseq-eval-lm and fairseq-validate say of the test text; both losses are in bits.
+LOSS = r'(?:Loss \(base 2\): |"test_loss": ")([\d.]+)'
+
+
+def row(folder):
+    """The cells of one run: bits and perplexity, 2 ** bits, are per character or per masked piece."""
+    sizes, times, _ = read_training(folder)
+    bits = float(last(LOSS, (folder / "test.log").read_text(encoding="utf-8"), "loss on the test text"))
+    return (folder.resolve().name, *sizes, f"{bits:.3f}", f"{2**bits:.2f}", *times)
+
+
+if __name__ == "__main__":
+    for line in (HEAD, ("---",) * len(HEAD), *(row(Path(folder)) for folder in sys.argv[1:])):
+        print(f"| {' | '.join(line)} |")

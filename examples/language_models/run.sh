@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Trains a small language model on a text and prints what it scores on another: bits and perplexity per character or masked piece.
+# Interrupt it and run it again: what is finished is kept, and training resumes after the last 200 updates it finished.
+#   MODEL=characters   a character language model, or `masked`, a masked language model of pieces
+#   ARM=dense       which parts are random or replaced; README.md says what each means
+#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz, or the same behind a name, as in novel.train.txt
+#   UPDATES=N       updates, over which the learning rate falls to 0; README.md has the defaults
+#   SEED=1          random seed
+#   RUNS=FOLDER     where everything goes, instead of runs/language_models
+#   DRY_RUN=1       print the commands, run none
+# Arguments go to fairseq-train, as in: MODEL=characters ARM=T bash run.sh --lr 1e-3
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
+export PYTHONWARNINGS=ignore
+model=${MODEL:-} arm=${ARM:-} seed=${SEED:-1} dry=${DRY_RUN:-} data=${DATA:-} runs=${RUNS:-runs/language_models}
+. "$here/arms.sh" "$arm" "$model"
+
+die() { echo "language_models: $*" >&2; exit 2; }
+case $model in
+    characters)
+        updates=${UPDATES:-1000}
+        cut=(python "$here/characters.py" "$runs/text" "$runs/characters")
+        train=(--task language_modeling --arch reservoir_transformer_lm_study --reservoir-decoder "$plan"
+            --tokens-per-sample 128 --sample-break-mode none)
+        score=(fairseq-eval-lm --tokens-per-sample 128 --context-window 32) ;;
+    masked)
+        updates=${UPDATES:-1000}
+        cut=(python "$here/../quickstart/pieces.py" "$runs/text" txt txt 6000 "$runs/masked")
+        train=(--task masked_lm --criterion masked_lm --arch reservoir_roberta_study --reservoir-encoder "$plan"
+            --tokens-per-sample 32 --sample-break-mode none)
+        score=(fairseq-validate --task masked_lm --criterion masked_lm --valid-subset test --log-format json) ;;
+    *) die "MODEL='$model': characters or masked" ;;
+esac
+pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates-$seed
+[[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
+[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
+
+# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended
+run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
+logged() {
+    local file=$1
+    shift
+    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
+}
+
+if [[ ! -f $bin/test.idx ]]; then
+    run mkdir -p "$runs/text" "$pieces"
+    for part in train valid test; do
+        found=
+        for file in "$data"/{,*.}"$part".txt{.gz,}; do [[ ! -f $file ]] || found=$file; done
+        case $found in
+            "") die "DATA=$data: $data/$part.txt does not exist, nor $data/$part.txt.gz" ;;
+            *.gz) run cp "$found" "$runs/text/$part.txt.gz"; run gzip -df "$runs/text/$part.txt.gz" ;;
+            *) run cp "$found" "$runs/text/$part.txt" ;;
+        esac
+    done
+    run "${cut[@]}"
+    run rm -rf "$bin.part"
+    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" \
+        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
+    run mv "$bin.part" "$bin"
+fi
+
+run mkdir -p "$out"
+if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
+    run rm -f "$out/test.log" "$out/trained"
+    logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
+        "${train[@]}" "${spec[@]}" --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr 2e-3 \
+        --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "$updates" --max-update "$updates" \
+        --max-tokens 2048 --disable-validation --no-epoch-checkpoints --save-interval-updates 200 --keep-interval-updates 1 \
+        --num-workers 0 --log-format json --log-interval 20 "$@"
+    [[ -n $dry ]] || echo "$*" >"$out/trained"
+fi
+
+if [[ -n $dry || ! -f $out/test.log ]]; then
+    logged "$out/test.log.part" "${score[@]:0:1}" "$bin" --user-dir "$root/fairseq_reservoir" "${score[@]:1}" \
+        --path "$out/checkpoint_last.pt" --max-tokens 4096
+    run mv "$out/test.log.part" "$out/test.log"
+fi
+run python "$here/report.py" "$out"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SST-2 with a masked language model of run.sh: fine-tunes it, prints its accuracy beside the majority's share.
+#   ARM, SEED, RUNS   as run.sh was given them
+#   UPDATES=N       those of the masked language model; 0 for a model that has read nothing, as a comparison
+#   DATA=FOLDER     train.tsv and dev.tsv; see ../one_layer_supermask/sst2.sh, which does the work
+#   FINETUNE=200    updates on SST-2, over which the learning rate falls to 0
+#   DRY_RUN=1       print the commands, run none
+# Arguments go to fairseq-train. In an arm with something frozen the same is frozen here.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+runs=${RUNS:-runs/language_models} arm=${ARM:-} updates=${UPDATES:-1000} finetune=${FINETUNE:-200}
+. "$here/arms.sh" "$arm" masked
+[[ -f $runs/masked/joint.model || -n ${DRY_RUN:-} ]] ||
+    { echo "language_models: $runs/masked/joint.model: MODEL=masked bash run.sh makes it" >&2; exit 2; }
+start=()
+[[ $updates == 0 ]] || start=(--finetune-from-model "$runs/masked-$arm-$updates-${SEED:-1}/checkpoint_last.pt")
+
+PIECES=$runs/masked/joint.model DICT=$runs/bin-masked/dict.txt RUNS=$runs/sst2 NAME=$arm-$updates ARCH=reservoir_roberta_study \
+    exec bash "$here/../one_layer_supermask/sst2.sh" --reservoir-encoder "$plan" "${spec[@]}" "${start[@]}" \
+    --dropout 0.1 --lr 1e-3 --warmup-updates 40 --total-num-update "$finetune" --max-update "$finetune" "$@"
