@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 # Without fairseq there is nothing to register, but an export's tensors can still be read.
 if find_spec("fairseq"):
-    from . import fairseq_compat, training_hooks
+    from . import backskipping, fairseq_compat, training_hooks
     from .checkpoint import fairseq_loader
     from .optim import freeze_skip
 
@@ -12,6 +12,7 @@ if find_spec("fairseq"):
     training_hooks.install()
     fairseq_loader.install()
     freeze_skip.install()
+    backskipping.install()
 
     from .models import (  # noqa: F401
         reservoir_roberta,

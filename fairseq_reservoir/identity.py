@@ -6,6 +6,7 @@ from contextvars import ContextVar
 
 import torch
 
+from .backskipping import fit_state
 from .errors import InputError
 
 # True while fairseq restores a checkpoint together with its optimizer state.
@@ -41,6 +42,7 @@ class CheckpointIdentity:
 
     def upgrade_state_dict_named(self, state_dict, name):
         super().upgrade_state_dict_named(state_dict, name)
+        fit_state(self, state_dict, f"{name}." if name else "")
         key = f"{name}.{BUFFER}" if name else BUFFER
         if key not in state_dict:
             state_dict[key] = self.reservoir_version

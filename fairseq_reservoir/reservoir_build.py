@@ -1,5 +1,6 @@
 """From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
 
+from .backskipping import add_backskips
 from .freeze_spec import FROZEN_INITS, TABLES
 from .layer_plan import Slot, slots
 from .modules.frozen_init import component_recipe, fill, recipe
@@ -49,6 +50,7 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
         options: its complete options.
     """
     model.slot_table = freeze_and_fill(model, plans, options)
+    add_backskips(model, plans, options)
     unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
     model.remember_identity(_identity(plans, options), _identity(unpruned, options))
     return model

@@ -16,6 +16,7 @@ from . import freeze_spec, layer_plan
 from .errors import InputError
 
 NORMS = ("paper", "model")
+BACKSKIPS = ("synthetic", "reinforce")
 
 
 def option(default, help_text, metavar=""):
@@ -105,6 +106,20 @@ class FrozenLayerOptions(ComponentOptions):
         "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )
+    backskip: Optional[str] = option(
+        None,
+        "skip the backward pass through wholly frozen layers, and hand the layer below an estimated gradient: synthetic, from a "
+        "regression on true gradients, or reinforce, the paper's, a value network and noise on the layer's input",
+        "KIND",
+    )
+    backskip_warmup: int = option(100, "updates with true gradients only, before --backskip-anneal sets in. Default: 100", "N")
+    backskip_anneal: float = option(
+        0.99,
+        "probability of a true gradient in the first update after --backskip-warmup; it is multiplied by itself from update to update. 1: always, 0: "
+        "never. Default: 0.99",
+        "P",
+    )
+
 
 
 @dataclass
@@ -294,6 +309,7 @@ def check_options(options: Namespace) -> None:
     if decoder and has_source and not set(decoder) & set("LTCcSs"):
         raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C, c, S and s do")
     check_components(options)
+    _check_backskip(options)
     for stack in ("encoder", "decoder"):
         plan = (getattr(options, f"reservoir_{stack}", None) or "").upper()
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
@@ -301,6 +317,15 @@ def check_options(options: Namespace) -> None:
             raise InputError(f"--{stack}-embed-dim {width}: G layers need an even width, half of it for each direction")
         if (heads < 1 or width % heads) and set(plan) & set("LTCS"):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+
+
+def _check_backskip(options):
+    if options.backskip not in (None, *BACKSKIPS):
+        raise InputError(f"--backskip {options.backskip!r}: choose from {', '.join(BACKSKIPS)}")
+    if options.backskip_warmup < 0:
+        raise InputError(f"--backskip-warmup {options.backskip_warmup}: must be at least 0")
+    if not 0 <= options.backskip_anneal <= 1:
+        raise InputError(f"--backskip-anneal {options.backskip_anneal:g}: must be from 0 to 1")
 
 
 def check_components(options: Namespace) -> None:

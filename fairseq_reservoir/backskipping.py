@@ -1,0 +1,78 @@
+"""Which layers of a model skip their backward pass, and what fairseq's trainer has to do with it."""
+
+from functools import wraps
+
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+from torch import nn
+
+from .errors import InputError
+from .layer_plan import Slot
+from .modules.backskip import Backskip, skipping_backward
+
+# Where a model keeps its estimators, which are in its checkpoints.
+_ESTIMATORS = "backskips"
+
+
+def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
+    """Lets the wholly frozen layers of a model skip their backward pass, where nothing but the layer below needs it.
+
+    A decoder's layer that attends to the source has two gradients to hand on, and is left alone.
+
+    Raises:
+        InputError: there is no such layer.
+    """
+    if not options.backskip:
+        return
+    skips = {}
+    frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
+    for stack in plans:
+        for depth, layer in enumerate(_stack(model, stack).layers):
+            place = f"{stack}.layers.{depth}"
+            if place in frozen and not any("encoder_attn" in name for name, _ in layer.named_modules()):
+                width = getattr(options, f"{stack}_embed_dim")
+                skip = Backskip(
+                    options.backskip, place, width, options.reservoir_seed, options.backskip_anneal, options.backskip_warmup
+                )
+                skipping_backward(layer, skip)
+                skips[place.replace(".", "_")] = skip
+    if not skips:
+        plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
+        raise InputError(f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed, such as F or T in an encoder")
+    setattr(model, _ESTIMATORS, nn.ModuleDict(skips))
+
+
+def _stack(model, name):
+    stack = getattr(model, name)
+    return getattr(stack, "sentence_encoder", stack)
+
+
+def fit_state(model, state_dict: dict, prefix: str) -> None:
+    """Lets any checkpoint be loaded with or without ``--backskip``: estimators belong to a training run, not to the model."""
+    skips, prefix = getattr(model, _ESTIMATORS, None), f"{prefix}{_ESTIMATORS}."
+    own = skips.state_dict(prefix=prefix) if skips else {}
+    for name in [name for name in state_dict if name.startswith(prefix) and name not in own]:
+        del state_dict[name]
+    for name, tensor in own.items():
+        state_dict.setdefault(name, tensor)
+
+
+def install() -> None:
+    """Lets the trainer tell estimators, after each update and on all processes, that it is over, and log their cosines; once."""
+    if hasattr(Trainer, "knows_backskip"):
+        return
+    Trainer.set_num_updates = _tell_after(Trainer.set_num_updates)
+    Trainer.knows_backskip = True
+
+
+def _tell_after(set_num_updates):
+    @wraps(set_num_updates)
+    def wrapper(self, num_updates):
+        set_num_updates(self, num_updates)
+        interval = self.cfg.common.log_interval
+        for skip in getattr(self.get_model(), _ESTIMATORS, nn.ModuleDict()).values():
+            skip.set_num_updates(num_updates)
+            if skip.cosine is not None and interval and num_updates % interval == 0:
+                metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)
+
+    return wrapper

@@ -1,0 +1,47 @@
+"""The recipe of backskipping: its commands parse, and its table of cosines is what the log says."""
+
+import pytest
+from fairseq import options
+
+from examples.backskip.cosines import cosines, table
+from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+
+RUN = EXAMPLES / "backskip" / "run.sh"
+
+
+@pytest.fixture
+def data(tmp_path):
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind, given", [("none", None), ("synthetic", "synthetic"), ("reinforce", "reinforce")])
+def test_arms(kind, given, data):
+    ended = bash(RUN, "--backskip-warmup", "7", KIND=kind, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", UPDATES="9")
+    assert ended.returncode == 0, ended.stderr
+    train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
+    assert (train.backskip, train.backskip_warmup, train.max_update, train.reservoir_encoder) == (given, 7, 9, "LTLTL")
+    assert train.save_dir.endswith(f"/backskip-{kind}-LTLTL-9-1")
+
+
+def test_an_unknown_kind_is_named(data):
+    ended = bash(RUN, KIND="guess", DATA=str(data), DRY_RUN="1")
+    assert ended.returncode == 2 and ended.stderr == "backskip: KIND='guess': none, synthetic or reinforce\n"
+
+
+def test_the_table_of_cosines():
+    log = [
+        "2026 | INFO | fairseq_cli.train | {'_name': None, 'backskip': 'synthetic'}",
+        '2026 | INFO | train_inner | {"epoch": 1, "num_updates": "20", "backskip_cosine_encoder.layers.1": "0.5"}',
+        '2026 | INFO | train_inner | {"num_updates": "40", "backskip_cosine_encoder.layers.1": "0.75", "backskip_cosine_encoder.layers.3": "-0.25"}',
+        '2026 | INFO | train_inner | {"num_updates": "60", "loss": "3"}',
+    ]
+    found = cosines(log)
+    assert found == {"encoder.layers.1": {20: 0.5, 40: 0.75}, "encoder.layers.3": {40: -0.25}}
+    assert table(found).splitlines() == [
+        "update  encoder.layers.1  encoder.layers.3",
+        "    20             0.500                  ",
+        "    40             0.750            -0.250",
+    ]

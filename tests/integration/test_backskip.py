@@ -1,0 +1,122 @@
+"""``--backskip`` in fairseq's trainer: bits, work, resumes, processes, and what becomes of the checkpoint."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fairseq_reservoir.checkpoint import load_translator
+from fairseq_reservoir.checkpoint.export import export
+from tests.building import build, logits, pad, sentences, shift
+from tests.commands import error_of, load, start_training, train
+
+PLAN = "--reservoir-encoder LTLFL --decoder-layers 2 --dropout 0.1 --disable-validation".split()
+KINDS = ("synthetic", "reinforce")
+SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", [[], ["--fp16", "--fp16-no-flatten-grads"], ["--checkpoint-activations", "--update-freq", 2]], ids=str)
+def test_true_gradients_always_are_no_backskipping_bit_for_bit(toy_data, kind, engine):
+    flags = [*PLAN, *engine, "--max-update", 8, "--no-save"]
+    plain = train(toy_data, *flags)
+    ours = train(toy_data, *flags, "--backskip", kind, "--backskip-anneal", 1)
+    assert ours.losses == plain.losses
+    assert all(ours.weights[name].equal(tensor) for name, tensor in plain.weights.items())
+    assert all(-1 <= float(skip.cosine) <= 1 for skip in ours.model.backskips.values())
+
+
+def flops_of(model):
+    """(forward, forward and backward) of matrix products."""
+    counts = []
+    for backward in (False, True):
+        with FlopCounterMode(display=False) as counter:
+            out = logits(model, SOURCE, shift(TARGET))
+            if backward:
+                out.sum().backward()
+        counts.append(counter.get_total_flops())
+    return counts
+
+
+def test_never_runs_no_product_of_a_reservoir_backward():
+    """Backward, a skipped F of 8 x 12 with its 3 x 7 words costs one 8 x 8 product by the estimator instead of two by itself."""
+    skipped = build("LFL", "LL", backskip="synthetic", backskip_anneal=0, backskip_warmup=0, dropout=0).train()
+    true = build("LFL", "LL", dropout=0).train()
+    words = SOURCE.numel()
+    (forward, whole), (forward_true, whole_true) = flops_of(skipped), flops_of(true)
+    assert forward == forward_true
+    width, ffn = 8, 12
+    assert whole_true - whole == 2 * words * (2 * width * ffn - width * width)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_falls_without_any_true_gradient(toy_data, kind):
+    flags = [*PLAN, "--backskip", kind, "--backskip-warmup", 5, "--backskip-anneal", 0, "--max-update", 80, "--no-save"]
+    run = train(toy_data, *flags)
+    assert not any(skip.is_true for skip in run.model.backskips.values())
+    assert sum(run.losses[40:]) < 0.98 * sum(run.losses[:40])  # an epoch is 40 updates
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resuming_is_bit_exact(toy_data, tmp_path, kind):
+    flags = [*PLAN, "--backskip", kind, "--backskip-warmup", 3, "--backskip-anneal", 0.7]
+    whole = train(toy_data, *flags, "--max-update", 10, "--save-dir", tmp_path / "whole")
+    train(toy_data, *flags, "--max-update", 6, "--save-dir", tmp_path / "part")
+    rest = train(toy_data, *flags, "--max-update", 10, "--save-dir", tmp_path / "part")
+    assert rest.losses == whole.losses[6:]
+    one, other = load(tmp_path / "whole")["model"], load(tmp_path / "part")["model"]
+    assert one.keys() == other.keys() and all(other[name].equal(tensor) for name, tensor in one.items())
+    assert any(name.startswith("backskips.encoder_layers_3.") and tensor.any() for name, tensor in one.items())
+
+
+def test_two_processes_agree_with_one(toy_data, tmp_path):
+    flags = [*PLAN, "--backskip", "synthetic", "--backskip-warmup", 3, "--backskip-anneal", 0.7, "--batch-size", 8, "--dropout", 0]
+    flags += ["--max-epoch", 1, "--lr", 0.001]
+    alone = train(toy_data, *flags, "--update-freq", 2, "--save-dir", tmp_path / "one")
+    for backend in ("pytorch_ddp", "legacy_ddp"):
+        folder = tmp_path / backend
+        ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", folder)
+        assert ended.returncode == 0, ended.stderr
+        one, two = load(tmp_path / "one")["model"], load(folder)["model"]
+        for name, _ in alone.model.named_parameters():
+            torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
+        for name in ("gram", "map"):
+            name = f"backskips.encoder_layers_1.estimator.rest.{name}"
+            torch.testing.assert_close(two[name], one[name], rtol=1e-2, atol=1e-3)
+
+
+def test_a_checkpoint_can_be_used_with_and_without(toy_data, tmp_path):
+    train(toy_data, *PLAN, "--backskip", "synthetic", "--max-update", 2, "--save-dir", tmp_path / "with")
+    train(toy_data, *PLAN, "--max-update", 2, "--save-dir", tmp_path / "without")
+    for folder, flags in (("with", []), ("without", ["--backskip", "reinforce"])):
+        run = train(toy_data, *PLAN, *flags, "--max-update", 3, "--save-dir", tmp_path / folder)
+        assert run.trainer.get_num_updates() == 3
+
+
+def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
+    run = train(toy_data, *PLAN, "--backskip", "synthetic", "--max-update", 2, "--save-dir", tmp_path)
+    export(str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "model.safetensors"), dtype="fp32")
+    model = load_translator(str(tmp_path / "model.safetensors"), str(toy_data)).models[0]
+    assert not any("backskip" in name for name in model.state_dict() if name not in run.weights)
+    assert all(model.state_dict()[name].equal(p) for name, p in run.model.named_parameters())
+
+
+def test_cosines_are_logged(toy_data, tmp_path):
+    flags = [*PLAN, "--backskip", "synthetic", "--log-format", "json", "--log-interval", 2, "--max-update", 4, "--no-save"]
+    ended = start_training(toy_data, *flags)
+    assert ended.returncode == 0 and '"backskip_cosine_encoder.layers.1": "' in ended.stderr + ended.stdout
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--reservoir-encoder", "LfL", "--backskip", "synthetic"], "--backskip synthetic: no layer to skip (encoder LfL, decoder LLLLLL)"),
+        (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LLLLLL, decoder LTL)"),
+        (["--reservoir-encoder", "LFL", "--reservoir-train-layernorm", "--backskip", "synthetic"], "no layer to skip"),
+        (["--reservoir-encoder", "LFL", "--backskip", "guess"], "--backskip 'guess': choose from synthetic, reinforce"),
+        (["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-anneal", "1.5"], "--backskip-anneal 1.5: must be from 0 to 1"),
+        (["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-warmup", "-1"], "--backskip-warmup -1: must be at least 0"),
+    ],
+)
+def test_bad_input(toy_data, tmp_path, flags, message):
+    line, status = error_of(toy_data, *flags, "--max-update", 1, "--save-dir", tmp_path / "out")
+    assert status != 0 and message in line and line.count("\n") == 1
