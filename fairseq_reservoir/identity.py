@@ -14,6 +14,8 @@ resuming = ContextVar("resuming", default=False)
 # fairseq's moving average leaves alone what has "version" in its name.
 BUFFER = "reservoir_version"
 _HASH = "sha256"
+# What a new training may add to the model of a checkpoint, and may not change or take away.
+_ADDITIONS = ("frozen_adapter", "frozen_adapter_rank")
 
 
 class CheckpointIdentity:
@@ -24,7 +26,7 @@ class CheckpointIdentity:
     checkpoint without it (plain fairseq's) is accepted.
 
     ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
-    training goes on with the optimizer's state.
+    training goes on with the optimizer's state; of these, those of adapters must also otherwise, if the checkpoint has any.
     """
 
     identity_flags: dict[str, str] = {}
@@ -54,7 +56,7 @@ class CheckpointIdentity:
         for field, flag in self._differences(stored, own).items():
             given, trained = own.get(field), stored.get(field)
             same = "leave it out" if trained is None else f"give {trained}"
-            reset = ", or --reset-optimizer" if field in self.resume_flags else ""
+            reset = ", or --reset-optimizer" if field in self.resume_flags and field not in self._lasting(stored) else ""
             raise InputError(
                 f"{flag} {'not given' if given is None else given}: the checkpoint was trained "
                 f"{'without it' if trained is None else f'with {trained}'}; {same}{reset}, or train anew in another --save-dir"
@@ -66,8 +68,11 @@ class CheckpointIdentity:
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
 
+    def _lasting(self, stored):
+        return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
+
     def _differences(self, stored, own):
-        compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else {})}
+        compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else self._lasting(stored))}
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 

@@ -2,6 +2,7 @@
 
 from .backskipping import add_backskips
 from .freeze_spec import FROZEN_INITS, TABLES
+from .frozen_adapters import adapt, shared_matrices
 from .layer_plan import Slot, slots
 from .modules.frozen_init import component_recipe, fill, recipe
 from .philox import GENERATOR
@@ -12,6 +13,8 @@ COMPONENT_FLAGS = {
     "freeze": "--freeze",
     "freeze_except": "--freeze-except",
     "frozen_init": "--frozen-init",
+    "frozen_adapter": "--frozen-adapter",
+    "frozen_adapter_rank": "--frozen-adapter-rank",
     "frozen_seed": "--reservoir-seed",
 }
 RESUME_FLAGS = {
@@ -79,27 +82,32 @@ def _identity(plans, options):
 
 
 def component_identity(options) -> dict:
-    """The fields of a model's identity that say which components are frozen, and at what."""
-    drawn = options.frozen_init not in ("model", "diagonal", "zero")
+    """The fields of a model's identity that say which components are frozen, at what, and what adapts them."""
+    drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
+    adapter = {"frozen_adapter": options.frozen_adapter, "frozen_adapter_rank": options.frozen_adapter_rank}
     return {
         "freeze": options.freeze,
         "freeze_except": options.freeze_except,
         "frozen_init": None if options.frozen_init == "model" else options.frozen_init,
         "frozen_seed": options.reservoir_seed if drawn else None,
+        **(adapter if options.frozen_adapter else {}),
     }
 
 
 def freeze_and_fill(model, plans, options) -> SlotTable:
-    """Freezes what is frozen and draws what is drawn by name: ``model.recipes`` says how. Returns the slot table.
+    """Freezes what is frozen, adds its adapters, draws what is drawn by name (``model.recipes``); returns the slot table.
 
     What has a recipe already is left as it is, so that this may be called again when the model has got another head.
 
     Args:
         model: a model with fairseq's initial values.
         plans: the slots of each stack.
-        options: the model's options, for the freeze spec and the seed.
+        options: the model's options, for the freeze spec, the adapters and the seed.
     """
     table = _compile_and_freeze(model, plans, options)
+    if options.frozen_adapter:
+        adapt(model, table, options.frozen_adapter, options.frozen_adapter_rank)
+        table = _compile_and_freeze(model, plans, options)
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     known = getattr(model, "recipes", {})
@@ -135,9 +143,11 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         train_layernorm=getattr(options, "reservoir_train_layernorm", False),
         untrained=[name for name, p in parameters.items() if not p.requires_grad],
         aliases=tied_names(model, parameters),
+        shared=shared_matrices(model),
+        adapters_follow=bool(options.frozen_adapter),
     )
     for entry in table.entries:
-        if not entry.trained:
+        if not entry.trained and entry.name in parameters:
             parameters[entry.name].requires_grad_(False)
     return table
 

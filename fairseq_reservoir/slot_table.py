@@ -10,6 +10,7 @@ from itertools import groupby
 
 from . import freeze_spec
 from .errors import InputError
+from .freeze_spec import ADAPTER
 from .layer_plan import KINDS, Slot
 
 STACKS = ("encoder", "decoder")
@@ -21,7 +22,7 @@ class Entry:
 
     ``random_name`` is the name under which a frozen tensor is drawn, None for every other tensor; ``frozen_init`` says how,
     for what a freeze spec and not a reservoir's letter froze. ``seen_by`` is the number of layers that see a shared random
-    tensor through their masks.
+    tensor through their masks, or of adapters that share it.
     """
 
     name: str
@@ -41,10 +42,12 @@ class Entry:
         """Multiply-adds, counted as two, per token that meets this tensor in a matrix product.
 
         What mixes words costs by the length of the sentence and is counted for no kind of layer: attention's scores and
-        sums, the products of static mixing, Fourier transforms.
+        sums, the products of static mixing, Fourier transforms. Adapters count as products of their own, also where they are
+        first added to their matrix.
         """
-        no_product = self.atom in ("emb", "pos", "self_att.mix") or self.seen_by or len(self.shape) < 2
-        return 0 if no_product else 2 * self.size
+        seen_through_masks = self.seen_by and self.atom != ADAPTER
+        no_product = self.atom in ("emb", "pos", "self_att.mix") or seen_through_masks or len(self.shape) < 2
+        return 0 if no_product else 2 * self.size * (self.seen_by or 1)
 
 
 @dataclass(frozen=True)
@@ -132,12 +135,13 @@ def compile_table(
     untrained=(),
     aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
     shared=(),
+    adapters_follow: bool = False,
 ) -> SlotTable:
     """Decides for every parameter of a model whether it is trained.
 
     A tensor is frozen if its slot's letter freezes it, if ``freeze`` names it, or if ``freeze_except`` is given and does
     not name it (with both, if ``freeze`` names it and ``freeze_except`` does not). A freeze spec never unfreezes what a
-    letter froze.
+    letter froze. Adapters are trained whatever letters and specs say.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.
@@ -148,14 +152,17 @@ def compile_table(
         train_layernorm: leave the LayerNorms of frozen slots trained.
         untrained: names of parameters that the model itself does not train.
         aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
-        shared: triples (name, shape, number of layers) of the random tensors that layers see through masks; frozen.
+        shared: triples (name, shape, number of layers) of the random tensors that layers see through masks, or (name, shape,
+            number of adapters) of those that adapters share; frozen.
+        adapters_follow: frozen parts will get adapters, so that everything may be frozen.
 
     Raises:
         InputError: a spec does not parse or matches nothing, everything is frozen, or words would become indistinguishable.
     """
     parameters = [(name, tuple(shape)) for name, shape in parameters]
     aliases, untrained = aliases or {}, set(untrained)
-    by_spec = _frozen_by_spec([name for name, _ in parameters], aliases, freeze, freeze_except)
+    names = [name for name, _ in parameters if freeze_spec.atom(name) != ADAPTER]
+    by_spec = _frozen_by_spec(names, aliases, freeze, freeze_except)
     rows, order = {}, []
     for name, shape in parameters:
         plain = freeze_spec.plain(name)
@@ -172,7 +179,7 @@ def compile_table(
             order.append(place)
             rows[place] = (_kind(place, slot), [])
         rows[place][1].append(entry)
-    table = [Row(place, rows[place][0], tuple(rows[place][1])) for place in order]
+    table = [Row(place, _with_adapters(*rows[place]), tuple(rows[place][1])) for place in order]
     for alias, (owner, shape) in aliases.items():
         flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
         table.append(Row(_module(alias), f"tied to {_module(owner)}", (), flops))
@@ -182,9 +189,10 @@ def compile_table(
             for name, shape, layers in tensors
         )
         depth = max(e.seen_by for e in entries)
-        table.append(Row(place, f"random, seen through {depth} mask{'s' * (depth > 1)}", entries))
+        by = f"shared by up to {depth} adapter" if entries[0].atom == ADAPTER else f"seen through {depth} mask"
+        table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
     result = SlotTable(tuple(table), seed)
-    if result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
+    if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
         given = [f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec]
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         plan = f" ({plan})" if plan else ""
@@ -216,7 +224,13 @@ def _place(name, plans):
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0], None
 
 
+def _with_adapters(kind, entries):
+    return ", ".join(filter(None, (kind, "adapters"))) if any(e.atom == ADAPTER for e in entries) else kind
+
+
 def _frozen_by_letter(slot, place, name, atom, train_layernorm):
+    if atom == ADAPTER:
+        return False
     if not slot.frozen:
         return slot.random and atom == "self_att.mix"
     if train_layernorm and atom == "ln":

@@ -16,6 +16,7 @@ from . import freeze_spec, layer_plan
 from .errors import InputError
 
 NORMS = ("paper", "model")
+ADAPTERS = ("lora", "vera")
 BACKSKIPS = ("synthetic", "reinforce")
 
 
@@ -78,6 +79,14 @@ class ComponentOptions(FairseqDataclass):
         "rows of embeddings get length 1. Default: model",
         "INIT",
     )
+    frozen_adapter: Optional[str] = option(
+        None,
+        "train a small change of every frozen matrix of attention and feed-forward blocks, 0 at the start: lora, a product of "
+        "two trained matrices (Hu et al., 2021), or vera, trained vectors around two random ones that all depths share "
+        "(Kopiczko et al., 2024)",
+        "KIND",
+    )
+    frozen_adapter_rank: int = option(8, "rank of the change that --frozen-adapter trains. Default: 8", "R")
 
 
 @dataclass
@@ -329,7 +338,7 @@ def _check_backskip(options):
 
 
 def check_components(options: Namespace) -> None:
-    """Refuses freeze specs that do not parse and initial values that are unknown or for nothing.
+    """Refuses freeze specs that do not parse, and initial values and adapters that are unknown or for nothing.
 
     Raises:
         InputError: one line with the flag.
@@ -341,6 +350,13 @@ def check_components(options: Namespace) -> None:
         raise InputError(f"--frozen-init {options.frozen_init!r}: choose from {', '.join(freeze_spec.FROZEN_INITS)}")
     if options.frozen_init != "model" and not any(specs.values()):
         raise InputError(f"--frozen-init {options.frozen_init}: has no effect without {' or '.join(specs)}")
+    if options.frozen_adapter not in (None, *ADAPTERS):
+        raise InputError(f"--frozen-adapter {options.frozen_adapter!r}: choose from {', '.join(ADAPTERS)}")
+    rank = options.frozen_adapter_rank
+    if rank < 1:
+        raise InputError(f"--frozen-adapter-rank {rank}: must be at least 1")
+    if options.frozen_adapter is None and rank != ComponentOptions.frozen_adapter_rank:
+        raise InputError(f"--frozen-adapter-rank {rank}: has no effect without --frozen-adapter")
 
 
 def kernel_sizes(text: str) -> tuple[int, ...]:

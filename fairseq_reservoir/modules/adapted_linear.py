@@ -1,0 +1,125 @@
+"""A frozen linear layer with a small trained change of its matrix: LoRA or VeRA."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# LoRA's alpha: its change is divided by the rank, so that another rank needs no other learning rate.
+ALPHA = 16
+# What VeRA's vector d starts at.
+FIRST_D = 0.1
+
+
+class AdaptedLinear(nn.Linear):
+    """y = x (W + D)^T + c, with W and the bias c of a linear layer, and D of ``adapter``; x: (..., in), y: (..., out).
+
+    Trained is the adapter alone, if W and c are frozen. W keeps its name ``weight`` in the state dict. Read as an attribute,
+    ``weight`` is W + D, so that code which takes the matrix for itself, as fairseq's fused attention does, sees the change.
+
+    Args:
+        linear: the layer whose parameters these are from now on.
+        adapter: a ``LowRank`` or a ``ScaledProjections``.
+    """
+
+    def __init__(self, linear: nn.Linear, adapter: nn.Module):
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.register_parameter("weight", linear.weight)
+        self.register_parameter("bias", linear.bias)
+        self.frozen_adapter = adapter
+        # Apart, W and D need no gradient of a whole matrix. A large D costs less when it is added to W first.
+        self.apart = 3 * adapter.rank * (self.in_features + self.out_features) < self.in_features * self.out_features
+
+    def __getattr__(self, name):
+        found = super().__getattr__(name)
+        return found + self.frozen_adapter.matrix() if name == "weight" else found
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.apart:
+            return F.linear(x, self.weight, self.bias)
+        return F.linear(x, self._parameters["weight"], self.bias) + self.frozen_adapter(x)
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """fairseq calls this before it loads: a model without adapters may be the start of one with them."""
+        add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
+
+    @torch.no_grad()
+    def make_generation_fast_(self, **kwargs):
+        """fairseq calls this before it translates: an ordinary layer from now on, with the matrix W + D."""
+        weight = self.weight
+        del self.frozen_adapter
+        self.__class__ = nn.Linear
+        self.weight = nn.Parameter(weight)
+
+
+class LowRank(nn.Module):
+    """D = alpha / r B A with A (r, in) and B (out, r), both trained; B begins as 0.  LoRA, Hu et al., 2021."""
+
+    def __init__(self, out_features: int, in_features: int, rank: int, device=None):
+        super().__init__()
+        self.A = nn.Parameter(torch.empty(rank, in_features, device=device))
+        self.B = nn.Parameter(torch.zeros(out_features, rank, device=device))
+        self.rank, self.scale = rank, ALPHA / rank
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * F.linear(F.linear(x, self.A), self.B)
+
+    def matrix(self) -> Tensor:
+        """D (out, in)."""
+        return self.scale * (self.B @ self.A)
+
+
+class ScaledProjections(nn.Module):
+    """D = diag(b) B diag(d) A with A (r, in) and B (out, r) of ``shared``, random and frozen.  VeRA, Kopiczko et al., 2024.
+
+    Trained are the vectors b (out), which begins as 0, and d (r).
+    """
+
+    def __init__(self, out_features: int, in_features: int, rank: int, shared: "SharedProjections", device=None):
+        super().__init__()
+        self.d = nn.Parameter(torch.full((rank,), FIRST_D, device=device))
+        self.b = nn.Parameter(torch.zeros(out_features, device=device))
+        self.rank = rank
+        self._shared = (shared,)  # a reference, and not a child
+        self._key = shared.add(out_features, in_features, rank, device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        A, B = self._shared[0].pair(self._key)
+        return self.b * F.linear(self.d * F.linear(x, A), B)
+
+    def matrix(self) -> Tensor:
+        """D (out, in)."""
+        A, B = self._shared[0].pair(self._key)
+        return self.b[:, None] * (B @ (self.d[:, None] * A))
+
+
+class SharedProjections(nn.Module):
+    """The A (r, in) and B (out, r) that a model's ``ScaledProjections`` share: buffers, one pair for each shape (out, in).
+
+    ``users`` counts the adapters of each pair.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.users = {}
+
+    def add(self, out_features: int, in_features: int, rank: int, device=None) -> str:
+        """One more user of the pair of a shape; returns its key."""
+        key = f"{out_features}x{in_features}"
+        if key not in self.users:
+            self.register_buffer(f"A_{key}", torch.empty(rank, in_features, device=device))
+            self.register_buffer(f"B_{key}", torch.empty(out_features, rank, device=device))
+        self.users[key] = self.users.get(key, 0) + 1
+        return key
+
+    def pair(self, key: str) -> tuple[Tensor, Tensor]:
+        return getattr(self, f"A_{key}"), getattr(self, f"B_{key}")
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        add_if_all_missing(state_dict, f"{name}.", self)
+
+
+def add_if_all_missing(state_dict, prefix: str, module: nn.Module) -> None:
+    """Gives a state dict that has nothing of a module what the module holds, in place."""
+    if not any(key.startswith(prefix) for key in state_dict):
+        state_dict.update({prefix + key: value for key, value in module.state_dict().items()})

@@ -1,0 +1,103 @@
+"""--frozen-adapter through fairseq's own commands: the frozen matrices stay, adapters move, and checkpoints carry them."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.modules.adapted_linear import AdaptedLinear
+from tests.checkpoint.conftest import translate  # noqa: F401
+from tests.commands import error_of, load, train
+from tests.integration.test_frozen_stays_frozen import hashes
+from tests.integration.test_resume import assert_same_bits
+
+PLAN = "--reservoir-encoder TFL --reservoir-decoder TT --share-decoder-input-output-embed".split()
+ADAPTERS = {"lora": ["--frozen-adapter", "lora", "--frozen-adapter-rank", 2], "vera": ["--frozen-adapter", "vera"]}
+RUN = "--batch-size 16 --save-interval-updates 4".split()
+
+
+@pytest.fixture(scope="module", params=ADAPTERS)
+def trained(request, toy_data, tmp_path_factory):
+    """20 updates in one go, with checkpoints of updates 4, 8, ...: ``run``, its ``flags`` and ``folder``."""
+    folder, flags = tmp_path_factory.mktemp(request.param), [*PLAN, *ADAPTERS[request.param], *RUN]
+    run = train(toy_data, *flags, "--max-update", 20, "--save-dir", folder)
+    return SimpleNamespace(run=run, flags=flags, folder=folder, path=folder / "checkpoint_last.pt", kind=request.param)
+
+
+def test_frozen_tensors_keep_their_sha256_and_every_adapter_moves(trained):
+    run, entries = trained.run, trained.run.model.slot_table.entries
+    frozen = [entry.name for entry in entries if not entry.trained]
+    assert sum(".fc1.weight" in name for name in frozen) == 4 and any("_proj.weight" in name for name in frozen)
+    assert sum(name.startswith("frozen_adapter.") for name in frozen) == {"lora": 0, "vera": 6}[trained.kind]
+    assert hashes(run.weights, frozen) == hashes(run.initial, frozen)
+    adapters = [entry.name for entry in entries if entry.atom == "adapter" and entry.trained]
+    assert len(adapters) == 2 * (6 + 2 + 10 + 10)
+    assert not [name for name in adapters if torch.equal(run.weights[name], run.initial[name])]
+
+
+def test_goes_on_bit_for_bit(trained, toy_data, tmp_path):
+    start = ["--restore-file", trained.folder / "checkpoint_1_8.pt", "--save-dir", tmp_path]
+    resumed = train(toy_data, *trained.flags, *start, "--max-update", 20)
+    assert resumed.losses == trained.run.losses[8:]
+    assert_same_bits(load(tmp_path)["model"], load(trained.folder)["model"])
+
+
+def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp_path):
+    start = [*PLAN, *RUN, "--restore-file", trained.path, "--save-dir", tmp_path]
+    other = {"lora": "vera", "vera": "lora"}[trained.kind]
+    rank = {"lora": 2, "vera": 8}[trained.kind]
+    others = {
+        f"--frozen-adapter {other}: the checkpoint was trained with {trained.kind}; give {trained.kind}, or train anew":
+            ["--frozen-adapter", other, "--frozen-adapter-rank", rank],
+        f"--frozen-adapter-rank 3: the checkpoint was trained with {rank}; give {rank}, or train anew":
+            ["--frozen-adapter", trained.kind, "--frozen-adapter-rank", 3],
+        f"--frozen-adapter not given: the checkpoint was trained with {trained.kind}; give {trained.kind}, or train anew": [],
+    }  # fmt: skip
+    for message, flags in others.items():
+        line, status = error_of(toy_data, *start, *flags)
+        assert status != 0 and message in line and line.count("\n") == 1
+    line, status = error_of(toy_data, *start, "--reset-optimizer")
+    assert status != 0 and message in line and line.count("\n") == 1
+
+
+def test_translates_the_same_once_folded_and_from_an_export(trained, translate, tmp_path):  # noqa: F811
+    model = open_checkpoint(trained.path).built()
+    assert sum(isinstance(module, AdaptedLinear) for module in model.modules()) == 28
+    source, previous = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[2, 7, 8]])
+    before = model(source, None, previous)[0]
+    model.make_generation_fast_()
+    assert not any(isinstance(module, AdaptedLinear) for module in model.modules())
+    torch.testing.assert_close(model(source, None, previous)[0], before, rtol=1e-4, atol=1e-5)
+    out = tmp_path / "model.safetensors"
+    cli.main(["export", str(trained.path), str(out)])
+    assert_same_bits(load(tmp_path, "model.safetensors")["model"], load(trained.folder)["model"])
+    assert translate(out) == translate(trained.path)
+
+
+def test_averages_of_one_run(trained, tmp_path):
+    out = tmp_path / "mean.pt"
+    cli.main(["average", str(trained.folder / "checkpoint_1_8.pt"), str(trained.path), str(out)])
+    mean, last = load(tmp_path, "mean.pt")["model"], load(trained.folder)["model"]
+    earlier = load(trained.folder, "checkpoint_1_8.pt")["model"]
+    name = "encoder.layers.0.fc1.frozen_adapter." + {"lora": "B", "vera": "b"}[trained.kind]
+    torch.testing.assert_close(mean[name], (last[name] + earlier[name]) / 2)
+    assert torch.equal(mean["encoder.layers.0.fc1.weight"], last["encoder.layers.0.fc1.weight"])
+
+
+def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
+    """LoRA as it was meant: what is frozen has been trained. A model of only L and T is fairseq's own without this plugin."""
+    plain = ["--reservoir-encoder", "LL", "--reservoir-decoder", "L", *RUN]
+    first = train(toy_data, *plain, "--max-update", 10, "--save-dir", tmp_path / "first")
+    flags = [*plain, "--freeze-except", "ln,emb,out", "--frozen-adapter", "lora", "--frozen-adapter-rank", 2]
+    start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt", "--max-update", 10]
+    second = train(toy_data, *flags, *start, "--save-dir", tmp_path / "second")
+    frozen = [entry.name for entry in second.model.slot_table.entries if not entry.trained]
+    assert frozen and hashes(second.weights, frozen) == hashes(first.weights, frozen)
+    refused, status = error_of(toy_data, *flags, "--restore-file", start[1], "--save-dir", tmp_path / "third")
+    assert status != 0 and "--freeze-except ln,emb,out: the checkpoint was trained without it" in refused
+    cli.main(["materialize", str(tmp_path / "second" / "checkpoint_last.pt"), str(tmp_path / "plain.pt")])
+    folded, change = load(tmp_path, "plain.pt")["model"], second.model.encoder.layers[1].fc1.frozen_adapter
+    name = "encoder.layers.1.fc1.weight"
+    torch.testing.assert_close(folded[name] - first.weights[name], 8 * change.B @ change.A, rtol=1e-3, atol=1e-5)
