@@ -51,6 +51,23 @@ def test_word_by_word_from_the_cache_equals_teacher_forcing(model):
         assert (step - expected[:, time]).abs().max() < 1e-10
 
 
+@pytest.mark.parametrize("letter", "CSs")
+def test_texts_longer_than_those_trained(letter, exact_softmax):
+    """Trained on 10 words, read 40 at once and one by one; --max-target-positions is the limit, not what training saw."""
+    model = build_lm(plan=f"{letter}L{letter}", tokens_per_sample=10, max_target_positions=40, reservoir_kernel_sizes="3").double()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    model(TEXT)[0].logsumexp(-1).sum().backward()
+    optimizer.step()
+    text, state = pad(sentences(40, 40, seed=2)), {}
+    with torch.no_grad():
+        expected = model.eval()(text)[0]
+        assert (expected[:, :10] - model(text[:, :10])[0]).abs().max() < 1e-10
+        for time in range(40):
+            step = model.decoder(text[:, : time + 1], incremental_state=state)[0][:, 0]
+            assert (step - expected[:, time]).abs().max() < 1e-10
+    assert model.max_positions() == 40
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_parameter_of_every_preset_has_an_atom(architecture):
     table = dry_build.build_arch(architecture, [], 300).slot_table
@@ -171,6 +188,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
 @pytest.mark.parametrize(
     "arch, options, message",
     [
+        ("reservoir_transformer_lm", {"plan": "LM"}, "--reservoir-decoder 'LM': M cannot stand in a decoder: its Fourier transform mixes"),
         ("reservoir_transformer_lm", {"plan": "LG"}, "--reservoir-decoder 'LG': G cannot stand in a decoder"),
         ("reservoir_transformer_lm", {"plan": "TT", "freeze": "emb,out,ln"}, "--freeze emb,out,ln freezes every parameter (decoder TT)"),
         ("reservoir_transformer_lm", {"freeze": "encoder"}, "--freeze 'encoder': 'encoder' matches nothing in this model"),
