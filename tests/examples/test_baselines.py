@@ -14,10 +14,10 @@ from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 RUN = EXAMPLES / "baselines" / "run.sh"
 README = (EXAMPLES / "baselines" / "README.md").read_text()
-ROW = re.compile(r"^\| `([a-z]+)` \| `(\w+)` \| (?:`([^|]*)` )?\| ([\d,]+) \| ([\d.]+) \| .* \|$", flags=re.MULTILINE)
+CELLS = r"`([a-z0-9-]+)` \| `(\w+)` \| `(\w+)` \| (?:`([^|]*)` )?\| ([\d,]+) \| ([\d.]+) \| .*"
 ARMS = {
-    name: (plan, flags, int(trained.replace(",", "")), float(flops))
-    for name, plan, flags, trained, flops in ROW.findall(README)
+    name: (encoder, decoder, flags, int(trained.replace(",", "")), float(flops))
+    for name, encoder, decoder, flags, trained, flops in re.findall(rf"^\| {CELLS} \|$", README, flags=re.MULTILINE)
 }
 WORDS = 5904
 
@@ -43,35 +43,36 @@ def parsed(flags):
 
 def built(arm, **changes):
     """The model of an arm's flags, with Multi30k's vocabulary."""
-    plan, flags, *_ = ARMS[arm]
-    args = parsed(["data", "--arch", "reservoir_transformer_study", "--reservoir-encoder", plan, *flags.split()])
-    names = ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_layerdrop")
-    sizes = {**{name: getattr(args, name) for name in names}, **changes}
-    return build(plan, "LL", args.arch, words=(WORDS, WORDS), share_all_embeddings=True, **sizes)
+    encoder, decoder, flags, *_ = ARMS[arm]
+    plans = ["--reservoir-encoder", encoder, "--reservoir-decoder", decoder]
+    options = vars(parsed(["data", "--arch", "reservoir_transformer_study", *plans, "--share-all-embeddings", *flags.split()]))
+    skipped = ("arch", "reservoir_encoder", "reservoir_decoder")
+    options = {name: value for name, value in options.items() if name not in skipped} | changes
+    return build(encoder, decoder, "reservoir_transformer_study", words=(WORDS, WORDS), **options)
 
 
 @functools.cache
 def flops(arm):
-    """Those of the matrix products of a step on two pairs of sentences of 20 words."""
+    """Those of the matrix products of a step on 100 pairs of sentences of 20 words."""
     model = built(arm)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        loss(model, pad(sentences(20, 20)), pad(sentences(20, 20, seed=2))).backward()
+        loss(model, pad(sentences(*[20] * 100)), pad(sentences(*[20] * 100, seed=2))).backward()
     return counter.get_total_flops()
 
 
 def test_the_readme_has_all_arms():
-    assert ARMS.keys() == set(re.findall(r"^    ([a-z]+)\)", RUN.read_text(), flags=re.MULTILINE))
-    (loop,) = re.findall(r"for arm in ([a-z ]+);", README)
+    assert ARMS.keys() == set(re.findall(r"^    ([a-z0-9-]+)\)", RUN.read_text(), flags=re.MULTILINE))
+    (loop,) = re.findall(r"for arm in ([a-z0-9 -]+);", README)
     assert loop.split() == list(ARMS)
 
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_dry_run_prints_what_the_readme_says(arm, data):
-    plan, flags, *_ = ARMS[arm]
+    encoder, decoder, flags, *_ = ARMS[arm]
     words = dry_run(arm, data, "--max-update", "7", LR="1e-3")
     train = parsed(words)
-    assert (train.reservoir_encoder, train.reservoir_decoder) == (plan, "LL")
-    (between,) = re.findall(r"--reservoir-decoder LL (.*)--dropout", " ".join(words))
+    assert (train.reservoir_encoder, train.reservoir_decoder) == (encoder, decoder)
+    (between,) = re.findall(rf"--reservoir-decoder {decoder} (.*)--dropout", " ".join(words))
     assert between.strip() == flags
     assert (train.max_update, int(train.total_num_update), train.lr) == (7, 700, [1e-3])
     assert (train.encoder_embed_dim, train.decoder_ffn_embed_dim, train.share_all_embeddings) == (128, 512, True)
@@ -87,18 +88,18 @@ def test_an_unknown_arm_is_named(arm, data):
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_readmes_numbers_of_trained_parameters(arm):
     with torch.device("meta"):
-        assert built(arm).slot_table.trained_parameters == ARMS[arm][2]
+        assert built(arm).slot_table.trained_parameters == ARMS[arm][3]
 
 
 @pytest.mark.parametrize("arm", ARMS.keys() - {"layerdrop"})
 def test_the_readmes_flops(arm):
-    assert round(flops(arm) / flops("frozen"), 3) == ARMS[arm][3]
+    assert round(flops(arm) / flops("frozen"), 3) == ARMS[arm][4]
 
 
 def test_layerdrop_runs_four_of_five_layers_on_average():
     model = built("layerdrop", dropout=0.0)
     assert model.encoder.layers.p == 0.2 and len(model.encoder.layers) == 5
-    assert ARMS["layerdrop"][3] == ARMS["shallow"][3]
+    assert ARMS["layerdrop"][4] == ARMS["shallow"][4]
     torch.manual_seed(1)
     ran = [len(list(model.encoder.layers)) for _ in range(1000)]
     assert abs(sum(ran) / 1000 - 4) < 0.1  # four standard errors: 4 * sqrt(5 * 0.2 * 0.8 / 1000) = 0.11
@@ -109,9 +110,19 @@ def test_what_makes_the_comparisons_fair():
     attention, norm = 4 * (128 * 128 + 128), 2 * 128
     ffn = 2 * 128 * 512 + 512 + 128
     trained = 3 * (attention + ffn + 2 * norm) + 2 * (2 * attention + ffn + 3 * norm) + WORDS * 128
-    assert ARMS["frozen"][2] == ARMS["without"][2] == trained == 1_879_680
-    assert abs(ARMS["small"][2] / trained - 1) < 0.01
-    assert abs(ARMS["shallow"][3] - 1) < 0.02 and ARMS["without"][3] < ARMS["frozen"][3] < ARMS["trained"][3]
+    assert ARMS["frozen"][3] == ARMS["without"][3] == trained == 1_879_680
+    assert all(abs(ARMS[arm][3] / trained - 1) < 0.01 for arm in ("small", "lora-62"))
+    assert abs(ARMS["shallow"][4] - 1) < 0.02 and ARMS["without"][4] < ARMS["frozen"][4] < ARMS["trained"][4]
+
+
+def test_what_adapters_train():
+    """Rank r: r (in + out) for LoRA; r + out for VeRA. Five encoder layers, two with attention to the source besides."""
+    attention, matrices = (5 + 2 * 2) * 4, (5 + 2) * 2
+    at_rank_1 = attention * (128 + 128) + matrices * (128 + 512)
+    norms = (5 * 2 + 2 * 3) * 2 * 128
+    assert ARMS["body"][3] == WORDS * 128 + norms
+    assert ARMS["lora"][3] == ARMS["body"][3] + 8 * at_rank_1 and ARMS["lora-62"][3] == ARMS["body"][3] + 62 * at_rank_1
+    assert ARMS["vera"][3] == ARMS["body"][3] + attention * (64 + 128) + matrices * 64 + (5 + 2) * (128 + 512)
 
 
 def test_the_benchmark_compares_the_two_arms():
