@@ -79,7 +79,7 @@ def check_training(cfg):
     if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
         check_save_dir(cfg.checkpoint.save_dir)
     refuse_in_training(cfg.model)
-    check_start(cfg.checkpoint)
+    check_start(cfg.checkpoint, cfg.model)
     freeze_skip.check_flags(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))

@@ -4,18 +4,25 @@ from ..errors import InputError
 from . import packed_file
 
 
-def check_start(config) -> None:
-    """Refuses exports that training would have to go on from.
+def check_start(config, model=None) -> None:
+    """Refuses exports that training would have to go on from, and initial values that a checkpoint's would replace.
 
     In place of scores an export holds mask entries. Training on those would never bring a dropped weight back: its score
     is 0, and with it the sign that its gradient is multiplied by.
 
     Args:
         config: fairseq's options of the group ``checkpoint``.
+        model: those of the model.
 
     Raises:
-        InputError: the file to start from is an export without optimizer state, or one of masks.
+        InputError: the file to start from is an export without optimizer state, or one of masks; or with a model to start
+            from, frozen components are to be drawn.
     """
+    frozen_init = getattr(model, "frozen_init", None) or "model"
+    if getattr(config, "finetune_from_model", None) and frozen_init != "model":
+        raise InputError(
+            f"--frozen-init {frozen_init}: has no effect with --finetune-from-model, whose values are taken; leave one of them out"
+        )
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
         path = getattr(config, flag, None)
         if not str(path).endswith(packed_file.SUFFIX):

@@ -1,0 +1,110 @@
+"""From a trained checkpoint with attention and feed-forward frozen: what stays has the checkpoint's bits, what is trained is counted."""
+
+import random
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_reservoir.identity import BUFFER
+from tests import commands
+from tests.commands import load
+from tests.conftest import write_split
+
+BEGIN = (
+    "--cpu --dropout 0.1 --optimizer adam --lr 0.01 --batch-size 8 --num-workers 0 --log-format none --no-progress-bar --seed 3"
+    " --no-epoch-checkpoints --disable-validation"
+).split()
+train, error_of = partial(commands.train, begin=BEGIN), partial(commands.error_of, begin=BEGIN)
+SPEC = ["--freeze-except", "ln,pos,emb,out"]
+UNUSED = ("dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias", "bias")
+TRAINED = ("layer_norm", "layernorm_embedding", "embed_positions", "embed_tokens", "output_projection", "classification_heads", "lm_head")
+# Written out by hand: d = 16, 2 layers, 12 words (4 special symbols, 8 letters), positions 0 to 15 and 2 for padding.
+D, L, WORDS, POSITIONS = 16, 2, 12, 16 + 2
+ENCODER = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
+DECODER = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --decoder-learned-pos"
+KINDS = {
+    "translation": SimpleNamespace(
+        model=f"--arch reservoir_transformer {ENCODER} --reservoir-encoder LL {DECODER} --reservoir-decoder LL --encoder-learned-pos"
+        " --max-source-positions 16 --max-target-positions 16",
+        pretraining="", finetuning="", plan="--reservoir-encoder LF", given="LL",
+        # two LayerNorms in an encoder layer, three in a decoder layer, each weight and bias; nothing tied
+        trained=4 * D * L + 6 * D * L + 2 * POSITIONS * D + 3 * WORDS * D,
+    ),
+    "language model": SimpleNamespace(
+        model=f"--arch reservoir_transformer_lm {DECODER} --reservoir-decoder LL",
+        pretraining="--task language_modeling --tokens-per-sample 16 --sample-break-mode none",
+        finetuning="--task language_modeling --tokens-per-sample 16 --sample-break-mode eos", plan="--reservoir-decoder FL", given="LL",
+        # two in a layer and one on top
+        trained=4 * D * L + 2 * D + POSITIONS * D + 2 * WORDS * D,
+    ),
+    "masked language model": SimpleNamespace(
+        model=f"--arch reservoir_roberta {ENCODER} --reservoir-encoder LL --max-positions 16",
+        pretraining="--task masked_lm --criterion masked_lm --tokens-per-sample 16 --sample-break-mode eos",
+        finetuning="--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2",
+        plan="--reservoir-encoder LM", given="LL",
+        # one above the embedding; <mask> is a word more; the output of the language model, with a LayerNorm of its own, is tied
+        # to the embedding but for a square matrix and biases; the classifier's is a square matrix and one for two classes
+        trained=4 * D * L + 2 * D + POSITIONS * D + (WORDS + 1) * D
+        + (D * D + D + 2 * D + WORDS + 1) + (D * D + D + 2 * D + 2),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory):
+    """A folder for sentence_prediction with the dictionary of ``toy_data``: does a sentence begin in the first half of the alphabet?"""
+    folder, words, draw = tmp_path_factory.mktemp("sentences"), list("abcdefgh"), random.Random(2)
+    for column, entries in (("input0", words), ("label", "01")):
+        (folder / column).mkdir()
+        (folder / column / "dict.txt").write_text("".join(f"{word} 1\n" for word in entries))
+    for split in ("train", "valid"):
+        drawn = [draw.choices(words, k=draw.randint(2, 6)) for _ in range(80)]
+        write_split(folder / "input0" / split, drawn, words)
+        write_split(folder / "label" / split, [[str(int(sentence[0] < "e"))] for sentence in drawn], "01")
+    return folder
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tuned(request, toy_data, sentences, tmp_path_factory):
+    """A pretrained model and one that began with it, frozen but for ``SPEC``, with the command of the second."""
+    kind = KINDS[request.param]
+    folders = {stage: tmp_path_factory.mktemp(stage) for stage in ("before", "after")}
+    train(toy_data, *kind.model.split(), *kind.pretraining.split(), "--max-update", 5, "--save-dir", folders["before"])
+    data = sentences if "sentence_prediction" in kind.finetuning else toy_data
+    start = ["--finetune-from-model", folders["before"] / "checkpoint_last.pt"]
+    command = [data, *kind.model.split(), *kind.finetuning.split(), *SPEC, *start]
+    run = train(*command, "--max-update", 5, "--save-dir", folders["after"])
+    return SimpleNamespace(kind=kind, run=run, command=command, folders=folders)
+
+
+def test_frozen_tensors_are_the_checkpoints_and_all_others_moved(tuned):
+    before, after = (load(folder)["model"] for folder in tuned.folders.values())
+    assert before.keys() == {name for name in after if not name.startswith("classification_heads")}
+    moved = {name for name in after if not torch.equal(after[name], before.get(name, tuned.run.initial[name]))}
+    expected = {name for name in after if any(part in name for part in TRAINED)}
+    # Classifying does not use what only the language model's output has.
+    expected -= {f"encoder.lm_head.{name}" for name in UNUSED}
+    assert moved - {BUFFER} == expected
+    assert any("fc1" in name for name in before) and any("q_proj" in name for name in before)
+
+
+def test_as_many_are_trained_as_the_formula_says(tuned):
+    trained = [p for p in tuned.run.model.parameters() if p.requires_grad]
+    assert sum(p.numel() for p in trained) == tuned.kind.trained == tuned.run.model.slot_table.trained_parameters
+    assert len(list(tuned.run.trainer.optimizer.params)) == len(trained)
+
+
+def test_the_same_command_goes_on_and_another_plan_is_refused(tuned, tmp_path):
+    going_on = train(*tuned.command, "--max-update", 7, "--save-dir", tuned.folders["after"])
+    assert going_on.trainer.get_num_updates() == 7 and len(going_on.losses) == 2
+    flag, plan = tuned.kind.plan.split()
+    line, status = error_of(*tuned.command, flag, plan, "--save-dir", tmp_path)
+    assert status != 0 and f"{flag} {plan}: the checkpoint was trained with {tuned.kind.given}" in line and line.count("\n") == 1
+
+
+def test_initial_values_for_what_the_checkpoint_fills_are_refused(tuned, tmp_path):
+    line, status = error_of("no-data", *tuned.command[1:], "--frozen-init", "glorot", "--save-dir", tmp_path)
+    assert status == 2 and line.endswith("error: --frozen-init glorot: has no effect with --finetune-from-model, whose values are taken;"
+                                         " leave one of them out\n")  # fmt: skip
