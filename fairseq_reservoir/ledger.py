@@ -53,6 +53,11 @@ class Item:
     def is_embedding(self) -> bool:
         return ".embed_tokens." in self.name
 
+    @property
+    def is_folded(self) -> bool:
+        """Whether inference has it as a part of another tensor: a mask, or the adapter of a layer."""
+        return self.role == "mask" or ".frozen_adapter." in self.name
+
     def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
         """Bytes of data in an export with these options."""
         if self.role == "mask":
@@ -93,8 +98,8 @@ class Ledger:
 
     @property
     def inference_bytes(self) -> int:
-        """Tensors in memory at inference. Masks are folded: a matrix for each, and neither scores nor the shared one."""
-        return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if item.role != "mask")
+        """Tensors in memory at inference. Adapters are folded, and masks: a matrix for each, neither scores nor the shared one."""
+        return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if not item.is_folded)
 
     @property
     def papers_bytes(self) -> float:
