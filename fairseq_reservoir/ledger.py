@@ -98,7 +98,7 @@ class Ledger:
 
     @property
     def inference_bytes(self) -> int:
-        """Tensors in memory at inference. Adapters are folded, and masks: a matrix for each, neither scores nor the shared one."""
+        """Tensors in memory at inference. Adapters are folded, and masks: a matrix each, no scores, no shared one."""
         return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if not item.is_folded)
 
     @property
