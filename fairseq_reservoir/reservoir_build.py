@@ -1,6 +1,7 @@
 """From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
 
 from .backskipping import add_backskips
+from .fast_training import use_fast_dropout
 from .freeze_spec import FROZEN_INITS, TABLES
 from .frozen_adapters import adapt, shared_matrices
 from .layer_plan import Slot, slots
@@ -54,6 +55,8 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
     """
     model.slot_table = freeze_and_fill(model, plans, options)
     add_backskips(model, plans, options)
+    if options.reservoir_fast_dropout:
+        use_fast_dropout(model)
     unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
     model.remember_identity(_identity(plans, options), _identity(unpruned, options))
     return model

@@ -115,6 +115,11 @@ class FrozenLayerOptions(ComponentOptions):
         "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )
+    reservoir_fast_dropout: bool = option(
+        False,
+        "draw dropout's random numbers on a CPU sixteen bits an entry from a fast generator, instead of one after the other as floats: "
+        "the same distribution, other numbers than fairseq's. Changes nothing on a GPU",
+    )
     backskip: Optional[str] = option(
         None,
         "skip the backward pass through wholly frozen layers, and hand the layer below an estimated gradient: synthetic, from a "

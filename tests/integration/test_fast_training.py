@@ -1,0 +1,50 @@
+"""``--reservoir-fast-dropout`` and the fused criterion in fairseq's trainer."""
+
+import pytest
+import torch
+from fairseq.modules.fairseq_dropout import FairseqDropout
+
+from fairseq_reservoir.fast_training import FastFairseqDropout
+from tests.commands import load, train
+
+MODEL = "--reservoir-encoder LTF --decoder-layers 2 --disable-validation".split()
+
+
+def test_every_dropout_of_the_layers_is_a_fast_one(toy_data):
+    run = train(toy_data, *MODEL, "--reservoir-fast-dropout", "--max-update", 1, "--no-save")
+    kinds = {type(module) for module in run.model.modules() if isinstance(module, FairseqDropout)}
+    assert kinds == {FastFairseqDropout}
+    plain = train(toy_data, *MODEL, "--max-update", 1, "--no-save")
+    assert not any(isinstance(module, FastFairseqDropout) for module in plain.model.modules())
+
+
+def test_without_dropout_it_changes_nothing(toy_data):
+    flags = [*MODEL, "--dropout", 0, "--max-update", 4, "--no-save"]
+    assert train(toy_data, *flags).losses == train(toy_data, *flags, "--reservoir-fast-dropout").losses
+
+
+def test_runs_are_repeatable_and_resume_bit_exactly(toy_data, tmp_path):
+    flags = [*MODEL, "--reservoir-fast-dropout", "--dropout", 0.3]
+    whole = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "whole")
+    train(toy_data, *flags, "--max-update", 5, "--save-dir", tmp_path / "part")
+    rest = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "part")
+    assert rest.losses == whole.losses[5:]
+    other = train(toy_data, *MODEL, "--dropout", 0.3, "--max-update", 8, "--no-save")
+    assert other.losses[1:] != whole.losses[1:]
+
+
+@pytest.mark.parametrize("engine", [[], ["--bf16"], ["--share-decoder-input-output-embed", "--update-freq", 2]], ids=str)
+def test_the_fused_criterion_trains_as_fairseqs(toy_data, tmp_path, engine):
+    flags = [*MODEL, *engine, "--label-smoothing", 0.1, "--dropout", 0.1, "--max-update", 6, "--lr", 0.001, "--log-format", "json"]
+    plain = train(toy_data, *flags, "--criterion", "label_smoothed_cross_entropy", "--save-dir", tmp_path / "plain")
+    fused = train(toy_data, *flags, "--criterion", "fused_label_smoothed_cross_entropy", "--save-dir", tmp_path / "fused")
+    assert fused.losses == pytest.approx(plain.losses, rel=1e-2 if "--bf16" in engine else 1e-5)
+    one, other = load(tmp_path / "plain")["model"], load(tmp_path / "fused")["model"]
+    tolerance = 2e-2 if "--bf16" in engine else 1e-3
+    assert all(torch.allclose(one[n].float(), other[n].float(), atol=tolerance) for n, _ in plain.model.named_parameters())
+
+
+def test_losses_that_the_fused_criterion_leaves_to_fairseq(toy_data):
+    flags = [*MODEL, "--label-smoothing", 0.1, "--ignore-prefix-size", 1, "--max-update", 3, "--no-save"]
+    plain = train(toy_data, *flags, "--criterion", "label_smoothed_cross_entropy")
+    assert train(toy_data, *flags, "--criterion", "fused_label_smoothed_cross_entropy").losses == plain.losses
