@@ -1,0 +1,36 @@
+"""Writes questions with their answers as lines that a language model learns, and those that it is asked.
+
+Usage: questions.py FOLDER
+
+Reads train, valid and test of FOLDER, each as .input0 (question) and .label (answer). Writes them as .txt, each line
+"question = answer", and of valid (at most 500) and test together: questions.txt, each "question =", and answers.tsv, each
+part<TAB>words in the question's line<TAB>answer.
+"""
+
+import sys
+from pathlib import Path
+
+LONGEST = 48  # of a question that is longer, the last words
+
+
+def read(folder, part):
+    """The (question, answer) pairs of a part."""
+    columns = (folder / f"{part}.{column}" for column in ("input0", "label"))
+    questions, answers = (column.read_text(encoding="utf-8").splitlines() for column in columns)
+    return [(" ".join([*question.split()[-LONGEST:], "="]), answer) for question, answer in zip(questions, answers, strict=True)]
+
+
+def main():
+    folder = Path(sys.argv[1])
+    pairs = {part: read(folder, part) for part in ("train", "valid", "test")}
+    for part, lines in pairs.items():
+        text = "".join(f"{question} {answer}\n" for question, answer in lines)
+        (folder / f"{part}.txt").write_text(text, encoding="utf-8")
+    asked = [(part, *pair) for part in ("valid", "test") for pair in (pairs[part][:500] if part == "valid" else pairs[part])]
+    (folder / "questions.txt").write_text("".join(f"{question}\n" for _, question, _ in asked), encoding="utf-8")
+    rows = "".join(f"{part}\t{len(question.split())}\t{answer}\n" for part, question, answer in asked)
+    (folder / "answers.tsv").write_text(rows, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

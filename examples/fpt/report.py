@@ -1,0 +1,86 @@
+"""A table of the arms of a task: how many answers are right at each learning rate, and on test at the best of them.
+
+Usage: report.py ANSWERS.tsv ARM_FOLDER...
+
+Rates are the folders in an ARM_FOLDER that hold an answers.log; the best is that with the most right answers on valid, of
+equals the smaller. A score is the share of characters that are right, place by place: of bits in memory and xor. "guess" is
+the score of always saying what is most frequent at its place.
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+
+def read_answers(file):
+    """What is right: (part, number of words in the question's line, answer) of each question."""
+    rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())
+    return [(part, int(words), answer.split()) for part, words, answer in rows]
+
+
+def read_said(log, expected):
+    """The words that fairseq-interactive put behind each question."""
+    lines = re.findall(r"^H-(\d+)\t\S+\t?(.*)$", log.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    said = {int(number): line.split() for number, line in lines}
+    if len(said) != len(expected):
+        sys.exit(f"report: {log}: {len(said)} answers to {len(expected)} questions")
+    return [said[number][words : words + len(answer)] for number, (_, words, answer) in enumerate(expected)]
+
+
+def score(expected, said):
+    """Percent of the characters of ``expected`` (lists of words) that stand at the same place of the same word in ``said``."""
+    right = total = 0
+    for answer, words in zip(expected, said, strict=True):
+        for place, word in enumerate(answer):
+            other = words[place] if place < len(words) else ""
+            right += sum(a == b for a, b in zip(word, other))
+            total += len(word)
+    return 100 * right / total
+
+
+def guess(expected):
+    """The answer most frequent at each place, again and again."""
+    common = ["".join(Counter(letters).most_common(1)[0][0] for letters in zip(*words)) for words in zip(*expected)]
+    return [common] * len(expected)
+
+
+def read_arm(folder, expected):
+    """(scores by part for each rate, trained parameters, minutes of training steps) of an arm."""
+    parts = [part for part, _, _ in expected]
+    scores, seconds, trained = {}, 0.0, "?"
+    for log in sorted(folder.glob("*/answers.log"), key=lambda log: float(log.parent.name)):
+        said = read_said(log, expected)
+        scores[log.parent.name] = {
+            part: score(*zip(*((row[2], words) for row, words in zip(expected, said) if row[0] == part)))
+            for part in dict.fromkeys(parts)
+        }
+        train = (log.parent / "train.log").read_text(encoding="utf-8")
+        trained = re.findall(r"num\. trained: ([\d,]+)", train)[0]
+        records = [json.loads(line) for line in re.findall(r'\{"epoch": .*\}', train)]
+        epochs = {record["epoch"]: record for record in records if "train_train_wall" in record}  # of one run twice, the later
+        seconds += sum(float(epoch["train_train_wall"]) for epoch in epochs.values())
+    if not scores:
+        sys.exit(f"report: {folder}: no answers.log of any rate")
+    return scores, trained, seconds / 60
+
+
+def table(expected, folders):
+    """The lines of a Markdown table."""
+    arms = {folder: read_arm(folder, expected) for folder in folders}
+    rates = sorted({rate for scores, _, _ in arms.values() for rate in scores}, key=float)
+    test = [answer for part, _, answer in expected if part == "test"]
+    rows = [("arm", "trained", *(f"valid, {rate}" for rate in rates), "best rate", "test", "guess", "minutes")]
+    rows.append(("---",) * len(rows[0]))
+    for folder, (scores, trained, minutes) in arms.items():
+        best = max(scores, key=lambda rate: scores[rate]["valid"])
+        cells = (f"{scores[rate]['valid']:.1f}" if rate in scores else "" for rate in rates)
+        result = f"**{scores[best]['test']:.1f}**", f"{score(test, guess(test)):.1f}", f"{minutes:.1f}"
+        rows.append((folder.resolve().name, trained, *cells, best, *result))
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+if __name__ == "__main__":
+    answers, *folders = map(Path, sys.argv[1:])
+    print("\n".join(table(read_answers(answers), folders)))

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# One arm of the study of pretrained and frozen Transformers: fine-tunes a small language model on a task at each learning rate
+# and prints how many answers are right. Interrupt it and run it again: what is finished is kept, and training resumes.
+#   DATA=FOLDER     train.txt, valid.txt and test.txt to pretrain on, plain or .gz
+#   TASK=xor        memory, xor, listops or sst2
+#   SST2=FOLDER     for sst2: train.tsv and dev.tsv, plain or .gz
+#   ARM=NAME        trained, trained-pretrained, frozen-pretrained or frozen-random; README.md says what each means
+#   RATES="1e-3 4e-3 1.6e-2"   learning rates to try
+#   UPDATES=1000    updates of a fine-tuning
+#   PRETRAIN_UPDATES=2000      of pretraining
+#   SIZE=tiny       or study, base, ...: the preset of reservoir_transformer_lm
+#   SEED=1          random seed
+#   RUNS=FOLDER     where everything goes, instead of runs/fpt
+#   DRY_RUN=1       print the commands, run none
+# Arguments go to every fairseq-train.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
+export PYTHONWARNINGS=ignore
+
+arm=${ARM:-} task=${TASK:-} rates=${RATES:-1e-3 4e-3 1.6e-2} updates=${UPDATES:-1000} pretraining=${PRETRAIN_UPDATES:-2000}
+size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} dry=${DRY_RUN:-} data=${DATA:-} sst2=${SST2:-}
+pretrained=$runs/pretrained-$size-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task
+out=$runs/$task/$arm-$size-$updates-$seed
+
+die() { echo "fpt: $*" >&2; exit 2; }
+case $task in memory | xor | listops | sst2) ;; *) die "TASK='$task': name one of memory, xor, listops, sst2" ;; esac
+spec=(--freeze-except ln,pos,emb,out) start=(--finetune-from-model "$pretrained/checkpoint_best.pt")
+case $arm in
+    trained) spec=() start=() ;;
+    trained-pretrained) spec=() ;;
+    frozen-pretrained) ;;
+    frozen-random) start=() ;;
+    *) die "ARM='$arm': name one of trained, trained-pretrained, frozen-pretrained, frozen-random" ;;
+esac
+[[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
+for part in train valid test; do
+    [[ -f $data/$part.txt || -f $data/$part.txt.gz ]] || die "DATA=$data: $data/$part.txt does not exist, nor $data/$part.txt.gz"
+done
+[[ $task != sst2 || -n $sst2 ]] || die "SST2 is not set: name the folder with train.tsv and dev.tsv (or .gz)"
+[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
+
+# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended, into FILE COMMAND... for what it prints
+run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
+logged() {
+    local file=$1
+    shift
+    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
+}
+into() {
+    local file=$1
+    shift
+    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '> %q\n' "$file"; else "$@" >"$file"; fi
+}
+# train DATA_BIN SAVE_DIR FLAGS..., unless that has been done with these flags
+train() {
+    local data=$1 folder=$2
+    shift 2
+    [[ -z $dry && -f $folder/trained && $(<"$folder/trained") == "$*" ]] && return
+    run mkdir -p "$folder"
+    run rm -f "$folder/answers.log" "$folder/trained"
+    logged "$folder/train.log" fairseq-train "$data" --user-dir "$root/fairseq_reservoir" --save-dir "$folder" --seed "$seed" \
+        --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" --decoder-learned-pos \
+        --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr-scheduler polynomial_decay \
+        --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100 "$@"
+    [[ -n $dry ]] || echo "$*" >"$folder/trained"
+}
+
+# The text to pretrain on ends with a line of the tasks' symbols, so that they are in its dictionary.
+if [[ -n $dry || ! -f $bin/test.idx ]]; then
+    run mkdir -p "$runs/text" "$pieces"
+    for part in train valid test; do
+        if [[ -f $data/$part.txt.gz ]]; then run cp "$data/$part.txt.gz" "$runs/text"; run gzip -df "$runs/text/$part.txt.gz"
+        else run cp "$data/$part.txt" "$runs/text"; fi
+    done
+    run python "$here/../quickstart/pieces.py" "$runs/text" txt txt 1000 "$pieces"
+    into "$pieces/symbols.txt" python "$here/tasks.py" symbols
+    into "$pieces/train-and-symbols.txt" cat "$pieces/train.txt" "$pieces/symbols.txt"
+    run rm -rf "$bin.part"
+    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" --trainpref "$pieces/train-and-symbols.txt" \
+        --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
+    run mv "$bin.part" "$bin"
+fi
+
+if [[ ${#start[@]} != 0 ]]; then
+    train "$bin" "$pretrained" --sample-break-mode none --lr 4e-3 --max-tokens 4096 \
+        --total-num-update "$pretraining" --max-update "$pretraining" "$@"
+fi
+
+if [[ -n $dry || ! -f $work/bin/test.idx ]]; then
+    run mkdir -p "$work"
+    if [[ $task == sst2 ]]; then
+        run python "$here/../one_layer_supermask/sst2_pieces.py" "$sst2" "$pieces/joint.model" "$work"
+        for column in input0 label; do run mv "$work/dev.$column" "$work/test.$column"; done
+    else
+        run python "$here/tasks.py" "$task" 1 "$work"
+    fi
+    run python "$here/questions.py" "$work"
+    run rm -rf "$work/bin.part"
+    run fairseq-preprocess --only-source --workers 1 --destdir "$work/bin.part" --srcdict "$bin/dict.txt" \
+        --trainpref "$work/train.txt" --validpref "$work/valid.txt" --testpref "$work/test.txt"
+    run mv "$work/bin.part" "$work/bin"
+fi
+
+for rate in $rates; do
+    folder=$out/$rate
+    train "$work/bin" "$folder" "${spec[@]}" "${start[@]}" --sample-break-mode eos --lr "$rate" --batch-size 64 \
+        --disable-validation --total-num-update "$updates" --max-update "$updates" "$@"
+    if [[ -n $dry || ! -f $folder/answers.log ]]; then
+        into "$folder/answers.part" fairseq-interactive "$bin" --user-dir "$root/fairseq_reservoir" --task language_modeling \
+            --path "$folder/checkpoint_last.pt" --input "$work/questions.txt" --beam 1 --max-len-a 1 --max-len-b 6 \
+            --buffer-size 5000 --batch-size 250
+        run mv "$folder/answers.part" "$folder/answers.log"
+    fi
+done
+run python "$here/report.py" "$work/answers.tsv" "$out"
