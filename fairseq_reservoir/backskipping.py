@@ -7,6 +7,7 @@ from fairseq.trainer import Trainer
 from torch import nn
 
 from .errors import InputError
+from .frozen_dtype import frozen_layers
 from .layer_plan import Slot
 from .modules.backskip import Backskip, skipping_backward
 
@@ -25,26 +26,18 @@ def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
     if not options.backskip:
         return
     skips = {}
-    frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
-    for stack in plans:
-        for depth, layer in enumerate(_stack(model, stack).layers):
-            place = f"{stack}.layers.{depth}"
-            if place in frozen and not any("encoder_attn" in name for name, _ in layer.named_modules()):
-                width = getattr(options, f"{stack}_embed_dim")
-                skip = Backskip(
-                    options.backskip, place, width, options.reservoir_seed, options.backskip_anneal, options.backskip_warmup
-                )
-                skipping_backward(layer, skip)
-                skips[place.replace(".", "_")] = skip
+    for place, layer in frozen_layers(model, plans):
+        if not any("encoder_attn" in name for name, _ in layer.named_modules()):
+            width = getattr(options, f"{place.split('.')[0]}_embed_dim")
+            skip = Backskip(
+                options.backskip, place, width, options.reservoir_seed, options.backskip_anneal, options.backskip_warmup
+            )
+            skipping_backward(layer, skip)
+            skips[place.replace(".", "_")] = skip
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed, such as F or T in an encoder")
     setattr(model, _ESTIMATORS, nn.ModuleDict(skips))
-
-
-def _stack(model, name):
-    stack = getattr(model, name)
-    return getattr(stack, "sentence_encoder", stack)
 
 
 def fit_state(model, state_dict: dict, prefix: str) -> None:

@@ -2,8 +2,10 @@
 
 from .backskipping import add_backskips
 from .fast_training import use_fast_dropout
+from .errors import InputError
 from .freeze_spec import FROZEN_INITS, TABLES
 from .frozen_adapters import adapt, shared_matrices
+from .frozen_dtype import DTYPES, frozen_layers, use_dtype
 from .layer_plan import Slot, slots
 from .modules.frozen_init import component_recipe, fill, recipe
 from .philox import GENERATOR
@@ -54,12 +56,21 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
         options: its complete options.
     """
     model.slot_table = freeze_and_fill(model, plans, options)
+    _use_frozen_dtype(model, plans, options)
     add_backskips(model, plans, options)
     if options.reservoir_fast_dropout:
         use_fast_dropout(model)
     unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
     model.remember_identity(_identity(plans, options), _identity(unpruned, options))
     return model
+
+
+def _use_frozen_dtype(model, plans, options):
+    layers = list(frozen_layers(model, plans))
+    if options.frozen_dtype != "fp32" and not layers:
+        raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, since no layer is wholly frozen")
+    for _, layer in layers if options.frozen_dtype != "fp32" else ():
+        use_dtype(layer, DTYPES[options.frozen_dtype])
 
 
 def _identity(plans, options):
