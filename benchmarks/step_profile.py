@@ -1,0 +1,140 @@
+"""Where the time of a training step goes: matrix products, dropout, the loss, the optimizer, and everything else.
+
+Sums torch's own profile of fairseq's ``Trainer.train_step`` by kind of operation, for one model at a time; time is self time, so that the
+kinds add up to the whole. "outside torch" is what no operation of torch accounts for: Python, fairseq, waiting.
+
+  python benchmarks/step_profile.py
+  python benchmarks/step_profile.py --arm "T: --arch reservoir_transformer_study --reservoir-encoder LTLTL"
+"""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import models, pairs  # noqa: E402
+from benchmarks.step_time import Arm  # noqa: E402
+
+SHAPE = "--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 --decoder-attention-heads 4 --decoder-layers 2"
+PLAN = f"--arch reservoir_transformer {SHAPE} --reservoir-encoder"
+FAST = "--reservoir-fast-dropout --criterion fused_label_smoothed_cross_entropy"
+DEFAULT_ARMS = (
+    f"plain: --arch transformer --encoder-layers 4 {SHAPE}",
+    f"T: {PLAN} LTTL",
+    f"T, fast: {PLAN} LTTL {FAST}",
+)
+# The first pattern that is found in the name of an operation gives its kind.
+KINDS = (
+    ("matrix products", r"mm$|addmm|bmm|matmul|linear|mkldnn_linear|scaled_dot_product|flash|efficient_attention"),
+    ("dropout", r"dropout|bernoulli|FastDropout"),
+    ("loss", r"log_softmax|LabelSmoothing|nll_loss|gather|scatter"),
+    ("softmax of attention", r"softmax"),
+    ("LayerNorm", r"layer_norm"),
+    ("optimizer", r"Optimizer|_foreach|addcdiv|addcmul|sqrt|lerp|clip_grad|linalg_vector_norm|fused_adam"),
+    ("embeddings", r"embedding|index_select|index_add"),
+    ("activations", r"relu|gelu|threshold"),
+)
+
+
+def kind_of(name: str) -> str:
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name)), "other operations")
+
+
+def shares(events, seconds: float) -> dict[str, float]:
+    """Kind -> share of the time, largest first.
+
+    Args:
+        events: pairs (name of an operation, its self time in seconds).
+        seconds: of all steps together.
+    """
+    found = {}
+    for name, own in events:
+        found[kind_of(name)] = found.get(kind_of(name), 0.0) + own / seconds
+    found["outside torch"] = max(0.0, 1 - sum(found.values()))
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def profile_of(arm, steps: int, warm_up: int) -> dict:
+    """Seconds of a step and the share of each kind. A fused loss or dropout is one operation, whatever it calls."""
+    for _ in range(warm_up):
+        arm.step()
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * arm.trainer.cuda
+    with profile(activities=activities) as profiled:
+        started = time.perf_counter()
+        for _ in range(steps):
+            with record_function("step"):
+                arm.step()
+        seconds = time.perf_counter() - started
+    on_device = "self_device_time_total" if arm.trainer.cuda else "self_cpu_time_total"
+    events = [(e.key, getattr(e, on_device) / 1e6) for e in profiled.key_averages() if e.key != "step"]
+    return {"seconds": seconds / steps, "shares": shares(_fold(profiled, events, on_device), seconds)}
+
+
+def _fold(profiled, events, attribute):
+    """Moves the time of what our autograd functions call to them: their softmax is the loss's, their products dropout's."""
+    moved = dict(events)
+    for event in profiled.events():
+        owner = event
+        while owner is not None and not re.search(r"LabelSmoothing|FastDropout", owner.name):
+            owner = owner.cpu_parent
+        if owner is not None and owner is not event:
+            own = getattr(event, attribute) / 1e6
+            moved[event.name] = moved.get(event.name, 0.0) - own
+            moved[owner.name] = moved.get(owner.name, 0.0) + own
+    return moved.items()
+
+
+def markdown(result) -> str:
+    """One column per arm, kinds with the largest share anywhere first."""
+    arms, facts = result["arms"], result["surroundings"]
+    largest = {}
+    for kind, share in (item for arm in arms.values() for item in arm["shares"].items()):
+        largest[kind] = max(share, largest.get(kind, 0))
+    lines = ["| share of a step | " + " | ".join(arms) + " |", "|---" * (1 + len(arms)) + "|"]
+    for kind in sorted(largest, key=largest.get, reverse=True):
+        lines.append(f"| {kind} | " + " | ".join(f"{arm['shares'].get(kind, 0):.1%}" for arm in arms.values()) + " |")
+    lines += ["", f"{facts['steps']} steps an arm, {facts['batch']}; the profiler's own cost is in them. Commit {facts['commit']}, torch {facts['torch']}, "
+              f"{facts['device']}, {facts['threads']} of {facts['cores']} threads.", ""]  # fmt: skip
+    return "\n".join(lines + [f"    {name}: {arm['flags']}" for name, arm in arms.items()]) + "\n"
+
+
+def read_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5, help="profiled steps per arm (default 5)")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (default 2)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("runs/step_profile"), help="prefix of the .json and the .md file")
+    parser.add_argument("--arm", action="append", type=pairs.name_and_flags, metavar='"NAME: FLAGS"', help="repeat")
+    parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")
+    parser.add_argument("--words", type=int, default=6000, help="words of the joint dictionary (default 6000)")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
+    given = parser.parse_args(arguments)
+    for name in ("steps", "length", "max_tokens", "words"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: at least 1")
+    given.arm = given.arm or list(map(pairs.name_and_flags, DEFAULT_ARMS))
+    return given
+
+
+def main(arguments=None):
+    given = read_arguments(arguments)
+    models.import_plugin()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    found = {name: profile_of(Arm(name, flags, given), given.steps, given.warm_up) | {"flags": flags} for name, flags in given.arm}
+    facts = pairs.surroundings(given.device, None) | {"steps": given.steps}
+    facts["batch"] = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side, {given.words:,} words"
+    result = {"surroundings": facts, "arms": found}
+    pairs.write(given.output, result, markdown(result))
+    return result
+
+
+if __name__ == "__main__":
+    main()
