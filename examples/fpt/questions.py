@@ -3,14 +3,15 @@
 Usage: questions.py FOLDER
 
 Reads train, valid and test of FOLDER, each as .input0 (question) and .label (answer). Writes them as .txt, each line
-"question = answer", and of valid (at most 500) and test together: questions.txt, each "question =", and answers.tsv, each
-part<TAB>words in the question's line<TAB>answer.
+"question = answer", and of valid and test together, of many every so many: questions.txt, each "question =", and answers.tsv,
+each part<TAB>words in the question's line<TAB>answer.
 """
 
 import sys
 from pathlib import Path
 
 LONGEST = 48  # of a question that is longer, the last words
+ASKED = {"valid": 500, "test": 1_000}
 
 
 def read(folder, part):
@@ -26,7 +27,7 @@ def main():
     for part, lines in pairs.items():
         text = "".join(f"{question} {answer}\n" for question, answer in lines)
         (folder / f"{part}.txt").write_text(text, encoding="utf-8")
-    asked = [(part, *pair) for part in ("valid", "test") for pair in (pairs[part][:500] if part == "valid" else pairs[part])]
+    asked = [(part, *pair) for part, most in ASKED.items() for pair in pairs[part][:: max(1, len(pairs[part]) // most)][:most]]
     (folder / "questions.txt").write_text("".join(f"{question}\n" for _, question, _ in asked), encoding="utf-8")
     rows = "".join(f"{part}\t{len(question.split())}\t{answer}\n" for part, question, answer in asked)
     (folder / "answers.tsv").write_text(rows, encoding="utf-8")

@@ -168,6 +168,16 @@ def test_lines_and_questions(tmp_path):
     assert (tmp_path / "answers.tsv").read_text() == "valid\t4\t0\nvalid\t49\t1\ntest\t4\t0\ntest\t49\t1\n"
 
 
+def test_of_many_questions_every_so_many_are_asked(tmp_path):
+    for part, size in {"train": 1, "valid": 1600, "test": 999}.items():
+        (tmp_path / f"{part}.input0").write_text("".join(f"{number}\n" for number in range(size)))
+        (tmp_path / f"{part}.label").write_text("0\n" * size)
+    subprocess.run([sys.executable, FOLDER / "questions.py", tmp_path], check=True)
+    asked = (tmp_path / "questions.txt").read_text().replace(" =", "").split()
+    # 1600 // 500 = 3
+    assert asked[:500] == [str(3 * number) for number in range(500)] and asked[500:] == [str(number) for number in range(999)]
+
+
 ANSWERS = "valid\t2\t01 11\nvalid\t2\t00 10\ntest\t2\t11 00\ntest\t2\t10 01\n"
 # Questions are "a =". Of 8 bits on valid 6 and 7 are right: the second answer lacks its second word, or has one wrong bit.
 # On test 8 and 5: 10 00 for 11 00, and 10 10 for 10 01, have one and two wrong bits. What is said after the answer does not count.
