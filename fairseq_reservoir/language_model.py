@@ -62,6 +62,8 @@ class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions):
 class ReservoirLanguageModelConfig(LanguageModelConfig, FrozenLayerOptions, DecoderPlanOptions):
     """Options of ``reservoir_transformer_lm``."""
 
+    decoder_layers: Optional[int] = option(None, "number of layers. Default: those of --reservoir-decoder, or 6", "N")
+
 
 @dataclass
 class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions):

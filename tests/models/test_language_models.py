@@ -101,7 +101,7 @@ def test_presets(architecture):
 def test_the_command_lines_defaults_are_hydras(model):
     line = Namespace()
     ARCH_CONFIG_REGISTRY[model](line)
-    hydra = vars(as_namespace(MODEL_DATACLASS_REGISTRY[model]())) | {"reservoir_decoder": "LLLLLL"}
+    hydra = vars(as_namespace(MODEL_DATACLASS_REGISTRY[model]())) | {"reservoir_decoder": "LLLLLL", "decoder_layers": 6}
     different = {name: (value, hydra[name]) for name, value in vars(line).items() if name in hydra and hydra[name] != value}
     # As in fairseq, whose dataclass has the one and its architecture function the other; without BASE layers it means nothing.
     assert len(vars(line)) > 40 and different == {"base_shuffle": (False, 1)}

@@ -1,0 +1,39 @@
+"""For ``fairseq-hydra-train``: loads the plugin before fairseq starts processes, by a callback of hydra's named in the YAML.
+
+fairseq imports ``common.user_dir`` in the process that trains. That is too late to look at data and folders before, to start
+processes on CPUs, and to say what is wrong in one line.
+"""
+
+import functools
+import sys
+from pathlib import Path
+
+from fairseq.distributed import utils as distributed_utils
+from hydra.experimental.callback import Callback
+
+from .errors import InputError
+
+
+class LoadPlugin(Callback):
+    """``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
+
+    That hydra finds this class imports the plugin; what is left is to say from where, whatever the folder of the run.
+    """
+
+    def on_job_start(self, config, **kwargs):
+        if not hasattr(distributed_utils.call_main, "started_by_hydra"):
+            distributed_utils.call_main = _in_one_line(distributed_utils.call_main)
+
+
+def _in_one_line(original):
+    @functools.wraps(original)
+    def call_main(cfg, main, **kwargs):
+        cfg.common.user_dir = str(Path(__file__).parent)
+        try:
+            return original(cfg, main, **kwargs)
+        except InputError as error:
+            print(f"fairseq-hydra-train: error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None  # hydra prints a traceback of every other exception
+
+    call_main.started_by_hydra = True
+    return call_main

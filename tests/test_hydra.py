@@ -1,0 +1,136 @@
+"""fairseq-hydra-train: its YAML files are the command line's presets, and the complete example trains."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq_cli import hydra_train
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+import fairseq_reservoir
+from fairseq_reservoir import dry_build
+from fairseq_reservoir.transformer_options import as_namespace, resolve_plans
+
+ROOT = Path(__file__).parents[1]
+CONFIG = Path(fairseq_reservoir.__file__).parent / "config"
+BIN = Path(sys.executable).parent
+_spec = importlib.util.spec_from_file_location("hydra_presets", ROOT / "scripts" / "hydra_presets.py")
+hydra_presets = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hydra_presets)
+PRESETS = sorted(str(path.relative_to(CONFIG / "model").with_suffix("")) for path in (CONFIG / "model").rglob("*.yaml"))
+TASKS = {"transformer": "translation", "transformer_lm": "language_modeling", "roberta": "masked_lm"}
+
+
+def test_the_files_are_up_to_date():
+    expected = dict(hydra_presets.files())
+    assert {str(path.relative_to(CONFIG / "model")) for path in (CONFIG / "model").rglob("*.yaml")} == set(expected)
+    stale = [name for name, text in expected.items() if (CONFIG / "model" / name).read_text() != text]
+    assert stale == [], "python scripts/hydra_presets.py"
+
+
+def composed(preset, *overrides):
+    """The configuration as fairseq-hydra-train hands it to training."""
+    task = TASKS[next(kind for kind in ("transformer_lm", "transformer", "roberta") if preset.split("/")[0].endswith(kind))]
+    GlobalHydra.instance().clear()
+    hydra_init("translation")
+    with initialize_config_dir(str(CONFIG), version_base="1.1"):
+        config = compose("translation", [f"model={preset}", "task.data=none", f"task._name={task}", "common.seed=3", *overrides])
+    add_defaults(config)
+    return OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_file_is_the_preset_of_the_command_line(preset):
+    model, name = preset.split("/")
+    arch = model if name == "default" else f"{model}_{name}"
+    config, line = composed(preset).model, Namespace(arch=arch, seed=3)
+    if model.endswith("roberta"):
+        line.max_positions = config.max_positions  # the task's, in both
+    ARCH_CONFIG_REGISTRY[arch](line)
+    hydra = as_namespace(config)
+    if model.startswith("reservoir"):
+        resolve_plans(hydra, import_module(f"fairseq_reservoir.models.{model}").DEPTHS)
+    shared = [option for option in vars(line) if option in vars(hydra) and not option.startswith("_")]
+    different = {option for option in shared if getattr(line, option) != getattr(hydra, option)}
+    # As in fairseq, whose dataclass and architecture function for language models differ here, where it has no effect.
+    assert different <= {"base_shuffle"} and len(shared) > 30
+    assert dry_build.build_config(config, 50, 50).slot_table == dry_build.build_config(line, 50, 50).slot_table
+
+
+def test_a_plan_on_the_command_line_sets_the_depth():
+    config = composed("reservoir_transformer/study", "model.reservoir_encoder=LTTFL", "model.freeze=emb").model
+    table = dry_build.build_config(config, 50, 50).slot_table
+    kinds = {row.place: row.kind[0] for row in table.rows if row.place.startswith("encoder.layers")}
+    assert "".join(kinds.values()) == "LTTFL"
+    assert next(row for row in table.rows if row.place == "encoder.embed_tokens").state == "frozen"
+
+
+def start(folder, *overrides):
+    words = [BIN / "fairseq-hydra-train", "--config-dir", CONFIG, "--config-name", "translation", "common.cpu=true", *overrides]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+SMALL = ["model=reservoir_transformer/tiny", "model.reservoir_encoder=LF", "dataset.max_tokens=400", "dataset.num_workers=0"]
+
+
+def test_the_example_trains(toy_data, tmp_path):
+    """The whole command: the YAML loads the plugin, whose plan and optimizer freeze."""
+    ended = start(
+        tmp_path, *SMALL, f"task.data={toy_data}", "optimization.max_update=4", 'optimizer.freeze_schedule="2:emb"',
+        "checkpoint.save_interval_updates=2",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    files = [tmp_path / "checkpoints" / name for name in ("checkpoint_1_2.pt", "checkpoint_last.pt")]
+    before, after = (torch.load(file) for file in files)
+    assert [state["optimizer_history"][-1]["num_updates"] for state in (before, after)] == [2, 4]
+    same = {name for name, tensor in after["model"].items() if torch.equal(tensor, before["model"][name]) and "version" not in name}
+    assert same == {name for name in after["model"] if name.startswith("encoder.layers.1.") or "embed_tokens" in name}
+
+
+@pytest.mark.slow
+def test_two_processes(toy_data, tmp_path):
+    ended = start(tmp_path, *SMALL, f"task.data={toy_data}", "distributed_training.distributed_world_size=2", "optimization.max_update=2")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    flags = torch.load(tmp_path / "checkpoints" / "checkpoint_last.pt")["cfg"]["distributed_training"]
+    assert (flags["distributed_world_size"], flags["distributed_backend"]) == (2, "gloo")
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("task.data=/no/such", "DATA: /no/such is no folder"),
+        ("model.reservoir_encoder=LR", "--reservoir-encoder"),
+        ("optimizer.freeze_schedule=emb", "--freeze-schedule"),
+    ],
+)
+def test_a_mistake_is_one_line(toy_data, tmp_path, monkeypatch, capsys, override, message):
+    words = ["--config-dir", str(CONFIG), "--config-name", "translation", "common.cpu=true", *SMALL, f"task.data={toy_data}"]
+    monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train", *words, override])
+    monkeypatch.setattr(distributed_utils, "call_main", distributed_utils.call_main)  # hydra's callback wraps it
+    monkeypatch.chdir(tmp_path)
+    GlobalHydra.instance().clear()
+    with pytest.raises(SystemExit) as leaving:
+        hydra_train.cli_main()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert leaving.value.code == 2 and line.startswith(f"fairseq-hydra-train: error: {message}")
+    assert list(tmp_path.rglob("*.pt")) == []
+
+
+def test_the_files_are_installed_with_the_package(tmp_path):
+    """And the folder is a package, for which hydra.searchpath has the form pkg://fairseq_reservoir.config."""
+    command = [sys.executable, "setup.py", "-q", "build", "--build-base", tmp_path / "build", "build_py", "--build-lib", tmp_path / "lib"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    installed = tmp_path / "lib" / "fairseq_reservoir" / "config"
+    assert {path.relative_to(CONFIG) for path in CONFIG.rglob("*.yaml")} == {path.relative_to(installed) for path in installed.rglob("*.yaml")}
+    assert (installed / "__init__.py").exists() and len(PRESETS) > 25
