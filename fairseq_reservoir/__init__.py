@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 # Without fairseq there is nothing to register, but an export's tensors can still be read.
 if find_spec("fairseq"):
-    from . import backskipping, fairseq_compat, training_hooks
+    from . import backskipping, fairseq_compat, rank_checks, training_hooks
     from .checkpoint import fairseq_loader
     from .optim import freeze_skip
 
@@ -13,6 +13,7 @@ if find_spec("fairseq"):
     fairseq_loader.install()
     freeze_skip.install()
     backskipping.install()
+    rank_checks.install()
 
     from .models import (  # noqa: F401
         reservoir_roberta,

@@ -33,6 +33,7 @@ def apply():
     keep_bf16_off_tpu()
     let_ddp_wrap_cpu_modules()
     let_gloo_gather_objects()
+    broadcast_checkpoints()
     keep_batches_when_resuming()
     keep_the_stack_that_is_not_pruned()
     keep_untrained_tensors_in_ema()
@@ -157,6 +158,26 @@ def let_gloo_gather_objects():
         return original(data, group=process_group, max_size=max_size)
 
     distributed_utils.all_gather_list = all_gather_list
+
+
+def broadcast_checkpoints():
+    """Let several processes resume.
+
+    The first one reads the checkpoint and sends it to the others, who unpack it with ``torch.load``. Since torch 2.6 that
+    knows nothing of the configuration in it: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own way to
+    send an object trusts the other processes of a run.
+    """
+    original = distributed_utils._broadcast_object_slow
+    if "load" not in original.__code__.co_names or not hasattr(torch.serialization, "add_safe_globals"):
+        return
+
+    @functools.wraps(original)
+    def broadcast_object(obj, src_rank, group, dist_device):
+        objects = [obj]
+        dist.broadcast_object_list(objects, src=src_rank, group=group, device=dist_device)
+        return objects[0]
+
+    distributed_utils._broadcast_object_slow = broadcast_object
 
 
 def keep_batches_when_resuming():

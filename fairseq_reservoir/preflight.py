@@ -22,6 +22,7 @@ from .checkpoint.training_start import check_start
 from .cpu_launch import is_training
 from .errors import InputError
 from .optim import freeze_skip
+from .rank_checks import refuse_sharding
 from .supermask_inference import refuse_in_training
 
 MAKE_IT = "fairseq-preprocess writes it"
@@ -81,6 +82,7 @@ def check_training(cfg):
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
     freeze_skip.check_flags(cfg)
+    refuse_sharding(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:

@@ -1,0 +1,105 @@
+"""Processes that do not hold the same frozen tensors stop at the start; a killed one ends the others, and the run resumes."""
+
+import hashlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.rank_checks import hashes, refuse_lone_ranks
+from tests.building import build, build_supermask
+from tests.commands import TINY, error_of, load, start_training
+
+# A --user-dir that is ours and does something of its own on rank 1, as another version or a broken host would.
+OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_reservoir\nfrom fairseq.trainer import Trainer\n\n"
+PERTURBED = OURS + """
+from fairseq_reservoir import rank_checks
+
+def perturbed(model, group, compare=rank_checks.compare):
+    if dist.get_rank() == 1:
+        with torch.no_grad():
+            model.encoder.layers[1].ffn.fc1.weight[3, 2] += 1e-6
+    compare(model, group)
+
+rank_checks.compare = perturbed
+"""
+KILLED = OURS + """
+def train_step(self, samples, raise_oom=False, original=Trainer.train_step):
+    if dist.get_rank() == 1 and self.get_num_updates() == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, samples, raise_oom)
+
+Trainer.train_step = train_step
+"""
+RUN = "--reservoir-encoder LF --reservoir-decoder L --batch-size 8 --max-epoch 1 --cpu --distributed-world-size 2 --ddp-backend legacy_ddp".split()
+
+
+def user_dir(folder, name, text):
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(text)
+    return ["--user-dir", folder / name]
+
+
+def test_what_is_hashed():
+    model = build("LF", "L")
+    found = hashes(model)
+    assert set(found) >= {f"encoder.layers.1.ffn.{part}.{kind}" for part in ("fc1", "fc2") for kind in ("weight", "bias")}
+    assert not any(name.startswith(("encoder.layers.0", "decoder.layers", "encoder.embed_tokens")) for name in found)
+    weight = model.encoder.layers[1].ffn.fc1.weight
+    assert found["encoder.layers.1.ffn.fc1.weight"] == hashlib.sha256(weight.detach().numpy().tobytes()).hexdigest()
+    weight.data[0, 0] += 1e-6
+    changed = hashes(model)
+    assert {name for name in found if found[name] != changed[name]} == {"encoder.layers.1.ffn.fc1.weight"}
+    half = hashes(model.bfloat16())["encoder.layers.1.ffn.fc1.weight"]
+    assert half == hashlib.sha256(weight.detach().view(torch.int16).numpy().tobytes()).hexdigest()
+
+
+def test_shared_random_weights_are_hashed():
+    model = build_supermask()
+    shared = {name for name, buffer in model.named_buffers() if buffer.dim() == 2}
+    assert len(shared) > 6 and shared <= set(hashes(model))
+
+
+def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path):
+    ended = start_training(toy_data, *RUN, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "perturbed", PERTURBED))
+    expected = "rank 1: the frozen tensor encoder.layers.1.ffn.fc1.weight differs from the other processes"
+    assert ended.returncode != 0 and expected in ended.stderr and "Traceback" not in ended.stderr
+    assert list((tmp_path / "run").glob("*.pt")) == []
+
+
+def test_a_killed_rank_ends_the_run_which_resumes(toy_data, tmp_path):
+    """160 sentences in batches of 8 for two: 10 updates. Rank 1 dies in the eighth; the checkpoint of update 6 is complete."""
+    flags = [*RUN, "--save-interval-updates", 3, "--keep-interval-updates", 1]
+    whole = start_training(toy_data, *flags, "--save-dir", tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    ended = start_training(toy_data, *flags, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "killed", KILLED))
+    assert ended.returncode != 0 and "the process of rank 1 ended with signal SIGKILL" in ended.stderr
+    assert load(tmp_path / "run")["optimizer_history"][-1]["num_updates"] == 6
+    resumed = start_training(toy_data, *flags, "--save-dir", tmp_path / "run")
+    assert resumed.returncode == 0, resumed.stderr
+    expected, found = load(tmp_path / "whole"), load(tmp_path / "run")
+    assert found["optimizer_history"][-1]["num_updates"] == expected["optimizer_history"][-1]["num_updates"] == 10
+    assert all(torch.equal(found["model"][name], tensor) for name, tensor in expected["model"].items())
+
+
+def test_torchruns_processes_are_connected_or_refused(monkeypatch):
+    for name, value in {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match="torchrun started 2 processes"):
+        refuse_lone_ranks()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    refuse_lone_ranks()
+
+
+FREEZING = ["--reservoir-encoder LT", "--encoder-layers 3 --reservoir-count 1", "--freeze emb", "--freeze-except ln"]
+ARCHS = {"--arch frozen_transformer --freeze att": False, "--arch supermask_one_layer_transformer": False, "--arch reservoir_transformer": True}
+
+
+@pytest.mark.parametrize("flags", [*FREEZING, *ARCHS])
+def test_sharding_is_refused_where_something_is_frozen(toy_data, tmp_path, flags):
+    message, status = error_of(toy_data, *flags.split(), "--ddp-backend", "fully_sharded", "--save-dir", tmp_path / "run", begin=TINY)
+    refused = "--ddp-backend fully_sharded: it flattens frozen and trained tensors" in message
+    assert refused != ARCHS.get(flags, False)
+    if refused:
+        assert status == 2 and message.count("\n") == 1 and not (tmp_path / "run").exists()
