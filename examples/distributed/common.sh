@@ -1,0 +1,19 @@
+# What the recipes of this folder share; they source it.
+#   DATA=FOLDER      what fairseq-preprocess wrote, at the same place on every host
+#   SAVE_DIR=FOLDER  where checkpoints go; only the first process writes there, all hosts read it to resume
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
+
+need() { [[ -n ${!1:-} ]] || { echo "$(basename "$0"): $1 is not set: $2" >&2; exit 2; }; }
+run() { if [[ -n ${DRY_RUN:-} ]]; then printf '%q ' "$@"; echo; else exec "$@"; fi; }
+
+need DATA "name the folder that fairseq-preprocess wrote"
+
+# The README's model. Batches are per process: with N of them an update sees N times as many sentences.
+training=(
+    "$DATA" --user-dir "$root/fairseq_reservoir" --arch reservoir_transformer_study --reservoir-encoder LFLFL
+    --optimizer adam --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 --max-update 1500
+    --save-interval-updates 500 --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "${SAVE_DIR:-checkpoints}"
+)
