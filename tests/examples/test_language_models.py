@@ -14,7 +14,8 @@ from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 FOLDER = EXAMPLES / "language_models"
 README = (FOLDER / "README.md").read_text()
-ARMS = {arm: (plan, flags.split()) for arm, plan, flags in re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| `?([^|`]*?)`? ?\|", README, flags=re.MULTILINE)}
+ROWS = re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| `?([^|`]*?)`? ?\|", README, flags=re.MULTILINE)
+ARMS = {arm: (plan, flags.split()) for arm, plan, flags in ROWS}
 LOOPS = [arms.split() for arms in re.findall(r"^    for arm in (.*); do$", README, flags=re.MULTILINE)]
 
 
@@ -23,7 +24,8 @@ def data(tmp_path):
     """A novel, half of it compressed, and the names of SST-2."""
     folder = tmp_path / "raw"
     folder.mkdir()
-    lines = "".join(f"Prince {name} said:\n\n“Eh bien,  mon prince {number}”\n" for number in range(9) for name in ("Vasili", "Andrew"))
+    names = [f"{name} {number}" for number in range(9) for name in ("Vasili", "Andrew")]
+    lines = "".join(f"Prince {name} said:\n\n“Eh bien,  mon prince”\n" for name in names)
     (folder / "novel.train.txt.gz").write_bytes(gzip.compress(lines.encode()))
     for part in ("valid", "test"):
         (folder / f"{part}.txt").write_text(lines[:300])
@@ -71,7 +73,8 @@ def test_scoring(data):
     commands = dry_run("run.sh", data, MODEL="characters", ARM="T")
     assert options.get_preprocessing_parser().parse_args(commands["fairseq-preprocess"]).only_source
     score = options.parse_args_and_arch(options.get_eval_lm_parser("language_modeling"), commands["fairseq-eval-lm"])
-    assert score.path.endswith("characters-T-1000-1/checkpoint_last.pt") and (score.tokens_per_sample, score.context_window) == (128, 32)
+    assert score.path.endswith("characters-T-1000-1/checkpoint_last.pt")
+    assert (score.tokens_per_sample, score.context_window) == (128, 32)
     commands = dry_run("run.sh", data, MODEL="masked", ARM="T")
     score = options.parse_args_and_arch(options.get_validation_parser(), commands["fairseq-validate"])
     assert (score.task, score.valid_subset) == ("masked_lm", "test")
@@ -155,7 +158,8 @@ def test_tiny_runs_resume_and_report(data, tmp_path):
         for updates in ("4", "7"):
             ended = bash(FOLDER / "run.sh", *small, "--max-update", updates, MODEL=model, UPDATES="7", **settings)
             assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert "Loaded checkpoint" in ended.stdout and re.search(rf"^\| {model}-T-7-1 \|.* 7 \|$", ended.stdout, flags=re.MULTILINE)
+        assert "Loaded checkpoint" in ended.stdout
+        assert re.search(rf"^\| {model}-T-7-1 \|.* 7 \|$", ended.stdout, flags=re.MULTILINE)
     lines = [f"{'a fine' if n % 3 else 'an awful'} film number {n} \t{int(n % 3 > 0)}\n" for n in range(110)]
     for part, rows in (("train", lines[:100]), ("dev", lines[100:])):
         (data / f"{part}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
