@@ -16,7 +16,8 @@ def frozen_layers(model, stacks):
     frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
     for name in stacks:
         stack = getattr(model, name)
-        for depth, layer in enumerate(getattr(stack, "sentence_encoder", stack).layers):
+        # Not by iteration: with --encoder-layerdrop that leaves some layers out.
+        for depth, layer in enumerate(getattr(stack, "sentence_encoder", stack).layers.children()):
             if f"{name}.layers.{depth}" in frozen:
                 yield f"{name}.layers.{depth}", layer
 

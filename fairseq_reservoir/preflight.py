@@ -18,7 +18,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 
-from .checkpoint.training_start import check_start
+from .checkpoint.training_start import check_start, check_whole
 from .cpu_launch import is_training
 from .errors import InputError
 from .optim import freeze_skip
@@ -81,6 +81,7 @@ def check_training(cfg):
         check_save_dir(cfg.checkpoint.save_dir)
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
+    check_whole(cfg.checkpoint)
     freeze_skip.check_flags(cfg)
     refuse_sharding(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}

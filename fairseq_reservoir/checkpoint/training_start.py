@@ -1,5 +1,8 @@
 """What a training run cannot start from."""
 
+import zipfile
+from pathlib import Path
+
 from ..errors import InputError
 from . import packed_file
 
@@ -37,3 +40,26 @@ def check_start(config, model=None) -> None:
                 f"{name}: an export, without the optimizer's state; give the checkpoint it was made from, or start a new"
                 f" training with --finetune-from-model {path}"
             )
+
+
+def check_whole(config) -> None:
+    """Refuses to go on from a checkpoint that has been cut short, and names the newest one that has not.
+
+    Raises:
+        InputError: the file that training would go on from is not whole.
+    """
+    path = Path(config.restore_file)
+    if config.restore_file == "checkpoint_last.pt":
+        path = Path(config.save_dir) / path
+    if not path.is_file() or _is_whole(path):
+        return
+    others = sorted((p for p in path.parent.glob("checkpoint*.pt") if _is_whole(p)), key=lambda p: p.stat().st_mtime)
+    how = f"--restore-file {others[-1]} goes on from the newest that is whole" if others else "there is no other beside it"
+    raise InputError(f"--restore-file {path}: a checkpoint that has been cut short; {how}")
+
+
+def _is_whole(path):
+    """Whether a file of torch.save has its end, where a zip archive has its list of contents; older formats have none."""
+    with open(path, "rb") as stream:
+        start = stream.read(2)
+    return zipfile.is_zipfile(path) if start in (b"PK", b"") else True

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import torch
 
 from benchmarks import generation_time
@@ -28,6 +30,7 @@ def test_every_hypothesis_has_the_same_length():
         assert [[len(hypothesis["tokens"]) for hypothesis in beam] for beam in sentences] == [[7] * 3] * 3
 
 
+@pytest.mark.slow
 def test_a_run(tmp_path):
     command = [sys.executable, Path(generation_time.__file__), *WORDS, "--promise", "masked", "--at-most", "1000"]
     ended = subprocess.run([*command, "--output", tmp_path / "times"], capture_output=True, text=True)

@@ -32,6 +32,7 @@ def test_the_masked_layer_selects_in_every_step(monkeypatch):
     assert len(calls) == 3
 
 
+@pytest.mark.slow
 def test_a_run(tmp_path):
     command = [sys.executable, Path(masked_linear.__file__), *SHAPE, "--output", tmp_path / "times"]
     ended = subprocess.run(command, capture_output=True, text=True)

@@ -1,5 +1,6 @@
 """benchmarks/regenerate_weights.py: what it counts, and one run on a tiny shape."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -15,6 +16,7 @@ def test_weights_count_every_storage_once():
     assert regenerate_weights.weights_of(model) == 1.5
 
 
+@pytest.mark.slow
 def test_a_run(tmp_path):
     arch = "--arch supermask_one_layer_transformer_tiny"
     sizes = "--pairs 2 --warm-up 1 --words 100 --length 3 --max-tokens 3 --threads 1".split()

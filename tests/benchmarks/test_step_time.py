@@ -28,6 +28,7 @@ def test_wrong_arguments_are_named(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_on_a_tiny_shape(tmp_path):
     sizes = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 12 --encoder-attention-heads 2 --decoder-attention-heads 2"
     plan = f"--arch reservoir_transformer {sizes} --reservoir-decoder L --reservoir-encoder"

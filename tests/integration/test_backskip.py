@@ -14,8 +14,13 @@ KINDS = ("synthetic", "reinforce")
 SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("engine", [[], ["--fp16", "--fp16-no-flatten-grads"], ["--checkpoint-activations", "--update-freq", 2]], ids=str)
+ENGINES = [], ["--fp16", "--fp16-no-flatten-grads"], ["--checkpoint-activations", "--update-freq", 2]
+
+
+@pytest.mark.parametrize(
+    "kind, engine",
+    [("synthetic", engine) for engine in ENGINES] + [pytest.param("reinforce", engine, marks=pytest.mark.slow) for engine in ENGINES],
+)
 def test_true_gradients_always_are_no_backskipping_bit_for_bit(toy_data, kind, engine):
     flags = [*PLAN, *engine, "--max-update", 8, "--no-save"]
     plain = train(toy_data, *flags)
@@ -68,20 +73,25 @@ def test_resuming_is_bit_exact(toy_data, tmp_path, kind):
     assert any(name.startswith("backskips.encoder_layers_3.") and tensor.any() for name, tensor in one.items())
 
 
-def test_two_processes_agree_with_one(toy_data, tmp_path):
+@pytest.mark.parametrize("backend", ["pytorch_ddp", pytest.param("legacy_ddp", marks=pytest.mark.slow)])
+def test_two_processes_agree_with_one(toy_data, tmp_path, backend):
     flags = [*PLAN, "--backskip", "synthetic", "--backskip-warmup", 3, "--backskip-anneal", 0.7, "--batch-size", 8, "--dropout", 0]
     flags += ["--max-epoch", 1, "--lr", 0.001]
     alone = train(toy_data, *flags, "--update-freq", 2, "--save-dir", tmp_path / "one")
-    for backend in ("pytorch_ddp", "legacy_ddp"):
-        folder = tmp_path / backend
-        ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", folder)
-        assert ended.returncode == 0, ended.stderr
-        one, two = load(tmp_path / "one")["model"], load(folder)["model"]
-        for name, _ in alone.model.named_parameters():
-            torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
-        for name in ("gram", "map"):
-            name = f"backskips.encoder_layers_1.estimator.rest.{name}"
-            torch.testing.assert_close(two[name], one[name], rtol=1e-2, atol=1e-3)
+    folder = tmp_path / "two"
+    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", folder)
+    assert ended.returncode == 0, ended.stderr
+    one, two = load(tmp_path / "one")["model"], load(folder)["model"]
+    for name, _ in alone.model.named_parameters():
+        torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
+    for name in ("gram", "map"):
+        name = f"backskips.encoder_layers_1.estimator.rest.{name}"
+        torch.testing.assert_close(two[name], one[name], rtol=1e-2, atol=1e-3)
+
+
+def test_layerdrop_does_not_hide_a_layer():
+    model = build("LTTTTTTTT", "L", backskip="synthetic", frozen_dtype="bf16", encoder_layerdrop=0.9)
+    assert len(model.backskips) == 8 and model.encoder.layers[3].fc1.weight.dtype == torch.bfloat16
 
 
 def test_a_checkpoint_can_be_used_with_and_without(toy_data, tmp_path):
