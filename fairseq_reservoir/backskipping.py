@@ -67,5 +67,6 @@ def _tell_after(set_num_updates):
             skip.set_num_updates(num_updates)
             if skip.cosine is not None and interval and num_updates % interval == 0:
                 metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)
+                skip.cosine = None
 
     return wrapper

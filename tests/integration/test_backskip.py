@@ -111,9 +111,12 @@ def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
 
 
 def test_cosines_are_logged(toy_data, tmp_path):
-    flags = [*PLAN, "--backskip", "synthetic", "--log-format", "json", "--log-interval", 2, "--max-update", 4, "--no-save"]
-    ended = start_training(toy_data, *flags)
-    assert ended.returncode == 0 and '"backskip_cosine_encoder.layers.1": "' in ended.stderr + ended.stdout
+    flags = [*PLAN, "--backskip", "synthetic", "--backskip-warmup", 4, "--backskip-anneal", 0]
+    ended = start_training(toy_data, *flags, "--log-format", "json", "--log-interval", 2, "--max-update", 8, "--no-save")
+    lines = (ended.stderr + ended.stdout).splitlines()
+    inner = {update: line for line in lines for update in "2468" if "train_inner" in line and f'"num_updates": "{update}"' in line}
+    assert ended.returncode == 0 and sorted(inner) == list("2468")
+    assert ['"backskip_cosine_encoder.layers.1": "' in inner[update] for update in "2468"] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
