@@ -11,6 +11,7 @@ from functools import wraps
 
 import torch
 import torch.distributed as dist
+from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from .cpu_launch import TORCHRUN_VARIABLES
@@ -22,6 +23,7 @@ def install() -> None:
     if hasattr(Trainer, "compares_ranks"):
         return
     Trainer.__init__ = _check_after(Trainer.__init__)
+    Trainer.load_checkpoint = _agree_before(Trainer.load_checkpoint)
     Trainer.compares_ranks = True
 
 
@@ -33,6 +35,23 @@ def _check_after(init):
             refuse_lone_ranks()
         elif self.data_parallel_world_size > 1:
             compare(self.get_model(), self.data_parallel_process_group)
+
+    return wrapper
+
+
+def _agree_before(load_checkpoint):
+    """Rank 0 sends the checkpoint to those that have found the file; where only some have, they would wait for each other."""
+
+    @wraps(load_checkpoint)
+    def wrapper(self, filename, *args, **kwargs):
+        if dist.is_initialized() and self.data_parallel_world_size > 1:
+            found = _gather(PathManager.isfile(filename), self.data_parallel_process_group)
+            if len(set(found)) > 1:
+                raise InputError(
+                    f"rank {found.index(False)}: there is no {filename} here, but rank {found.index(True)} has it; "
+                    "--save-dir has to be a folder that all hosts see"
+                )
+        return load_checkpoint(self, filename, *args, **kwargs)
 
     return wrapper
 
@@ -67,8 +86,7 @@ def compare(model: torch.nn.Module, group) -> None:
     Raises:
         InputError: a tensor differs from that of most processes, or of the first; the message names process and tensor.
     """
-    everyone = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, hashes(model), group=group)
+    everyone = _gather(hashes(model), group)
     for name in dict.fromkeys(name for own in everyone for name in own):
         found = [own.get(name) for own in everyone]
         usual = Counter(found).most_common(1)[0][0]
@@ -78,6 +96,13 @@ def compare(model: torch.nn.Module, group) -> None:
                 raise InputError(
                     f"rank {rank}: the frozen tensor {name} {how} the other processes; all need the same flags, package and files"
                 )
+
+
+def _gather(value, group):
+    """What every process of ``group`` gives, in their order."""
+    values = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 def refuse_sharding(cfg) -> None:

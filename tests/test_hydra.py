@@ -76,6 +76,14 @@ def test_a_plan_on_the_command_line_sets_the_depth():
     assert next(row for row in table.rows if row.place == "encoder.embed_tokens").state == "frozen"
 
 
+def test_a_configuration_elsewhere_finds_the_presets(tmp_path):
+    text = "defaults:\n  - _self_\n  - model: reservoir_transformer/tiny\nhydra:\n  searchpath:\n    - pkg://fairseq_reservoir.config\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(tmp_path), version_base="1.1"):
+        assert compose("mine").model.encoder_embed_dim == 64
+
+
 def start(folder, *overrides):
     words = [BIN / "fairseq-hydra-train", "--config-dir", CONFIG, "--config-name", "translation", "common.cpu=true", *overrides]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})

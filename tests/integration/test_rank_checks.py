@@ -9,7 +9,7 @@ import torch
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.rank_checks import hashes, refuse_lone_ranks
 from tests.building import build, build_supermask
-from tests.commands import TINY, error_of, load, start_training
+from tests.commands import TINY, error_of, load, start_training, train
 
 # A --user-dir that is ours and does something of its own on rank 1, as another version or a broken host would.
 OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_reservoir\nfrom fairseq.trainer import Trainer\n\n"
@@ -24,6 +24,14 @@ def perturbed(model, group, compare=rank_checks.compare):
 
 rank_checks.compare = perturbed
 """
+BLIND = OURS + """
+from fairseq.file_io import PathManager
+
+def isfile(path, original=PathManager.isfile):
+    return original(path) and not (dist.is_initialized() and dist.get_rank() == 1)
+
+PathManager.isfile = staticmethod(isfile)
+"""
 KILLED = OURS + """
 def train_step(self, samples, raise_oom=False, original=Trainer.train_step):
     if dist.get_rank() == 1 and self.get_num_updates() == 7:
@@ -32,7 +40,8 @@ def train_step(self, samples, raise_oom=False, original=Trainer.train_step):
 
 Trainer.train_step = train_step
 """
-RUN = "--reservoir-encoder LF --reservoir-decoder L --batch-size 8 --max-epoch 1 --cpu --distributed-world-size 2 --ddp-backend legacy_ddp".split()
+ONE = "--reservoir-encoder LF --reservoir-decoder L --batch-size 8 --max-epoch 1".split()
+RUN = [*ONE, *"--distributed-world-size 2 --ddp-backend legacy_ddp".split()]
 
 
 def user_dir(folder, name, text):
@@ -68,6 +77,16 @@ def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path):
     assert list((tmp_path / "run").glob("*.pt")) == []
 
 
+def test_a_rank_that_does_not_see_the_checkpoint_is_named(toy_data, tmp_path):
+    """Plain fairseq hangs: one process waits for a checkpoint, the other for an update."""
+    train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
+    ended = start_training(toy_data, *RUN, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "blind", BLIND))
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    assert ended.returncode != 0 and f"rank 1: there is no {last} here, but rank 0 has it" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_run_which_resumes(toy_data, tmp_path):
     """160 sentences in batches of 8 for two: 10 updates. Rank 1 dies in the eighth; the checkpoint of update 6 is complete."""
     flags = [*RUN, "--save-interval-updates", 3, "--keep-interval-updates", 1]
