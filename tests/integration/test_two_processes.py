@@ -34,3 +34,12 @@ def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
             torch.testing.assert_close(together[entry.name], expected[entry.name], rtol=1e-4, atol=1e-5)
         else:
             assert torch.equal(together[entry.name], expected[entry.name]), entry.name
+
+
+@pytest.mark.slow
+def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
+    ended = start_training(toy_data, *RUN, "--distributed-world-size", 2, "--use-bmuf", "--global-sync-iter", 2, "--save-dir", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    run, after = alone[0], load(tmp_path)["model"]
+    for entry in run.model.slot_table.entries:
+        assert torch.equal(after[entry.name], run.initial[entry.name]) != entry.trained, entry.name
