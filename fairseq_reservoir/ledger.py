@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from .modules.mask_cache import masked_modules
 from .modules.recipe import Recipe
 
-ROLES = ("trained", "mask", "random", "frozen", "buffer", "tied")
+ROLES = ("trained", "mask", "random", "frozen", "buffer", "training", "tied")
+# Names of what --backskip keeps in a checkpoint begin with it.
+ESTIMATORS = "backskips."
 # Bytes per entry of the number formats an export can have.
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.
@@ -19,8 +21,8 @@ class Item:
 
     Attributes:
         role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
-            ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; or ``tied`` to the entry
-            ``owner``.
+            ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; of the ``training`` and no
+            part of the model, as estimators of --backskip; or ``tied`` to the entry ``owner``.
         bits, lowest: of a mask, bits per entry and its smallest value.
         keep_ratios: of a tensor behind masks, the share that each of them keeps.
     """
@@ -45,6 +47,11 @@ class Item:
         return 0 if self.role == "tied" else self.size * self.width
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes in fairseq's checkpoint, which has half precision as float32."""
+        return 2 * self.bytes if self.width == 2 else self.bytes
+
+    @property
     def mask_bytes(self) -> int:
         """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
         return self.bits * math.ceil(self.size / 8)
@@ -55,16 +62,16 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether inference has it as a part of another tensor: a mask, or the adapter of a layer."""
-        return self.role == "mask" or ".frozen_adapter." in self.name
+        """Whether inference has it as a part of another tensor, a mask or the adapter of a layer, or not at all."""
+        return self.role in ("mask", "training") or ".frozen_adapter." in self.name
 
     def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
         """Bytes of data in an export with these options."""
         if self.role == "mask":
             return self.mask_bytes
-        if self.role == "random" and not with_weights and (regenerate or self.recipe.exact):
+        if self.role == "training" or self.role == "random" and not with_weights and (regenerate or self.recipe.exact):
             return 0
-        return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.bytes
+        return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.stored_bytes
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Ledger:
     @property
     def checkpoint_bytes(self) -> int:
         """Data of fairseq's checkpoint: weights and Adam's moments."""
-        return self.weight_bytes + self.optimizer_bytes
+        return sum(item.stored_bytes for item in self.items) + self.optimizer_bytes
 
     @property
     def inference_bytes(self) -> int:
@@ -147,5 +154,5 @@ def ledger(model) -> Ledger:
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:
-            items.append(Item(name, shape, width, "buffer"))
+            items.append(Item(name, shape, width, "training" if name.startswith(ESTIMATORS) else "buffer"))
     return Ledger(tuple(items))

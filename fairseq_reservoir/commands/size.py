@@ -104,6 +104,8 @@ def _group(item):
         return f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
     if item.role == "buffer":
         return "version numbers and the like"
+    if item.role == "training":
+        return "estimators of --backskip, for training only"
     return f"{item.role} {'embeddings' if item.is_embedding else 'weights'}"
 
 

@@ -100,7 +100,7 @@ class Backskip(nn.Module):
         super().__init__()
         self.estimator = ESTIMATORS[kind](name, width, seed)
         self.name, self.seed, self.anneal, self.warmup, self.update = name, seed, anneal, warmup, 0
-        self.cosine, self.to_solve = None, False
+        self.cosine = None
 
     @property
     def is_true(self) -> bool:
@@ -112,9 +112,10 @@ class Backskip(nn.Module):
         """fairseq's trainer calls this after every update, on all processes."""
         if num_updates == self.update:
             return
+        # All processes have to say the same, also those in which LayerDrop left the layer out.
+        learned = num_updates == self.update + 1 and (self.is_true or isinstance(self.estimator, Reinforce))
         self.update = num_updates
-        if self.to_solve:
-            self.to_solve = False
+        if learned:
             for module in self.estimator.children():
                 module.solve()
 
@@ -189,8 +190,6 @@ def skipping_backward(layer: nn.Module, skip: Backskip) -> None:
 def _forward(skip, forward, x, *args, **kwargs):
     if not (skip.training and torch.is_grad_enabled() and x.requires_grad):
         return forward(x, *args, **kwargs)
-    # In processes, too, all of them learn from something or none does.
-    skip.to_solve = skip.is_true or isinstance(skip.estimator, Reinforce)
     if skip.is_true:
         kept = {}
         return _on_first(forward(_Enter.apply(x, kept, skip), *args, **kwargs), lambda y: _Leave.apply(y, kept))

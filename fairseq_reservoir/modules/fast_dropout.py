@@ -30,6 +30,6 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
     are equal, resume bit-exactly, and activation checkpointing draws again what it drew; the numbers are not those of
     ``F.dropout``, which this is on any other device than a CPU. Kept for the backward pass: a byte an entry.
     """
-    if x.device.type != "cpu" or p >= 1 or not x.is_floating_point():
+    if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)
     return _FastDropout.apply(x.contiguous(), p)

@@ -55,12 +55,15 @@ class LeastSquares(nn.Module):
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.new_gram is None and not shared:
             return
-        for total, new in ((self.gram, self.new_gram), (self.cross, self.new_cross)):
-            new = torch.zeros_like(total) if new is None else new
-            if shared:
-                torch.distributed.all_reduce(new)
-            total.mul_(self.decay).add_(new)
+        new = [torch.zeros_like(self.gram), torch.zeros_like(self.cross)] if self.new_gram is None else [self.new_gram, self.new_cross]
         self.new_gram = self.new_cross = None
+        if shared:
+            for tensor in new:
+                torch.distributed.all_reduce(tensor)
+        if not new[0].any():
+            return
+        self.gram.mul_(self.decay).add_(new[0])
+        self.cross.mul_(self.decay).add_(new[1])
         variance = self.gram.diagonal().mean()
         if variance > 0:
             penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)

@@ -114,14 +114,11 @@ class FreezeSchedule:
 
     def _periods(self, text):
         periods = {}
-        for item in text.split(",") if text else ():
-            spec, _, period = item.rpartition(":")
-            if not spec or not period.isdigit() or int(period) < 2:
-                raise InputError(f"--freeze-update-every {text!r}: {item!r} is not COMPONENT:N with N at least 2")
+        for spec, period in parse_periods(text):
             for name in freeze_spec.selected(spec, self.names, "--freeze-update-every"):
                 if name in periods:
                     raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; name it once")
-                periods[name] = int(period)
+                periods[name] = period
         return periods
 
     def _rotated_out(self, period):
@@ -156,12 +153,24 @@ def parse_schedule(text: str | None) -> list[Change]:
         update, colon, spec = (part.strip() for part in entry.partition(":"))
         if not colon or not update.isdigit() or not spec.lstrip("-"):
             raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
-        if changes and int(update) <= changes[-1].update:
-            raise InputError(f"--freeze-schedule {text!r}: update {update} does not come after {changes[-1].update}; sort it")
+        if changes and int(update) < changes[-1].update:
+            raise InputError(f"--freeze-schedule {text!r}: update {update} comes before {changes[-1].update}; sort it")
         freeze = not spec.startswith("-")
         freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")
         changes.append(Change(int(update), spec.removeprefix("-"), freeze, "--freeze-schedule"))
     return changes
+
+
+def parse_periods(text: str | None) -> list[tuple[str, int]]:
+    """``"ffn:4,emb:2"`` -> [("ffn", 4), ("emb", 2)]."""
+    periods = []
+    for item in text.split(",") if text else ():
+        spec, _, period = item.rpartition(":")
+        if not spec or not period.isdigit() or int(period) < 2:
+            raise InputError(f"--freeze-update-every {text!r}: {item!r} is not COMPONENT:N with N at least 2")
+        freeze_spec.parse(spec, "--freeze-update-every")
+        periods.append((spec, int(period)))
+    return periods
 
 
 def parse_rotation(text: str | None) -> tuple[int, int] | None:

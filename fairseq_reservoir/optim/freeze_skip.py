@@ -5,18 +5,21 @@ updates, which those cannot. It alone may change what is trained once a model is
 """
 
 import logging
+from argparse import Namespace
 from dataclasses import dataclass, field, make_dataclass
 from functools import wraps
 from typing import Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 from fairseq.trainer import Trainer
 
 from ..errors import InputError
-from .freeze_schedule import FreezeSchedule, parse_progression, parse_rotation, parse_schedule
+from ..modules.masked_embedding import MaskedEmbedding
+from ..reservoir_stacks import require_gradient
+from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +113,10 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
 
 
 def check_flags(cfg) -> None:
-    """Refuses, before a run starts, what cannot be parsed and what fairseq's engine would do wrongly.
+    """Refuses what cannot be parsed and what fairseq's engine would do wrongly.
+
+    Called before data is read, and again by the trainer, when torchrun has told the number of processes. What depends on the
+    model's names is refused by ``FreezeSchedule``, once the model is built.
 
     fairseq's flat fp16 buffer packs the gradients of what is trained now beside the weights of what was trained at the start.
     Its c10d and FSDP engines fix at the start whose gradients they wait for. BMUF's block momentum goes on moving what is frozen.
@@ -124,12 +130,15 @@ def check_flags(cfg) -> None:
         return
     parse_schedule(options.freeze_schedule)
     parse_rotation(options.freeze_rotate)
+    parse_periods(options.freeze_update_every)
     if options.freeze_progressive:
         parse_progression(options.freeze_progressive)
     flag = "--" + given[0].replace("_", "-")
     common, engine = cfg.common, cfg.distributed_training
     if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
         raise InputError(f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads")
+    if common.fp16 and cfg.optimization.debug_param_names:
+        raise InputError(f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out")
     if engine.distributed_world_size > 1 and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
         raise InputError(
             f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start whose gradients are summed; "
@@ -184,10 +193,16 @@ def install() -> None:
 def _make_schedule_after(init):
     @wraps(init)
     def wrapper(self, cfg, task, model, *args, **kwargs):
+        if isinstance(cfg, Namespace):
+            cfg = convert_namespace_to_omegaconf(cfg)
+        check_flags(cfg)
         self.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
         self.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if self.freeze_schedule else {}
         if self.freeze_schedule:
             logger.info("what the optimizer freezes:\n%s", self.freeze_schedule)
+            for module in model.modules():
+                if getattr(cfg.model, "checkpoint_activations", False) and isinstance(module, (torch.nn.Embedding, MaskedEmbedding)):
+                    module.register_forward_hook(require_gradient)
         init(self, cfg, task, model, *args, **kwargs)
 
     return wrapper

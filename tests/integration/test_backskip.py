@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fairseq_reservoir.checkpoint import load_translator
+from fairseq_reservoir.checkpoint import load_translator, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.ledger import ledger
 from tests.building import build, logits, pad, sentences, shift
 from tests.commands import error_of, load, start_training, train
 
@@ -105,9 +106,21 @@ def test_a_checkpoint_can_be_used_with_and_without(toy_data, tmp_path):
 def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
     run = train(toy_data, *PLAN, "--backskip", "synthetic", "--max-update", 2, "--save-dir", tmp_path)
     export(str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "model.safetensors"), dtype="fp32")
+    tensors = read_state_dict(tmp_path / "model.safetensors")
+    assert not any("backskip" in name for name in tensors) and any("backskip" in name for name in run.weights)
     model = load_translator(str(tmp_path / "model.safetensors"), str(toy_data)).models[0]
-    assert not any("backskip" in name for name in model.state_dict() if name not in run.weights)
     assert all(model.state_dict()[name].equal(p) for name, p in run.model.named_parameters())
+    found = ledger(run.model)
+    estimators = sum(item.bytes for item in found.of("training"))
+    # Two layers of width 16: three 16 x 16 matrices of 4 bytes each.
+    assert estimators == 2 * 3 * 16 * 16 * 4 == found.weight_bytes - found.inference_bytes
+
+
+def test_layerdrop_differs_between_processes(toy_data, tmp_path):
+    flags = [*PLAN, "--encoder-layerdrop", 0.5, "--backskip", "synthetic", "--backskip-warmup", 6, "--backskip-anneal", 0, "--max-update", 8]
+    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert load(tmp_path)["optimizer_history"][-1]["num_updates"] == 8
 
 
 def test_cosines_are_logged(toy_data, tmp_path):

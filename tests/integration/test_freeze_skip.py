@@ -1,13 +1,17 @@
 """``--optimizer freeze_skip`` in fairseq's trainer: what moves when, in every number format, across resumes and processes."""
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
 from fairseq.trainer import Trainer
 
-from tests.commands import error_of, load, start_training, train
+from tests.commands import command_line, error_of, load, start_training, train
 
 FORMATS = {
     "fp32": [],
@@ -159,6 +163,26 @@ def test_what_is_frozen_takes_no_room_in_the_checkpoint(toy_data, tmp_path):
     assert sizes[0] - sizes[1] == frozen > 0
 
 
+@pytest.mark.parametrize("arch", ["transformer", "supermask_one_layer_transformer --mask-embeddings trained"])
+def test_recomputed_layers_above_frozen_embeddings_are_trained(toy_data, arch):
+    """fairseq's activation checkpointing gives no gradient to a layer none of whose inputs has one."""
+    flags = [*MODEL, *f"--arch {arch}".split(), "--checkpoint-activations", *optimizer("freeze_skip"), "--freeze-schedule", "0:emb"]
+    run = train(toy_data, *flags, "--max-update", 3, "--no-save", "--disable-validation")
+    moved = {name for name, p in run.model.named_parameters() if not p.equal(run.initial[name])}
+    assert not any("embed_tokens" in name for name in moved)
+    for place in ("encoder.layers.0", "encoder.layers.1", "decoder.layers.0", "decoder.layers.1"):
+        assert any(name.startswith(place) for name in moved), place
+
+
+def test_torchrun_is_asked_for_legacy_ddp_too(toy_data, tmp_path):
+    torchrun = Path(sys.executable).parent / "torchrun"
+    program = Path(sys.executable).parent / "fairseq-train"
+    words = command_line(toy_data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", tmp_path)[1:]
+    command = [torchrun, "--standalone", "--nproc-per-node", "2", program, *words]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert ended.returncode != 0 and "add --ddp-backend legacy_ddp" in ended.stderr
+
+
 def test_two_processes_are_one(toy_data, tmp_path):
     flags = "--encoder-layers 2 --decoder-layers 2 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --disable-validation".split()
     flags += ["--optimizer", "freeze_skip", *SCHEDULES["schedule"], "--freeze-update-every", "decoder.att:2"]
@@ -178,7 +202,9 @@ def test_two_processes_are_one(toy_data, tmp_path):
         (["--freeze-rotate", "1:2", "--distributed-world-size", 2], "--freeze-rotate with --ddp-backend pytorch_ddp: it fixes at the start"),
         (["--freeze-update-every", "ffn:2", "--use-bmuf"], "--freeze-update-every with --use-bmuf: its momentum would move what is frozen"),
         (["--freeze-schedule", "5:encoder,decoder"], "nothing is trained at update 5"),
-        (["--freeze-schedule", "5:emb;3:ffn"], "update 3 does not come after 5; sort it"),
+        (["--freeze-schedule", "5:emb;3:ffn"], "update 3 comes before 5; sort it"),
+        (["--freeze-update-every", "ffn"], "'ffn' is not COMPONENT:N"),
+        (["--freeze-rotate", "1:2", "--fp16", "--fp16-no-flatten-grads", "--debug-param-names"], "--debug-param-names: fairseq looks for"),
         (["--freeze-rotate", "13:2"], "--freeze-rotate 13:2: the model has 12 layers"),
     ],
 )

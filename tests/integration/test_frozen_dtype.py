@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_reservoir.ledger import ledger
 from tests.building import build, logits, pad, sentences, shift
 from tests.commands import error_of, load, train
 
@@ -42,6 +43,13 @@ def test_frozen_tensors_stay_and_a_resume_is_bit_exact(toy_data, tmp_path):
     assert rest.losses == whole.losses[5:]
     one, other = load(tmp_path / "whole")["model"], load(tmp_path / "part")["model"]
     assert all(other[name].equal(tensor) for name, tensor in one.items())
+
+
+def test_the_ledger_counts_float32_in_files(toy_data, tmp_path):
+    run = train(toy_data, *PLAN, "--frozen-dtype", "bf16", "--max-update", 1, "--save-dir", tmp_path)
+    found, stored = ledger(run.model), load(tmp_path)["model"]
+    in_file = sum(tensor.numel() * tensor.element_size() for tensor in stored.values())
+    assert found.checkpoint_bytes - found.optimizer_bytes == in_file > found.weight_bytes
 
 
 @pytest.mark.parametrize("engine", [["--bf16"], ["--checkpoint-activations"], ["--backskip", "synthetic", "--backskip-anneal", 0]], ids=str)
