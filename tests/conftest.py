@@ -69,11 +69,14 @@ def moods(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def same_log_handlers():
-    """Take away what a test left at the root logger: fairseq-hydra-train leaves a handler of the test's own, soon closed, stdout."""
-    before = logging.getLogger().handlers[:]
+def same_hooks():
+    """Take away what fairseq and torch leave behind in this process.
+
+    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout; a process group leaves torch's excepthook.
+    """
+    handlers, excepthook = logging.getLogger().handlers[:], sys.excepthook
     yield
-    logging.getLogger().handlers[:] = before
+    logging.getLogger().handlers[:], sys.excepthook = handlers, excepthook
 
 
 @pytest.fixture
