@@ -8,38 +8,13 @@
 #   RUNS=FOLDER     where everything goes, instead of runs/multi30k
 #   DRY_RUN=1       print the commands, run none
 # The recipes of the studies next to this file call it.
-set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/.." && pwd)
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
-export PYTHONWARNINGS=ignore
-
-name=${NAME:-} seed=${SEED:-1} runs=${RUNS:-runs/multi30k} dry=${DRY_RUN:-}
+. "$here/common.sh" multi30k
+name=${NAME:-} seed=${SEED:-1} runs=${RUNS:-runs/multi30k}
 data=${DATA:-} text=$runs/text pieces=$runs/pieces bin=$runs/bin out=$runs/$name-$seed
 
-die() { echo "multi30k: $*" >&2; exit 2; }
 [[ -n $name ]] || die "NAME is not set: name the folder of this run"
 [[ -n $data ]] || die "DATA is not set: name the folder with train, val and test_2016_flickr in .en and .de (or .gz)"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
-
-# run COMMAND..., to FILE COMMAND... for its standard output, logged FILE COMMAND... for all it says, shown and appended
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-to() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '> %q\n' "$file"; else "$@" >"$file.part"; mv "$file.part" "$file"; fi
-}
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
-
-copy() {
-    if [[ -f $1.gz ]]; then to "$2" gzip -dc "$1.gz"
-    elif [[ -f $1 ]]; then to "$2" cat "$1"
-    else die "DATA=$data: $1 does not exist, nor $1.gz"; fi
-}
 
 if [[ ! -f $bin/test.en-de.de.idx ]]; then
     run mkdir -p "$text" "$pieces"

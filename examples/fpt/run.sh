@@ -13,18 +13,13 @@
 #   RUNS=FOLDER     where everything goes, instead of runs/fpt
 #   DRY_RUN=1       print the commands, run none
 # Arguments go to every fairseq-train.
-set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
-export PYTHONWARNINGS=ignore
-
+. "$here/../common.sh" fpt
 arm=${ARM:-} task=${TASK:-} rates=${RATES:-1e-3 4e-3 1.6e-2} updates=${UPDATES:-1000} pretraining=${PRETRAIN_UPDATES:-2000}
-size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} dry=${DRY_RUN:-} data=${DATA:-} sst2=${SST2:-}
+size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-} sst2=${SST2:-}
 pretrained=$runs/pretrained-$size-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task
 out=$runs/$task/$arm-$size-$updates-$seed
 
-die() { echo "fpt: $*" >&2; exit 2; }
 case $task in memory | xor | listops | sst2) ;; *) die "TASK='$task': name one of memory, xor, listops, sst2" ;; esac
 spec=(--freeze-except ln,pos,emb,out) start=(--finetune-from-model "$pretrained/checkpoint_best.pt")
 case $arm in
@@ -35,24 +30,9 @@ case $arm in
     *) die "ARM='$arm': name one of trained, trained-pretrained, frozen-pretrained, frozen-random" ;;
 esac
 [[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
-for part in train valid test; do
-    [[ -f $data/$part.txt || -f $data/$part.txt.gz ]] || die "DATA=$data: $data/$part.txt does not exist, nor $data/$part.txt.gz"
-done
+there "$data"/{train,valid,test}.txt
 [[ $task != sst2 || -n $sst2 ]] || die "SST2 is not set: name the folder with train.tsv and dev.tsv (or .gz)"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
 
-# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended, into FILE COMMAND... for what it prints
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
-into() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '> %q\n' "$file"; else "$@" >"$file"; fi
-}
 # train DATA_BIN SAVE_DIR FLAGS..., unless that has been done with these flags
 train() {
     local data=$1 folder=$2
@@ -64,19 +44,16 @@ train() {
         --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" --decoder-learned-pos \
         --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr-scheduler polynomial_decay \
         --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100 "$@"
-    [[ -n $dry ]] || echo "$*" >"$folder/trained"
+    to "$folder/trained" echo "$*"
 }
 
 # The text to pretrain on ends with a line of the tasks' symbols, so that they are in its dictionary.
 if [[ -n $dry || ! -f $bin/test.idx ]]; then
     run mkdir -p "$runs/text" "$pieces"
-    for part in train valid test; do
-        if [[ -f $data/$part.txt.gz ]]; then run cp "$data/$part.txt.gz" "$runs/text"; run gzip -df "$runs/text/$part.txt.gz"
-        else run cp "$data/$part.txt" "$runs/text"; fi
-    done
+    for part in train valid test; do copy "$data/$part.txt" "$runs/text/$part.txt"; done
     run python "$here/../quickstart/pieces.py" "$runs/text" txt txt 1000 "$pieces"
-    into "$pieces/symbols.txt" python "$here/tasks.py" symbols
-    into "$pieces/train-and-symbols.txt" cat "$pieces/train.txt" "$pieces/symbols.txt"
+    to "$pieces/symbols.txt" python "$here/tasks.py" symbols
+    to "$pieces/train-and-symbols.txt" cat "$pieces/train.txt" "$pieces/symbols.txt"
     run rm -rf "$bin.part"
     run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" --trainpref "$pieces/train-and-symbols.txt" \
         --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
@@ -108,10 +85,9 @@ for rate in $rates; do
     train "$work/bin" "$folder" "${spec[@]}" "${start[@]}" --sample-break-mode eos --lr "$rate" --batch-size 64 \
         --disable-validation --total-num-update "$updates" --max-update "$updates" "$@"
     if [[ -n $dry || ! -f $folder/answers.log ]]; then
-        into "$folder/answers.part" fairseq-interactive "$bin" --user-dir "$root/fairseq_reservoir" --task language_modeling \
+        to "$folder/answers.log" fairseq-interactive "$bin" --user-dir "$root/fairseq_reservoir" --task language_modeling \
             --path "$folder/checkpoint_last.pt" --input "$work/questions.txt" --beam 1 --max-len-a 1 --max-len-b 6 \
             --buffer-size 5000 --batch-size 250
-        run mv "$folder/answers.part" "$folder/answers.log"
     fi
 done
 run python "$here/report.py" "$work/answers.tsv" "$out"

@@ -7,35 +7,18 @@
 #   RUNS=FOLDER     where everything goes, instead of runs/frozen_components_lm
 #   DRY_RUN=1       print the commands, run none
 # Arguments go to fairseq-train, as in: ARM=2 bash language_model.sh --max-update 20
-set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
-export PYTHONWARNINGS=ignore
+. "$here/../common.sh" frozen_components
 . "$here/rows.sh" "${ARM:-}"
 
-seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} dry=${DRY_RUN:-} data=${DATA:-}
+seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-}
 text=$runs/text pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
 
-die() { echo "frozen_components: $*" >&2; exit 2; }
 [[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
-
-# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
 
 if [[ ! -f $bin/test.idx ]]; then
     run mkdir -p "$text" "$pieces"
-    for part in train valid test; do
-        if [[ -f $data/$part.txt.gz ]]; then run cp "$data/$part.txt.gz" "$text"; run gzip -df "$text/$part.txt.gz"
-        elif [[ -f $data/$part.txt ]]; then run cp "$data/$part.txt" "$text"
-        else die "DATA=$data: $data/$part.txt does not exist, nor $data/$part.txt.gz"; fi
-    done
+    for part in train valid test; do copy "$data/$part.txt" "$text/$part.txt"; done
     run python "$here/../quickstart/pieces.py" "$text" txt txt 6000 "$pieces"
     run rm -rf "$bin.part"
     run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" \
@@ -51,7 +34,7 @@ if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
         --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
         --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
         --num-workers 0 --log-format json --log-interval 20 "$@"
-    [[ -n $dry ]] || echo "$*" >"$out/trained"
+    to "$out/trained" echo "$*"
 fi
 
 if [[ -n $dry || ! -f $out/eval.log ]]; then

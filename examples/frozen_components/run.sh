@@ -6,11 +6,10 @@
 # or at the paper's size, on what scripts/prepare_wmt18_tr_en.sh made, where the two widths are 4096 and 1024:
 #   BIN=FOLDER      train on this folder, without translating; SEED=1, RUNS=runs/frozen_components
 # Arguments go to fairseq-train, as in: ARM=2 bash run.sh --max-update 20
-set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
+. "$here/../common.sh" frozen_components
 . "$here/rows.sh" "${ARM:-}"
-bin=${BIN:-} dry=${DRY_RUN:-}
+bin=${BIN:-}
 
 if [[ -z $bin ]]; then
     ffn=${FFN:-512} updates=${UPDATES:-700}
@@ -19,11 +18,9 @@ if [[ -z $bin ]]; then
         --total-num-update "$updates" --max-update "$updates" "$@"
 fi
 
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
 ffn=${FFN:-4096} seed=${SEED:-1}
-command=(fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --seed "$seed"
-    --save-dir "${RUNS:-runs/frozen_components}/$ARM-$ffn-$seed" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings
-    --encoder-ffn-embed-dim "$ffn" --decoder-ffn-embed-dim "$ffn" "${spec[@]}" --dropout 0.1
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.998)' --adam-eps 1e-9
-    --lr 2e-4 --lr-scheduler inverse_sqrt --warmup-updates 8000 --max-tokens 4096 --patience 10 --no-epoch-checkpoints "$@")
-if [[ -n $dry ]]; then printf '%q ' "${command[@]}"; echo; else exec "${command[@]}"; fi
+run fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --seed "$seed" \
+    --save-dir "${RUNS:-runs/frozen_components}/$ARM-$ffn-$seed" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings \
+    --encoder-ffn-embed-dim "$ffn" --decoder-ffn-embed-dim "$ffn" "${spec[@]}" --dropout 0.1 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.998)' --adam-eps 1e-9 \
+    --lr 2e-4 --lr-scheduler inverse_sqrt --warmup-updates 8000 --max-tokens 4096 --patience 10 --no-epoch-checkpoints "$@"

@@ -9,15 +9,11 @@
 #   RUNS=FOLDER     where everything goes, instead of runs/language_models
 #   DRY_RUN=1       print the commands, run none
 # Arguments go to fairseq-train, as in: MODEL=characters ARM=T bash run.sh --lr 1e-3
-set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
-export PYTHONWARNINGS=ignore
-model=${MODEL:-} arm=${ARM:-} seed=${SEED:-1} dry=${DRY_RUN:-} data=${DATA:-} runs=${RUNS:-runs/language_models}
+. "$here/../common.sh" language_models
+model=${MODEL:-} arm=${ARM:-} seed=${SEED:-1} data=${DATA:-} runs=${RUNS:-runs/language_models}
 . "$here/arms.sh" "$arm" "$model"
 
-die() { echo "language_models: $*" >&2; exit 2; }
 case $model in
     characters)
         updates=${UPDATES:-1000}
@@ -35,26 +31,13 @@ case $model in
 esac
 pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates-$seed
 [[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
-
-# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
 
 if [[ ! -f $bin/test.idx ]]; then
     run mkdir -p "$runs/text" "$pieces"
     for part in train valid test; do
-        found=
-        for file in "$data"/{,*.}"$part".txt{.gz,}; do [[ ! -f $file ]] || found=$file; done
-        case $found in
-            "") die "DATA=$data: $data/$part.txt does not exist, nor $data/$part.txt.gz" ;;
-            *.gz) run cp "$found" "$runs/text/$part.txt.gz"; run gzip -df "$runs/text/$part.txt.gz" ;;
-            *) run cp "$found" "$runs/text/$part.txt" ;;
-        esac
+        found=$data/$part.txt
+        for file in "$data"/{,*.}"$part".txt{.gz,}; do [[ ! -f $file ]] || found=${file%.gz}; done
+        copy "$found" "$runs/text/$part.txt"
     done
     run "${cut[@]}"
     run rm -rf "$bin.part"
@@ -71,7 +54,7 @@ if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
         --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "$updates" --max-update "$updates" \
         --max-tokens 2048 --disable-validation --no-epoch-checkpoints --save-interval-updates 200 --keep-interval-updates 1 \
         --num-workers 0 --log-format json --log-interval 20 "$@"
-    [[ -n $dry ]] || echo "$*" >"$out/trained"
+    to "$out/trained" echo "$*"
 fi
 
 if [[ -n $dry || ! -f $out/test.log ]]; then

@@ -10,30 +10,14 @@
 #   RUNS=FOLDER     where everything goes, instead of runs/sst2
 #   DRY_RUN=1       print the commands, run none
 # Arguments go to fairseq-train, as in: NAME=trained bash sst2.sh --mask-embeddings trained
-set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
-[[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
-export PYTHONWARNINGS=ignore
-
-arch=${ARCH:-supermask_one_layer_roberta_study} seed=${SEED:-1} runs=${RUNS:-runs/sst2} dry=${DRY_RUN:-}
+. "$here/../common.sh" sst2
+arch=${ARCH:-supermask_one_layer_roberta_study} seed=${SEED:-1} runs=${RUNS:-runs/sst2}
 data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch}-$seed
 
-die() { echo "sst2: $*" >&2; exit 2; }
 [[ -n $data ]] || die "DATA is not set: name the folder with train.tsv and dev.tsv (or .gz)"
 [[ ${PIECES:+given} == "${dict:+given}" ]] || die "PIECES='${PIECES:-}' DICT='$dict': give both or none"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
-for part in train dev; do
-    [[ -f $data/$part.tsv || -f $data/$part.tsv.gz ]] || die "DATA=$data: $data/$part.tsv does not exist, nor $data/$part.tsv.gz"
-done
-
-# run COMMAND..., logged FILE COMMAND... for all it says, shown and appended
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
+there "$data/train.tsv" "$data/dev.tsv"
 
 task=(--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2)
 
@@ -59,7 +43,7 @@ if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
         --total-num-update 450 --max-update 450 --clip-norm 1.0 --batch-size 128 \
         --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints --num-workers 0 \
         --log-format json --log-interval 20 "$@"
-    [[ -n $dry ]] || echo "$*" >"$out/trained"
+    to "$out/trained" echo "$*"
 fi
 
 if [[ -n $dry || ! -f $out/validate.log ]]; then
