@@ -9,14 +9,6 @@ from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 RUN = EXAMPLES / "backskip" / "run.sh"
 
 
-@pytest.fixture
-def data(tmp_path):
-    for part in ("train", "val", "test_2016_flickr"):
-        for language in ("en", "de"):
-            (tmp_path / f"{part}.{language}").touch()
-    return tmp_path
-
-
 @pytest.mark.parametrize("kind, given", [("none", None), ("synthetic", "synthetic"), ("reinforce", "reinforce")])
 def test_arms(kind, given, data):
     ended = bash(RUN, "--backskip-warmup", "7", KIND=kind, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", UPDATES="9")

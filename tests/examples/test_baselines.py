@@ -22,15 +22,6 @@ ARMS = {
 WORDS = 5904
 
 
-@pytest.fixture
-def data(tmp_path):
-    """A folder with the names of Multi30k; a dry run reads no more."""
-    for part in ("train", "val", "test_2016_flickr"):
-        for language in ("en", "de"):
-            (tmp_path / f"{part}.{language}").touch()
-    return tmp_path
-
-
 def dry_run(arm, data, *further, **environment):
     ended = bash(RUN, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment)
     assert ended.returncode == 0, ended.stderr

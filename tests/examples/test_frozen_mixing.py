@@ -16,15 +16,6 @@ ROW = re.compile(r"^\| `([a-z-]+)` \| `(\w+)` \| `(\w+)` \| (?:`(.*)`)? ?\| (.*)
 ARMS = {name: (encoder, decoder, further.split()) for name, encoder, decoder, further, _ in ROW.findall(README)}
 
 
-@pytest.fixture
-def data(tmp_path):
-    """A folder with the names of Multi30k; a dry run reads no more."""
-    for part in ("train", "val", "test_2016_flickr"):
-        for language in ("en", "de"):
-            (tmp_path / f"{part}.{language}").touch()
-    return tmp_path
-
-
 def flags_of(arm, data, *further):
     ended = bash(RUN, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1")
     assert ended.returncode == 0, ended.stderr
