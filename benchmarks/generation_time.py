@@ -74,9 +74,7 @@ def read_arguments(arguments):
 
 def main(arguments=None):
     given = read_arguments(arguments)
-    models.import_plugin()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    models.import_plugin(given.threads)
     found = pairs.measure([Arm(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, hypotheses as long, beam {given.beam}"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words}

@@ -17,8 +17,10 @@ COMMON = (
 )
 
 
-def import_plugin():
-    """The plugin as --user-dir imports it, quietly."""
+def import_plugin(threads=None):
+    """The plugin as --user-dir imports it, quietly, and torch with a number of threads instead of its own choice."""
+    if threads:
+        torch.set_num_threads(threads)
     warnings.filterwarnings("ignore")
     logging.disable(logging.INFO)
     utils.import_user_module(argparse.Namespace(user_dir=str(ROOT / "fairseq_reservoir")))

@@ -124,9 +124,14 @@ def name_and_flags(text):
 
 
 def add_arguments(parser, output, pairs):
-    """The arguments that all benchmarks have."""
+    """The arguments of benchmarks that time pairs."""
     parser.add_argument("--pairs", type=int, default=pairs, help=f"pairs of steps per arm (default {pairs})")
-    parser.add_argument("--warm-up", type=int, default=3, help="untimed steps per arm (default 3)")
+    add_run(parser, output, warm_up=3)
+
+
+def add_run(parser, output, warm_up):
+    """The arguments that all benchmarks have."""
+    parser.add_argument("--warm-up", type=int, default=warm_up, help=f"untimed steps per arm (default {warm_up})")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
     parser.add_argument("--seed", type=int, default=1)
@@ -134,22 +139,31 @@ def add_arguments(parser, output, pairs):
 
 
 def add_arms(parser, at_most):
-    """The arguments of benchmarks that compare architectures."""
-    repeat = "repeat; the first is the baseline"
-    parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help=repeat)
+    """The arguments of benchmarks that compare architectures with the first of them."""
+    add_models(parser, "repeat; the first is the baseline")
     parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
     parser.add_argument("--at-most", type=float, default=at_most, help=f"default {at_most}")
+
+
+def add_models(parser, repeat="repeat"):
+    """The arguments of benchmarks of architectures: which, and what their batches are."""
+    parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help=repeat)
     parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")
     parser.add_argument("--words", type=int, default=6000, help="words of the joint dictionary (default 6000)")
 
 
 def check_arms(parser, given, positive):
     """Refuses numbers below 1, a single arm, and a promise about no arm."""
-    for name in positive:
-        if getattr(given, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: at least 1")
+    check_positive(parser, given, positive)
     if len(given.arm) < 2:
         parser.error("--arm: give two or more, the baseline first")
     others = [name for name, _ in given.arm[1:]]
     if given.promise not in (None, *others):
         parser.error(f"--promise {given.promise}: choose from {', '.join(others)}")
+
+
+def check_positive(parser, given, names):
+    """Refuses numbers below 1."""
+    for name in names:
+        if getattr(given, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: at least 1")

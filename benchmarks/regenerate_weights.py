@@ -19,7 +19,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import torch
 from fairseq.modules import SinusoidalPositionalEmbedding
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -81,9 +80,7 @@ def read_arguments(words):
 def main(words=None):
     words = sys.argv[1:] if words is None else list(map(str, words))
     given = read_arguments(words)
-    models.import_plugin()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    models.import_plugin(given.threads)
     if given.only:
         return print_memory(*given.only, given)
     found = pairs.measure([Arm(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)

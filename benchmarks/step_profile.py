@@ -13,7 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -106,28 +105,18 @@ def markdown(result) -> str:
 def read_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=5, help="profiled steps per arm (default 5)")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (default 2)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=Path("runs/step_profile"), help="prefix of the .json and the .md file")
-    parser.add_argument("--arm", action="append", type=pairs.name_and_flags, metavar='"NAME: FLAGS"', help="repeat")
-    parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")
-    parser.add_argument("--words", type=int, default=6000, help="words of the joint dictionary (default 6000)")
+    pairs.add_run(parser, "step_profile", warm_up=2)
+    pairs.add_models(parser)
     parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
     given = parser.parse_args(arguments)
-    for name in ("steps", "length", "max_tokens", "words"):
-        if getattr(given, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: at least 1")
+    pairs.check_positive(parser, given, ("steps", "length", "max_tokens", "words"))
     given.arm = given.arm or list(map(pairs.name_and_flags, DEFAULT_ARMS))
     return given
 
 
 def main(arguments=None):
     given = read_arguments(arguments)
-    models.import_plugin()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    models.import_plugin(given.threads)
     found = {name: profile_of(Arm(name, flags, given), given.steps, given.warm_up) | {"flags": flags} for name, flags in given.arm}
     facts = pairs.surroundings(given.device, None) | {"steps": given.steps}
     facts["batch"] = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side, {given.words:,} words"

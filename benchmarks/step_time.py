@@ -105,9 +105,7 @@ def read_arguments(arguments):
 
 def main(arguments=None):
     given = read_arguments(arguments)
-    models.import_plugin()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    models.import_plugin(given.threads)
     arms = build_arms(given)
     found = pairs.measure(arms, given.pairs, given.warm_up)
     for arm, entry in zip(arms, found):
