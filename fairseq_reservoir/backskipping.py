@@ -9,10 +9,7 @@ from torch import nn
 from .errors import InputError
 from .frozen_dtype import frozen_layers
 from .layer_plan import Slot
-from .modules.backskip import Backskip, skipping_backward
-
-# Where a model keeps its estimators, which are in its checkpoints.
-_ESTIMATORS = "backskips"
+from .modules.backskip import NAME, Backskip, skipping_backward
 
 
 def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
@@ -37,12 +34,12 @@ def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed, such as F or T in an encoder")
-    setattr(model, _ESTIMATORS, nn.ModuleDict(skips))
+    setattr(model, NAME, nn.ModuleDict(skips))
 
 
 def fit_state(model, state_dict: dict, prefix: str) -> None:
     """Lets any checkpoint be loaded with or without ``--backskip``: estimators belong to a training run, not to the model."""
-    skips, prefix = getattr(model, _ESTIMATORS, None), f"{prefix}{_ESTIMATORS}."
+    skips, prefix = getattr(model, NAME, None), f"{prefix}{NAME}."
     own = skips.state_dict(prefix=prefix) if skips else {}
     for name in [name for name in state_dict if name.startswith(prefix) and name not in own]:
         del state_dict[name]
@@ -63,7 +60,7 @@ def _tell_after(set_num_updates):
     def wrapper(self, num_updates):
         set_num_updates(self, num_updates)
         interval = self.cfg.common.log_interval
-        for skip in getattr(self.get_model(), _ESTIMATORS, nn.ModuleDict()).values():
+        for skip in getattr(self.get_model(), NAME, nn.ModuleDict()).values():
             skip.set_num_updates(num_updates)
             if skip.cosine is not None and interval and num_updates % interval == 0:
                 metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)

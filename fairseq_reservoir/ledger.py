@@ -3,12 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from .modules import backskip
 from .modules.mask_cache import masked_modules
 from .modules.recipe import Recipe
 
 ROLES = ("trained", "mask", "random", "frozen", "buffer", "training", "tied")
-# Names of what --backskip keeps in a checkpoint begin with it.
-ESTIMATORS = "backskips."
 # Bytes per entry of the number formats an export can have.
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.
@@ -154,5 +153,5 @@ def ledger(model) -> Ledger:
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:
-            items.append(Item(name, shape, width, "training" if name.startswith(ESTIMATORS) else "buffer"))
+            items.append(Item(name, shape, width, "training" if name.startswith(f"{backskip.NAME}.") else "buffer"))
     return Ledger(tuple(items))

@@ -14,11 +14,11 @@ from omegaconf import DictConfig, II, OmegaConf
 
 from . import freeze_spec, layer_plan
 from .errors import InputError
+from .frozen_dtype import DTYPES
+from .modules.backskip import ESTIMATORS
 
 NORMS = ("paper", "model")
 ADAPTERS = ("lora", "vera")
-FROZEN_DTYPES = ("fp32", "bf16")
-BACKSKIPS = ("synthetic", "reinforce")
 
 
 def option(default, help_text, metavar=""):
@@ -341,10 +341,10 @@ def check_options(options: Namespace) -> None:
 
 
 def _check_engine(options):
-    if options.frozen_dtype not in FROZEN_DTYPES:
-        raise InputError(f"--frozen-dtype {options.frozen_dtype!r}: choose from {', '.join(FROZEN_DTYPES)}")
-    if options.backskip not in (None, *BACKSKIPS):
-        raise InputError(f"--backskip {options.backskip!r}: choose from {', '.join(BACKSKIPS)}")
+    if options.frozen_dtype not in DTYPES:
+        raise InputError(f"--frozen-dtype {options.frozen_dtype!r}: choose from {', '.join(DTYPES)}")
+    if options.backskip not in (None, *ESTIMATORS):
+        raise InputError(f"--backskip {options.backskip!r}: choose from {', '.join(ESTIMATORS)}")
     if options.backskip_warmup < 0:
         raise InputError(f"--backskip-warmup {options.backskip_warmup}: must be at least 0")
     if not 0 <= options.backskip_anneal <= 1:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from .. import philox
 from .least_squares import LeastSquares
 
+# What a model calls its backskips; their names in its checkpoints begin with it.
+NAME = "backskips"
 _HIDDEN = 64
 
 
