@@ -6,7 +6,6 @@ runs when the plugin is imported: after ``import fairseq``, before arguments are
 
 import argparse
 import functools
-import os
 import sys
 import warnings
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 import torch.distributed as dist
-from fairseq import checkpoint_utils, file_io, options, utils
+from fairseq import checkpoint_utils, options, utils
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
@@ -22,6 +21,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.tasks import FairseqTask
 
 from . import cpu_launch, preflight
+from .checkpoint import saving
 from .error_report import report_input_errors
 
 
@@ -39,7 +39,7 @@ def apply():
     keep_the_stack_that_is_not_pruned()
     keep_untrained_tensors_in_ema()
     store_shared_tensors_once()
-    copy_checkpoints_whole()
+    saving.install()
     report_input_errors()
     hush_hydra()
     cpu_launch.install()
@@ -291,25 +291,6 @@ def store_shared_tensors_once():
         return utils.apply_to_sample(move, sample)
 
     utils.move_to_cpu = move_to_cpu
-
-
-def copy_checkpoints_whole():
-    """Replace ``checkpoint_last.pt`` in one step.
-
-    fairseq writes one checkpoint beside its place and then renames it, but copies it over the others byte by byte. A run
-    that is stopped meanwhile, or a disk that is full, leaves half a ``checkpoint_last.pt`` and nothing to resume from.
-    """
-    original = file_io.PathManager.copy
-    if file_io.IOPathManager or hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def copy(src_path, dst_path, overwrite=False):
-        part = original(src_path, f"{dst_path}.tmp", overwrite)
-        os.replace(part, dst_path)
-        return dst_path
-
-    file_io.PathManager.copy = staticmethod(copy)
 
 
 def hush_hydra():

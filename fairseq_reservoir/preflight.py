@@ -79,9 +79,9 @@ def check_training(cfg):
     """
     if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
         check_save_dir(cfg.checkpoint.save_dir)
+        check_whole(cfg.checkpoint)
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
-    check_whole(cfg.checkpoint)
     freeze_skip.check_flags(cfg)
     refuse_sharding(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}

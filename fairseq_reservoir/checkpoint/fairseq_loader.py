@@ -1,4 +1,4 @@
-"""Lets fairseq's own commands and functions read an export wherever they read a checkpoint."""
+"""Lets fairseq's own commands and functions read an export wherever they read a checkpoint, and no damaged checkpoint."""
 
 import json
 from argparse import Namespace
@@ -9,7 +9,7 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 
 from ..pretrained_embeddings import building_for_a_checkpoint, tensors_follow
-from . import dictionaries, packed_file, reader
+from . import damage, dictionaries, packed_file, reader
 
 
 def install() -> None:
@@ -29,7 +29,8 @@ def _reading_exports(original):
     def load_checkpoint_to_cpu(path, arg_overrides=None, load_on_all_ranks=False):
         if _is_export(path):
             return _state(path, arg_overrides)
-        return original(path, arg_overrides, load_on_all_ranks)
+        with damage.reading(path):
+            return original(path, arg_overrides, load_on_all_ranks)
 
     load_checkpoint_to_cpu.reads_exports = True
     return load_checkpoint_to_cpu

@@ -1,10 +1,10 @@
 """What a training run cannot start from."""
 
-import zipfile
 from pathlib import Path
 
 from ..errors import InputError
 from . import packed_file
+from .damage import refuse_damaged
 
 
 def check_start(config, model=None) -> None:
@@ -43,23 +43,15 @@ def check_start(config, model=None) -> None:
 
 
 def check_whole(config) -> None:
-    """Refuses to go on from a checkpoint that has been cut short, and names the newest one that has not.
+    """Refuses to start from a checkpoint that is damaged; see ``refuse_damaged``.
 
     Raises:
-        InputError: the file that training would go on from is not whole.
+        InputError: one line with the file and what to take instead.
     """
-    path = Path(config.restore_file)
     if config.restore_file == "checkpoint_last.pt":
-        path = Path(config.save_dir) / path
-    if not path.is_file() or _is_whole(path):
-        return
-    others = sorted((p for p in path.parent.glob("checkpoint*.pt") if _is_whole(p)), key=lambda p: p.stat().st_mtime)
-    how = f"--restore-file {others[-1]} goes on from the newest that is whole" if others else "there is no other beside it"
-    raise InputError(f"--restore-file {path}: a checkpoint that has been cut short; {how}")
-
-
-def _is_whole(path):
-    """Whether a file of torch.save has its end, where a zip archive has its list of contents; older formats have none."""
-    with open(path, "rb") as stream:
-        start = stream.read(2)
-    return zipfile.is_zipfile(path) if start in (b"PK", b"") else True
+        refuse_damaged(Path(config.save_dir) / config.restore_file, "--restore-file ")
+    else:
+        refuse_damaged(config.restore_file, "--restore-file ")
+    for flag in ("continue_once", "finetune_from_model"):
+        if path := getattr(config, flag, None):
+            refuse_damaged(path, f"--{flag.replace('_', '-')} ")

@@ -1,5 +1,8 @@
 """Whatever stops a run while it saves, the same command goes on from the last checkpoint and loses nothing else."""
 
+import io
+import re
+
 import pytest
 import torch
 
@@ -40,14 +43,23 @@ def happens(copy=shutil.copyfile):
     shutil.copyfile = copyfile
 at_the_second(happens)
 """,
-    # A limit on the size of files stops a write midway, as a full disk does; fairseq tries it again three times.
-    "disk full": """
+    # A limit on the size of files stops a write midway, as a full disk does.
+    "disk full while writing": """
 def happens():
-    checkpoint_utils.time.sleep = lambda seconds: None
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
 at_the_second(happens)
 """,
+    "disk full while copying": """
+def happens(copy=shutil.copyfile):
+    def copyfile(source, target):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+        return copy(source, target)
+    shutil.copyfile = copyfile
+at_the_second(happens)
+""",
 }
+# The file that the disk has no room for.
+FULL = {"disk full while writing": "checkpoint_1_8.pt", "disk full while copying": "checkpoint_best.pt"}
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +76,36 @@ def test_the_last_checkpoint_stays(toy_data, whole, tmp_path, way):
     plugin.mkdir()
     (plugin / "__init__.py").write_text(BEGIN + WAYS[way])
     ended = start_training(toy_data, *RUN, "--save-dir", folder, "--user-dir", plugin)
-    assert ended.returncode == (1 if way == "disk full" else -15), ended.stderr
+    if way in FULL:
+        expected = f"error: --save-dir: {folder / FULL[way]} cannot be written (File too large); what was saved before is as it was"
+        assert ended.returncode == 2 and ended.stderr.splitlines()[-1].endswith(expected), ended.stderr
+        assert "Traceback" not in ended.stderr and not list(folder.glob("*.tmp"))
+    else:
+        assert ended.returncode == -15, ended.stderr
     assert load(folder)["optimizer_history"][-1]["num_updates"] == 4
     resumed = train(toy_data, *RUN, "--save-dir", folder)
     assert len(resumed.losses) == 6
     assert all(torch.equal(tensor, resumed.weights[name]) for name, tensor in load(whole)["model"].items())
 
 
-def test_a_checkpoint_cut_short_is_refused_and_the_newest_whole_one_named(toy_data, whole, tmp_path):
+def cut_short(data):
+    return data[:5000]
+
+
+def with_a_bit_flipped(data):
+    """In a weight, which torch.load would take as it is."""
+    weight = torch.load(io.BytesIO(data))["model"]["encoder.layers.0.fc1.weight"]
+    place = data.index(weight.numpy().tobytes())
+    return data[:place] + bytes([data[place] ^ 64]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("damage, what", [(cut_short, "cut short or overwritten"), (with_a_bit_flipped, "data/[0-9]+ in it is not as it was")])
+def test_a_damaged_checkpoint_is_refused_and_the_newest_whole_one_named(toy_data, whole, tmp_path, damage, what):
     for name in ("checkpoint_1_4.pt", "checkpoint_1_8.pt", "checkpoint_last.pt"):
         (tmp_path / name).write_bytes((whole / name).read_bytes())
-    last = tmp_path / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:5000])
+    last, newest = tmp_path / "checkpoint_last.pt", tmp_path / "checkpoint_1_8.pt"
+    last.write_bytes(damage(last.read_bytes()))
     message, status = error_of(toy_data, *RUN, "--save-dir", tmp_path)
-    newest = tmp_path / "checkpoint_1_8.pt"
-    expected = f"--restore-file {last}: a checkpoint that has been cut short; --restore-file {newest} goes on from the newest that is whole"
-    assert (message, status) == (f"fairseq-train: error: {expected}\n", 2)
+    how = f"{newest} is the newest beside it that is whole \\(--restore-file, --path\\)"
+    assert re.fullmatch(f"fairseq-train: error: --restore-file {last}: a damaged checkpoint, {what}[^;]*; {how}\n", message) and status == 2
     assert len(train(toy_data, *RUN, "--save-dir", tmp_path, "--restore-file", newest).losses) == 2
-    last.write_bytes(b"")
-    assert error_of(toy_data, *RUN, "--save-dir", tmp_path / "new", "--restore-file", last)[1] == 2

@@ -1,0 +1,76 @@
+"""Every way in which the bytes of a checkpoint can change, and what is no damage."""
+
+import os
+import re
+
+import pytest
+import torch
+
+from fairseq_reservoir.checkpoint.damage import reading, refuse_damaged
+from fairseq_reservoir.checkpoint.opened import read_state
+from fairseq_reservoir.errors import InputError
+
+
+@pytest.fixture
+def path(tmp_path):
+    torch.save({"model": {"a": torch.arange(3000.0), "b": torch.arange(3000.0)}}, tmp_path / "checkpoint_last.pt")
+    return tmp_path / "checkpoint_last.pt"
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 64
+    path.write_bytes(data)
+
+
+def test_torch_loads_a_flipped_bit_and_we_do_not(path):
+    position = path.read_bytes().index(torch.tensor([1000.0, 1001.0]).numpy().tobytes()) + 3
+    flip(path, position)
+    # 1000 is 0x447A0000; without bit 62 of the pair, 0x047A0000, it is next to nothing.
+    assert 0 < torch.load(path)["model"]["a"][1000] < 1e-30
+    with pytest.raises(InputError, match=f"^{path}: a damaged checkpoint, data/0 in it is not as it was written; no other beside it is whole$"):
+        refuse_damaged(path)
+    with pytest.raises(InputError, match="a damaged checkpoint, data/0"):
+        read_state(str(path))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_wherever_it_is_it_is_refused_or_harmless(path, part):
+    """Every sixth byte of both ends, which describe the archive, and some between; what pads its entries, nobody reads."""
+    whole = path.read_bytes()
+    expected, size = torch.load(path)["model"], len(whole)
+    positions = [*range(0, 600, 6), *range(600, size - 900, 600), *range(size - 900, size, 6)]
+    for i, position in enumerate(positions[part::4]):
+        path.write_bytes(whole)
+        flip(path, position)
+        os.utime(path, ns=(i, i))
+        try:
+            with reading(path):
+                found = torch.load(path)["model"]
+        except InputError:
+            continue
+        assert all(found[name].equal(tensor) for name, tensor in expected.items())
+
+
+def test_the_newest_whole_one_is_named(path):
+    for i, name in enumerate(("checkpoint1.pt", "checkpoint2.pt", "checkpoint3.pt", "other.pt")):
+        (path.parent / name).write_bytes(path.read_bytes())
+        os.utime(path.parent / name, ns=(i, i))
+    (path.parent / "checkpoint3.pt").write_bytes(b"PK")
+    path.write_bytes(b"")
+    expected = re.escape(f"--restore-file {path}: a damaged checkpoint, cut short or overwritten; {path.parent}/checkpoint2.pt is the newest")
+    with pytest.raises(InputError, match=expected):
+        refuse_damaged(path, "--restore-file ")
+
+
+def test_what_is_no_damage(path):
+    torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
+    refuse_damaged(path)
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"a": torch.ones(3)}, path)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    refuse_damaged(path)
+    path.unlink()
+    refuse_damaged(path)
