@@ -1,0 +1,51 @@
+"""``fairseq-reservoir report``: tables, figures and a page from the logs of training runs."""
+
+import argparse
+
+HELP = """\
+Reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in RUNS, folders of runs or of folders of runs,
+and writes report.md, tables (Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR:
+convergence against training time, updates, tokens and FLOPs, AUCC, updates and seconds to the best score and to a common target,
+mean and deviation over seeds, sacreBLEU with a paired bootstrap.
+
+  fairseq-reservoir report runs/multi30k --out report --baseline dense
+"""
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="make tables, figures and a page of training runs",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders, each a run or a parent of runs")
+    parser.add_argument("--out", required=True, metavar="DIR", help="where to write; an earlier report there is replaced")
+    parser.add_argument("--metric", help="score of the validations, such as bleu or loss (default: bleu, else best_checkpoint_metric)")
+    parser.add_argument("--baseline", metavar="ARM", help="the arm that others are compared with (default: the first)")
+    parser.add_argument("--target", type=float, metavar="X", help="score to reach (default: one that every finished run reaches)")
+    parser.add_argument(
+        "--horizon", type=float, metavar="SECONDS", help="end of the AUCC over time (default: the largest time to a best score)"
+    )
+    parser.add_argument("--against", metavar="FLAG", help="show scores against this flag: keep_ratio, encoder_layers, ...")
+    parser.add_argument("--references", metavar="FILE", help="references of the test set, one per line (default: fairseq-generate's T-lines)")
+    parser.add_argument("--no-figures", action="store_true", help="tables alone; needs no matplotlib")
+    parser.set_defaults(run=run)
+
+
+def run(known, fairseq_flags):
+    from ..report import report
+
+    study = report(
+        known.runs,
+        known.out,
+        metric=known.metric,
+        target=known.target,
+        horizon=known.horizon,
+        baseline=known.baseline,
+        against=known.against,
+        references=known.references,
+        with_figures=not known.no_figures,
+    )
+    runs = sum(len(arm.runs) for arm in study.arms)
+    return f"{known.out}/index.html: {len(study.arms)} arms, {runs} runs, {len(study.skipped)} left out"

@@ -1,0 +1,7 @@
+"""Reports of fairseq-train runs: logs, convergence measures, tables, figures, one HTML page. Needs neither torch nor fairseq."""
+
+from .build import measure, report
+from .log_reader import read_log
+from .runs import find_runs
+
+__all__ = ["find_runs", "measure", "read_log", "report"]

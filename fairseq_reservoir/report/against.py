@@ -1,0 +1,51 @@
+"""Score against a flag: one point per arm, a curve for arms that differ in nothing else."""
+
+from dataclasses import dataclass
+
+from .cells import cell, score_digits
+from .configuration import experiment
+from .measures import Spread, Study, spread
+from .tables import Cell, Table
+
+
+@dataclass(frozen=True)
+class Point:
+    """An arm's value of the flag and its scores; ``series`` is the first arm that differs in nothing but this flag."""
+
+    series: str
+    arm: str
+    value: object
+    best: Spread
+    test: Spread
+    source: str
+
+
+def points(study: Study) -> list[Point]:
+    """In the order of series and value."""
+    series, found = {}, []
+    for arm in study.arms:
+        run = arm.runs[0]
+        rest = tuple(sorted((key, str(value)) for key, value in experiment(run.configuration, study.against).items()))
+        name = series.setdefault(rest, arm.name)
+        best = spread([one.best for one in study.of(arm)])
+        test = spread([study.tests[run.name].bleu for run in arm.runs])
+        found.append(Point(name, arm.name, run.configuration.get(study.against), best, test, str(run.log_file)))
+    return sorted(found, key=lambda point: (list(series.values()).index(point.series), _order(point.value)))
+
+
+def _order(value):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (0, value, "") if number else (1, 0, str(value))
+
+
+def against_table(study: Study) -> Table:
+    arms = {arm.name: arm for arm in study.arms}
+    leaf = study.against.rpartition(".")[2]
+    rows, tested = [], any(test.bleu is not None for test in study.tests.values())
+    for point in points(study):
+        number = point.value if isinstance(point.value, (int, float)) and not isinstance(point.value, bool) else None
+        row = [Cell(point.arm, source=point.source), Cell(str(point.value), number, source=point.source), Cell(point.series)]
+        row.append(cell(point.best, score_digits(study), arms[point.arm]))
+        rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
+    head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
+    return Table("against", f"Score against {leaf}", head, rows, ["Arms of one series differ in nothing but this flag, seeds and paths."])

@@ -1,0 +1,98 @@
+"""Arms: runs that differ only in their seed; mean and deviation over seeds."""
+
+import math
+from dataclasses import dataclass
+
+from ..errors import InputError
+from .configuration import experiment
+from .runs import Run
+
+
+@dataclass
+class Arm:
+    """Runs of one configuration, a run per seed; ``remark`` says what a reader must know about them."""
+
+    name: str
+    runs: list[Run]
+    missing: tuple[int, ...] = ()
+    remark: str = ""
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs if run.seed is not None]
+
+    @property
+    def interrupted(self) -> bool:
+        return any(run.interrupted for run in self.runs)
+
+
+def mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def deviation(values: list[float]) -> float | None:
+    """The sample's standard deviation, with n - 1; None for one value."""
+    if len(values) < 2:
+        return None
+    middle = mean(values)
+    return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
+
+
+def group(runs: list[Run]) -> list[Arm]:
+    """Arms in the order of their first run.
+
+    Runs are one arm if their configurations differ only in seeds and paths; without a configuration in the log, if their folders
+    differ only in the seed at the end. Where the same seed comes twice, the folders' names tell arms apart, too.
+    """
+    by_configuration = {}
+    for run in runs:
+        settings = experiment(run.configuration)
+        key = tuple(sorted((name, str(value)) for name, value in settings.items())) or run.stem
+        by_configuration.setdefault(key, []).append(run)
+    arms = []
+    for members in by_configuration.values():
+        seeds = [run.seed for run in members]
+        if len(set(seeds)) == len(seeds):
+            arms.append(Arm(members[0].stem, members))
+        else:
+            for stem in dict.fromkeys(run.stem for run in members):
+                arms.append(Arm(stem, [run for run in members if run.stem == stem]))
+    arms.sort(key=lambda arm: runs.index(arm.runs[0]))
+    _tell_apart(arms)
+    _name_missing(arms)
+    return arms
+
+
+def find_arm(name: str | None, arms: list[Arm]) -> Arm:
+    """The arm that others are compared with; the first unless named.
+
+    Raises:
+        InputError: there is no such arm.
+    """
+    if name is None:
+        return arms[0]
+    for arm in arms:
+        if name in (arm.name, *(run.name for run in arm.runs)):
+            return arm
+    raise InputError(f"--baseline {name}: the arms are {', '.join(arm.name for arm in arms)}")
+
+
+def _tell_apart(arms):
+    """Folders of one name but with other flags are other arms: number them and say where they differ."""
+    for name in {arm.name for arm in arms}:
+        same = [arm for arm in arms if arm.name == name]
+        for number, arm in enumerate(same[1:], start=2):
+            ours, first = (experiment(one.runs[0].configuration) for one in (arm, same[0]))
+            differing = [key for key in {**first, **ours} if str(first.get(key)) != str(ours.get(key))]
+            arm.name = f"{name} ({number})"
+            arm.remark = f"not of the arm {name}: " + (
+                ", ".join(f"{key} is {ours.get(key)} instead of {first.get(key)}" for key in differing[:3])
+                or "the same seed in another folder"
+            )
+
+
+def _name_missing(arms):
+    wanted = {seed for arm in arms for seed in arm.seeds}
+    for arm in arms:
+        if arm.seeds:
+            arm.missing = tuple(sorted(wanted - set(arm.seeds)))

@@ -1,0 +1,120 @@
+"""A report from folders of runs: read, measure, and only then write."""
+
+from . import contents, folder, page
+from .arms import find_arm, group
+from .configuration import find_key
+from .measures import Study, common_horizons, common_target, compare, measure_run, scored
+from .metrics import choose
+from .runs import find_runs
+from .tables import as_csv, escape_markdown, latex, markdown
+from .translations import paired_bootstrap, read_references, read_test
+from ..errors import InputError
+
+
+def report(
+    runs,
+    out: str,
+    metric: str | None = None,
+    target: float | None = None,
+    horizon: float | None = None,
+    baseline: str | None = None,
+    against: str | None = None,
+    references: str | None = None,
+    with_figures: bool = True,
+) -> Study:
+    """Write the report of ``runs`` (folders of runs, or of folders of runs) into the folder ``out``.
+
+    Args:
+        metric: a score of the validations; see ``metrics.choose`` for the default.
+        target: the score to reach; by default ``measures.common_target``.
+        horizon: seconds, T of the AUCC over time; by default ``measures.common_horizons``.
+        baseline: the arm that others are compared with; by default the first.
+        against: a key of the configuration to show scores against.
+        references: a file of references for the translations, instead of fairseq-generate's T-lines.
+        with_figures: whether to draw.
+
+    Raises:
+        InputError: nothing to report, an unknown name, or ``out`` holds something else; nothing has been written then.
+    """
+    folder.check_out(out)
+    if horizon is not None and not 0 < horizon < float("inf"):
+        raise InputError(f"--horizon {horizon:g}: must be a positive number of seconds")
+    if with_figures:
+        from .figures import check_matplotlib
+
+        check_matplotlib()
+    lines = read_references(references)
+    study = measure(find_runs(runs), metric, target, horizon, baseline, against)
+    study.tests = {run.name: read_test(run, lines) for arm in study.arms for run in arm.runs}
+    study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
+    folder.write(out, files(study, with_figures))
+    return study
+
+
+def measure(runs, metric=None, target=None, horizon=None, baseline=None, against=None) -> Study:
+    """A ``Study`` without test scores; arguments as of ``report``."""
+    validated = [run for run in runs if run.validations]
+    skipped = [(run, "no validation yet") for run in runs if not run.validations]
+    if not validated:
+        raise InputError(f"RUNS {', '.join(str(run.log_file) for run in runs[:3])}: no log has a finished validation")
+    chosen = choose(metric, validated)
+    skipped += [(run, f"no valid_{chosen.name}") for run in validated if not scored(run, chosen)]
+    used = [run for run in validated if scored(run, chosen)]
+    arms = group(used)
+    base = find_arm(baseline, arms)
+    key = find_key(against, [run.configuration for run in used]) if against else None
+    measured = {run.name: measure_run(run, chosen) for run in used}
+    ones = list(measured.values())
+    horizons = common_horizons(ones) | ({"seconds": horizon} if horizon else {})
+    goal = common_target(ones, chosen) if target is None else target
+    compare(ones, chosen, goal, horizons)
+    return Study(chosen, arms, base, measured, goal, target is not None, horizons, horizon is not None, skipped, against=key)
+
+
+def files(study: Study, with_figures: bool) -> dict[str, bytes]:
+    """Everything that is written, by its path; index.html last."""
+    made, drawn = contents.tables(study), {}
+    if with_figures:
+        from .figures import figures
+
+        drawn = figures(study)
+    runs = [run for arm in study.arms for run in arm.runs]
+    title = f"{len(study.arms)} arm{'s' * (len(study.arms) != 1)}, {len(runs)} run{'s' * (len(runs) != 1)}: {study.metric.label}"
+    lead = (
+        f"By {study.metric.label} ({study.metric.arrow}); baseline {study.baseline.name}; common target {study.target:g};"
+        f" horizon {study.horizons['seconds'] / 60:.4g} minutes of training."
+    )
+    warnings = cautions(study)
+    written = {"report.md": _markdown(made, drawn, title, lead, warnings).encode()}
+    for table in made:
+        for suffix, form in (("md", markdown), ("tex", latex), ("csv", as_csv)):
+            text = form(table)
+            written[f"tables/{table.name}.{suffix}"] = (text if text.endswith("\n") else f"{text}\n").encode()
+    for name, (_, kinds) in drawn.items():
+        written |= {f"figures/{name}.{kind}": kinds[kind] for kind in ("png", "pdf")}
+    return written | {"index.html": page.page(study, made, drawn, title, lead, warnings).encode()}
+
+
+def cautions(study: Study) -> list[str]:
+    """What a reader must know before the first number."""
+    said = [f"{arm.name}: {remark}" for arm in study.arms if (remark := contents.remarks(arm))]
+    said += [f"{run.name}: {why}, left out" for run, why in study.skipped]
+    criteria = {
+        str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for arm in study.arms for run in arm.runs
+    }
+    if study.metric.name == "loss" and len(criteria) > 1:
+        said.append("These runs were trained with different criteria: their losses are not the same quantity.")
+    if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
+        said.append("One seed per arm: nothing here says what another seed would give.")
+    return said
+
+
+def _markdown(tables, drawn, title, lead, warnings):
+    lines = [f"# {escape_markdown(title)}", "", escape_markdown(lead), ""]
+    lines += [f"* {escape_markdown(warning)}" for warning in warnings] + [""] * bool(warnings)
+    for name, (caption, _) in drawn.items():
+        lines += [f"![{escape_markdown(caption)}](figures/{name}.png)", ""]
+    for table in tables:
+        lines += [f"## {escape_markdown(table.title)}", "", markdown(table), ""]
+    lines += ["## How each number is made", "", *(f"* **{what}**: {escape_markdown(text)}" for what, text in page.HOW), ""]
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""Seconds and tokens that training had cost at an update, out of the parts of a log."""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from .log_reader import Part, Record
+
+
+@dataclass
+class Clock:
+    """What training had cost when the model had seen so many updates.
+
+    Seconds are fairseq's ``train_wall``: the time inside training steps, without validation, saving and loading. Each epoch's
+    total is its end-of-epoch record; within it, and where it has none, time passes as the records in between say. Tokens
+    are ``wpb`` (target tokens per update) times updates, by the same records. A resumed run that went back from update 150 to 100
+    made 50 updates for nothing: their seconds stay on the clock (``lost_seconds``, as far as records tell), their tokens do not.
+    """
+
+    updates: list[int] = field(default_factory=lambda: [0])
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+    tokens: list[float] = field(default_factory=lambda: [0.0])
+    # (update resumed from, seconds lost so far); updates before what the log tells, if it begins late.
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    lost_updates: int = 0
+    begins_at: int = 0
+    has_tokens: bool = True
+
+    @property
+    def lost_seconds(self) -> float:
+        return self.losses[-1][1] if self.losses else 0.0
+
+    def seconds_at(self, update: int) -> float:
+        lost = [seconds for start, seconds in self.losses if start < update]
+        return _at(self.updates, self.seconds, update) + (lost[-1] if lost else 0.0)
+
+    def tokens_at(self, update: int) -> float:
+        return _at(self.updates, self.tokens, update)
+
+
+def kept_records(parts: list[Part]) -> list[Record]:
+    """The records of the updates that the final model has seen: what a resumed part repeats replaces what was there."""
+    kept = []
+    for part in parts:
+        start = _start(part, kept)
+        kept = [record for record in kept if record.updates <= start] + part.records
+    return kept
+
+
+def read_clock(parts: list[Part]) -> Clock:
+    """Run the parts one after the other; see ``Clock``."""
+    clock, kept = Clock(), []
+    if parts and (parts[0].start or 0) > 0:
+        clock.begins_at = parts[0].start
+        clock.updates = [clock.begins_at]
+    for number, part in enumerate(parts):
+        start = _start(part, kept)
+        if number:
+            _go_back(clock, start)
+        kept = [record for record in kept if record.updates <= start]
+        _run(clock, part.records, start, kept)
+        kept = kept + part.records
+    return clock
+
+
+def _start(part, kept):
+    """Where a part began; a log of records alone does not say, and then it is the last record before its first."""
+    if part.start is not None:
+        return part.start
+    first = min((record.updates for record in part.records), default=0)
+    return max((record.updates for record in kept if record.updates < first), default=0)
+
+
+def _go_back(clock, start):
+    """Cut the clock at ``start`` and keep the seconds of what is cut as lost."""
+    seconds, tokens = (_at(clock.updates, amounts, start) for amounts in (clock.seconds, clock.tokens))
+    lost = max(0.0, clock.seconds[-1] - seconds) + clock.lost_seconds
+    clock.lost_updates += max(0, clock.updates[-1] - start)
+    keep = bisect_left(clock.updates, start)
+    clock.updates[keep:], clock.seconds[keep:], clock.tokens[keep:] = [start], [seconds], [tokens]
+    clock.losses = [loss for loss in clock.losses if loss[0] < start] + [(start, lost)]
+
+
+def _run(clock, records, start, kept):
+    """Append the points of one part, which began at ``start`` after the ``kept`` records."""
+    epoch_ends = [record.updates for record in kept if record.kind == "epoch"]
+    epoch_begin = max(epoch_ends, default=clock.begins_at)
+    # In the middle of an epoch fairseq restores its meters: the first record then covers time before the resume, too.
+    logged = max((r.updates for r in kept if r.kind == "inner"), default=start) if start > epoch_begin else start
+    rates, done = [], start
+    for record in records:
+        if record.kind == "inner" and record.updates > logged:
+            rates.append((record.updates, record.values.get("train_wall", 0.0) / (record.updates - logged), record.values.get("wpb")))
+            logged = record.updates
+        elif record.kind == "epoch" and record.updates > done:
+            before = [_at(clock.updates, amounts, at) for amounts in (clock.seconds, clock.tokens) for at in (epoch_begin, done)]
+            length, wpb = record.updates - max(epoch_begin, clock.begins_at), record.values.get("wpb")
+            seconds = record.values.get("train_wall", 0.0) - (before[1] - before[0])
+            tokens = None if wpb is None else wpb * length - (before[3] - before[2])
+            _extend(clock, done, record.updates, rates, seconds, tokens)
+            epoch_begin = done = record.updates
+    if rates and rates[-1][0] > done:
+        _extend(clock, done, rates[-1][0], rates)
+
+
+def _extend(clock, begin, end, rates, seconds=None, tokens=None):
+    """Points from ``begin`` to ``end`` in the shape of ``rates``, (until, seconds per update, tokens per update), to the totals."""
+    ends = [until for until, *_ in rates]
+    inside = [rate for rate in rates[bisect_right(ends, begin) :]]
+    stops = [until for until, *_ in inside if until < end] + [end]
+    shape = inside[: len(stops)] or [(end, 0.0, None)]
+    shape += [shape[-1]] * (len(stops) - len(shape))
+    spans = [stop - last for last, stop in zip([begin, *stops], stops)]
+    by_time = _scaled([span * rate[1] for span, rate in zip(spans, shape)], spans, seconds)
+    words = [rate[2] for rate in shape]
+    if None in words and tokens is None:
+        clock.has_tokens = False
+    by_token = _scaled([span * (word or 0.0) for span, word in zip(spans, words)], spans, tokens)
+    for stop, time, amount in zip(stops, by_time, by_token):
+        clock.updates.append(stop)
+        clock.seconds.append(clock.seconds[-1] + time)
+        clock.tokens.append(clock.tokens[-1] + amount)
+
+
+def _scaled(amounts, spans, total):
+    """``amounts`` in proportion, with the sum ``total``; evenly where they say nothing."""
+    if total is None:
+        return amounts
+    whole = sum(amounts)
+    return [max(0.0, total) * (part / whole if whole else span / sum(spans)) for part, span in zip(amounts, spans)]
+
+
+def _at(xs, ys, x):
+    """Linear between points, and on with the slope of the last two behind them."""
+    if x <= xs[0]:
+        return ys[0]
+    if x > xs[-1] and len(xs) < 2:
+        return ys[-1]
+    right = min(bisect_left(xs, x), len(xs) - 1)
+    left = right - 1
+    return ys[left] + (ys[right] - ys[left]) * (x - xs[left]) / (xs[right] - xs[left])

@@ -1,0 +1,91 @@
+"""The configuration that fairseq-train prints when it starts: read back from its printed form, compared, looked up."""
+
+import ast
+import difflib
+import re
+
+from ..errors import InputError
+
+# What may differ between two runs of the same arm: where things lie, how the log is written, and every seed.
+_NOT_THE_EXPERIMENT = (
+    "save_dir log_file log_format log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash"
+    " user_dir plasma_path results_path distributed_init_method distributed_port device_id num_workers"
+).split()
+
+
+def parse(text: str) -> dict:
+    """The printed dictionary as nested dictionaries.
+
+    fairseq prints some values without quotes (``'activation_fn': relu``), old options as ``Namespace(a=1)`` and a few objects as
+    ``<...>``: names become strings, a Namespace a dictionary, objects None. Nothing is evaluated.
+
+    Raises:
+        ValueError: it is no such dictionary.
+    """
+    try:
+        found = _value(ast.parse(re.sub(r"<[^<>']*>", "None", text.strip()), mode="eval").body)
+    except (SyntaxError, TypeError, RecursionError) as error:
+        raise ValueError(f"not a printed configuration: {text[:40]}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"not a printed configuration: {text[:40]}")
+    return found
+
+
+def _value(node):
+    if isinstance(node, ast.Dict):
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values)}
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Call):
+        return {word.arg: _value(word.value) for word in node.keywords}
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    return ast.unparse(node)
+
+
+def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
+    """``{"model": {"dropout": 0.1}}`` as ``{"model.dropout": 0.1}``; lists become their text."""
+    flat = {}
+    for key, value in configuration.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = str(value) if isinstance(value, list) else value
+    return flat
+
+
+def experiment(flat: dict[str, object], without: str | None = None) -> dict[str, object]:
+    """What makes two runs the same arm: everything but seeds, paths and the form of the log, and but ``without``."""
+
+    def counts(name):
+        leaf = name.rpartition(".")[2]
+        return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or name == without)
+
+    return {name: value for name, value in flat.items() if counts(name)}
+
+
+def find_key(name: str, configurations: list[dict[str, object]]) -> str:
+    """The full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
+
+    Raises:
+        InputError: no configuration has such a key, or it could be several that differ.
+    """
+    wanted = name.lstrip("-").replace("-", "_")
+    keys = list(dict.fromkeys(key for flat in configurations for key in flat))
+    for fits in (
+        lambda key: key == wanted,
+        lambda key: key.rpartition(".")[2] == wanted,
+        lambda key: key.rpartition(".")[2].endswith(f"_{wanted}"),
+    ):
+        # Copies of one flag in several groups (model.dropout, task.dropout) hold one value: any of them will do.
+        found = {tuple(str(flat.get(key)) for flat in configurations): key for key in reversed(keys) if fits(key)}
+        if len(found) == 1:
+            return found.popitem()[1]
+        if found:
+            raise InputError(f"--against {name}: could be {', '.join(sorted(found.values()))}; name one of them")
+    near = difflib.get_close_matches(wanted, {key.rpartition(".")[2] for key in keys}, n=5, cutoff=0.4)
+    hint = f"; near it are {', '.join(near)}" if near else "; the logs hold no configuration" * (not keys)
+    raise InputError(f"--against {name}: no configuration of these runs has it{hint}")

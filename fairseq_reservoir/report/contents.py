@@ -1,0 +1,218 @@
+"""The tables of a report, out of a ``Study``."""
+
+from .against import against_table
+from .arms import Arm
+from .cells import EMPTY, cell, name_cell, score_digits, sources
+from .measures import Spread, Study, spread
+from .tables import Cell, Table
+
+
+def tables(study: Study) -> list[Table]:
+    """Those that the runs have something for, in reading order."""
+    made = [results(study), to_best(study), to_target(study), ratios(study), aucc(study)]
+    if study.pairs:
+        made.append(bootstrap(study))
+    if study.against:
+        made.append(against_table(study))
+    return [*made, sizes(study), runs(study)]
+
+
+def results(study: Study) -> Table:
+    tokenised = any(test.tokenised is not None for test in study.tests.values())
+    bits = any(test.bits is not None for test in study.tests.values())
+    bleu = any(test.bleu is not None for test in study.tests.values())
+    head = ["arm", "seeds", f"best {study.metric.label}"]
+    head += ["test sacreBLEU"] * bleu + ["tokenised BLEU (fairseq)"] * tokenised + ["test loss (bits)"] * bits + ["remarks"]
+    digits = score_digits(study)
+    rows = []
+    for arm in study.arms:
+        tests = [study.tests[run.name] for run in arm.runs]
+        row = [name_cell(arm), Cell(_seeds(arm), len(arm.runs)), cell(spread([one.best for one in study.of(arm)]), digits, arm)]
+        row += [cell(spread([test.bleu for test in tests]), 2, arm)] * bleu
+        row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
+        row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
+        rows.append([*row, Cell(remarks(arm))])
+    notes = [f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation over seeds (n − 1)."]
+    notes += [f"sacreBLEU: {signature}" for signature in sorted({t.signature for t in study.tests.values() if t.signature})]
+    if tokenised:
+        notes.append("Tokenised BLEU is the BLEU4 that fairseq-generate prints, of tokens as it has them: no number to compare with others'.")
+    notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
+    return Table("results", "Scores", head, rows, notes)
+
+
+def to_best(study: Study) -> Table:
+    rows = [
+        [name_cell(arm), cell(spread([one.best for one in study.of(arm)]), score_digits(study), arm), *_cost(study, arm, "to_best")]
+        for arm in study.arms
+    ]
+    return Table("to_best", "To the best score", ["arm", f"best {study.metric.label}", *_COST], rows, ["Best: of equal ones the first validation."])
+
+
+def to_target(study: Study) -> Table:
+    rows = []
+    for arm in study.arms:
+        reached = [one.to_target["updates"] is not None for one in study.of(arm)]
+        rows.append([name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")])
+    how = "--target" if study.target_given else "the worst best score of the finished runs, so that all of them reach it"
+    notes = [
+        f"Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; \"never\" where a run does not reach it, and a"
+        " mean is over the seeds that do."
+    ]
+    return Table("to_target", f"To the common target, {study.metric.label} {study.target:g}", ["arm", "reached", *_COST], rows, notes)
+
+
+_COST = ["updates", "minutes", "seconds per update"]
+
+
+def _cost(study, arm, what):
+    """Cells: updates, minutes, seconds per update."""
+    costs = [getattr(one, what) for one in study.of(arm)]
+    updates, seconds = (spread([cost[key] for cost in costs]) for key in ("updates", "seconds"))
+    if not updates.count:
+        return [Cell("never"), Cell("never"), EMPTY]
+    minutes = spread([None if cost["seconds"] is None else cost["seconds"] / 60 for cost in costs])
+    rates = spread([cost["seconds"] / cost["updates"] if cost["updates"] else None for cost in costs])
+    assert seconds.count == updates.count
+    return [cell(updates, 0, arm), cell(minutes, 2, arm), cell(rates, 4, arm)]
+
+
+def ratios(study: Study) -> Table:
+    rows = []
+    for arm in study.arms:
+        row = [name_cell(arm)]
+        for what in ("to_best", "to_target"):
+            pair = ratio(study, arm, what)
+            row += [Cell(f"{value:.3f}", value, source=sources(arm)) for value in pair] if pair else [EMPTY] * 3
+        rows.append(row)
+    head = ["arm", *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×"))]
+    notes = [
+        f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of seconds per update;"
+        " their product is the ratio of times. Of means over seeds; seconds per update are mean seconds by mean updates."
+    ]
+    return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
+
+
+def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
+    """(ratio of updates, of seconds per update, of seconds) to the baseline; None where one of them does not get there."""
+    means = []
+    for one in (arm, study.baseline):
+        costs = [getattr(measured, what) for measured in study.of(one)]
+        means += [spread([cost[key] for cost in costs]).mean for key in ("updates", "seconds")]
+    if not all(means):
+        return None
+    updates, seconds = means[0] / means[2], means[1] / means[3]
+    return updates, seconds / updates, seconds
+
+
+def aucc(study: Study) -> Table:
+    head, columns, notes = ["arm"], [], []
+    for axis in study.axes:
+        areas = {arm.name: spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.of(arm)]) for arm in study.arms}
+        largest = max((area.mean for area in areas.values() if area.mean is not None), default=0)
+        head += [f"AUCC, {axis.unit}", f"normalised, {axis.key}"]
+        columns.append((areas, largest))
+    rows = []
+    for arm in study.arms:
+        row = [name_cell(arm)]
+        for areas, largest in columns:
+            area = areas[arm.name]
+            row.append(cell(area, None, arm))
+            row.append(cell(Spread(area.mean / largest, None, area.count, area.total), 3, arm) if area.mean and largest else EMPTY)
+        rows.append(row)
+    horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
+    how = "the seconds by --horizon, the others the largest cost" if study.horizon_given else "the largest cost"
+    before = "y(0) = 0" if study.metric.higher else "before the first validation its value is held: an untrained model has no natural one"
+    notes.append(
+        f"AUCC = ∫ y dx from 0 to the horizon, y the {study.metric.label} ({study.metric.arrow}"
+        f"{'' if study.metric.higher else ', so a smaller area is better'}), by trapezoids between validations; {before}; after the"
+        " last validation its value is held; at the horizon the curve is cut with linear interpolation."
+    )
+    notes.append(f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the largest of the arms.")
+    return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
+
+
+def bootstrap(study: Study) -> Table:
+    head = ["arm", "seed", "sacreBLEU", "95 % ±", f"baseline {study.baseline.name}", "difference", "p"]
+    rows = [
+        [
+            Cell(pair.arm),
+            Cell("?" if pair.seed is None else str(pair.seed), pair.seed),
+            Cell(f"{pair.bleu:.2f}", pair.bleu, source=pair.source),
+            Cell(f"{pair.interval:.2f}", pair.interval, source=pair.source),
+            Cell(f"{pair.baseline:.2f}", pair.baseline),
+            Cell(f"{pair.bleu - pair.baseline:+.2f}", pair.bleu - pair.baseline, source=pair.source),
+            Cell(f"{pair.p:.4f}", pair.p, source=pair.source),
+        ]
+        for pair in study.pairs
+    ]
+    notes = [
+        "Paired bootstrap over the sentences of the test set, sacreBLEU's PairedTest: p is the share of resamples that differ by chance as"
+        " much. It speaks of the sentences; whether another seed would do the same is what the deviations tell.",
+        *(f"sacreBLEU: {signature}" for signature in sorted({pair.signature for pair in study.pairs})),
+    ]
+    return Table("bootstrap", f"Test score against {study.baseline.name}, sentence by sentence", head, rows, notes)
+
+
+def sizes(study: Study) -> Table:
+    rows = []
+    for arm in study.arms:
+        run = arm.runs[0]
+        found = [
+            (run.log.parameters, str(run.log_file)),
+            (run.log.trained, str(run.log_file)),
+            (run.size_of("checkpoint_best.pt"), str(run.folder / "checkpoint_best.pt")),
+            (run.size_of("*.safetensors"), str(run.folder)),
+        ]
+        rows.append([name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)])
+    head = ["arm", "parameters", "trained", "checkpoint_best.pt (bytes)", "packed export (bytes)"]
+    return Table("sizes", "Sizes", head, rows, ["Of each arm's first run. A checkpoint holds the optimizer's state, too."])
+
+
+def runs(study: Study) -> Table:
+    head = ["run", "seed", "state", "resumes", "updates", "lost updates", "lost minutes", "training minutes", "minutes in all"]
+    head += [f"best {study.metric.label}", "at update", "validations", "log"]
+    rows = []
+    for run in sorted([*_all_runs(study), *(run for run, _ in study.skipped)], key=lambda run: run.name):
+        source, one = str(run.log_file), study.measured.get(run.name)
+        row = [Cell(run.name, source=source), Cell("?" if run.seed is None else str(run.seed), run.seed)]
+        row += [Cell(next((why for other, why in study.skipped if other is run), run.state) if not one else run.state)]
+        lost = run.clock.lost_seconds / 60
+        for value, text in (
+            (run.resumes, f"{run.resumes}"),
+            (run.updates, f"{run.updates:,}"),
+            (run.clock.lost_updates, f"{run.clock.lost_updates:,}"),
+            (lost, f"{lost:.1f}"),
+            (run.seconds / 60, f"{run.seconds / 60:.1f}"),
+            (run.wall / 60, f"{run.wall / 60:.1f}"),
+        ):
+            row.append(Cell(text, value, source=source))
+        if one:
+            row.append(Cell(f"{one.best:.{score_digits(study)}f}", one.best, source=source))
+            row.append(Cell(f"{one.to_best['updates']:,.0f}", int(one.to_best["updates"]), source=source))
+        else:
+            row += [EMPTY, EMPTY]
+        rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
+    notes = ["An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running."]
+    if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
+        notes.append(f"The logs of {', '.join(late)} begin in the middle of training; what came before is on no axis but that of updates.")
+    return Table("runs", "Runs", head, rows, notes)
+
+
+def remarks(arm: Arm) -> str:
+    """What a reader must know of an arm: interrupted runs, resumes, missing seeds."""
+    said = [f"seed {run.seed} {run.state}" for run in arm.runs if run.state != "finished"]
+    said += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
+    said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(arm.missing)
+    return "; ".join([*said, arm.remark] if arm.remark else said)
+
+
+def _seeds(arm):
+    return f"{len(arm.runs)} seed{'s' * (len(arm.runs) > 1)}" + (f" ({', '.join(map(str, arm.seeds))})" if arm.seeds else "")
+
+
+def _all_runs(study) -> list:
+    return [run for arm in study.arms for run in arm.runs]
+
+
+def _over(value, scale):
+    return None if value is None else value / scale

@@ -1,0 +1,215 @@
+"""Figures of a report, by matplotlib: PNG and PDF to keep, SVG for the page."""
+
+import io
+import math
+import re
+import warnings
+
+from ..errors import InputError
+from .against import points
+from .arms import deviation, mean
+from .contents import ratio
+from .curves import value_at
+from .measures import Axis, Study, spread
+
+# Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
+_STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
+# The page gives these two its own colours, which follow its light and dark dress.
+_INK, _GRID = "#1b1f24", "#d5dae0"
+_RC = {
+    "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report", "pdf.fonttype": 42,
+    "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "axes.edgecolor": _INK,
+    "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
+}  # fmt: skip
+_LABELLED, _LONGEST = 12, 18
+
+
+def check_matplotlib() -> None:
+    """Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise InputError("figures need matplotlib: pip install 'fairseq_reservoir[report]', or --no-figures") from error
+
+
+def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
+    """By name, what it shows and its bytes as "png", "pdf" and "svg"."""
+    import matplotlib
+
+    drawn = {}
+    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters of a folder's name that the font lacks
+        for axis in study.axes:
+            title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
+            drawn[f"convergence_{axis.key}"] = title, _saved(_convergence(study, axis))
+        if sum(ratio(study, arm, "to_target") is not None for arm in study.arms) > 1:
+            drawn["steps_or_speed"] = "To the target: fewer steps, or faster steps?", _saved(_steps_or_speed(study))
+        if study.against:
+            leaf = study.against.rpartition(".")[2]
+            drawn["against"] = f"Score against {leaf}", _saved(_against(study, leaf))
+    return drawn
+
+
+def _named(axis):
+    return {"updates": "updates", "tokens": "tokens", "flops": "forward FLOPs"}[axis.key]
+
+
+def _canvas(height=3.2):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _convergence(study: Study, axis: Axis):
+    direct = len(study.arms) <= _LABELLED and max(len(arm.name) for arm in study.arms) <= _LONGEST
+    figure, plot = _canvas() if direct else _canvas(3.2 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
+    last = max(curve[-1][0] for one in study.measured.values() if (curve := one.curves.get(axis.key)))
+    unit, scale = _unit(axis, last)
+    ends = []
+    for number, arm in enumerate(study.arms):
+        curves = [one.curves[axis.key] for one in study.of(arm) if axis.key in one.curves]
+        if not curves:
+            continue
+        xs, middle, spreads = _mean_curve(curves)
+        xs = [x / scale for x in xs]
+        label = arm.name + " (interrupted)" * arm.interrupted
+        colour = _COLOURS[number % len(_COLOURS)]
+        style = dict(color=colour, linestyle=_STYLES[number // len(_COLOURS) % len(_STYLES)])
+        plot.plot(xs, middle, label=label, marker="o" if len(xs) < 30 else None, markersize=3, **style)
+        if spreads:
+            low, high = ([m + sign * s for m, s in zip(middle, spreads)] for sign in (-1, 1))
+            plot.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
+        if arm.interrupted:
+            plot.plot(xs[-1:], middle[-1:], "x", color=colour, markersize=7)
+        ends.append((middle[-1], xs[-1], label, colour))
+    plot.set_xlabel(unit)
+    plot.set_ylabel(study.metric.label)
+    if direct:
+        _label_ends(plot, ends)
+    else:
+        _legend(figure, plot, study)
+    return figure
+
+
+def _mean_curve(curves):
+    """Mean and deviation over seeds, at the validations of all of them, as far as every seed goes."""
+    first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    xs = sorted({x for curve in curves for x, _ in curve if first <= x <= last}) or [last]
+    values = [[value_at(curve, x) for curve in curves] for x in xs]
+    return xs, [mean(at) for at in values], [deviation(at) for at in values] if len(curves) > 1 else []
+
+
+def _unit(axis, last):
+    if axis.key == "seconds":
+        unit, scale = ("seconds", 1) if last < 180 else ("minutes", 60) if last < 3 * 3600 else ("hours", 3600)
+        return f"{unit} of training, without validation and saving", scale
+    for power, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")) if axis.key == "flops" else ():
+        if last >= power:
+            return f"forward {name}FLOP of training", power
+    if axis.key == "flops":
+        return "forward FLOP of training", 1
+    name = {"updates": "updates", "tokens": "target tokens"}[axis.key]
+    return (f"million {name}", 1e6) if last >= 2e6 else (f"thousand {name}", 1e3) if last >= 2e4 else (name, 1)
+
+
+def _label_ends(plot, ends):
+    """Names to the right of the curves, moved apart where they would lie on one another, a thin line to each."""
+    low, high = plot.get_ylim()
+    step = (high - low) / 17
+    ends.sort()
+    heights = []
+    for end, *_ in ends:
+        heights.append(max(end, heights[-1] + step) if heights else end)
+    excess = max(0.0, heights[-1] - high) if heights else 0.0
+    for place in reversed(range(len(heights))):
+        ceiling = heights[place + 1] - step if place + 1 < len(heights) else high
+        heights[place] = min(heights[place], ceiling) if excess else heights[place]
+    for (end, x, label, colour), height in zip(ends, heights):
+        plot.annotate(
+            label, (x, end), xytext=(1.03, height), textcoords=plot.get_yaxis_transform(), va="center", fontsize=8,
+            annotation_clip=False, arrowprops=dict(arrowstyle="-", color=colour, linewidth=0.8, shrinkA=1, shrinkB=2),
+        )  # fmt: skip
+    plot.set_ylim(low, high)
+
+
+def _columns(study):
+    return 2 if max(len(arm.name) for arm in study.arms) <= 26 and len(study.arms) > 3 else 1
+
+
+def _legend(figure, plot, study):
+    figure.legend(*plot.get_legend_handles_labels(), loc="outside lower left", ncols=_columns(study), handlelength=2.4)
+
+
+def _steps_or_speed(study):
+    figure, plot = _canvas(3.4 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
+    found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
+    found = [(number, arm, pair) for number, arm, pair in found if pair]
+    for number, arm, (updates, speed, _) in found:
+        marker = _MARKERS[number // len(_COLOURS) % len(_MARKERS)]
+        plot.plot([updates], [speed], marker, color=_COLOURS[number % len(_COLOURS)], markersize=7, label=arm.name, linestyle="none")
+    plot.set_xscale("log")
+    plot.set_yscale("log")
+    reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
+    plot.set_xlim(1 / reach, reach)
+    plot.set_ylim(1 / reach, reach)
+    plot.plot([1 / reach, reach], [reach, 1 / reach], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    plot.annotate("equal time", (reach, 1 / reach), xytext=(-4, 16), textcoords="offset points", ha="right", fontsize=8)
+    ticks = [tick for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10) if 1 / reach <= tick <= reach]
+    ticks = [tick for tick in ticks if reach < 1.6 or tick not in (0.8, 0.9, 1.1, 1.25)]
+    for one in (plot.xaxis, plot.yaxis):
+        one.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        one.set_ticks([], minor=True)
+    plot.set_xlabel(f"updates, relative to {study.baseline.name}")
+    plot.set_ylabel("seconds per update, relative")
+    _legend(figure, plot, study)
+    return figure
+
+
+def _against(study, leaf):
+    placed = points(study)
+    tested = all(point.test.mean is not None for point in placed)
+    numbers = all(isinstance(point.value, (int, float)) and not isinstance(point.value, bool) for point in placed)
+    names = list(dict.fromkeys(str(point.value) for point in placed))
+    series = list(dict.fromkeys(point.series for point in placed))
+    figure, plot = _canvas(3.2 + 0.17 * math.ceil(len(series) / _columns(study)) * (len(series) > 1))
+    for number, name in enumerate(series):
+        mine = [point for point in placed if point.series == name]
+        xs = [point.value if numbers else names.index(str(point.value)) for point in mine]
+        scores = [point.test if tested else point.best for point in mine]
+        plot.errorbar(
+            xs, [score.mean for score in scores], [score.deviation or 0 for score in scores], marker="o", markersize=4, capsize=2,
+            color=_COLOURS[number % len(_COLOURS)], linestyle=_STYLES[number // len(_COLOURS) % len(_STYLES)], label=name,
+        )  # fmt: skip
+    if not numbers:
+        plot.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 8 else 0, ha="right" if max(map(len, names)) > 8 else "center")
+    plot.set_xlabel(leaf)
+    plot.set_ylabel("test sacreBLEU" if tested else f"best {study.metric.label}")
+    if len(series) > 1:
+        _legend(figure, plot, study)
+    return figure
+
+
+def _saved(figure):
+    kinds = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None}), "svg": dict(transparent=True)}
+    saved = {}
+    for kind, options in kinds.items():
+        out = io.BytesIO()
+        figure.savefig(out, format=kind, **options)
+        saved[kind] = out.getvalue()
+    saved["svg"] = _for_the_page(saved["svg"].decode()).encode()
+    return saved
+
+
+def _for_the_page(svg: str) -> str:
+    """The element ``svg`` alone, scaling with its place, in the page's colours and letters."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg [^>]*?)\bheight="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("*{stroke-linejoin", "svg *{stroke-linejoin")
+    return svg.replace(_INK, "currentColor").replace(_GRID, "var(--grid)")

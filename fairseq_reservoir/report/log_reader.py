@@ -1,0 +1,147 @@
+"""fairseq-train's logs, JSON or text, read into records; the parts of a resumed run stay apart."""
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from . import configuration
+
+_CONFIGURATION = re.compile(r"\{'_name': [^\n]*'common': .*\}")
+_RESTORED = re.compile(r"Loaded checkpoint .* \(epoch \d+ @ (\d+) updates\)")
+_SIZES = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
+_TOTAL = re.compile(r"^total\s+[\d,]+\s+[\d,]+\s+([\d,]+\.\d+)$")
+_JSON = re.compile(r'\{"epoch": .*\}')
+_SUMMARY = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?(.*\bnum_updates \d+.*)$")
+_INNER = re.compile(r"epoch (\d+):.*\bnum_updates=\d+")
+_OLD_SUBSET = re.compile(r"\| (\w+) \| epoch \d+ \|")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of numbers. ``kind`` is "inner" (mid-epoch), "epoch" (end of an epoch) or "valid", then of ``subset``."""
+
+    kind: str
+    epoch: int
+    updates: int
+    values: dict[str, float]
+    subset: str = ""
+
+
+@dataclass
+class Part:
+    """One process: from its start, at update ``start`` (None where the log does not say), to its end or interruption."""
+
+    start: int | None = None
+    records: list[Record] = field(default_factory=list)
+    configuration: dict[str, object] = field(default_factory=dict)
+    done: bool = False
+
+    @property
+    def wall(self) -> float:
+        """Seconds from its start to its last record, validation and saving among them."""
+        return max((record.values["wall"] for record in self.records if "wall" in record.values), default=0.0)
+
+
+@dataclass
+class Log:
+    """What one file says.
+
+    ``told`` is whether it is the output of the process; a --log-file holds only records, and does not say whether training ended.
+    ``parameters``, ``trained`` and ``mflop`` (forward MFLOP per token of the slot table) are None where it does not say.
+    """
+
+    parts: list[Part]
+    told: bool
+    parameters: int | None = None
+    trained: int | None = None
+    mflop: float | None = None
+
+    @property
+    def configuration(self) -> dict[str, object]:
+        """The last part's, flattened: a run may be resumed with a larger --max-update."""
+        return next((part.configuration for part in reversed(self.parts) if part.configuration), {})
+
+    @property
+    def done(self) -> bool:
+        return self.parts[-1].done
+
+
+def looks_like_training(text: str) -> bool:
+    """Whether the beginning of a file is that of a training log."""
+    return bool(_CONFIGURATION.search(text) or _JSON.search(text) or re.search(r"^.*\bepoch \d+( \||:)", text, re.MULTILINE))
+
+
+def read_log(text: str) -> Log:
+    """All parts of a log; a part begins where fairseq prints its configuration, or where updates or the wall clock go back."""
+    log = Log([Part()], told=False)
+    for line in text.splitlines():
+        if match := _CONFIGURATION.search(line):
+            log.told = True
+            if log.parts[-1].records or log.parts[-1].configuration:
+                log.parts.append(Part())
+            try:
+                log.parts[-1].configuration = configuration.flatten(configuration.parse(match[0]))
+            except ValueError:
+                pass
+        elif record := read_record(line):
+            if _goes_back(log.parts[-1].records, record):
+                log.parts.append(Part())
+            if not log.parts[-1].records or log.parts[-1].records[-1] != record:  # a bar repeats itself
+                log.parts[-1].records.append(record)
+        elif match := _RESTORED.search(line):
+            log.parts[-1].start = int(match[1])
+        elif "No existing checkpoint found" in line:
+            log.parts[-1].start = 0
+        elif match := _SIZES.search(line):
+            log.parameters, log.trained = (int(number.replace(",", "")) for number in match.groups())
+        elif match := _TOTAL.search(line):
+            log.mflop = float(match[1].replace(",", ""))
+        elif "done training in" in line:
+            log.told = log.parts[-1].done = True
+    return log
+
+
+def read_record(line: str) -> Record | None:
+    """The record in a line, if there is one with a number of updates."""
+    if match := _JSON.search(line):
+        try:
+            return _record(json.loads(match[0]))
+        except ValueError:  # the process was killed in the middle of the line
+            return None
+    if match := _INNER.search(line):
+        values = dict(re.findall(r"(\w+)=([^,\s\]]+)", line))
+        return _make("inner", int(match[1]), values)
+    if match := _SUMMARY.search(line):
+        values = dict(pair.split(" ", 1) for pair in match[3].split(" | ") if " " in pair)
+        old = _OLD_SUBSET.search(line)
+        subset = match[2] or (old[1] if old and old[1] != "train" else "")
+        return _make("valid" if subset else "epoch", int(match[1]), values, subset)
+    return None
+
+
+def _record(values):
+    epoch = int(values.pop("epoch") or 0)
+    if "update" in values:
+        return _make("inner", epoch, values)
+    subset = next((key.removesuffix("_num_updates") for key in values if key.endswith("_num_updates")), None)
+    if subset is None:
+        return None
+    values = {key.removeprefix(f"{subset}_"): value for key, value in values.items()}
+    return _make("epoch", epoch, values) if subset == "train" else _make("valid", epoch, values, subset)
+
+
+def _make(kind, epoch, values, subset=""):
+    numbers = {}
+    for key, value in values.items():
+        try:
+            numbers[key] = float(value)
+        except (TypeError, ValueError):  # "N/A" or null: not measured
+            pass
+    updates = numbers.pop("num_updates", None)
+    return None if updates is None else Record(kind, epoch, int(updates), numbers, subset)
+
+
+def _goes_back(records, new):
+    same = [record for record in records[-50:] if record.kind == new.kind and record.subset == new.subset]
+    clock = [record.values["wall"] for record in records[-50:] if "wall" in record.values]
+    return bool(same and new.updates < same[-1].updates or clock and new.values.get("wall", clock[-1]) < clock[-1])

@@ -1,0 +1,124 @@
+"""What a report measures, per run: curves over four axes, best, target, AUCC; horizon and target are common to all arms."""
+
+from dataclasses import dataclass, field
+
+from . import curves
+from .arms import Arm, deviation, mean
+from .metrics import Metric
+from .runs import Run
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of cost. ``scale`` of its base units (seconds, updates, tokens, FLOPs) are one ``unit``."""
+
+    key: str
+    unit: str
+    scale: float
+
+
+AXES = (
+    Axis("seconds", "hours", 3600.0),
+    Axis("updates", "thousand updates", 1e3),
+    Axis("tokens", "million tokens", 1e6),
+    Axis("flops", "PFLOP", 1e15),
+)
+
+
+@dataclass
+class Measured:
+    """One run. Dictionaries have a key per axis that the run's log has; ``to_target`` values are None where it is never reached."""
+
+    run: Run
+    curves: dict[str, list]
+    best: float
+    to_best: dict[str, float]
+    to_target: dict[str, float | None] = field(default_factory=dict)
+    aucc: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Study:
+    """Everything that tables, figures and page show.
+
+    ``skipped`` are pairs (run, reason): runs without a validation. ``horizons`` has a value per axis.
+    """
+
+    metric: Metric
+    arms: list[Arm]
+    baseline: Arm
+    measured: dict[str, Measured]
+    target: float
+    target_given: bool
+    horizons: dict[str, float]
+    horizon_given: bool
+    skipped: list[tuple[Run, str]]
+    tests: dict = field(default_factory=dict)
+    pairs: list = field(default_factory=list)
+    against: str | None = None
+
+    def of(self, arm: Arm) -> list[Measured]:
+        return [self.measured[run.name] for run in arm.runs]
+
+    @property
+    def axes(self) -> list[Axis]:
+        """Those that at least one run has."""
+        return [axis for axis in AXES if axis.key in self.horizons]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and deviation (n - 1; None for one value) over the ``count`` of ``total`` seeds that have a value."""
+
+    mean: float | None
+    deviation: float | None
+    count: int
+    total: int
+
+
+def spread(values) -> Spread:
+    there = [value for value in values if value is not None]
+    if not there:
+        return Spread(None, None, 0, len(values))
+    return Spread(mean(there), deviation(there), len(there), len(values))
+
+
+def measure_run(run: Run, metric: Metric) -> Measured:
+    """Curves, best score and what it took to get there."""
+    points = [(record.updates, record.values[metric.name]) for record in scored(run, metric)]
+    costs = {"seconds": run.clock.seconds_at, "updates": float}
+    if run.clock.has_tokens:
+        costs["tokens"] = run.clock.tokens_at
+        if run.log.mflop:
+            costs["flops"] = lambda update: run.clock.tokens_at(update) * run.log.mflop * 1e6
+    drawn = {key: [(cost(update), score) for update, score in points] for key, cost in costs.items()}
+    update, score = curves.best(points, metric.higher)
+    return Measured(run, drawn, score, {key: cost(update) for key, cost in costs.items()})
+
+
+def scored(run: Run, metric: Metric):
+    """The validations that have a finite score: a run that diverged writes nan."""
+    return [r for r in run.validations if abs(r.values.get(metric.name, float("nan"))) < float("inf")]
+
+
+def common_target(measured: list[Measured], metric: Metric) -> float:
+    """The worst best score of the finished runs (of all, if none is), so that all of them reach it."""
+    finished = [one.best for one in measured if not one.run.interrupted] or [one.best for one in measured]
+    return min(finished) if metric.higher else max(finished)
+
+
+def common_horizons(measured: list[Measured]) -> dict[str, float]:
+    """The largest cost of a best score among all runs, per axis."""
+    found = {}
+    for one in measured:
+        for key, cost in one.to_best.items():
+            found[key] = max(cost, found.get(key, 0.0))
+    return found
+
+
+def compare(measured: list[Measured], metric: Metric, target: float, horizons: dict[str, float]) -> None:
+    """Fill in what depends on the common target and horizon."""
+    for one in measured:
+        for key, curve in one.curves.items():
+            one.to_target[key] = curves.reach(curve, target, metric.higher, metric.start)
+            one.aucc[key] = curves.aucc(curve, horizons[key], metric.start)

@@ -1,0 +1,126 @@
+"""Runs: folders with a training log, found and read."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from .clock import Clock, kept_records, read_clock
+from .log_reader import Log, Record, looks_like_training, read_log
+
+_SUFFIXES = (".log", ".json", ".jsonl")
+_BEGINNING = 1 << 20
+
+
+@dataclass
+class Run:
+    """One training run. ``name`` is its folder below what all runs share; ``seed`` is None where nothing tells it."""
+
+    folder: Path
+    log_file: Path
+    name: str
+    log: Log
+    clock: Clock
+    seed: int | None
+    validations: list[Record]
+    updates: int
+
+    @property
+    def configuration(self) -> dict[str, object]:
+        return self.log.configuration
+
+    @property
+    def resumes(self) -> int:
+        return len(self.log.parts) - 1
+
+    @property
+    def state(self) -> str:
+        """"finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there."""
+        return "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
+
+    @property
+    def interrupted(self) -> bool:
+        return self.state == "interrupted"
+
+    @property
+    def seconds(self) -> float:
+        return self.clock.seconds_at(self.updates)
+
+    @property
+    def wall(self) -> float:
+        return sum(part.wall for part in self.log.parts)
+
+    @property
+    def stem(self) -> str:
+        """The name without its seed."""
+        return without_seed(self.name, self.seed)
+
+    def size_of(self, pattern: str) -> int | None:
+        """Bytes of the first file of that name in the run's folder."""
+        files = sorted(self.folder.glob(pattern))
+        return files[0].stat().st_size if files else None
+
+
+def without_seed(name: str, seed: int | None) -> str:
+    """``dense-1``, ``dense/seed=1`` and ``dense-seed1`` as ``dense``, ``dense-1/4e-3`` as ``dense/4e-3``, for seed 1."""
+    if seed is None:
+        return name
+    # The rate 4e-1 ends in no seed.
+    short = [re.sub(rf"((^|[-_,.])seed[-_=]?|^|(?<!\de)[-_,.]){seed}$", "", folder) for folder in name.split("/")]
+    return "/".join(filter(None, short)) or name
+
+
+def find_runs(paths) -> list[Run]:
+    """All runs below ``paths``, in the order given and then by name.
+
+    Raises:
+        InputError: a path does not exist, or has no training log below it.
+    """
+    logs = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise InputError(f"RUNS {path}: does not exist")
+        found = [path.resolve()] if path.is_file() else list(_logs_below(path.resolve()))
+        if not found:
+            raise InputError(f"RUNS {path}: no log of fairseq-train (train.log, or another *.log or *.json) in it or below it")
+        logs |= {log.parent: log for log in found if log.parent not in logs}
+    shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
+    return [_read_run(log, folder, _name(folder, shared, logs)) for folder, log in logs.items()]
+
+
+def _name(folder, shared, folders):
+    """The folder's own name where no other has it, else its path below what they share."""
+    same = [other for other in folders if other.name == folder.name]
+    return folder.name if len(same) == 1 and not re.fullmatch(r"(seed[-_=]?)?\d+", folder.name) else str(folder.relative_to(shared))
+
+
+def _logs_below(path):
+    for folder, folders, files in os.walk(path):
+        folders.sort()
+        candidates = sorted((name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name))
+        for name in candidates:
+            with open(Path(folder, name), encoding="utf-8", errors="replace") as file:
+                if looks_like_training(file.read(_BEGINNING)):
+                    yield Path(folder, name)
+                    break
+
+
+def _read_run(log_file, folder, name):
+    try:
+        text = log_file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"RUNS {log_file}: cannot be read ({error.strerror})") from error
+    log = read_log(text)
+    kept = kept_records(log.parts)
+    seed = log.configuration.get("common.seed")
+    if not isinstance(seed, int):
+        number = re.search(r"(\d+)$", name)
+        seed = int(number[1]) if number else None
+    subsets = [record.subset for record in kept if record.kind == "valid"]
+    first = str(log.configuration.get("dataset.valid_subset", "valid")).split(",")[0]
+    first = first if first in subsets else next(iter(subsets), first)
+    by_update = {r.updates: r for r in kept if r.kind == "valid" and r.subset == first}
+    validations = [by_update[update] for update in sorted(by_update)]
+    updates = max((record.updates for record in kept), default=0)
+    return Run(folder, log_file, name, log, read_clock(log.parts), seed, validations, updates)

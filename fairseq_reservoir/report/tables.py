@@ -1,0 +1,111 @@
+"""One type of table, written as Markdown, LaTeX, CSV and HTML."""
+
+import csv
+import html
+import io
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from."""
+
+    text: str
+    value: float | int | None = None
+    deviation: float | None = None
+    source: str = ""
+
+
+@dataclass
+class Table:
+    """``rows`` are lists of cells, one for each of ``head``; ``notes`` stand below the table."""
+
+    name: str
+    title: str
+    head: list[str]
+    rows: list[list[Cell]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers, and are set flush right."""
+        return [any(row[place].value is not None for row in self.rows) for place in range(len(self.head))]
+
+
+def markdown(table: Table) -> str:
+    lines = [[escape_markdown(name) for name in table.head], ["---:" if number else "---" for number in table.numeric]]
+    lines += [[escape_markdown(cell.text) for cell in row] for row in table.rows]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *(f"{escape_markdown(n)}  " for n in table.notes)]).rstrip()
+
+
+def latex(table: Table) -> str:
+    """A ``tabular`` of the package booktabs."""
+    columns = "".join("r" if number else "l" for number in table.numeric)
+    lines = ["% \\usepackage{booktabs}", f"\\begin{{tabular}}{{{columns}}}", "\\toprule", _latex_row(table.head), "\\midrule"]
+    lines += [_latex_row([cell.text for cell in row]) for row in table.rows]
+    lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_one_line(note)}" for note in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells):
+    return " & ".join(map(escape_latex, cells)) + " \\\\"
+
+
+def as_csv(table: Table) -> str:
+    """Numbers unrounded. A column with deviations is followed by one for them."""
+    with_deviation = [any(row[place].deviation is not None for row in table.rows) for place in range(len(table.head))]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([n for name, two in zip(table.head, with_deviation) for n in ([name, f"{name}, deviation"] if two else [name])])
+    for row in table.rows:
+        line = []
+        for cell, two, number in zip(row, with_deviation, table.numeric):
+            line.append(("" if cell.text in ("", "—") else cell.text) if cell.value is None else repr(cell.value))
+            if two:
+                line.append("" if cell.deviation is None else repr(cell.deviation))
+        writer.writerow(line)
+    return out.getvalue()
+
+
+def as_html(table: Table) -> str:
+    """A table whose columns a click sorts: by ``data-value``, and by text where there is none."""
+    right = [' class="number"' if number else "" for number in table.numeric]
+    head = "".join(
+        f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>' for name, side in zip(table.head, right)
+    )
+    body = "\n".join(
+        f"<tr>{''.join(_html_cell(cell, side, place) for place, (cell, side) in enumerate(zip(row, right)))}</tr>" for row in table.rows
+    )
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
+    return (
+        f'<section id="{table.name}"><h3>{html.escape(table.title)}</h3>\n<div class="scroll" tabindex="0" role="region"'
+        f' aria-label="{html.escape(table.title)}">\n<table>\n<thead><tr>{head}</tr></thead>\n'
+        f'<tbody>\n{body}\n</tbody>\n</table></div>\n<div class="notes">{notes}</div></section>'
+    )
+
+
+def _html_cell(cell, side, place):
+    value = "" if cell.value is None else f' data-value="{cell.value!r}"'
+    title = f' title="{html.escape(cell.source)}"' if cell.source else ""
+    tag = 'th scope="row"' if place == 0 else "td"
+    return f"<{tag}{side}{value}{title}>{html.escape(cell.text)}</{tag.split()[0]}>"
+
+
+_LATEX = {
+    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
+    "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}",
+    "±": "$\\pm$", "×": "$\\times$", "—": "--", "−": "$-$", "–": "--",
+} | {sign: f"\\{sign}" for sign in "&%$#_{}"}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in _one_line(text))
+
+
+def escape_markdown(text: str) -> str:
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", _one_line(text))
+
+
+def _one_line(text):
+    return " ".join(str(text).split())

@@ -1,0 +1,156 @@
+"""Test scores: sacreBLEU recomputed from the translations, fairseq's own BLEU, and the paired bootstrap between arms."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError
+from .runs import Run
+
+SAMPLES = 1000
+_SENTENCE = re.compile(r"([TDH])-(\d+)\t(.*)", re.DOTALL)
+_TOKENISED = re.compile(r"^Generate .*: BLEU4 = ([\d.]+)", re.MULTILINE)
+_BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
+
+
+@dataclass
+class Test:
+    """The test scores of a run; what its folder does not hold is None. ``remarks`` are for the reader."""
+
+    bleu: float | None = None
+    signature: str = ""
+    tokenised: float | None = None
+    bits: float | None = None
+    hypotheses: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+    source: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A seed of an arm against the same seed of the baseline; ``interval`` is half of sacreBLEU's 95 % interval of ``bleu``."""
+
+    arm: str
+    seed: int | None
+    bleu: float
+    baseline: float
+    interval: float
+    p: float
+    signature: str
+    source: str
+
+
+def read_references(path: str | None) -> list[str] | None:
+    """The lines of ``--references``.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--references {path}: cannot be read as text ({error})") from error
+
+
+def read_test(run: Run, references: list[str] | None) -> Test:
+    """The test scores in a run's folder.
+
+    Translations are the D-lines of fairseq-generate's output (its standard output in ``generate*.log``, or ``generate-*.txt`` of
+    --results-path), else the lines of a file ``hypotheses``; references are ``references``, else the T-lines.
+    """
+    test = Test()
+    for log in sorted(run.folder.glob("test*.log")):
+        if bits := _BITS.findall(log.read_text(encoding="utf-8", errors="replace")):
+            test.bits, test.source = float(bits[-1]), str(log)
+    generated = next(iter([p for name in ("generate*.log", "generate-test.txt", "generate-*.txt") for p in run.folder.glob(name)]), None)
+    generated = generated or next(iter(sorted(run.folder.glob("*/generate-test.txt"))), None)
+    sentences = {}
+    if generated:
+        test.source = str(generated)
+        text = generated.read_text(encoding="utf-8", errors="replace")
+        sentences = read_sentences(text)
+        if found := _TOKENISED.findall(text):
+            test.tokenised = float(found[-1])
+    hypotheses = run.folder / "hypotheses"
+    if sentences.get("D"):
+        numbers = sorted(sentences["D"])
+        test.hypotheses = [sentences["D"][number] for number in numbers]
+        if references is None:
+            test.references = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
+    elif hypotheses.is_file():
+        test.source = str(hypotheses)
+        test.hypotheses = hypotheses.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
+    test.references = references or test.references
+    if test.hypotheses:
+        _score(test, run.folder / "bleu.json")
+    return test
+
+
+def _score(test, written):
+    from sacrebleu.metrics import BLEU
+
+    if len(test.references) != len(test.hypotheses):
+        test.remarks.append(
+            f"{len(test.hypotheses)} translations but {len(test.references)} references: no sacreBLEU (--references names a file of them)"
+        )
+        return
+    bleu = BLEU()
+    test.bleu = bleu.corpus_score(test.hypotheses, [test.references]).score
+    test.signature = str(bleu.get_signature())
+    if unknown := sum("<<unk>>" in line for line in test.references):
+        test.remarks.append(f"{unknown} of its references hold <<unk>>, words that the dictionary lacks: --references names the real ones")
+    try:
+        said = float(json.loads(written.read_text(encoding="utf-8"))["score"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if abs(said - test.bleu) > 0.0051 and len(str(said)) > 3:
+        test.remarks.append(f"{written.name} beside it says {said}, against the references that it was given")
+
+
+def read_sentences(text: str) -> dict[str, dict[int, str]]:
+    """Lines of fairseq-generate by letter (T reference, H and D hypothesis) and number; of several hypotheses the first, its best."""
+    found = {}
+    for line in text.split("\n"):
+        if match := _SENTENCE.match(line):
+            letter, number, rest = match[1], int(match[2]), match[3].rstrip("\r")
+            found.setdefault(letter, {}).setdefault(number, rest if letter == "T" else rest.partition("\t")[2])
+    return found
+
+
+def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
+    """sacreBLEU's paired bootstrap of every run against the baseline's run of the same seed; its random seed is in the signature.
+
+    Runs without that, or translated from another test set, are left out.
+    """
+    pairs = []
+    for run in baseline.runs:
+        ours = tests[run.name]
+        others = [
+            (arm.name, other)
+            for arm in arms
+            if arm is not baseline
+            for other in arm.runs
+            if other.seed == run.seed and tests[other.name].bleu is not None and tests[other.name].references == ours.references
+        ]
+        if ours.bleu is not None and others:
+            pairs += _resample(ours, run, others, tests)
+    order = [arm.name for arm in arms]
+    return sorted(pairs, key=lambda pair: order.index(pair.arm))
+
+
+def _resample(ours, run, others, tests):
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.significance import PairedTest
+
+    systems = [("baseline", ours.hypotheses), *((f"{n}", tests[o.name].hypotheses) for n, (_, o) in enumerate(others))]
+    trial = PairedTest(systems, {"BLEU": BLEU(references=[ours.references])}, None, test_type="bs", n_samples=SAMPLES)
+    signatures, scores = trial()
+    results, signature = scores["BLEU"], str(signatures["BLEU"])
+    return [
+        Pair(arm, other.seed, result.score, results[0].score, result.ci, result.p_value, signature, tests[other.name].source)
+        for (arm, other), result in zip(others, results[1:])
+    ]
