@@ -26,11 +26,13 @@ class Synthetic(nn.Module):
     changes nothing. Ours; the name is that of synthetic gradients (Jaderberg et al., 2017), which predict from activations.
     """
 
+    needs_true = True  # learns from true gradients only
+
     def __init__(self, name: str, width: int, seed: int):
         super().__init__()
         self.rest = LeastSquares(width, width)
 
-    def perturb(self, x: Tensor, seed: int) -> tuple[Tensor, Tensor | None]:
+    def perturb(self, x: Tensor, seed: int | None = None) -> tuple[Tensor, None]:
         return x, None
 
     def estimate(self, x: Tensor, noise, g: Tensor) -> Tensor:
@@ -47,9 +49,11 @@ class Reinforce(nn.Module):
     As in the paper, the return R of a word is the mean over channels of -dL/dy, and V is a value network fitted to R by squared
     error. Ours: R is taken relative to its root mean square in the batch, so that a loss scale cancels; V is a frozen random hidden
     layer of 64 tanh units and a least-squares readout; s is 0.1, since noise of size 1 is as large as what a LayerNorm lets through.
-    The noise has a generator of its own, seeded by one number of torch's, which activation checkpointing replays.
+    The noise has a generator of its own, seeded, unless told otherwise, by one number of torch's, which activation checkpointing
+    replays.
     """
 
+    needs_true = False  # its return is known without
     noise = 0.1
 
     def __init__(self, name: str, width: int, seed: int):
@@ -58,8 +62,8 @@ class Reinforce(nn.Module):
         self.register_buffer("hidden", philox.uniform(seed, f"{name}.backskip.hidden", (_HIDDEN, width), bound), persistent=False)
         self.value = LeastSquares(_HIDDEN + 1, 1)
 
-    def perturb(self, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator(x.device).manual_seed(seed)
+    def perturb(self, x: Tensor, seed: int | None = None) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator(x.device).manual_seed(int(torch.randint(2**31, ())) if seed is None else seed)
         noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
         return x + self.noise * noise, noise
 
@@ -115,7 +119,7 @@ class Backskip(nn.Module):
         if num_updates == self.update:
             return
         # All processes have to say the same, also those in which LayerDrop left the layer out.
-        learned = num_updates == self.update + 1 and (self.is_true or isinstance(self.estimator, Reinforce))
+        learned = num_updates == self.update + 1 and (self.is_true or not self.estimator.needs_true)
         self.update = num_updates
         if learned:
             for module in self.estimator.children():
@@ -176,8 +180,8 @@ class _Skip(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         estimator = ctx.skip.estimator
         estimate = estimator.estimate(x, ctx.noise, g)
-        if isinstance(estimator, Reinforce):
-            estimator.learn(x, g, None)  # its return needs no true gradient
+        if not estimator.needs_true:
+            estimator.learn(x, g, None)
         return estimate, None, None, None
 
 
@@ -196,8 +200,7 @@ def _forward(skip, forward, x, *args, **kwargs):
         kept = {}
         return _on_first(forward(_Enter.apply(x, kept, skip), *args, **kwargs), lambda y: _Leave.apply(y, kept))
     with torch.no_grad():
-        seed = int(torch.randint(2**31, ())) if isinstance(skip.estimator, Reinforce) else 0
-        action, noise = skip.estimator.perturb(x, seed)
+        action, noise = skip.estimator.perturb(x)
         result = forward(action, *args, **kwargs)
     return _on_first(result, lambda y: _Skip.apply(x, y, noise, skip))
 
