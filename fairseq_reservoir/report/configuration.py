@@ -23,12 +23,12 @@ def parse(text: str) -> dict:
         ValueError: it is no such dictionary.
     """
     try:
-        found = _value(ast.parse(re.sub(r"<[^<>']*>", "None", text.strip()), mode="eval").body)
-    except (SyntaxError, TypeError, RecursionError) as error:
-        raise ValueError(f"not a printed configuration: {text[:40]}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"not a printed configuration: {text[:40]}")
-    return found
+        tree = ast.parse(re.sub(r"<[^<>']*>", "None", text.strip()), mode="eval").body
+        if isinstance(tree, ast.Dict):
+            return _value(tree)
+    except (SyntaxError, TypeError, RecursionError):
+        pass
+    raise ValueError(f"not a printed configuration: {text[:40]}")
 
 
 def _value(node):

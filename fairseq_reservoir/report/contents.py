@@ -207,7 +207,8 @@ def remarks(arm: Arm) -> str:
 
 
 def _seeds(arm):
-    return f"{len(arm.runs)} seed{'s' * (len(arm.runs) > 1)}" + (f" ({', '.join(map(str, arm.seeds))})" if arm.seeds else "")
+    count = len(arm.runs)
+    return "1 seed" if count == 1 else f"{count} seeds" + (f" ({', '.join(map(str, arm.seeds))})" if arm.seeds else "")
 
 
 def _all_runs(study) -> list:

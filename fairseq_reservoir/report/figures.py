@@ -58,16 +58,16 @@ def _named(axis):
     return {"updates": "updates", "tokens": "tokens", "flops": "forward FLOPs"}[axis.key]
 
 
-def _canvas(height=3.2):
+def _canvas(height=2.9):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.8, height), layout="constrained")
+    figure = Figure(figsize=(4.2, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def _convergence(study: Study, axis: Axis):
     direct = len(study.arms) <= _LABELLED and max(len(arm.name) for arm in study.arms) <= _LONGEST
-    figure, plot = _canvas() if direct else _canvas(3.2 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
+    figure, plot = _canvas() if direct else _canvas(2.9 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
     last = max(curve[-1][0] for one in study.measured.values() if (curve := one.curves.get(axis.key)))
     unit, scale = _unit(axis, last)
     ends = []
@@ -146,7 +146,7 @@ def _legend(figure, plot, study):
 
 
 def _steps_or_speed(study):
-    figure, plot = _canvas(3.4 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
+    figure, plot = _canvas(3.0 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
     found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
     found = [(number, arm, pair) for number, arm, pair in found if pair]
     for number, arm, (updates, speed, _) in found:
@@ -157,8 +157,7 @@ def _steps_or_speed(study):
     reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
     plot.set_xlim(1 / reach, reach)
     plot.set_ylim(1 / reach, reach)
-    plot.plot([1 / reach, reach], [reach, 1 / reach], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
-    plot.annotate("equal time", (reach, 1 / reach), xytext=(-4, 16), textcoords="offset points", ha="right", fontsize=8)
+    plot.plot([1 / reach, reach], [reach, 1 / reach], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="equal time")
     ticks = [tick for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10) if 1 / reach <= tick <= reach]
     ticks = [tick for tick in ticks if reach < 1.6 or tick not in (0.8, 0.9, 1.1, 1.25)]
     for one in (plot.xaxis, plot.yaxis):
@@ -176,7 +175,7 @@ def _against(study, leaf):
     numbers = all(isinstance(point.value, (int, float)) and not isinstance(point.value, bool) for point in placed)
     names = list(dict.fromkeys(str(point.value) for point in placed))
     series = list(dict.fromkeys(point.series for point in placed))
-    figure, plot = _canvas(3.2 + 0.17 * math.ceil(len(series) / _columns(study)) * (len(series) > 1))
+    figure, plot = _canvas(2.9 + 0.17 * math.ceil(len(series) / _columns(study)) * (len(series) > 1))
     for number, name in enumerate(series):
         mine = [point for point in placed if point.series == name]
         xs = [point.value if numbers else names.index(str(point.value)) for point in mine]

@@ -20,7 +20,7 @@ p, li { max-width: 46rem; overflow-wrap: anywhere; }
 a { color: var(--link); }
 .lead { color: var(--soft); margin-top: 0; }
 .warning { border-left: 3px solid #d55e00; padding-left: .75rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.75rem 2rem; align-items: start; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.75rem 2rem; align-items: start; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .35rem; }
 figure svg { display: block; width: 100%; height: auto; }
@@ -33,7 +33,7 @@ td.number:last-child { white-space: nowrap; }
 .number { text-align: right; }
 thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; white-space: normal; min-width: 4.5rem; }
 tbody tr:nth-child(even) > * { background: var(--band); }
-tbody th { font-weight: 600; position: sticky; left: 0; background: var(--paper); max-width: 16rem; white-space: normal; overflow-wrap: anywhere; }
+tbody th { font-weight: 600; position: sticky; left: 0; background: var(--paper); min-width: 11.5rem; max-width: 18rem; white-space: normal; overflow-wrap: break-word; }
 th button { all: unset; cursor: pointer; font: inherit; font-weight: 600; line-height: 1.3; }
 th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
@@ -41,7 +41,7 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 .notes p { color: var(--soft); font-size: .85rem; line-height: 1.45; margin: .5rem 0 0; }
 dt { font-weight: 600; margin-top: .75rem; }
 dd { margin: 0; max-width: 46rem; }
-@media (max-width: 40rem) { main { padding: 1.25rem 1rem 3rem; } tbody th { max-width: 9rem; } th, td { padding: .35rem .5rem; } }
+@media (max-width: 40rem) { main { padding: 1.25rem 1rem 3rem; } tbody th { min-width: 8rem; max-width: 9rem; } th, td { padding: .35rem .5rem; } }
 @media print { main { max-width: none; } .scroll { overflow: visible; } }
 """
 _SCRIPT = """

@@ -1,0 +1,138 @@
+"""Logs read back: formats, configurations, and the clock over interruptions and resumes."""
+
+import pytest
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.report.clock import kept_records, read_clock
+from fairseq_reservoir.report.configuration import find_key, flatten, parse
+from fairseq_reservoir.report.curves import aucc
+from fairseq_reservoir.report.log_reader import read_log, read_record
+from fairseq_reservoir.report.runs import find_runs, without_seed
+from tests.report.logs import Writer, plain_run
+
+
+def resumed_twice(folder, **options):
+    """Epochs of 20 updates. Interrupted at 30 and begun again at 20, then at 55 and begun again at 50, in the middle of an epoch."""
+    log = Writer(folder, **options).start()
+    log.inner(5, 2, 100, 2).inner(10, 2, 100, 4).inner(15, 2, 100, 6).inner(20, 2, 100, 8)
+    log.valid(20, loss=9, bleu=10).epoch(20, 8, 100, 9).inner(25, 2, 100, 12).inner(30, 2, 100, 14)
+    log.start(restored=20, epoch=2).inner(25, 3, 100, 3).inner(30, 3, 100, 6).inner(35, 3, 100, 9).inner(40, 3, 100, 12)
+    log.valid(40, loss=8, bleu=20).epoch(40, 12, 100, 13).inner(45, 3, 100, 16).inner(50, 3, 100, 19)
+    log.valid(50, loss=7, bleu=24).inner(55, 3, 100, 23)
+    # fairseq restores its meters in the middle of an epoch: 14 = 3 + 3 before the checkpoint and 4 + 4 after it.
+    log.start(restored=50, epoch=3).inner(55, 4, 100, 4).inner(60, 4, 100, 8).valid(60, loss=6, bleu=30).epoch(60, 14, 100, 9)
+    return log.done()
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_two_resumes(tmp_path, text):
+    log = resumed_twice(tmp_path, text=text)
+    log.write()
+    (run,) = find_runs([tmp_path])
+    assert (run.resumes, run.state, run.updates, run.wall) == (2, "finished", 60, 14 + 23 + 9)
+    assert [(r.updates, r.values["bleu"]) for r in run.validations] == [(20, 10), (40, 20), (50, 24), (60, 30)]
+    clock = run.clock
+    # 20: 8.  30 - 20 lost: 4.  40: 8 + 4 + 12.  50: + 6.  55 - 50 lost: 3.  60: + 3 + 8.
+    assert [clock.seconds_at(update) for update in (20, 40, 50, 60)] == pytest.approx([8, 24, 30, 41])
+    assert clock.seconds_at(21) == pytest.approx(8 + 4 + 0.6)
+    assert (clock.lost_updates, clock.lost_seconds) == (15, pytest.approx(7))
+    assert [clock.tokens_at(update) for update in (20, 50, 60)] == pytest.approx([2000, 5000, 6000])
+    curve = [(clock.seconds_at(r.updates), r.values["bleu"]) for r in run.validations]
+    # 8 * 10 / 2 + 16 * 15 + 6 * 22 + 11 * 27
+    assert aucc(curve, 41, 0.0) == pytest.approx(40 + 240 + 132 + 297)
+
+
+def test_a_log_file_of_records_alone_is_split_where_updates_go_back(tmp_path):
+    log = resumed_twice(tmp_path)
+    (tmp_path / "a-7").mkdir()
+    records = [line.split(" | ", 3)[3] for line in log.lines if '{"epoch"' in line]
+    (tmp_path / "a-7" / "log.json").write_text("\n".join(records))
+    (run,) = find_runs([tmp_path])
+    assert (run.resumes, run.state, run.seed) == (2, "end not logged", 7)
+    assert run.clock.seconds_at(60) == pytest.approx(41)
+    assert (run.clock.lost_updates, run.clock.lost_seconds) == (15, pytest.approx(7))
+
+
+def test_epoch_totals_stretch_what_rounding_lost():
+    # Inner records of 0.4 s are written as 0, those of 0.6 s as 1; the epoch took 2 s.
+    log = Writer(None).start()
+    for update, seconds in ((5, 0), (10, 1), (15, 0), (20, 0)):
+        log.inner(update, seconds, 100, 1)
+    clock = read_clock(read_log("\n".join(log.epoch(20, 2, 100, 2).lines)).parts)
+    assert [clock.seconds_at(update) for update in (5, 10, 20)] == [0, 2, 2]
+
+
+def test_without_records_in_between_an_epoch_passes_evenly():
+    clock = read_clock(read_log("\n".join(Writer(None).start().epoch(20, 10, 150, 11).lines)).parts)
+    assert (clock.seconds_at(5), clock.tokens_at(5), clock.tokens_at(20)) == (2.5, 750, 3000)
+
+
+def test_a_start_from_nothing_throws_all_away():
+    log = Writer(None).start().inner(5, 2, 100, 2).valid(5, loss=3).start().inner(5, 3, 100, 3)
+    parts = read_log("\n".join(log.lines)).parts
+    clock = read_clock(parts)
+    assert [record.kind for record in kept_records(parts)] == ["inner"]
+    assert (clock.seconds_at(5), clock.lost_updates, clock.lost_seconds) == (5, 5, 2)
+
+
+def test_lines_of_other_formats():
+    old = read_record("| train | epoch 003 | loss 9.1 | ppl 549 | num_updates 60 | train_wall 12")
+    assert (old.kind, old.updates, old.values["loss"]) == ("epoch", 60, 9.1)
+    old = read_record("2020-01-01 | INFO | valid | epoch 003 | valid on 'valid1' subset | loss 9.1 | bleu 4.5 | num_updates 60")
+    assert (old.kind, old.subset, old.values["bleu"]) == ("valid", "valid1", 4.5)
+    bar = read_record("epoch 002:  40%|####   | 20/265 [00:13<02:00, loss=9.1, num_updates=285, wpb=100.5]")
+    assert (bar.kind, bar.updates, bar.values["wpb"]) == ("inner", 285, 100.5)
+    assert read_record('{"epoch": 1, "valid_loss": "9') is None  # killed while it wrote
+    assert read_record('{"epoch": 1, "valid_loss": null, "valid_num_updates": "5"}').values == {}
+
+
+def test_an_interrupted_run_and_one_that_diverged(tmp_path):
+    Writer(tmp_path / "a-1").start().inner(5, 2, 100, 2).valid(5, loss="nan", bleu=0.1).inner(10, 3, 100, 5).write()
+    (run,) = find_runs([tmp_path])
+    assert (run.state, run.seconds, run.log.mflop, run.log.trained) == ("interrupted", 5, 3.74, 1417344)
+
+
+def test_a_printed_configuration():
+    text = "{'_name': None, 'common': {'seed': 1, 'x': -0.5}, 'model': Namespace(a=relu, b=[1, 2]), 'c': <Enum.a: 3>, 'i': inf}"
+    flat = flatten(parse(text))
+    assert flat == {
+        "_name": None, "common.seed": 1, "common.x": -0.5, "model.a": "relu", "model.b": "[1, 2]", "c": None, "i": "inf",
+    }  # fmt: skip
+    for wrong in ("{'_name': ", "[1]", "__import__('os').system('false')"):
+        with pytest.raises(ValueError, match="not a printed configuration"):
+            parse(wrong)
+
+
+def test_keys_by_their_end():
+    configurations = [
+        {"model.mask_keep_ratio": 0.5, "model.dropout": 0.1, "task.dropout": 0.1, "a.size": 1, "b.size": 2},
+        {"model.mask_keep_ratio": 0.3},
+    ]
+    assert find_key("keep_ratio", configurations) == find_key("--mask-keep-ratio", configurations) == "model.mask_keep_ratio"
+    assert find_key("dropout", configurations) == "model.dropout"
+    with pytest.raises(InputError, match="--against size: could be a.size, b.size"):
+        find_key("size", configurations)
+    with pytest.raises(InputError, match="--against keep_rate: .* near it are mask_keep_ratio"):
+        find_key("keep_rate", configurations)
+
+
+@pytest.mark.parametrize(
+    "name, stem",
+    [("dense-1", "dense"), ("dense/seed=1", "dense"), ("dense-seed1", "dense"), ("dense/1", "dense"), ("a-1/4e-3", "a/4e-3"),
+     ("4e-1", "4e-1"), ("v11", "v11"), ("dense-2", "dense-2"), ("1", "1")],
+)  # fmt: skip
+def test_names_without_their_seed(name, stem):
+    assert without_seed(name, 1) == stem
+
+
+def test_one_log_per_folder(tmp_path):
+    plain_run(tmp_path / "a-1", [10], [4]).write()
+    plain_run(tmp_path / "a-1", [10], [4]).write("again.log")
+    (tmp_path / "a-1" / "generate.log").write_text("T-0\tepoch\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "preprocess.log").write_text("Namespace()\n")
+    assert [run.log_file.name for run in find_runs([tmp_path, tmp_path / "a-1"])] == ["train.log"]
+    with pytest.raises(InputError, match="RUNS .*bin: no log of fairseq-train"):
+        find_runs([tmp_path / "bin"])
+    with pytest.raises(InputError, match="RUNS .*nowhere: does not exist"):
+        find_runs([tmp_path / "nowhere"])
