@@ -1,15 +1,15 @@
 """Which layers of a model skip their backward pass, and what fairseq's trainer has to do with it."""
 
-from functools import wraps
+import functools
 
 from fairseq.logging import metrics
-from fairseq.trainer import Trainer
 from torch import nn
 
 from .errors import InputError
 from .frozen_dtype import frozen_layers
 from .layer_plan import Slot
 from .modules.backskip import NAME, Backskip, skipping_backward
+from .wrap_trainer import wrap_trainer
 
 
 def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
@@ -47,23 +47,17 @@ def fit_state(model, state_dict: dict, prefix: str) -> None:
         state_dict.setdefault(name, tensor)
 
 
+@functools.cache
 def install() -> None:
     """Lets the trainer tell estimators, after each update and on all processes, that it is over, and log their cosines; once."""
-    if hasattr(Trainer, "knows_backskip"):
-        return
-    Trainer.set_num_updates = _tell_after(Trainer.set_num_updates)
-    Trainer.knows_backskip = True
+    wrap_trainer(set_num_updates=_tell)
 
 
-def _tell_after(set_num_updates):
-    @wraps(set_num_updates)
-    def wrapper(self, num_updates):
-        set_num_updates(self, num_updates)
-        interval = self.cfg.common.log_interval
-        for skip in getattr(self.get_model(), NAME, nn.ModuleDict()).values():
-            skip.set_num_updates(num_updates)
-            if skip.cosine is not None and interval and num_updates % interval == 0:
-                metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)
-                skip.cosine = None
-
-    return wrapper
+def _tell(set_num_updates, trainer, num_updates):
+    set_num_updates(trainer, num_updates)
+    interval = trainer.cfg.common.log_interval
+    for skip in getattr(trainer.get_model(), NAME, nn.ModuleDict()).values():
+        skip.set_num_updates(num_updates)
+        if skip.cosine is not None and interval and num_updates % interval == 0:
+            metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)
+            skip.cosine = None

@@ -4,56 +4,44 @@ Frozen tensors follow from the seed and their names, so they are equal by constr
 broadcast would ever make them so, and a host with another version, flags or memory errors would train against the others unseen.
 """
 
+import functools
 import hashlib
 import os
 from collections import Counter
-from functools import wraps
 
 import torch
 import torch.distributed as dist
 from fairseq.file_io import PathManager
-from fairseq.trainer import Trainer
 
 from .cpu_launch import TORCHRUN_VARIABLES
 from .errors import InputError
+from .wrap_trainer import wrap_trainer
 
 
+@functools.cache
 def install() -> None:
     """Checks the processes when fairseq's trainer starts, before it wraps the model for several of them; once."""
-    if hasattr(Trainer, "compares_ranks"):
-        return
-    Trainer.__init__ = _check_after(Trainer.__init__)
-    Trainer.load_checkpoint = _agree_before(Trainer.load_checkpoint)
-    Trainer.compares_ranks = True
+    wrap_trainer(__init__=_check, load_checkpoint=_agree)
 
 
-def _check_after(init):
-    @wraps(init)
-    def wrapper(self, cfg, task, model, *args, **kwargs):
-        init(self, cfg, task, model, *args, **kwargs)
-        if not dist.is_initialized():
-            refuse_lone_ranks()
-        elif self.data_parallel_world_size > 1:
-            compare(self.get_model(), self.data_parallel_process_group)
-
-    return wrapper
+def _check(init, trainer, *args, **kwargs):
+    init(trainer, *args, **kwargs)
+    if not dist.is_initialized():
+        refuse_lone_ranks()
+    elif trainer.data_parallel_world_size > 1:
+        compare(trainer.get_model(), trainer.data_parallel_process_group)
 
 
-def _agree_before(load_checkpoint):
+def _agree(load_checkpoint, trainer, filename, *args, **kwargs):
     """Rank 0 sends the checkpoint to those that have found the file; where only some have, they would wait for each other."""
-
-    @wraps(load_checkpoint)
-    def wrapper(self, filename, *args, **kwargs):
-        if dist.is_initialized() and self.data_parallel_world_size > 1:
-            found = _gather(PathManager.isfile(filename), self.data_parallel_process_group)
-            if len(set(found)) > 1:
-                raise InputError(
-                    f"rank {found.index(False)}: there is no {filename} here, but rank {found.index(True)} has it; "
-                    "--save-dir has to be a folder that all hosts see"
-                )
-        return load_checkpoint(self, filename, *args, **kwargs)
-
-    return wrapper
+    if dist.is_initialized() and trainer.data_parallel_world_size > 1:
+        found = _gather(PathManager.isfile(filename), trainer.data_parallel_process_group)
+        if len(set(found)) > 1:
+            raise InputError(
+                f"rank {found.index(False)}: there is no {filename} here, but rank {found.index(True)} has it; "
+                "--save-dir has to be a folder that all hosts see"
+            )
+    return load_checkpoint(trainer, filename, *args, **kwargs)
 
 
 def refuse_lone_ranks() -> None:

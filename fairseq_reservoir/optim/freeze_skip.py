@@ -4,21 +4,21 @@ What ``--freeze`` or a layer plan froze never reaches an optimizer, with or with
 updates, which those cannot. It alone may change what is trained once a model is built.
 """
 
+import functools
 import logging
 from argparse import Namespace
 from dataclasses import dataclass, field, make_dataclass
-from functools import wraps
 from typing import Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
-from fairseq.trainer import Trainer
 
 from ..errors import InputError
 from ..modules.masked_embedding import MaskedEmbedding
 from ..reservoir_stacks import require_gradient
+from ..wrap_trainer import wrap_trainer
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
@@ -65,18 +65,12 @@ class FreezeSkip:
     optimizer looks for one, which makes every optimizer of fairseq pass it by, decay included, and no optimizer state.
     """
 
-    schedule = None  # until a trainer says what the parameters are called
+    schedule, idle = None, frozenset()  # until a trainer says what the parameters are called
 
     def step(self, *args, **kwargs):
-        for idle in self._left_alone():
-            idle.grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
+        for name in self.idle:
+            self.copies[name].grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
         return super().step(*args, **kwargs)
-
-    def _left_alone(self):
-        if self.schedule is None:
-            return []
-        idle = self.schedule.frozen(self.update) | self.schedule.skipped(self.update)
-        return [self.copies[name] for name in idle]
 
     def bind(self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter]) -> None:
         """Tells which parameter is which.
@@ -95,10 +89,10 @@ class FreezeSkip:
             return
         self.update = update
         frozen = self.schedule.frozen(update)
-        idle = frozen | self.schedule.skipped(update)
+        self.idle = frozen | self.schedule.skipped(update)
         for name, parameter in self.parameters.items():
-            parameter.requires_grad_(name not in idle)
-            if name in idle:
+            parameter.requires_grad_(name not in self.idle)
+            if name in self.idle:
                 parameter.grad = None
             if name in frozen:
                 self.optimizer.state.pop(self.copies[name], None)
@@ -179,59 +173,43 @@ def _flags_after(add_args):
     return add
 
 
+@functools.cache
 def install() -> None:
     """Lets fairseq's trainer tell the optimizer the names of its parameters and the number of the update; once."""
-    if hasattr(Trainer, "knows_freeze_skip"):
-        return
     register_all()
-    Trainer.__init__ = _make_schedule_after(Trainer.__init__)
-    Trainer._build_optimizer = _bind_after(Trainer._build_optimizer)
-    Trainer.set_num_updates = _go_after(Trainer.set_num_updates)
-    Trainer.knows_freeze_skip = True
+    wrap_trainer(__init__=_make_schedule, _build_optimizer=_bind, set_num_updates=_go)
 
 
-def _make_schedule_after(init):
-    @wraps(init)
-    def wrapper(self, cfg, task, model, *args, **kwargs):
-        if isinstance(cfg, Namespace):
-            cfg = convert_namespace_to_omegaconf(cfg)
-        check_flags(cfg)
-        self.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
-        self.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if self.freeze_schedule else {}
-        if self.freeze_schedule:
-            logger.info("what the optimizer freezes:\n%s", self.freeze_schedule)
-            for module in model.modules():
-                if getattr(cfg.model, "checkpoint_activations", False) and isinstance(module, (torch.nn.Embedding, MaskedEmbedding)):
-                    module.register_forward_hook(require_gradient)
-        init(self, cfg, task, model, *args, **kwargs)
-
-    return wrapper
+def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
+    if isinstance(cfg, Namespace):
+        cfg = convert_namespace_to_omegaconf(cfg)
+    check_flags(cfg)
+    trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
+    trainer.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
+    if trainer.freeze_schedule:
+        logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
+        for module in model.modules():
+            if getattr(cfg.model, "checkpoint_activations", False) and isinstance(module, (torch.nn.Embedding, MaskedEmbedding)):
+                module.register_forward_hook(require_gradient)
+    init(trainer, cfg, task, model, *args, **kwargs)
 
 
-def _bind_after(build):
-    @wraps(build)
-    def wrapper(self):
-        # fairseq gives the optimizer what is trained at this moment, and builds it again when it loads a checkpoint.
-        for parameter in self.scheduled.values():
-            parameter.requires_grad_(True)
-        build(self)
-        if self.freeze_schedule:
-            moved = dict(self.get_model().named_parameters())
-            self.scheduled = {name: moved[name] for name in self.scheduled}
-            _inner(self._optimizer).bind(self.freeze_schedule, self.scheduled)
-            _inner(self._optimizer).go_to(self.get_num_updates())
-
-    return wrapper
+def _bind(build, trainer):
+    # fairseq gives the optimizer what is trained at this moment, and builds it again when it loads a checkpoint.
+    for parameter in trainer.scheduled.values():
+        parameter.requires_grad_(True)
+    build(trainer)
+    if trainer.freeze_schedule:
+        moved = dict(trainer.get_model().named_parameters())
+        trainer.scheduled = {name: moved[name] for name in trainer.scheduled}
+        _inner(trainer._optimizer).bind(trainer.freeze_schedule, trainer.scheduled)
+        _inner(trainer._optimizer).go_to(trainer.get_num_updates())
 
 
-def _go_after(set_num_updates):
-    @wraps(set_num_updates)
-    def wrapper(self, num_updates):
-        set_num_updates(self, num_updates)
-        if self.freeze_schedule:
-            _inner(self.optimizer).go_to(num_updates)
-
-    return wrapper
+def _go(set_num_updates, trainer, num_updates):
+    set_num_updates(trainer, num_updates)
+    if trainer.freeze_schedule:
+        _inner(trainer.optimizer).go_to(num_updates)
 
 
 def _inner(optimizer):
