@@ -1,11 +1,12 @@
 """Times arms against a baseline in interleaved pairs; medians of ratios, their intervals, the table.
 
-An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds. The first
+An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds; it may have ``facts``. The first
 arm is the baseline; every other arm is timed in pairs with it, now the one first and now the other, so that a drift of the
 machine meets both alike.
 """
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -42,12 +43,13 @@ def compare(baseline, arm, resamples=10_000):
 
 
 def measure(arms, pairs, warm_up):
-    """One result per arm, the baseline's first: its name, its flags, its median seconds and what ``compare`` says."""
+    """One result per arm, the baseline's first: its name, its flags, its ``facts``, its median seconds and what ``compare`` says.
+
+    ``arms`` may make them one at a time, as none but the baseline is kept.
+    """
+    arms = map(functools.partial(_warmed_up, steps=warm_up), arms)
+    baseline, seconds_of_baseline, results = next(arms), [], []
     for arm in arms:
-        for _ in range(warm_up):
-            arm.step()
-    baseline, seconds_of_baseline, results = arms[0], [], []
-    for arm in arms[1:]:
         ours, theirs = time_pairs(baseline.step, arm.step, pairs)
         seconds_of_baseline += ours
         results.append(_result(arm, theirs) | compare(ours, theirs))
@@ -55,8 +57,14 @@ def measure(arms, pairs, warm_up):
     return [_result(baseline, seconds_of_baseline), *results]
 
 
+def _warmed_up(arm, steps):
+    for _ in range(steps):
+        arm.step()
+    return arm
+
+
 def _result(arm, seconds):
-    return {"arm": arm.name, "flags": arm.flags, "seconds": statistics.median(seconds)}
+    return {"arm": arm.name, "flags": arm.flags, **getattr(arm, "facts", {}), "seconds": statistics.median(seconds)}
 
 
 def surroundings(device, pairs):
@@ -148,6 +156,11 @@ def add_arms(parser, at_most):
 def add_models(parser, repeat="repeat"):
     """The arguments of benchmarks of architectures: which, and what their batches are."""
     parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help=repeat)
+    add_shape(parser)
+
+
+def add_shape(parser):
+    """The arguments that say what batches are."""
     parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")
     parser.add_argument("--words", type=int, default=6000, help="words of the joint dictionary (default 6000)")
 

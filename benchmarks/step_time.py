@@ -1,4 +1,4 @@
-"""Seconds of one training step, arm against arm, in one process and in interleaved pairs.
+"""Seconds of one training step, arm against arm, in one process and in interleaved pairs, and its peak memory.
 
 A step is fairseq's own ``Trainer.train_step``: forward, loss, backward, clipping, optimizer. Every arm is built as
 ``fairseq-train`` builds it and gets the same batch of random words. See ``pairs`` for how arms are compared.
@@ -6,7 +6,8 @@ A step is fairseq's own ``Trainer.train_step``: forward, loss, backward, clippin
   python benchmarks/step_time.py
   python benchmarks/step_time.py --pairs 10 --length 40 --arm "three: --arch transformer --encoder-layers 3" --arm ...
 
-The first, untimed step of an arm counts its matrix-product FLOPs (attention on the math backend), backward included.
+The first, untimed step of an arm counts its matrix-product FLOPs (attention on the math backend), backward included. What peak
+memory is, says ``memory``.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import models, pairs  # noqa: E402
+from benchmarks import figure, memory, models, pairs  # noqa: E402
 from benchmarks.sorted_masks import sort_at_every_use  # noqa: E402
 
 PROMISED_RATIO = 1.01
@@ -37,6 +38,7 @@ DEFAULT_ARMS = (
 COLUMNS = (
     ("ratio of FLOPs", "flop_ratio", ".3f"),
     ("seconds per step", "seconds", ".4f"),
+    ("peak MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ","),
     ("trained", "trained", ","),
 )
@@ -59,11 +61,9 @@ class Arm:
             prepare(model)
         self.trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
         self.batch = models.random_batch(task.source_dictionary, shape)
-        self.parameters = sum(p.numel() for p in self.trainer.model.parameters())
-        self.trained = sum(p.numel() for p in self.trainer.model.parameters() if p.requires_grad)
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            self.step()
-        self.flops = counter.get_total_flops()
+        parameters = list(self.trainer.model.parameters())
+        trained = sum(p.numel() for p in parameters if p.requires_grad)
+        self.facts = {"parameters": sum(p.numel() for p in parameters), "trained": trained}
 
     def step(self):
         """Trains one update and returns its seconds."""
@@ -74,14 +74,58 @@ class Arm:
         return time.perf_counter() - started
 
 
+    def count(self):
+        """Trains one update and returns its matrix-product FLOPs."""
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            self.step()
+        return counter.get_total_flops()
+
+
+def build(name, flags, given, prepare=None):
+    """An arm with all ``facts`` that the table shows."""
+    arm = Arm(name, flags, given, prepare)
+    arm.facts["flops"] = arm.count()
+    if given.memory_steps:
+        arm.facts["peak_mib"] = memory.peak(Arm, (name, flags, given, prepare), given.memory_steps, given.threads) / 2**20
+    return arm
+
+
 def build_arms(given):
-    """The arms, and after each one of ``--sorted`` another that sorts its scores in every forward pass."""
-    arms = []
+    """The arms, and after each one of ``--sorted`` another that sorts its scores in every forward pass; one at a time."""
     for name, flags in given.arm:
-        arms.append(Arm(name, flags, given))
+        yield build(name, flags, given)
         if name in given.sorted:
-            arms.append(Arm(f"{name}, a sort in every forward", flags, given, prepare=sort_at_every_use))
-    return arms
+            yield build(f"{name}, a sort in every forward", flags, given, prepare=sort_at_every_use)
+
+
+def measure(arms, given):
+    """What ``pairs.measure`` finds, with the ratio of FLOPs."""
+    found = pairs.measure(arms, given.pairs, given.warm_up)
+    for entry in found:
+        entry["flop_ratio"] = entry["flops"] / found[0]["flops"]
+    return found
+
+
+def columns(found):
+    return tuple(column for column in COLUMNS if column[1] in found[0])
+
+
+def add_arguments(parser):
+    """The arguments of benchmarks of training steps."""
+    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
+    parser.add_argument(
+        "--memory-steps", type=int, default=2, metavar="N",
+        help="steps of each arm in a process of its own, to see its peak memory (default 2; 0: do not)",
+    )  # fmt: skip
+    figure.add_figure(parser)
+
+
+def facts_of(given):
+    """What the figures depend on besides the arms, and a sentence of it for below the table."""
+    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
+    facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words, "common_flags": models.COMMON}
+    peak = " Peak memory: of an arm in a process of its own, see benchmarks/memory.py." if given.memory_steps else ""
+    return facts, f"FLOPs: matrix products of forward and backward. Batch: {batch}, {given.words:,} words.{peak}"
 
 
 def read_arguments(arguments):
@@ -92,7 +136,7 @@ def read_arguments(arguments):
         "--sorted", action="append", default=[], metavar="NAME",
         help="time this arm, a supermask model, also with a sort of all scores in every forward, as the paper's code has it",
     )  # fmt: skip
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
+    add_arguments(parser)
     given = parser.parse_args(arguments)
     if given.arm is None:
         given.arm, given.promise = list(map(pairs.name_and_flags, DEFAULT_ARMS)), given.promise or "only L"
@@ -106,18 +150,14 @@ def read_arguments(arguments):
 def main(arguments=None):
     given = read_arguments(arguments)
     models.import_plugin(given.threads)
-    arms = build_arms(given)
-    found = pairs.measure(arms, given.pairs, given.warm_up)
-    for arm, entry in zip(arms, found):
-        entry |= {"parameters": arm.parameters, "trained": arm.trained, "flops": arm.flops}
-        entry["flop_ratio"] = arm.flops / arms[0].flops
-    batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
-    facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words, "common_flags": models.COMMON}
+    found = measure(build_arms(given), given)
+    facts, how = facts_of(given)
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
-    how = f"FLOPs: matrix products of forward and backward. Batch: {batch}, {given.words:,} words."
-    pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how))
+    pairs.write(given.output, result, pairs.markdown(result, columns(found), how))
+    if given.figure:
+        figure.draw(given.figure, {"": found}, pairs.how_measured(facts))
     return result
 
 

@@ -19,6 +19,7 @@ SCRIPT = Path(step_time.__file__)
         (["--arm", "A: --arch transformer"], "two or more"),
         (["--pairs", "0"], "--pairs 0: at least 1"),
         (["--promise", "X"], "--promise X: choose from only L"),
+        (["--figure", "times.txt"], "'times.txt': the name must end in .png, .pdf, .svg"),
         (["--sorted", "T"], "--sorted T: no arm of that name is a supermask model"),
     ],
 )
@@ -40,7 +41,7 @@ def test_a_run_on_a_tiny_shape(tmp_path):
     ]
     shape = "--pairs 2 --warm-up 0 --max-tokens 20 --length 5 --words 20 --threads 1 --sorted masked".split()
     words = [word for arm in arms for word in ("--arm", arm)]
-    command = [sys.executable, SCRIPT, *words, *shape, "--output", tmp_path / "times"]
+    command = [sys.executable, SCRIPT, *words, *shape, "--output", tmp_path / "times", "--figure", tmp_path / "times.png"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 
@@ -54,6 +55,7 @@ def test_a_run_on_a_tiny_shape(tmp_path):
     assert reservoir["parameters"] - reservoir["trained"] == 4 * (64 + 8) + 2 * 96 + 12 + 8 + 2 * 16
     assert all(len(arm["ratios"]) == 2 and arm["low"] <= arm["ratio"] <= arm["high"] for arm in result["arms"][1:])
     assert masked["flops"] == sorting["flops"] == plain["flops"] and masked["trained"] == sorting["trained"]
-    assert all(arm["seconds"] > 0 for arm in result["arms"])
+    assert all(arm["seconds"] > 0 and 0 <= arm["peak_mib"] < 1000 for arm in result["arms"])
+    assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "times.md").read_text() == ended.stdout
     assert ended.stdout.count("\n| ") == 5

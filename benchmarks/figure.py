@@ -1,0 +1,69 @@
+"""Figures of what ``pairs.measure`` found: ratios with their intervals, what the FLOPs predict, peak memory. Needs matplotlib."""
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+
+SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def figure_path(text):
+    """A type for argparse: a file that ``draw`` can write.
+
+    Raises:
+        ArgumentTypeError: matplotlib is not installed, or it would not know the format.
+    """
+    if Path(text).suffix not in SUFFIXES:
+        raise argparse.ArgumentTypeError(f"{text!r}: the name must end in {', '.join(SUFFIXES)}")
+    if find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: needs matplotlib; pip install matplotlib")
+    return Path(text)
+
+
+def add_figure(parser):
+    parser.add_argument("--figure", type=figure_path, metavar="FILE", help="also draw the table (.png, .pdf, .svg); needs matplotlib")
+
+
+def draw(path, tables, caption):
+    """A row of panels per table: time and, where it was measured, memory.
+
+    Args:
+        path: of the file.
+        tables: title -> results of ``pairs.measure``, the baseline first, with ``flop_ratio`` and maybe ``peak_mib``.
+        caption: a line below.
+    """
+    from matplotlib.figure import Figure  # without pyplot, so without a display
+
+    heights = [len(found) for found in tables.values()]
+    figure = Figure(figsize=(11, 1.5 + 0.32 * sum(heights) + 0.7 * len(tables)), layout="constrained")
+    rows = figure.subplots(len(tables), 2, squeeze=False, height_ratios=heights)
+    for (title, found), (times, memory) in zip(tables.items(), rows):
+        _times(times, found)
+        _memory(memory, found)
+        times.set_title(title, loc="left")
+    figure.supxlabel(caption, fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _times(axes, found):
+    places, arms = range(len(found)), [arm["arm"] for arm in found]
+    ratios = [arm.get("ratio", 1) for arm in found]
+    spread = [[r - arm.get("low", r) for r, arm in zip(ratios, found)], [arm.get("high", r) - r for r, arm in zip(ratios, found)]]
+    axes.errorbar(ratios, places, xerr=spread, fmt="o", color="C0", capsize=3, label="measured, 95 % interval")
+    axes.plot([arm["flop_ratio"] for arm in found], places, "d", color="C1", markerfacecolor="none", label="ratio of FLOPs")
+    axes.axvline(1, color="0.7", linewidth=1, zorder=0)
+    axes.set_yticks(places, arms)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"time of a step / {arms[0]}")
+    axes.legend(fontsize="small")
+
+
+def _memory(axes, found):
+    if "peak_mib" not in found[0]:
+        axes.set_axis_off()
+        return
+    axes.barh(range(len(found)), [arm["peak_mib"] for arm in found], color="C2")
+    axes.set_yticks(range(len(found)), [""] * len(found))
+    axes.invert_yaxis()
+    axes.set_xlabel("peak memory, MiB")
