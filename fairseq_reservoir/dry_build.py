@@ -30,7 +30,7 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
             the only one of a language model or an encoder have ``source_words``.
 
     Raises:
-        InputError: the architecture is unknown, or its flags contradict each other.
+        InputError: the architecture is unknown, or its flags do not exist, have values of another type or contradict each other.
     """
     if arch not in models.ARCH_MODEL_REGISTRY:
         ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
@@ -53,11 +53,17 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
     if task != "translation":
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
+    parser.error = _refuse  # argparse's own prints all flags of fairseq
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
     model = build_config(convert_namespace_to_omegaconf(args).model, *sizes.values())
     if not hasattr(model, "slot_table"):
         model.slot_table = compile_table([(n, p.shape) for n, p in model.named_parameters()], plans={}, seed=args.seed)
     return model
+
+
+def _refuse(message):
+    """One line of argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``."""
+    raise InputError(message.removeprefix("argument "))
 
 
 def build_config(config, source_words: int, target_words: int, device: str = "meta"):

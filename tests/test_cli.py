@@ -85,6 +85,11 @@ def test_plain_architectures_too(capsys, arch, row):
         (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
         (["--arch=transformer_lm", "--target-words=9"], "--target-words 9: transformer_lm has one dictionary, whose size is --source-words"),
         (["--arch=reservoir_transformer", "--source-words=4"], "--source-words 4: must be more than fairseq's 4 special"),
+        (["--arch=transformer", "--encoder-layers=many"], "--encoder-layers: invalid int value: 'many'"),
+        (["--arch=reservoir_transformer", "--dropout=x"], "--dropout: invalid float value: 'x'"),
+        (["--arch=reservoir_transformer", "--activation-fn=step"], "--activation-fn: invalid choice: 'step'"),
+        (["--arch=reservoir_transformer", "--freeze"], "--freeze: expected one argument"),
+        (["--arch=reservoir_transformer", "--no-such"], "unrecognized arguments: --no-such"),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
         (
