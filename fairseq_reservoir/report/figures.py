@@ -129,11 +129,12 @@ def _label_ends(plot, ends):
     for place in reversed(range(len(heights))):
         ceiling = heights[place + 1] - step if place + 1 < len(heights) else high
         heights[place] = min(heights[place], ceiling) if excess else heights[place]
+    left, right = plot.get_xlim()
+    beside = right + 0.05 * (right - left)
     for (end, x, label, colour), height in zip(ends, heights):
-        plot.annotate(
-            label, (x, end), xytext=(1.03, height), textcoords=plot.get_yaxis_transform(), va="center", fontsize=8,
-            annotation_clip=False, arrowprops=dict(arrowstyle="-", color=colour, linewidth=0.8, shrinkA=1, shrinkB=2),
-        )  # fmt: skip
+        plot.plot([x, beside], [end, height], color=colour, linewidth=0.7, alpha=0.7, clip_on=False)
+        plot.text(beside, height, f" {label}", va="center", fontsize=8)
+    plot.set_xlim(left, right)
     plot.set_ylim(low, high)
 
 
@@ -196,6 +197,8 @@ def _against(study, leaf):
 def _saved(figure):
     kinds = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None}), "svg": dict(transparent=True)}
     saved = {}
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it has done its work, and need not for each kind again
     for kind, options in kinds.items():
         out = io.BytesIO()
         figure.savefig(out, format=kind, **options)

@@ -151,6 +151,6 @@ def _resample(ours, run, others, tests):
     signatures, scores = trial()
     results, signature = scores["BLEU"], str(signatures["BLEU"])
     return [
-        Pair(arm, other.seed, result.score, results[0].score, result.ci, result.p_value, signature, tests[other.name].source)
+        Pair(arm, other.seed, *map(float, (result.score, results[0].score, result.ci, result.p_value)), signature, tests[other.name].source)
         for (arm, other), result in zip(others, results[1:])
     ]

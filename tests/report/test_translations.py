@@ -1,0 +1,85 @@
+"""Test scores out of a run's folder."""
+
+import json
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.report.runs import find_runs
+from fairseq_reservoir.report.translations import paired_bootstrap, read_references, read_sentences, read_test
+from fairseq_reservoir.report.arms import group
+from tests.report.logs import generated, plain_run
+from tests.report.runs_of_a_study import REFERENCES, translations
+
+
+@pytest.fixture
+def run(tmp_path):
+    plain_run(tmp_path / "a-1", [10], [4]).write()
+    return find_runs([tmp_path])[0]
+
+
+def expected(hypotheses, references=REFERENCES):
+    return BLEU().corpus_score(hypotheses, [references]).score
+
+
+def test_lines_by_number_and_the_best_of_several():
+    text = "T-1\tdas ist\nD-1\t-0.1\tbest\nD-1\t-0.9\tworse\nD-0\t-0.3\t\nH-0\t-0.3\ta b\nepoch\nT-0\tb\n"
+    assert read_sentences(text) == {"T": {1: "das ist", 0: "b"}, "D": {1: "best", 0: ""}, "H": {0: "a b"}}
+
+
+def test_from_d_and_t_lines(run):
+    generated(run.folder, REFERENCES, translations(12), tokenised="33.58")
+    test = read_test(run, None)
+    assert (test.bleu, test.tokenised, test.remarks) == (pytest.approx(expected(translations(12))), 33.58, [])
+    assert test.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+
+
+def test_from_results_path_and_from_a_file_of_hypotheses(run):
+    generated(run.folder / "translation", REFERENCES, translations(7))
+    (run.folder / "translation" / "generate.log").rename(run.folder / "translation" / "generate-test.txt")
+    assert read_test(run, None).bleu == pytest.approx(expected(translations(7)))
+    (run.folder / "translation" / "generate-test.txt").unlink()
+    (run.folder / "hypotheses").write_text("\n".join(translations(9)) + "\n")
+    assert read_test(run, None).bleu is None
+    assert "--references names" in read_test(run, None).remarks[0]
+    assert read_test(run, REFERENCES).bleu == pytest.approx(expected(translations(9)))
+
+
+def test_references_of_ones_own(run, tmp_path):
+    generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
+    assert read_test(run, None).remarks == [
+        "20 of its references hold <<unk>>, words that the dictionary lacks: --references names the real ones"
+    ]
+    (tmp_path / "test.de").write_text("\n".join(REFERENCES) + "\n")
+    assert read_test(run, read_references(tmp_path / "test.de")).bleu == pytest.approx(expected(translations(12)))
+    assert read_test(run, REFERENCES[:-1]).bleu is None
+    with pytest.raises(InputError, match="--references .*nowhere: cannot be read as text"):
+        read_references(tmp_path / "nowhere")
+
+
+def test_another_bleu_beside_it_is_told(run):
+    generated(run.folder, REFERENCES, translations(12))
+    (run.folder / "bleu.json").write_text(json.dumps({"score": 12.34}))
+    assert read_test(run, None).remarks == ["bleu.json beside it says 12.34, against the references that it was given"]
+    (run.folder / "bleu.json").write_text(json.dumps({"score": round(expected(translations(12)), 2)}))
+    assert read_test(run, None).remarks == []
+
+
+def test_loss_of_a_language_model(run):
+    (run.folder / "test.log").write_text("INFO:fairseq_cli.eval_lm:Loss (base 2): 3.2811, Perplexity: 9.72\n")
+    assert read_test(run, None).bits == 3.2811
+
+
+def test_pairs_are_of_one_seed_and_one_test_set(tmp_path):
+    for seed in (1, 2):
+        for arm, layers, quality in (("a", 2, 15), ("b", 3, 5)):
+            plain_run(tmp_path / f"{arm}-{seed}", [10], [4], seed=seed, layers=layers).write()
+            generated(tmp_path / f"{arm}-{seed}", REFERENCES, translations(quality))
+    generated(tmp_path / "b-2", REFERENCES[:10], translations(5)[:10])
+    runs = find_runs([tmp_path])
+    arms = group(runs)
+    tests = {run.name: read_test(run, None) for run in runs}
+    (pair,) = paired_bootstrap(arms, arms[0], tests)
+    assert (pair.arm, pair.seed) == ("b", 1) and pair.bleu < pair.baseline and 0 < pair.p <= 0.05
+    assert paired_bootstrap(arms, arms[0], tests) == [pair]  # the random seed is fixed
