@@ -28,7 +28,7 @@ def points(study: Study) -> list[Point]:
         rest = tuple(sorted((key, str(value)) for key, value in experiment(run.configuration, study.against).items()))
         name = series.setdefault(rest, arm.name)
         best = spread([one.best for one in study.of(arm)])
-        test = spread([study.tests[run.name].bleu for run in arm.runs])
+        test = spread([study.tests[run.name].bleu for run in arm.counted])
         found.append(Point(name, arm.name, run.configuration.get(study.against), best, test, str(run.log_file)))
     return sorted(found, key=lambda point: (list(series.values()).index(point.series), _order(point.value)))
 

@@ -22,8 +22,14 @@ class Arm:
         return [run.seed for run in self.runs if run.seed is not None]
 
     @property
+    def counted(self) -> list[Run]:
+        """The runs that means are over: those that were not interrupted, or all if every one was."""
+        return [run for run in self.runs if not run.interrupted] or self.runs
+
+    @property
     def interrupted(self) -> bool:
-        return any(run.interrupted for run in self.runs)
+        """Whether every run was."""
+        return all(run.interrupted for run in self.runs)
 
 
 def mean(values: list[float]) -> float:

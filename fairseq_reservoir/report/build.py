@@ -65,8 +65,9 @@ def measure(runs, metric=None, target=None, horizon=None, baseline=None, against
     key = find_key(against, [run.configuration for run in used]) if against else None
     measured = {run.name: measure_run(run, chosen) for run in used}
     ones = list(measured.values())
-    horizons = common_horizons(ones) | ({"seconds": horizon} if horizon else {})
-    goal = common_target(ones, chosen) if target is None else target
+    counted = [measured[run.name] for arm in arms for run in arm.counted]
+    horizons = common_horizons(counted) | ({"seconds": horizon} if horizon else {})
+    goal = common_target(counted, chosen) if target is None else target
     compare(ones, chosen, goal, horizons)
     return Study(chosen, arms, base, measured, goal, target is not None, horizons, horizon is not None, skipped, against=key)
 

@@ -26,7 +26,7 @@ def results(study: Study) -> Table:
     digits = score_digits(study)
     rows = []
     for arm in study.arms:
-        tests = [study.tests[run.name] for run in arm.runs]
+        tests = [study.tests[run.name] for run in arm.counted]
         row = [name_cell(arm), Cell(_seeds(arm), len(arm.runs)), cell(spread([one.best for one in study.of(arm)]), digits, arm)]
         row += [cell(spread([test.bleu for test in tests]), 2, arm)] * bleu
         row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
@@ -53,7 +53,7 @@ def to_target(study: Study) -> Table:
     for arm in study.arms:
         reached = [one.to_target["updates"] is not None for one in study.of(arm)]
         rows.append([name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")])
-    how = "--target" if study.target_given else "the worst best score of the finished runs, so that all of them reach it"
+    how = "--target" if study.target_given else "the worst best score of the runs that count, so that all of them reach it"
     notes = [
         f"Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; \"never\" where a run does not reach it, and a"
         " mean is over the seeds that do."
@@ -200,7 +200,8 @@ def runs(study: Study) -> Table:
 
 def remarks(arm: Arm) -> str:
     """What a reader must know of an arm: interrupted runs, resumes, missing seeds."""
-    said = [f"seed {run.seed} {run.state}" for run in arm.runs if run.state != "finished"]
+    left_out = "" if arm.interrupted else ", in no mean"
+    said = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
     said += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
     said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(arm.missing)
     return "; ".join([*said, arm.remark] if arm.remark else said)

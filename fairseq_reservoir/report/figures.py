@@ -23,7 +23,7 @@ _RC = {
     "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
 }  # fmt: skip
-_LABELLED, _LONGEST = 12, 18
+_LABELLED, _LONGEST = 12, 22
 
 
 def check_matplotlib() -> None:
@@ -66,7 +66,7 @@ def _canvas(height=2.9):
 
 
 def _convergence(study: Study, axis: Axis):
-    direct = len(study.arms) <= _LABELLED and max(len(arm.name) for arm in study.arms) <= _LONGEST
+    direct = len(study.arms) <= _LABELLED and max(len(_label(arm)) for arm in study.arms) <= _LONGEST
     figure, plot = _canvas() if direct else _canvas(2.9 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
     last = max(curve[-1][0] for one in study.measured.values() if (curve := one.curves.get(axis.key)))
     unit, scale = _unit(axis, last)
@@ -77,16 +77,16 @@ def _convergence(study: Study, axis: Axis):
             continue
         xs, middle, spreads = _mean_curve(curves)
         xs = [x / scale for x in xs]
-        label = arm.name + " (interrupted)" * arm.interrupted
         colour = _COLOURS[number % len(_COLOURS)]
         style = dict(color=colour, linestyle=_STYLES[number // len(_COLOURS) % len(_STYLES)])
-        plot.plot(xs, middle, label=label, marker="o" if len(xs) < 30 else None, markersize=3, **style)
+        plot.plot(xs, middle, label=_label(arm), marker="o" if len(xs) < 30 else None, markersize=3, **style)
         if spreads:
             low, high = ([m + sign * s for m, s in zip(middle, spreads)] for sign in (-1, 1))
             plot.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
-        if arm.interrupted:
-            plot.plot(xs[-1:], middle[-1:], "x", color=colour, markersize=7)
-        ends.append((middle[-1], xs[-1], label, colour))
+        for run in arm.runs:
+            if run.interrupted and (curve := study.measured[run.name].curves.get(axis.key)):
+                plot.plot([curve[-1][0] / scale], [curve[-1][1]], "x", color=colour, markersize=6)
+        ends.append((middle[-1], xs[-1], _label(arm), colour))
     plot.set_xlabel(unit)
     plot.set_ylabel(study.metric.label)
     if direct:
@@ -94,6 +94,10 @@ def _convergence(study: Study, axis: Axis):
     else:
         _legend(figure, plot, study)
     return figure
+
+
+def _label(arm):
+    return arm.name + " (interrupted)" * arm.interrupted
 
 
 def _mean_curve(curves):
@@ -107,7 +111,7 @@ def _mean_curve(curves):
 def _unit(axis, last):
     if axis.key == "seconds":
         unit, scale = ("seconds", 1) if last < 180 else ("minutes", 60) if last < 3 * 3600 else ("hours", 3600)
-        return f"{unit} of training, without validation and saving", scale
+        return f"{unit} of training", scale
     for power, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")) if axis.key == "flops" else ():
         if last >= power:
             return f"forward {name}FLOP of training", power

@@ -58,7 +58,8 @@ class Study:
     against: str | None = None
 
     def of(self, arm: Arm) -> list[Measured]:
-        return [self.measured[run.name] for run in arm.runs]
+        """The runs that the arm's means are over."""
+        return [self.measured[run.name] for run in arm.counted]
 
     @property
     def axes(self) -> list[Axis]:
@@ -102,13 +103,13 @@ def scored(run: Run, metric: Metric):
 
 
 def common_target(measured: list[Measured], metric: Metric) -> float:
-    """The worst best score of the finished runs (of all, if none is), so that all of them reach it."""
-    finished = [one.best for one in measured if not one.run.interrupted] or [one.best for one in measured]
-    return min(finished) if metric.higher else max(finished)
+    """The worst best score of runs, so that all of them reach it."""
+    scores = [one.best for one in measured]
+    return min(scores) if metric.higher else max(scores)
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """The largest cost of a best score among all runs, per axis."""
+    """The largest cost of a best score among runs, per axis."""
     found = {}
     for one in measured:
         for key, cost in one.to_best.items():

@@ -28,8 +28,8 @@ figure svg text { font-family: inherit !important; }
 .scroll { overflow-x: auto; border-top: 1.5px solid var(--ink); border-bottom: 1.5px solid var(--ink); }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums lining-nums; }
 th, td { text-align: left; padding: .35rem .75rem; vertical-align: top; white-space: nowrap; }
-td:last-child { white-space: normal; min-width: 7rem; overflow-wrap: anywhere; }
-td.number:last-child { white-space: nowrap; }
+td:last-child { white-space: normal; min-width: 14rem; overflow-wrap: anywhere; }
+td.number:last-child { white-space: nowrap; min-width: 0; }
 .number { text-align: right; }
 thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; white-space: normal; min-width: 4.5rem; }
 tbody tr:nth-child(even) > * { background: var(--band); }
@@ -76,7 +76,8 @@ HOW = (
      " token and the source token that comes with it. What freezing saves in the backward pass is not in it. A run without that table"
      " in its log has no such axis."),
     ("Arms", "runs whose configurations, as fairseq-train logs them, differ only in seeds and paths; ± is the standard deviation over"
-     " seeds with n − 1. A single seed has none. In figures the band is ± one deviation, at the mean, where every seed has validations."),
+     " seeds with n − 1. A single seed has none. A run that was interrupted is in no mean as long as its arm has another; a cross marks where it ends. In"
+     " figures the band is ± one deviation about the mean, as far as every seed has validations."),
     ("Losses", "as fairseq prints them, in bits (base 2). A language model of characters thus has bits per character."),
     ("Checked by you", "every cell of a number names the log it is from when you point at it; tables/*.csv hold the numbers unrounded."),
 )  # fmt: skip
@@ -84,10 +85,11 @@ HOW = (
 
 def page(study: Study, tables: list[Table], drawn: dict, title: str, lead: str, warnings: list[str]) -> str:
     """The page as text; ``drawn`` is of ``figures.figures``."""
-    shown = "\n".join(
+    figures = "\n".join(
         f"<figure><figcaption>{html.escape(caption)}</figcaption>{_labelled(kinds['svg'].decode(), caption)}</figure>"
         for caption, kinds in drawn.values()
     )
+    shown = f'<h2>Figures</h2>\n<div class="figures">\n{figures}\n</div>' if drawn else ""
     notes = "\n".join(f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings)
     how = "\n".join(f"<dt>{html.escape(what)}</dt><dd>{html.escape(text)}</dd>" for what, text in HOW)
     first, *others = map(as_html, tables)
@@ -106,10 +108,7 @@ def page(study: Study, tables: list[Table], drawn: dict, title: str, lead: str, 
 <p class="lead">{html.escape(lead)}</p>
 {notes}
 {first}
-<h2>Convergence</h2>
-<div class="figures">
 {shown}
-</div>
 <h2>Tables</h2>
 {chr(10).join(others)}
 <h2 id="how">How each number is made</h2>

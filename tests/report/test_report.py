@@ -116,7 +116,7 @@ def test_best_scores_and_their_cost(study):
 def test_the_target_and_the_two_ratios(study):
     runs, out = study
     real = [row[1] for row in validations(runs / "real-3" / "train.log")]
-    # The worst best score of the finished runs; the interrupted one is not asked.
+    # The worst best score of the runs that count; the interrupted one is not asked.
     target = min(*(max(scores) for scores, _ in SCORES.values()), 20.0, max(real))
     title = re.search(r"To the common target, BLEU \\?\(validation\\?\) (\S+)", (out / "report.md").read_text())
     assert float(title[1]) == pytest.approx(target, rel=1e-5)
@@ -210,8 +210,10 @@ def test_interrupted_resumed_and_missing_runs_are_shown_as_such(study):
     resumed = rows[f"{ODD}-1"]
     assert (resumed["resumes"], resumed["lost updates"], resumed["lost minutes"] * 60, resumed["training minutes"] * 60) == (1, 10, 4, 24)
     assert (resumed["minutes in all"] * 60, resumed["state"], rows[f"{ODD}-2"]["state"]) == (14 + 13, "finished", "interrupted")
+    # Of 20 and 5 only the 20 of the run that ended counts.
+    assert read_csv(out, "to_best")[ODD]["best BLEU (validation)"] == 20
     remark = read_csv(out, "results")[ODD]["remarks"]
-    assert remark == "seed 2 interrupted; seed 1 resumed 1 ×; seed 3 missing"
+    assert remark == "seed 2 interrupted, in no mean; seed 1 resumed 1 ×; seed 3 missing"
     assert read_csv(out, "results")["real"]["remarks"] == "seeds 1, 2 missing"
     text = (out / "report.md").read_text()
     assert "seed 2 interrupted" in text and "odd & \\<b\\>name\\_50%" in text
