@@ -22,7 +22,8 @@ setup(
     extras_require={
         "fastbpe": ["fastBPE==0.1.0"],  # compiles C++, and only `--bpe fastbpe` needs it
         "data": ["subword-nmt>=0.3.8"],  # what scripts/prepare_*.sh need besides; pure Python
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ctranslate2", "subword-nmt>=0.3.8"],
+        "slurm": ["submitit"],  # what `fairseq-reservoir sweep --slurm` needs
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ctranslate2", "subword-nmt>=0.3.8", "submitit"],
     },
     entry_points={"console_scripts": ["fairseq-reservoir = fairseq_reservoir.cli:main"]},
 )

@@ -1,0 +1,117 @@
+"""``fairseq-reservoir sweep``: many training runs from one grid file."""
+
+import argparse
+import sys
+
+from ..errors import InputError
+
+HELP = """\
+Does every run of a grid file, each in a folder of its own below DIR, several at a time. Done runs are kept and interrupted ones resumed
+when it is started again; a run that fails is marked, and the others go on. Ctrl-C ends all of them. The grid file is YAML:
+
+  command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
+  axes:                              # flags of the command; every combination is a run
+    reservoir-encoder: [LLL, LTLTL]
+    lr: [1e-3, 2e-3]
+    reservoir-fast-dropout: [yes, no]    # a flag without a value, given or not
+    seed: [1, 2]
+  environment:                       # the same for variables; a value that is no list is that of every run, and in no name
+    OMP_NUM_THREADS: 1
+  arms:                              # names for flags that belong together, one more axis
+    plain: ''
+    layerdrop: --encoder-layerdrop 0.2
+  exclude:                           # combinations to leave out
+    - {lr: 2e-3, arm: layerdrop}
+  then:                              # commands run in turn after the first one
+    - fairseq-generate data-bin --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
+
+{out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after what differs, the seed last, such as
+plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of each command:
+train.log, generate.log. Commands run where the sweep was started.
+"""
+# Flags of Slurm's jobs: (default, least).
+_SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="do the training runs of a grid file, resumable and several at a time",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("grid", metavar="GRID", help="the grid file")
+    parser.add_argument("--out", required=True, metavar="DIR", help="where the folders of the runs are")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N",
+        help="runs at a time (default 1, with --slurm all); several share the cores, and each gets one of the GPUs in turn",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="print the runs, their states and commands, and run none")
+    parser.add_argument("--retry-failed", action="store_true", help="try failed runs again")
+    parser.add_argument("--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)")
+    parser.add_argument("--slurm-partition", metavar="NAME", help="of the jobs")
+    parser.add_argument("--slurm-time", type=int, metavar="MINUTES", help="limit of a job, which then is queued again (default 1440)")
+    parser.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of a job (default 1)")
+    parser.add_argument("--slurm-cpus", type=int, metavar="N", help="cores of a job (default 4)")
+    parser.set_defaults(run=run)
+
+
+def run(known, fairseq_flags):
+    from ..sweep import local, slurm
+    from ..sweep.grid import read_grid
+
+    if known.jobs is not None and known.jobs < 1:
+        raise InputError(f"--jobs {known.jobs}: must be at least 1")
+    options = _slurm_options(known)
+    runs = read_grid(known.grid, known.out)
+    for each in runs:
+        each.check()
+    if known.dry_run:
+        return "\n".join(f"{each.name}: {each.describe()}\n{_indented(each.commands)}" for each in runs)
+    if known.slurm:
+        executor = slurm.executor(known.out, jobs=known.jobs, **options)
+    for each in runs:
+        each.prepare()
+    due = [each for each in runs if each.is_due(known.retry_failed)]
+    print(f"{len(runs)} runs in {known.out}, {len(due)} of them to do", flush=True)
+    minutes = {}
+
+    def say(done, took):
+        minutes[done.name] = took
+        print(f"[{len(minutes)}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
+
+    if known.slurm:
+        finished = slurm.run_all(runs, executor, known.retry_failed, say)
+    else:
+        finished = local.run_all(runs, known.jobs or 1, known.retry_failed, say)
+    table = _table(runs, minutes)
+    if finished and all(each.state[0] == "done" or each.describe().startswith("running") for each in runs):
+        return table
+    print(table, flush=True)
+    sys.exit(1 if finished else 130)
+
+
+def _slurm_options(known):
+    """What --slurm-time, --slurm-gpus and so on say, by the names after ``slurm_``."""
+    options = {}
+    for name, (default, least) in _SLURM.items():
+        value = getattr(known, f"slurm_{name}")
+        if value is not None and not known.slurm:
+            raise InputError(f"--slurm-{name} {value}: has no effect without --slurm")
+        if isinstance(value, int) and value < least:
+            raise InputError(f"--slurm-{name} {value}: must be at least {least}")
+        options[name] = default if value is None else value
+    return options
+
+
+def _indented(text):
+    return "".join(f"  {line}\n" for line in text.splitlines()).rstrip("\n")
+
+
+def _table(runs, minutes):
+    width = max(len("run"), *(len(run.name) for run in runs))
+    lines = [f"{'run':{width}}  minutes  state"]
+    for run in runs:
+        took = f"{minutes[run.name]:.1f}" if run.name in minutes else ""
+        lines.append(f"{run.name:{width}}  {took:>7}  {run.describe()}")
+    return "\n".join(lines)

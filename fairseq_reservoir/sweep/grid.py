@@ -1,0 +1,209 @@
+"""From a grid file to its runs: every combination of the values of its axes.
+
+    command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
+    axes: {reservoir-encoder: [LLL, LTLTL], lr: [1e-3, 2e-3], seed: [1, 2]}
+    exclude: [{reservoir-encoder: LLL, lr: 2e-3}]
+    then: [fairseq-generate data-bin --user-dir fairseq_reservoir --path "{out}/checkpoint_best.pt" --results-path "{out}"]
+
+are six runs, LLL-lr1e-3-1 and so on. See ``commands/sweep.py`` for every key.
+"""
+
+import itertools
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ..errors import InputError
+from .run import Run, Step
+
+KEYS = ("command", "environment", "axes", "arms", "exclude", "then")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What differs between runs, or is the same in all of them.
+
+    Attributes:
+        kind: ``arm``, ``variable`` of the environment, or ``flag``.
+        values: by the name that they have in the file.
+        named: whether the names of runs have them; so it is with a list in the file, even of one value.
+    """
+
+    name: str
+    kind: str
+    values: tuple[str, ...]
+    named: bool
+
+    @property
+    def is_seed(self) -> bool:
+        return self.name.lower() == "seed"
+
+    def tag(self, value: str) -> str:
+        """What a value adds to the name of a run: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
+        if self.kind == "flag" and value in ("yes", "no"):
+            tag = self.name if value == "yes" else f"no-{self.name}"
+        elif self.is_seed or self.kind == "arm" or value[:1].isalpha():
+            tag = value
+        else:
+            tag = f"{self.name.lower()}{value}"
+        return re.sub(r"[^\w.+-]+", "_", tag).strip("_")
+
+
+def read_grid(path: str, out: str) -> list[Run]:
+    """The runs of a grid file, those of the first seed first.
+
+    Args:
+        path: the grid file, YAML.
+        out: the folder of the sweep.
+
+    Raises:
+        InputError: one line with the file, the key and what is allowed.
+    """
+    grid = _Grid(path)
+    axes = grid.axes()
+    seed_first = sorted(axes, key=lambda axis: not axis.is_seed)
+    chosen = [dict(zip(seed_first, values)) for values in itertools.product(*(axis.values for axis in seed_first))]
+    chosen = grid.without_excluded([{axis: values[axis] for axis in axes} for values in chosen])
+    if not chosen:
+        raise grid.error("exclude", "no run is left")
+    folder, runs = Path(out).absolute(), {}
+    for values in chosen:
+        name = _name(values)
+        if name in runs:
+            raise grid.error("axes", f"two runs would be called {name}; give their flags a name each, under arms")
+        runs[name] = grid.run(name, folder / name, values)
+    return list(runs.values())
+
+
+class _Grid:
+    """The keys of a grid file; all that they hold is text, as it was written."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            found = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"GRID {path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        except yaml.YAMLError as error:
+            line = f"line {error.problem_mark.line + 1}: " if getattr(error, "problem_mark", None) else ""
+            raise InputError(f"GRID {path}: {line}{getattr(error, 'problem', None) or error}") from None
+        self.found = found if isinstance(found, dict) else {}
+        for key in self.found.keys() - set(KEYS):
+            raise self.error(key, f"unknown; choose from {', '.join(KEYS)}")
+        self.command = self._words("command", self.found.get("command"))
+        self.arms = {name: self._words(f"arms: {name}", text, "flags") for name, text in self._mapping("arms").items()}
+        self.then = [self._words("then", text) for text in self._list("then")]
+
+    def error(self, key, problem):
+        return InputError(f"GRID {self.path}: {key}: {problem}")
+
+    def axes(self):
+        """In the order of the file, arms before variables before flags before the seed."""
+        axes = [Axis("arm", "arm", tuple(self.arms), True)] if self.arms else []
+        axes += [self._axis("environment", name, "variable") for name in self._mapping("environment")]
+        axes += [self._axis("axes", name.removeprefix("--"), "flag", name) for name in self._mapping("axes")]
+        for axis in axes:
+            if axis.kind == "flag" and any(word.split("=")[0] == f"--{axis.name}" for word in self.command):
+                raise self.error(f"axes: {axis.name}", f"--{axis.name} is in the command too; leave it out there")
+        seeds = [axis for axis in axes if axis.is_seed]
+        if not seeds and self.command[0] == "fairseq-train":
+            if "--seed" in self.command:
+                raise self.error("command", "--seed belongs to the axes, as in seed: [1, 2]")
+            seeds = [Axis("seed", "flag", ("1",), True)]
+        for value in itertools.chain.from_iterable(axis.values for axis in seeds):
+            if not value.isdecimal():
+                raise self.error("axes: seed", f"{value!r} is no whole number")
+        return [*(axis for axis in axes if not axis.is_seed), *seeds]
+
+    def without_excluded(self, chosen):
+        """Of combinations, axis -> value, those that no entry of ``exclude`` describes."""
+        known = {axis.name: axis.values for axis in chosen[0]}
+        for entry in self._list("exclude"):
+            if not isinstance(entry, dict) or not entry:
+                raise self.error("exclude", f"{entry!r} is not a mapping such as {{lr: 1e-3, seed: 2}}")
+            entry = {name.removeprefix("--"): [value] if isinstance(value, str) else value for name, value in entry.items()}
+            for name, values in entry.items():
+                for value in values:
+                    if value not in known.get(name, ()):
+                        allowed = ", ".join(known[name]) if name in known else f"no axis; choose from {', '.join(known)}"
+                        raise self.error("exclude", f"{name}: {value}: {'choose from ' if name in known else ''}{allowed}")
+            chosen = [values for values in chosen if any(value not in entry.get(axis.name, [value]) for axis, value in values.items())]
+        return chosen
+
+    def run(self, name, folder, values):
+        """The run of one combination, axis -> value."""
+        words, environment = list(self.command), {}
+        for axis, value in values.items():
+            if axis.kind == "variable":
+                environment[axis.name] = value
+            elif axis.kind == "arm":
+                words += self.arms[value]
+            elif value != "no":
+                words += [f"--{axis.name}"] if value == "yes" else [f"--{axis.name}", value]
+        if words[0] == "fairseq-train" and not any(word.split("=")[0] == "--save-dir" for word in words):
+            words += ["--save-dir", "{out}"]
+        steps, taken = [], []
+        for command in (words, *self.then):
+            program = Path(command[0]).name.removeprefix("fairseq-")
+            taken.append(program)
+            again = f"-{taken.count(program)}" if taken.count(program) > 1 else ""
+            # A log of a recipe repeats the log of its training; by another ending the report is told not to read it.
+            log = f"{program}{again}.{'log' if command[0].startswith('fairseq-') else 'out'}"
+            steps.append(Step(f"{program}{again}", tuple(_in(folder, word) for word in command), folder / log))
+        return Run(name, folder, {variable: _in(folder, value) for variable, value in environment.items()}, tuple(steps))
+
+    def _axis(self, key, name, kind, written=None):
+        values = self.found[key][written or name]
+        listed = values if isinstance(values, list) else [values]
+        if not listed or not all(isinstance(value, str) and value for value in listed):
+            raise self.error(f"{key}: {name}", "must be a value or a list of values")
+        if len(set(listed)) < len(listed):
+            raise self.error(f"{key}: {name}", f"{next(v for v in listed if listed.count(v) > 1)} is there twice")
+        axis = Axis(name, kind, tuple(listed), isinstance(values, list))
+        return Axis(name, kind, axis.values, True) if axis.is_seed else axis
+
+    def _words(self, key, text, what="a command"):
+        try:
+            words = shlex.split(text) if isinstance(text, str) else None
+        except ValueError as error:
+            raise self.error(key, f"{text!r}: {error}") from None
+        if words is None or what == "a command" and not words:
+            raise self.error(key, f"must be {what}, in one line")
+        return words
+
+    def _mapping(self, key):
+        found = self.found.get(key) or {}
+        if not isinstance(found, dict):
+            raise self.error(key, "must be a mapping, as in {lr: [1e-3, 2e-3]}")
+        return found
+
+    def _list(self, key):
+        found = self.found.get(key) or []
+        if not isinstance(found, list):
+            raise self.error(key, "must be a list")
+        return found
+
+
+class _Loader(yaml.BaseLoader):
+    """YAML whose values all stay text, so that 1e-3, 0.10 and no are what they look like; a key may be there only once."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _name(values):
+    tags = [axis.tag(value) for axis, value in values.items() if axis.named]
+    unnamed = all(axis.is_seed for axis in values if axis.named)
+    return "-".join(["run", *tags] if unnamed else tags)
+
+
+def _in(folder, word):
+    return word.replace("{out}", str(folder))

@@ -1,0 +1,89 @@
+"""Runs on this machine, several at a time."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from .run import Run, begin
+
+_POLL_SECONDS = 0.1
+
+
+def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
+    """Runs what is due, ``jobs`` at a time; returns False where an interrupt ended that, and all commands with it.
+
+    With several jobs each has a GPU of its own where there are any, in turn, and its share of the cores; one alone has all of them.
+
+    Args:
+        say: called with a run and its minutes when it is over.
+    """
+    waiting, active = [run for run in runs if run.is_due(retry_failed)], {}
+    gpus = devices() if jobs > 1 else []
+    shared = {}
+    if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
+        shared["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    with interrupts() as interrupted:
+        try:
+            while (waiting or active) and not interrupted:
+                while waiting and len(active) < jobs:
+                    run, environment = waiting.pop(0), dict(shared)
+                    if gpus:
+                        taken = list(active.values())
+                        environment["CUDA_VISIBLE_DEVICES"] = min(gpus, key=taken.count)
+                    under_way = begin(run, retry_failed, environment)
+                    if under_way:
+                        active[under_way] = environment.get("CUDA_VISIBLE_DEVICES")
+                time.sleep(_POLL_SECONDS)
+                for under_way in list(active):
+                    if under_way.poll():
+                        del active[under_way]
+                        say(under_way.run, under_way.minutes)
+        finally:
+            for under_way in active:
+                under_way.terminate()
+            for under_way in active:
+                under_way.end()
+    return not interrupted
+
+
+def perform(run: Run, retry_failed: bool) -> None:
+    """Does one run and waits for it; whatever ends this process ends the run's commands."""
+    under_way = begin(run, retry_failed, {})
+    if not under_way:
+        return
+    try:
+        while not under_way.poll():
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        under_way.terminate()
+        under_way.end()
+        raise
+
+
+@contextlib.contextmanager
+def interrupts():
+    """Yields a list that is empty until Ctrl-C, SIGTERM or SIGHUP arrive, which so end nothing by themselves.
+
+    What is ignored already, as SIGHUP under nohup, stays ignored.
+    """
+    received = []
+    heeded = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in heeded}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def devices() -> list[str]:
+    """The GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True)
+    return listed.stdout.split() if listed.returncode == 0 else []

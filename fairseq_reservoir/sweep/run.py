@@ -1,0 +1,194 @@
+"""One run of a sweep: its commands, and what its folder says of it.
+
+command   the commands, quoted, as a shell would take them
+state     waiting; running STEP; done; failed STEP STATUS
+lock      held by whoever runs it and by the commands themselves, so that even a sweep that was killed leaves no run to be started twice
+"""
+
+import contextlib
+import fcntl
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+
+# What ends a run without being a fault of its own; it is resumed then.
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_GRACE_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of a run, and the file for all that it says."""
+
+    name: str
+    words: tuple[str, ...]
+    log: Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a sweep.
+
+    Attributes:
+        environment: variables of all its commands, besides those of the sweep.
+        steps: its commands, each run once the one before has ended well.
+    """
+
+    name: str
+    folder: Path
+    environment: dict[str, str]
+    steps: tuple[Step, ...]
+
+    @property
+    def commands(self) -> str:
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in self.environment.items())
+        return "".join(f"{variables}{shlex.join(step.words)}\n" for step in self.steps)
+
+    @property
+    def state(self) -> list[str]:
+        """The words of the state, such as ["failed", "train", "1"]."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "state").read_text().split() or ["waiting"]
+        return ["waiting"]
+
+    def is_due(self, retry_failed: bool) -> bool:
+        """Whether there is something left to do: done runs are kept, failed ones too unless told otherwise."""
+        return self.state[0] != "done" and (retry_failed or self.state[0] != "failed")
+
+    def check(self) -> None:
+        """Refuses a folder that other commands have written to, and commands that do not exist.
+
+        Raises:
+            InputError: one line with the folder or the command.
+        """
+        for step in self.steps:
+            if shutil.which(step.words[0], path=_path(self.environment)) is None:
+                raise InputError(f"GRID: {step.words[0]}: no such command")
+        written = self.folder / "command"
+        if written.exists():
+            if written.read_text() != self.commands:
+                raise InputError(f"--out: {self.folder} is a run of other commands, see {written}; name another --out, or move it away")
+        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise InputError(f"--out: {self.folder} is there and no run of a sweep; name another --out")
+
+    def prepare(self) -> None:
+        """Makes the folder, where it is not there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "command").exists():
+            self.write("state", "waiting")
+            self.write("command", self.commands)
+
+    def write(self, name: str, text: str) -> None:
+        """A file of the folder, which has the old text or the new one, whatever happens."""
+        part = self.folder / f"{name}.{os.getpid()}.part"
+        part.write_text(text if text.endswith("\n") else f"{text}\n")
+        os.replace(part, self.folder / name)
+
+    def locked(self):
+        """The open lock, or None where somebody else has it."""
+        file = open(self.folder / "lock", "a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            file.close()
+            return None
+
+    def describe(self) -> str:
+        """The state in words; a run that says it is running and whose lock is free was interrupted."""
+        word, *rest = self.state
+        if word == "failed":
+            log = next((step.log for step in self.steps if step.name == rest[0]), self.folder)
+            return f"failed: {rest[0]}, exit status {rest[1]}, see {log}"
+        if word == "running":
+            lock = self.locked()
+            if lock:
+                lock.close()
+            return f"{'interrupted' if lock else 'running'}: {rest[0]}"
+        return word
+
+
+class UnderWay:
+    """A run whose commands this process runs; ``begin`` makes one."""
+
+    def __init__(self, run: Run, lock, environment: dict[str, str]):
+        self.run, self.lock, self.environment, self.started = run, lock, environment, time.monotonic()
+        names = [step.name for step in run.steps]
+        # An interrupted or failed run goes on with the step that it had come to.
+        self.next = names.index(run.state[1]) if run.state[1:] and run.state[1] in names else 0
+        self._start()
+
+    @property
+    def minutes(self) -> float:
+        return (time.monotonic() - self.started) / 60
+
+    def poll(self) -> bool:
+        """Whether the run is over; starts its next step where there is one."""
+        status = self.process.poll()
+        if status is None:
+            return False
+        step = self.run.steps[self.next]
+        if status == 0 and self.next + 1 < len(self.run.steps):
+            self.next += 1
+            self._start()
+            return False
+        if status == 0:
+            self.run.write("state", "done")
+        elif -status not in INTERRUPTS:
+            self.run.write("state", f"failed {step.name} {status if status > 0 else 128 - status}")
+        self.lock.close()
+        return True
+
+    def terminate(self) -> None:
+        """Asks the commands to end."""
+        self._signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Waits for their end, and kills what is left of them."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_GRACE_SECONDS)
+        self._signal(signal.SIGKILL)
+        self.process.wait()
+        self.lock.close()
+
+    def _start(self):
+        step = self.run.steps[self.next]
+        self.run.write("state", f"running {step.name}")
+        # A training that is resumed goes on with its log, as with everything else.
+        with open(step.log, "ab" if self.next == 0 else "wb") as log:
+            self.process = subprocess.Popen(
+                step.words,
+                env={**os.environ, **self.environment, **self.run.environment, "PATH": _path(self.run.environment)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self.lock.fileno()],
+            )
+
+    def _signal(self, number):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> UnderWay | None:
+    """Starts a run, unless somebody else runs it, or has meanwhile."""
+    lock = run.locked()
+    if lock and run.is_due(retry_failed):
+        return UnderWay(run, lock, environment)
+    if lock:
+        lock.close()
+    return None
+
+
+def _path(environment):
+    """Where commands are looked for: beside this Python first, so that fairseq's are found without an activated environment."""
+    return os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.environ.get("PATH", os.defpath))])

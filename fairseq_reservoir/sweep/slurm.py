@@ -1,0 +1,74 @@
+"""Runs as jobs of Slurm, by submitit. A job does what ``local.perform`` does, so its folder looks the same as elsewhere."""
+
+import shutil
+from pathlib import Path
+from time import monotonic, sleep
+
+from ..errors import InputError
+from .local import interrupts, perform
+from .run import Run
+
+_POLL_SECONDS = 1
+
+
+class Job:
+    """What a job runs. One that reaches its time limit or gives way to another is queued again, and goes on from there."""
+
+    def __init__(self, run: Run, retry_failed: bool):
+        self.run, self.retry_failed = run, retry_failed
+
+    def __call__(self):
+        perform(self.run, self.retry_failed)
+
+    def checkpoint(self):
+        from submitit.helpers import DelayedSubmission
+
+        # What has failed in this job has not been resumed by it.
+        return DelayedSubmission(Job(self.run, False))
+
+
+def executor(folder: str, time: int, gpus: int, cpus: int, partition: str | None = None, jobs: int | None = None, cluster: str = "slurm"):
+    """What submits jobs.
+
+    Args:
+        folder: of submitit's own files.
+        time, gpus, cpus: of every job, its limit in minutes.
+        jobs: how many may run at a time.
+        cluster: of submitit; ``local`` for processes on this machine.
+
+    Raises:
+        InputError: submitit is not installed, or there is no Slurm here.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise InputError("--slurm: needs submitit; pip install submitit") from None
+    if cluster == "slurm" and not shutil.which("sbatch"):
+        raise InputError("--slurm: sbatch is not found; start the sweep where jobs are submitted")
+    found = submitit.AutoExecutor(folder=Path(folder) / "slurm", cluster=cluster)
+    found.update_parameters(timeout_min=time, gpus_per_node=gpus, cpus_per_task=cpus, name="sweep")
+    if partition:
+        found.update_parameters(slurm_partition=partition)
+    if jobs:
+        found.update_parameters(slurm_array_parallelism=jobs)
+    return found
+
+
+def run_all(runs: list[Run], executor, retry_failed: bool, say) -> bool:
+    """Submits what is due and waits for it; returns False where an interrupt ended that, and cancelled the jobs."""
+    due = [run for run in runs if run.is_due(retry_failed)]
+    if not due:
+        return True
+    with executor.batch():
+        jobs = [executor.submit(Job(run, retry_failed)) for run in due]
+    left, started = list(zip(due, jobs)), monotonic()
+    with interrupts() as interrupted:
+        while left and not interrupted:
+            sleep(_POLL_SECONDS)
+            over = [(run, job) for run, job in left if job.done()]
+            left = [pair for pair in left if pair not in over]
+            for run, _ in over:
+                say(run, (monotonic() - started) / 60)
+        for _, job in left:
+            job.cancel()
+    return not interrupted

@@ -1,0 +1,34 @@
+"""The example grids: fairseq understands the commands of every run."""
+
+import re
+
+import pytest
+from fairseq import options
+
+from fairseq_reservoir.sweep.grid import read_grid
+from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+
+GRIDS = EXAMPLES / "sweeps"
+README = (EXAMPLES.parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize("grid", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_example_grids(grid, data, tmp_path):
+    runs = read_grid(str(grid), str(tmp_path / "runs"))
+    assert len(runs) > 2 and f"examples/sweeps/{grid.name}" in grid.read_text()
+    for run in runs:
+        words = [step.words for step in run.steps]
+        if words[0][0] == "bash":
+            ended = bash(EXAMPLES.parent / words[0][1], *words[0][2:], **run.environment, DATA=str(data), DRY_RUN="1")
+            assert ended.returncode == 0, ended.stderr
+            words = [("fairseq-train", *commands_in(ended.stdout)["fairseq-train"])]
+        train = options.parse_args_and_arch(options.get_training_parser(), list(words[0][1:]))
+        assert train.save_dir.startswith(str(run.folder)) and run.name.endswith(f"-{train.seed}")
+        if words[1:]:
+            generate = options.parse_args_and_arch(options.get_generation_parser(), list(words[1][1:]))
+            assert generate.path == f"{train.save_dir}/checkpoint_best.pt"
+
+
+def test_the_readme_names_an_example():
+    named = re.findall(r"examples/sweeps/(\w+\.yaml)", README)
+    assert named and all((GRIDS / name).exists() for name in named)

@@ -1,0 +1,51 @@
+"""What the tests of sweeps share."""
+
+import multiprocessing
+import time
+
+import pytest
+
+from fairseq_reservoir import cli
+
+
+class Sweep:
+    """A sweep of a grid file in a folder of a test's own."""
+
+    def __init__(self, tmp_path):
+        self.grid, self.out = tmp_path / "grid.yaml", tmp_path / "out"
+
+    def write(self, text):
+        self.grid.write_text(text)
+        return self
+
+    def __call__(self, *flags):
+        """Runs the command in this process; its exit status."""
+        try:
+            cli.main(["sweep", str(self.grid), "--out", str(self.out), *flags])
+        except SystemExit as leaving:
+            return leaving.code
+        return 0
+
+    def start(self, *flags):
+        """Runs it in a process of its own, which is forked, as importing fairseq again takes seconds."""
+        process = multiprocessing.get_context("fork").Process(target=lambda: exit(self(*flags)))
+        process.start()
+        return process
+
+    @staticmethod
+    def wait_for(condition, seconds=20):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.02)
+
+    def states(self):
+        return {folder.name: (folder / "state").read_text().strip() for folder in sorted(self.out.iterdir()) if (folder / "state").exists()}
+
+    def said(self, run, log="sh.out"):
+        return (self.out / run / log).read_text().split()
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return Sweep(tmp_path)

@@ -1,0 +1,173 @@
+"""Runs on this machine: failures, interrupts, resuming, several at a time, two sweeps at once."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+FAILS = "command: sh -c 'echo $0; exit $0'\narms: {good: '0', bad: '3', fine: '0'}\n"
+
+
+def is_alive(process_id):
+    """Whether a process runs; one that is over but was not waited for does not."""
+    try:
+        with open(f"/proc/{process_id}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_failed_run_is_marked_and_the_others_go_on(sweep, capsys):
+    assert sweep.write(FAILS)() == 1
+    assert sweep.states() == {"bad": "failed sh 3", "fine": "done", "good": "done"}
+    out = capsys.readouterr().out
+    assert f"[2/3] bad: failed: sh, exit status 3, see {sweep.out}/bad/sh.out (0.0 min)\n[3/3] fine: done" in out
+    assert out.splitlines()[-3].split() == ["good", "0.0", "done"]
+    # Nothing is done again, failed or not, and it still says so.
+    assert sweep() == 1 and sweep.said("good") == ["0"] and sweep.said("bad") == ["3"]
+    assert "3 runs in" in (out := capsys.readouterr().out) and ", 0 of them to do" in out
+    assert sweep("--retry-failed") == 1 and sweep.said("good") == ["0"] and sweep.said("bad") == ["3", "3"]
+
+
+def test_a_sweep_of_good_runs_ends_well(sweep):
+    assert sweep.write("command: sh -c 'echo $X $SEED'\nenvironment: {X: [1, 2], SEED: [5, 6]}")("--jobs", "3") == 0
+    assert sweep.states() == dict.fromkeys(["x1-5", "x1-6", "x2-5", "x2-6"], "done") and sweep.said("x2-6") == ["2", "6"]
+
+
+def test_steps_follow_each_other_and_a_failed_one_is_tried_again(sweep):
+    sweep.write(
+        "command: sh -c 'echo one'\n"
+        "then:\n"
+        "  - sh -c 'echo two; test -f {out}/there'\n"
+        "  - sh -c 'echo three'\n"
+        "axes: {a: [1]}\n"
+    )
+    assert sweep() == 1 and sweep.states() == {"a1": "failed sh-2 1"} and not (sweep.out / "a1" / "sh-3.out").exists()
+    (sweep.out / "a1" / "there").touch()
+    assert sweep("--retry-failed") == 0
+    # The first step is not done again, and the log of the second begins anew.
+    assert [sweep.said("a1", log) for log in ("sh.out", "sh-2.out", "sh-3.out")] == [["one"], ["two"], ["three"]]
+
+
+# The first time it leaves its process id and sleeps; the second time it says so.
+SLEEPS = "command: sh -c 'test -f {out}/first && echo again || { echo $$ > {out}/first.part; mv {out}/first.part {out}/first; sleep 60; }'\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_commands_and_leaves_all_resumable(how, sweep, capfd):
+    process = sweep.write(f"{SLEEPS}axes: {{seed: [1, 2, 3]}}").start("--jobs", "2")
+    first = [sweep.out / f"run-{seed}" / "first" for seed in (1, 2)]
+    sweep.wait_for(lambda: all(file.exists() for file in first))
+    os.kill(process.pid, how)
+    process.join(20)
+    assert process.exitcode == 130
+    assert not any(is_alive(file.read_text().strip()) for file in first)
+    assert sweep.states() == {"run-1": "running sh", "run-2": "running sh", "run-3": "waiting"}
+    assert "run-2           interrupted: sh\nrun-3           waiting\n" in capfd.readouterr().out
+    (sweep.out / "run-3").joinpath("first").touch()
+    assert sweep() == 0 and [sweep.said(f"run-{seed}") for seed in (1, 2, 3)] == [["again"]] * 3
+
+
+def test_a_killed_sweep_leaves_no_run_to_be_started_twice(sweep, capsys):
+    process = sweep.write(f"{SLEEPS}axes: {{seed: [1]}}").start()
+    first = sweep.out / "run-1" / "first"
+    sweep.wait_for(first.exists)
+    process.kill()
+    process.join()
+    command = int(first.read_text())
+    try:
+        # The command goes on without it, and has the lock.
+        assert sweep() == 0 and "run-1           running: sh\n" in capsys.readouterr().out
+        assert sweep.said("run-1") == []
+    finally:
+        os.killpg(command, signal.SIGKILL)
+    sweep.wait_for(lambda: not is_alive(command))
+    assert sweep() == 0 and sweep.said("run-1") == ["again"] and sweep.states() == {"run-1": "done"}
+
+
+def test_a_command_that_is_killed_has_failed_and_one_that_is_asked_to_end_was_interrupted(sweep, capsys):
+    sweep.write("command: sh -c 'kill -$0 $$'\narms: {killed: KILL, ended: TERM}")
+    assert sweep() == 1 and sweep.states() == {"ended": "running sh", "killed": "failed sh 137"}
+    assert "interrupted: sh" in capsys.readouterr().out
+
+
+def test_two_sweeps_share_the_runs(sweep):
+    sweep.write("command: sh -c 'echo once; sleep 0.2'\naxes: {seed: [1, 2, 3, 4, 5, 6]}")
+    both = [sweep.start("--jobs", "2") for _ in range(2)]
+    for process in both:
+        process.join(30)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert sweep.states() == {f"run-{seed}": "done" for seed in range(1, 7)}
+    assert all(sweep.said(run) == ["once"] for run in sweep.states())
+
+
+# Ends when as many runs are there as its word says.
+MEET = "command: sh -c 'touch {out}/here; until [ $(ls {out}/../*/here | wc -l) -ge $0 ]; do sleep 0.05; done; echo $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS'\n"
+
+
+def test_several_at_a_time_have_a_gpu_each_and_their_share_of_the_cores(sweep, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert sweep.write(f"{MEET}arms: {{run: '3'}}\naxes: {{seed: [1, 2, 3]}}")("--jobs", "3") == 0
+    share = str(max(1, len(os.sched_getaffinity(0)) // 3))
+    assert [sweep.said(f"run-{seed}") for seed in (1, 2, 3)] == [["3", share], ["5", share], ["3", share]]
+
+
+def test_one_at_a_time_has_everything(sweep, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert sweep.write(f"{MEET}arms: {{run: '1'}}")() == 0 and sweep.said("run") == ["3,5"]
+
+
+def test_gpus_are_counted(sweep, monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert sweep.write(f"{MEET}arms: {{run: '2'}}\naxes: {{seed: [1, 2]}}")("--jobs", "2") == 0
+    assert [sweep.said(f"run-{seed}") for seed in (1, 2)] == [["0", "7"], ["1", "7"]]
+
+
+def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
+    sweep.write("command: sh -c 'echo a'\naxes: {seed: [2]}")()
+    message = sweep.write("command: sh -c 'echo b'\naxes: {seed: [1, 2]}")()
+    folder = sweep.out / "run-2"
+    assert message == f"fairseq-reservoir: error: --out: {folder} is a run of other commands, see {folder}/command; name another --out, or move it away"
+    assert not (sweep.out / "run-1").exists() and sweep.said("run-2") == ["a"]
+    # One that has grown is not refused.
+    assert sweep.write("command: sh -c 'echo a'\naxes: {seed: [1, 2]}")() == 0 and sweep.said("run-2") == ["a"]
+
+
+def test_folders_of_others_and_unknown_commands_are_refused(sweep):
+    (sweep.out / "run").mkdir(parents=True)
+    (sweep.out / "run" / "thesis.tex").touch()
+    assert sweep.write("command: sh -c 'echo'")() == f"fairseq-reservoir: error: --out: {sweep.out}/run is there and no run of a sweep; name another --out"
+    assert sweep.write("command: fairseq-brain")() == "fairseq-reservoir: error: GRID: fairseq-brain: no such command"
+
+
+def test_a_dry_run_prints_and_writes_nothing(sweep, capsys):
+    sweep.write("command: sh -c 'echo $X'\nenvironment: {X: 1 2}\naxes: {seed: [1, 2]}")
+    assert sweep("--dry-run") == 0 and not sweep.out.exists()
+    first = ["run-1: waiting", "  X='1 2' sh -c 'echo $X' --seed 1"]
+    assert capsys.readouterr().out.splitlines()[:2] == first
+    sweep()
+    assert (sweep.out / "run-1" / "command").read_text() == "X='1 2' sh -c 'echo $X' --seed 1\n"
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--jobs", "0"], "--jobs 0: must be at least 1"),
+        (["--slurm-gpus", "2"], "--slurm-gpus 2: has no effect without --slurm"),
+        (["--slurm", "--slurm-time", "0"], "--slurm-time 0: must be at least 1"),
+        (["--slurm"], "--slurm: sbatch is not found; start the sweep where jobs are submitted"),
+    ],
+)
+def test_mistakes_are_named(flags, message, sweep, monkeypatch):
+    monkeypatch.setattr("fairseq_reservoir.sweep.slurm.shutil", SimpleNamespace(which=lambda name: None))
+    assert sweep.write("command: sh -c 'echo'")(*flags) == f"fairseq-reservoir: error: {message}"
+    assert not sweep.out.exists()

@@ -1,0 +1,49 @@
+"""Runs as jobs, by submitit's executor of processes on this machine: the jobs are real, Slurm is not."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("submitit")
+
+from fairseq_reservoir.sweep import slurm  # noqa: E402
+from fairseq_reservoir.sweep.grid import read_grid  # noqa: E402
+
+JOBS = (
+    "command: sh -c 'echo begun; test $0 != asleep || test -f {out}/begun || { touch {out}/begun; sleep 60; }; exit $1'\n"
+    "arms: {good: awake 0, bad: awake 3, late: asleep 0}\n"
+)
+
+
+@pytest.mark.slow
+def test_jobs_do_the_runs_and_one_that_gives_way_goes_on(sweep):
+    """Of three jobs one fails, and one is told to give way, as Slurm does, and is queued again."""
+    sweep.write(JOBS)
+    runs, over = read_grid(str(sweep.grid), str(sweep.out)), []
+    for run in runs:
+        run.prepare()
+    executor = slurm.executor(str(sweep.out), time=30, gpus=0, cpus=1, cluster="local")
+    submit, jobs = executor.submit, []
+    executor.submit = lambda job: jobs.append(submit(job)) or jobs[-1]
+
+    def say(run, minutes):
+        over.append(run.name)
+        if len(over) == 2:
+            controller = jobs[2].job_id
+            (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
+            os.kill(int(job), signal.SIGUSR2)
+
+    assert slurm.run_all(runs, executor, False, say)
+    assert over[2] == "late" and sweep.states() == {"bad": "failed sh 3", "good": "done", "late": "done"}
+    assert [sweep.said(run) for run in ("good", "bad", "late")] == [["begun"], ["begun"], ["begun", "begun"]]
+    # Nothing is due but what failed, and only if asked for.
+    assert slurm.run_all(runs, executor, False, say) and len(over) == 3
+
+
+def test_what_slurm_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: f"/usr/bin/{name}")
+    parameters = slurm.executor(str(tmp_path), time=90, gpus=2, cpus=8, partition="short", jobs=3)._executor.parameters
+    expected = {"time": 90, "gpus_per_node": 2, "cpus_per_task": 8, "partition": "short", "array_parallelism": 3}
+    assert {name: parameters[name] for name in expected} == expected
