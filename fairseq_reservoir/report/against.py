@@ -48,4 +48,5 @@ def against_table(study: Study) -> Table:
         row.append(cell(point.best, score_digits(study), arms[point.arm]))
         rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
-    return Table("against", f"Score against {leaf}", head, rows, ["Arms of one series differ in nothing but this flag, seeds and paths."])
+    notes = ["Arms of one series differ in nothing but this flag, seeds and paths."]
+    return Table("against", f"Score against {leaf}", head, rows, notes)

@@ -3,6 +3,7 @@
 from . import contents, folder, page
 from .arms import find_arm, group
 from .configuration import find_key
+from .definitions import DEFINITIONS
 from .measures import Study, common_horizons, common_target, compare, measure_run, scored
 from .metrics import choose
 from .runs import find_runs
@@ -117,5 +118,5 @@ def _markdown(tables, drawn, title, lead, warnings):
         lines += [f"![{escape_markdown(caption)}](figures/{name}.png)", ""]
     for table in tables:
         lines += [f"## {escape_markdown(table.title)}", "", markdown(table), ""]
-    lines += ["## How each number is made", "", *(f"* **{what}**: {escape_markdown(text)}" for what, text in page.HOW), ""]
+    lines += ["## How each number is made", "", *(f"* **{what}**: {escape_markdown(text)}" for what, text in DEFINITIONS), ""]
     return "\n".join(lines)

@@ -89,7 +89,8 @@ def _run(clock, records, start, kept):
     rates, done = [], start
     for record in records:
         if record.kind == "inner" and record.updates > logged:
-            rates.append((record.updates, record.values.get("train_wall", 0.0) / (record.updates - logged), record.values.get("wpb")))
+            seconds = record.values.get("train_wall", 0.0) / (record.updates - logged)
+            rates.append((record.updates, seconds, record.values.get("wpb")))
             logged = record.updates
         elif record.kind == "epoch" and record.updates > done:
             before = [_at(clock.updates, amounts, at) for amounts in (clock.seconds, clock.tokens) for at in (epoch_begin, done)]
@@ -103,9 +104,9 @@ def _run(clock, records, start, kept):
 
 
 def _extend(clock, begin, end, rates, seconds=None, tokens=None):
-    """Points from ``begin`` to ``end`` in the shape of ``rates``, (until, seconds per update, tokens per update), to the totals."""
+    """Points from ``begin`` to ``end`` in the shape of ``rates`` (until, seconds and tokens per update), scaled to totals."""
     ends = [until for until, *_ in rates]
-    inside = [rate for rate in rates[bisect_right(ends, begin) :]]
+    inside = rates[bisect_right(ends, begin) :]
     stops = [until for until, *_ in inside if until < end] + [end]
     shape = inside[: len(stops)] or [(end, 0.0, None)]
     shape += [shape[-1]] * (len(stops) - len(shape))

@@ -32,20 +32,21 @@ def results(study: Study) -> Table:
         row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
         row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
         rows.append([*row, Cell(remarks(arm))])
-    notes = [f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation over seeds (n − 1)."]
+    notes = [f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation (n − 1)."]
     notes += [f"sacreBLEU: {signature}" for signature in sorted({t.signature for t in study.tests.values() if t.signature})]
     if tokenised:
-        notes.append("Tokenised BLEU is the BLEU4 that fairseq-generate prints, of tokens as it has them: no number to compare with others'.")
+        notes.append("Tokenised BLEU is the BLEU4 that fairseq-generate prints, of its tokens: not to be compared with others'.")
     notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
     return Table("results", "Scores", head, rows, notes)
 
 
 def to_best(study: Study) -> Table:
-    rows = [
-        [name_cell(arm), cell(spread([one.best for one in study.of(arm)]), score_digits(study), arm), *_cost(study, arm, "to_best")]
-        for arm in study.arms
-    ]
-    return Table("to_best", "To the best score", ["arm", f"best {study.metric.label}", *_COST], rows, ["Best: of equal ones the first validation."])
+    rows = []
+    for arm in study.arms:
+        best = spread([one.best for one in study.of(arm)])
+        rows.append([name_cell(arm), cell(best, score_digits(study), arm), *_cost(study, arm, "to_best")])
+    head = ["arm", f"best {study.metric.label}", *_COST]
+    return Table("to_best", "To the best score", head, rows, ["Best: of equal ones the first validation."])
 
 
 def to_target(study: Study) -> Table:
@@ -55,10 +56,11 @@ def to_target(study: Study) -> Table:
         rows.append([name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")])
     how = "--target" if study.target_given else "the worst best score of the runs that count, so that all of them reach it"
     notes = [
-        f"Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; \"never\" where a run does not reach it, and a"
-        " mean is over the seeds that do."
+        f"Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; \"never\" where a run does not reach"
+        " it, and a mean is over the seeds that do."
     ]
-    return Table("to_target", f"To the common target, {study.metric.label} {study.target:g}", ["arm", "reached", *_COST], rows, notes)
+    title = f"To the common target, {study.metric.label} {study.target:g}"
+    return Table("to_target", title, ["arm", "reached", *_COST], rows, notes)
 
 
 _COST = ["updates", "minutes", "seconds per update"]
@@ -86,8 +88,9 @@ def ratios(study: Study) -> Table:
         rows.append(row)
     head = ["arm", *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×"))]
     notes = [
-        f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of seconds per update;"
-        " their product is the ratio of times. Of means over seeds; seconds per update are mean seconds by mean updates."
+        f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of"
+        " seconds per update; their product is the ratio of times. Of means over seeds; seconds per update are mean seconds by mean"
+        " updates."
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
 
@@ -117,17 +120,18 @@ def aucc(study: Study) -> Table:
         for areas, largest in columns:
             area = areas[arm.name]
             row.append(cell(area, None, arm))
-            row.append(cell(Spread(area.mean / largest, None, area.count, area.total), 3, arm) if area.mean and largest else EMPTY)
+            share = Spread(area.mean / largest, None, area.count, area.total) if area.mean and largest else spread([])
+            row.append(cell(share, 3, arm))
         rows.append(row)
     horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
     how = "the seconds by --horizon, the others the largest cost" if study.horizon_given else "the largest cost"
-    before = "y(0) = 0" if study.metric.higher else "before the first validation its value is held: an untrained model has no natural one"
+    before = "y(0) = 0" if study.metric.higher else "before the first validation its value is held (an untrained model has none)"
     notes.append(
         f"AUCC = ∫ y dx from 0 to the horizon, y the {study.metric.label} ({study.metric.arrow}"
-        f"{'' if study.metric.higher else ', so a smaller area is better'}), by trapezoids between validations; {before}; after the"
-        " last validation its value is held; at the horizon the curve is cut with linear interpolation."
+        f"{'' if study.metric.higher else ', so a smaller area is better'}), by trapezoids between validations; {before}; after"
+        " the last validation its value is held; at the horizon the curve is cut with linear interpolation."
     )
-    notes.append(f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the largest of the arms.")
+    notes.append(f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the arms' largest.")
     return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
 
 
@@ -146,8 +150,8 @@ def bootstrap(study: Study) -> Table:
         for pair in study.pairs
     ]
     notes = [
-        "Paired bootstrap over the sentences of the test set, sacreBLEU's PairedTest: p is the share of resamples that differ by chance as"
-        " much. It speaks of the sentences; whether another seed would do the same is what the deviations tell.",
+        "Paired bootstrap over the sentences of the test set, sacreBLEU's PairedTest: p is the share of resamples that differ by"
+        " chance as much. It speaks of the sentences; whether another seed would do the same is what the deviations tell.",
         *(f"sacreBLEU: {signature}" for signature in sorted({pair.signature for pair in study.pairs})),
     ]
     return Table("bootstrap", f"Test score against {study.baseline.name}, sentence by sentence", head, rows, notes)
@@ -194,7 +198,7 @@ def runs(study: Study) -> Table:
         rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
     notes = ["An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running."]
     if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
-        notes.append(f"The logs of {', '.join(late)} begin in the middle of training; what came before is on no axis but that of updates.")
+        notes.append(f"The logs of {', '.join(late)} begin in the middle of training: only updates count what came before.")
     return Table("runs", "Runs", head, rows, notes)
 
 

@@ -18,7 +18,7 @@ _STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
 # The page gives these two its own colours, which follow its light and dark dress.
 _INK, _GRID = "#1b1f24", "#d5dae0"
 _RC = {
-    "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report", "pdf.fonttype": 42,
+    "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",
     "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "axes.edgecolor": _INK,
     "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
@@ -155,8 +155,8 @@ def _steps_or_speed(study):
     found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
     found = [(number, arm, pair) for number, arm, pair in found if pair]
     for number, arm, (updates, speed, _) in found:
-        marker = _MARKERS[number // len(_COLOURS) % len(_MARKERS)]
-        plot.plot([updates], [speed], marker, color=_COLOURS[number % len(_COLOURS)], markersize=7, label=arm.name, linestyle="none")
+        marker, colour = _MARKERS[number // len(_COLOURS) % len(_MARKERS)], _COLOURS[number % len(_COLOURS)]
+        plot.plot([updates], [speed], marker, color=colour, markersize=7, label=arm.name, linestyle="none")
     plot.set_xscale("log")
     plot.set_yscale("log")
     reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
@@ -190,7 +190,8 @@ def _against(study, leaf):
             color=_COLOURS[number % len(_COLOURS)], linestyle=_STYLES[number // len(_COLOURS) % len(_STYLES)], label=name,
         )  # fmt: skip
     if not numbers:
-        plot.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 8 else 0, ha="right" if max(map(len, names)) > 8 else "center")
+        long = max(map(len, names)) > 8
+        plot.set_xticks(range(len(names)), names, rotation=30 * long, ha="right" if long else "center")
     plot.set_xlabel(leaf)
     plot.set_ylabel("test sacreBLEU" if tested else f"best {study.metric.label}")
     if len(series) > 1:
@@ -199,7 +200,9 @@ def _against(study, leaf):
 
 
 def _saved(figure):
-    kinds = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None}), "svg": dict(transparent=True)}
+    # Without dates and versions the same runs give the same files.
+    kinds = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None})}
+    kinds["svg"] = dict(transparent=True)
     saved = {}
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # it has done its work, and need not for each kind again

@@ -27,7 +27,7 @@ AXES = (
 
 @dataclass
 class Measured:
-    """One run. Dictionaries have a key per axis that the run's log has; ``to_target`` values are None where it is never reached."""
+    """One run. Dictionaries have a key per axis that its log has; ``to_target`` has None where it is never reached."""
 
     run: Run
     curves: dict[str, list]

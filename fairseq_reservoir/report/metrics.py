@@ -17,7 +17,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """``name`` as in the log without the subset; ``start`` is y(0) of the convergence curve, None if an untrained model has none."""
+    """``name`` is as in the log, without the subset; ``start`` is y(0) of the curve, None if an untrained model has none."""
 
     name: str
     higher: bool
@@ -42,8 +42,8 @@ def choose(asked: str | None, runs) -> Metric:
     """The metric of a report.
 
     Args:
-        asked: ``--metric``, or None: ``bleu`` where all runs have it, else the ``best_checkpoint_metric`` that all were trained with,
-            else ``loss``.
+        asked: ``--metric``, or None: ``bleu`` where all runs have it, else the ``best_checkpoint_metric`` that all were
+            trained with, else ``loss``.
         runs: those with a finished validation.
 
     Raises:

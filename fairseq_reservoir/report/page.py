@@ -2,16 +2,21 @@
 
 import html
 
+from .definitions import DEFINITIONS
 from .measures import Study
 from .tables import Table, as_html
 
 _STYLE = """
-:root { color-scheme: light dark; --paper: #fdfdfc; --ink: #1b1f24; --soft: #5b6470; --grid: #d5dae0; --band: #f2f4f6; --link: #00568a; }
+:root {
+  color-scheme: light dark;
+  --paper: #fdfdfc; --ink: #1b1f24; --soft: #5b6470; --grid: #d5dae0; --band: #f2f4f6; --link: #00568a;
+}
 @media (prefers-color-scheme: dark) {
   :root { --paper: #15181c; --ink: #e4e7eb; --soft: #9aa4b0; --grid: #363d46; --band: #1e2329; --link: #7cc0ee; }
 }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
+body { margin: 0; background: var(--paper); color: var(--ink); }
+body { font: 16px/1.55 system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
 main { max-width: 76rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .5rem; letter-spacing: -.01em; overflow-wrap: anywhere; }
 h2 { font-size: 1.25rem; margin: 2.75rem 0 .75rem; padding-top: .75rem; border-top: 1px solid var(--grid); }
@@ -20,7 +25,8 @@ p, li { max-width: 46rem; overflow-wrap: anywhere; }
 a { color: var(--link); }
 .lead { color: var(--soft); margin-top: 0; }
 .warning { border-left: 3px solid #d55e00; padding-left: .75rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.75rem 2rem; align-items: start; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+.figures { gap: 1.75rem 2rem; align-items: start; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .35rem; }
 figure svg { display: block; width: 100%; height: auto; }
@@ -33,7 +39,8 @@ td.number:last-child { white-space: nowrap; min-width: 0; }
 .number { text-align: right; }
 thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; white-space: normal; min-width: 4.5rem; }
 tbody tr:nth-child(even) > * { background: var(--band); }
-tbody th { font-weight: 600; position: sticky; left: 0; background: var(--paper); min-width: 11.5rem; max-width: 18rem; white-space: normal; overflow-wrap: break-word; }
+tbody th { font-weight: 600; min-width: 11.5rem; max-width: 18rem; white-space: normal; overflow-wrap: break-word; }
+tbody th { position: sticky; left: 0; background: var(--paper); }
 th button { all: unset; cursor: pointer; font: inherit; font-weight: 600; line-height: 1.3; }
 th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
@@ -41,7 +48,11 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 .notes p { color: var(--soft); font-size: .85rem; line-height: 1.45; margin: .5rem 0 0; }
 dt { font-weight: 600; margin-top: .75rem; }
 dd { margin: 0; max-width: 46rem; }
-@media (max-width: 40rem) { main { padding: 1.25rem 1rem 3rem; } tbody th { min-width: 8rem; max-width: 9rem; } th, td { padding: .35rem .5rem; } }
+@media (max-width: 40rem) {
+  main { padding: 1.25rem 1rem 3rem; }
+  tbody th { min-width: 8rem; max-width: 9rem; }
+  th, td { padding: .35rem .5rem; }
+}
 @media print { main { max-width: none; } .scroll { overflow: visible; } }
 """
 _SCRIPT = """
@@ -64,23 +75,6 @@ for (const table of document.querySelectorAll("table")) {
 }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-HOW = (
-    ("Training time", "fairseq's train_wall: the seconds inside training steps, without validation, saving and loading. An epoch's"
-     " total is its end-of-epoch record; within it, and in an epoch that was interrupted, the records of --log-interval divide it."
-     " fairseq rounds both to whole seconds."),
-    ("Resumed runs", "What a resumed run repeats replaces what was logged before. The seconds of the updates that were lost stay on"
-     " the clock, as far as the records reach; their updates, tokens and FLOPs do not count. Lost minutes are in the table of runs."),
-    ("Minutes in all", "fairseq's wall, validation and saving included, which starts at 0 in each part of a resumed run: the parts are added."),
-    ("Tokens", "wpb, the target tokens of an update, times updates, from the same records."),
-    ("FLOPs", "tokens times MFLOP/token of the slot table that the plugin prints: the matrix products of the forward pass, for one target"
-     " token and the source token that comes with it. What freezing saves in the backward pass is not in it. A run without that table"
-     " in its log has no such axis."),
-    ("Arms", "runs whose configurations, as fairseq-train logs them, differ only in seeds and paths; ± is the standard deviation over"
-     " seeds with n − 1. A single seed has none. A run that was interrupted is in no mean as long as its arm has another; a cross marks where it ends. In"
-     " figures the band is ± one deviation about the mean, as far as every seed has validations."),
-    ("Losses", "as fairseq prints them, in bits (base 2). A language model of characters thus has bits per character."),
-    ("Checked by you", "every cell of a number names the log it is from when you point at it; tables/*.csv hold the numbers unrounded."),
-)  # fmt: skip
 
 
 def page(study: Study, tables: list[Table], drawn: dict, title: str, lead: str, warnings: list[str]) -> str:
@@ -91,7 +85,7 @@ def page(study: Study, tables: list[Table], drawn: dict, title: str, lead: str, 
     )
     shown = f'<h2>Figures</h2>\n<div class="figures">\n{figures}\n</div>' if drawn else ""
     notes = "\n".join(f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings)
-    how = "\n".join(f"<dt>{html.escape(what)}</dt><dd>{html.escape(text)}</dd>" for what, text in HOW)
+    how = "\n".join(f"<dt>{html.escape(what)}</dt><dd>{html.escape(text)}</dd>" for what, text in DEFINITIONS)
     first, *others = map(as_html, tables)
     return f"""<!DOCTYPE html>
 <html lang="en">

@@ -91,8 +91,9 @@ def find_runs(paths) -> list[Run]:
 
 def _name(folder, shared, folders):
     """The folder's own name where no other has it, else its path below what they share."""
-    same = [other for other in folders if other.name == folder.name]
-    return folder.name if len(same) == 1 and not re.fullmatch(r"(seed[-_=]?)?\d+", folder.name) else str(folder.relative_to(shared))
+    alone = [other.name for other in folders].count(folder.name) == 1
+    says_more = not re.fullmatch(r"(seed[-_=]?)?\d+", folder.name)
+    return folder.name if alone and says_more else str(folder.relative_to(shared))
 
 
 def _logs_below(path):

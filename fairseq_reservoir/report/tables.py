@@ -36,7 +36,8 @@ class Table:
 def markdown(table: Table) -> str:
     lines = [[escape_markdown(name) for name in table.head], ["---:" if number else "---" for number in table.numeric]]
     lines += [[escape_markdown(cell.text) for cell in row] for row in table.rows]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *(f"{escape_markdown(n)}  " for n in table.notes)]).rstrip()
+    notes = [f"{escape_markdown(note)}  " for note in table.notes]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes]).rstrip()
 
 
 def latex(table: Table) -> str:
@@ -57,7 +58,8 @@ def as_csv(table: Table) -> str:
     with_deviation = [any(row[place].deviation is not None for row in table.rows) for place in range(len(table.head))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([n for name, two in zip(table.head, with_deviation) for n in ([name, f"{name}, deviation"] if two else [name])])
+    heads = ([name, f"{name}, deviation"] if two else [name] for name, two in zip(table.head, with_deviation))
+    writer.writerow([name for names in heads for name in names])
     for row in table.rows:
         line = []
         for cell, two, number in zip(row, with_deviation, table.numeric):
@@ -74,9 +76,8 @@ def as_html(table: Table) -> str:
     head = "".join(
         f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>' for name, side in zip(table.head, right)
     )
-    body = "\n".join(
-        f"<tr>{''.join(_html_cell(cell, side, place) for place, (cell, side) in enumerate(zip(row, right)))}</tr>" for row in table.rows
-    )
+    rows = ((_html_cell(cell, side, place) for place, (cell, side) in enumerate(zip(row, right))) for row in table.rows)
+    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
     return (
         f'<section id="{table.name}"><h3>{html.escape(table.title)}</h3>\n<div class="scroll" tabindex="0" role="region"'

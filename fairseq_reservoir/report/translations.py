@@ -10,6 +10,7 @@ from .runs import Run
 
 SAMPLES = 1000
 _SENTENCE = re.compile(r"([TDH])-(\d+)\t(.*)", re.DOTALL)
+_GENERATED = ("generate*.log", "generate-test.txt", "generate-*.txt", "*/generate-test.txt")
 _TOKENISED = re.compile(r"^Generate .*: BLEU4 = ([\d.]+)", re.MULTILINE)
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 
@@ -66,12 +67,11 @@ def read_test(run: Run, references: list[str] | None) -> Test:
     for log in sorted(run.folder.glob("test*.log")):
         if bits := _BITS.findall(log.read_text(encoding="utf-8", errors="replace")):
             test.bits, test.source = float(bits[-1]), str(log)
-    generated = next(iter([p for name in ("generate*.log", "generate-test.txt", "generate-*.txt") for p in run.folder.glob(name)]), None)
-    generated = generated or next(iter(sorted(run.folder.glob("*/generate-test.txt"))), None)
+    generated = [file for name in _GENERATED for file in sorted(run.folder.glob(name))]
     sentences = {}
     if generated:
-        test.source = str(generated)
-        text = generated.read_text(encoding="utf-8", errors="replace")
+        test.source = str(generated[0])
+        text = generated[0].read_text(encoding="utf-8", errors="replace")
         sentences = read_sentences(text)
         if found := _TOKENISED.findall(text):
             test.tokenised = float(found[-1])
@@ -95,14 +95,14 @@ def _score(test, written):
 
     if len(test.references) != len(test.hypotheses):
         test.remarks.append(
-            f"{len(test.hypotheses)} translations but {len(test.references)} references: no sacreBLEU (--references names a file of them)"
+            f"{len(test.hypotheses)} translations but {len(test.references)} references, so no BLEU: --references names others"
         )
         return
     bleu = BLEU()
     test.bleu = bleu.corpus_score(test.hypotheses, [test.references]).score
     test.signature = str(bleu.get_signature())
     if unknown := sum("<<unk>>" in line for line in test.references):
-        test.remarks.append(f"{unknown} of its references hold <<unk>>, words that the dictionary lacks: --references names the real ones")
+        test.remarks.append(f"{unknown} references hold <<unk>>, words not in the dictionary: --references names the real ones")
     try:
         said = float(json.loads(written.read_text(encoding="utf-8"))["score"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -112,7 +112,7 @@ def _score(test, written):
 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:
-    """Lines of fairseq-generate by letter (T reference, H and D hypothesis) and number; of several hypotheses the first, its best."""
+    """Lines of fairseq-generate by letter (T reference, H, D hypothesis) and number; of several hypotheses the best."""
     found = {}
     for line in text.split("\n"):
         if match := _SENTENCE.match(line):
@@ -150,7 +150,8 @@ def _resample(ours, run, others, tests):
     trial = PairedTest(systems, {"BLEU": BLEU(references=[ours.references])}, None, test_type="bs", n_samples=SAMPLES)
     signatures, scores = trial()
     results, signature = scores["BLEU"], str(signatures["BLEU"])
-    return [
-        Pair(arm, other.seed, *map(float, (result.score, results[0].score, result.ci, result.p_value)), signature, tests[other.name].source)
-        for (arm, other), result in zip(others, results[1:])
-    ]
+    pairs = []
+    for (arm, other), result in zip(others, results[1:]):
+        numbers = map(float, (result.score, results[0].score, result.ci, result.p_value))
+        pairs.append(Pair(arm, other.seed, *numbers, signature, tests[other.name].source))
+    return pairs

@@ -107,6 +107,6 @@ def generated(folder, references, hypotheses, tokenised="12.34"):
     for number in sorted(range(len(references)), key=lambda n: (n * 7) % len(references)):
         lines += [f"S-{number}\ta source", f"T-{number}\t{references[number]}", f"H-{number}\t-0.5\tother tokens"]
         lines += [f"D-{number}\t-0.5\t{hypotheses[number]}", f"P-{number}\t-0.1 -0.2"]
-    lines.append(f"Generate test with beam=5: BLEU4 = {tokenised}, 61.2/41.3/28.4/19.5 (BP=0.976, ratio=0.976, syslen=10, reflen=11)")
+    lines.append(f"Generate test with beam=5: BLEU4 = {tokenised}, 61.2/41.3/28.4/19.5 (BP=0.976, ratio=0.976, syslen=9)")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "generate.log").write_text("\n".join(lines) + "\n", encoding="utf-8")

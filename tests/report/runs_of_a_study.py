@@ -1,4 +1,4 @@
-"""Twelve mini runs: three arms of three seeds, one of odd name with a resume and an interruption, and one that fairseq-train made."""
+"""Twelve mini runs: three arms of three seeds, one of odd name, resumed and interrupted, and one that fairseq-train made."""
 
 import logging
 from contextlib import redirect_stdout
@@ -6,7 +6,8 @@ from contextlib import redirect_stdout
 from tests.commands import TINY, train
 from tests.report.logs import Writer, generated, plain_run
 
-REFERENCES = [f"the {n} small {word} cat sat on the old mat number {n} ." for n, word in enumerate("red blue green black white".split() * 4)]
+COLOURS = "red blue green black white".split() * 4
+REFERENCES = [f"the {n} small {colour} cat sat on the old mat number {n} ." for n, colour in enumerate(COLOURS)]
 ODD = "odd & <b>name_50%"
 # BLEU of the validations after 20, 40, ... updates and seconds of each epoch, by arm and seed.
 SCORES = {

@@ -12,7 +12,7 @@ from tests.report.logs import Writer, plain_run
 
 
 def resumed_twice(folder, **options):
-    """Epochs of 20 updates. Interrupted at 30 and begun again at 20, then at 55 and begun again at 50, in the middle of an epoch."""
+    """Epochs of 20 updates; stopped at 30 and begun again at 20, at 55 and begun again at 50, in the middle of an epoch."""
     log = Writer(folder, **options).start()
     log.inner(5, 2, 100, 2).inner(10, 2, 100, 4).inner(15, 2, 100, 6).inner(20, 2, 100, 8)
     log.valid(20, loss=9, bleu=10).epoch(20, 8, 100, 9).inner(25, 2, 100, 12).inner(30, 2, 100, 14)

@@ -63,7 +63,8 @@ def test_every_figure_has_a_size(browser, address):
     for width in (1200, 390):
         open_page(browser, address, width)
         boxes = browser.execute_script(
-            "return [...document.querySelectorAll('figure > svg')].map(e => [e.getBoundingClientRect(), e.getBBox()].map(b => [b.width, b.height]))"
+            "return [...document.querySelectorAll('figure > svg')].map(e =>"
+            " [e.getBoundingClientRect(), e.getBBox()].map(b => [b.width, b.height]))"
         )
         assert len(boxes) == 6
         for (wide, high), (drawn_wide, drawn_high) in boxes:
@@ -93,8 +94,8 @@ def test_a_click_sorts_a_column(browser, address):
     assert scores == sorted(scores) and column(browser, "to_best", 1) != before
     buttons[1].click()
     assert [float(text.split(" ")[0]) for text in column(browser, "to_best", 1)] == sorted(scores, reverse=True)
-    sort = browser.execute_script("return [...document.querySelectorAll('#to_best th[aria-sort]')].map(e => e.getAttribute('aria-sort'))")
-    assert sort == ["descending"]
+    sorted_by = browser.find_elements("css selector", "#to_best th[aria-sort]")
+    assert [head.get_attribute("aria-sort") for head in sorted_by] == ["descending"]
     buttons[0].click()
     names = column(browser, "to_best", 0)
     assert names == sorted(names) and ODD in names

@@ -49,7 +49,7 @@ def test_from_results_path_and_from_a_file_of_hypotheses(run):
 def test_references_of_ones_own(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run, None).remarks == [
-        "20 of its references hold <<unk>>, words that the dictionary lacks: --references names the real ones"
+        "20 references hold <<unk>>, words not in the dictionary: --references names the real ones"
     ]
     (tmp_path / "test.de").write_text("\n".join(REFERENCES) + "\n")
     assert read_test(run, read_references(tmp_path / "test.de")).bleu == pytest.approx(expected(translations(12)))
