@@ -1,13 +1,43 @@
 # What the recipes share; they source it with the name that their errors begin with: . common.sh NAME
-# It sets `root`, the repository, and `dry`, not empty when DRY_RUN asks to print commands and run none.
+# All take these settings:
+#   DRY_RUN=1       print the commands, run none
+#   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out
+#   MINI=1          a run of ten updates on numbers in words, to see that the recipe works; goes into runs/mini
+# It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, flags that each fairseq-train gets last.
 set -euo pipefail
-recipe=$1 dry=${DRY_RUN:-}
+recipe=$1 dry=${DRY_RUN:-} device=()
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
 export PYTHONWARNINGS=ignore
 
 die() { echo "$recipe: $*" >&2; exit 2; }
 [[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
+
+case ${GPUS:-} in
+    "") ;;
+    0) device=(--cpu) ;;
+    *[!0-9]*) die "GPUS='$GPUS': a number of GPUs, or 0 for the CPU" ;;
+    *)
+        all=${CUDA_VISIBLE_DEVICES:-$(seq -s , 0 $((GPUS - 1)))}
+        CUDA_VISIBLE_DEVICES=$(cut -d , -f "1-$GPUS" <<<"$all")
+        export CUDA_VISIBLE_DEVICES
+        device=(--distributed-world-size "$GPUS") ;;
+esac
+# as_many_as N: how many batches a GPU adds up before an update, for as many tokens in it as on N GPUs
+as_many_as() {
+    local gpus=${GPUS:-$1}
+    [[ $gpus != 0 ]] || gpus=1
+    echo $((($1 + gpus - 1) / gpus))
+}
+
+if [[ -n ${MINI:-} ]]; then
+    RUNS=${RUNS:-runs/mini} DATA=${DATA:-$RUNS/numbers}
+    [[ $DATA != "$RUNS/numbers" ]] || python "$root/examples/mini_corpus.py" "$DATA"
+    device=(${device[@]+"${device[@]}"} --max-update 10 --max-tokens 600 --update-freq 1)
+fi
+
+# preset FAMILY SIZE: the architecture's name; with MINI=1 its smallest
+preset() { echo "$1_${MINI:+tiny_}$2" | sed 's/_tiny_.*/_tiny/'; }
 
 # run COMMAND...
 run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }

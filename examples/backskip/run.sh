@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k English-German with backward passes through frozen layers skipped; see ../multi30k.sh for DATA, SEED, RUNS and DRY_RUN.
+# Multi30k English-German with backward passes through frozen layers skipped; see ../multi30k.sh for the other settings.
 #   KIND=synthetic  synthetic or reinforce: where the gradient below a frozen layer comes from; none: from the layer, as always
 #   PLAN=LTLTL      encoder
 #   UPDATES=700     updates, over which the learning rate falls to 0

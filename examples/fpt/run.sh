@@ -11,12 +11,12 @@
 #   SIZE=tiny       or study, base, ...: the preset of reservoir_transformer_lm
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/fpt
-#   DRY_RUN=1       print the commands, run none
+#   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to every fairseq-train.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" fpt
 arm=${ARM:-} task=${TASK:-} rates=${RATES:-1e-3 4e-3 1.6e-2} updates=${UPDATES:-1000} pretraining=${PRETRAIN_UPDATES:-2000}
-size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-} sst2=${SST2:-}
+size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-} sst2=${SST2:-${MINI:+$DATA}}
 pretrained=$runs/pretrained-$size-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task
 out=$runs/$task/$arm-$size-$updates-$seed
 
@@ -43,7 +43,7 @@ train() {
     logged "$folder/train.log" fairseq-train "$data" --user-dir "$root/fairseq_reservoir" --save-dir "$folder" --seed "$seed" \
         --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" --decoder-learned-pos \
         --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr-scheduler polynomial_decay \
-        --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100 "$@"
+        --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100 "$@" ${device[@]+"${device[@]}"}
     to "$folder/trained" echo "$*"
 }
 

@@ -5,27 +5,17 @@
 #   ARM=2           a row of the paper's table; README.md says what each means
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/frozen_components_lm
-#   DRY_RUN=1       print the commands, run none
+#   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: ARM=2 bash language_model.sh --max-update 20
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" frozen_components
+. "$here/../text.sh"
 . "$here/rows.sh" "${ARM:-}"
 
 seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-}
-text=$runs/text pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
+pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
 
-[[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
-
-if [[ ! -f $bin/test.idx ]]; then
-    run mkdir -p "$text" "$pieces"
-    for part in train valid test; do copy "$data/$part.txt" "$text/$part.txt"; done
-    run python "$here/../quickstart/pieces.py" "$text" txt txt 6000 "$pieces"
-    run rm -rf "$bin.part"
-    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" \
-        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
-    run mv "$bin.part" "$bin"
-fi
-
+binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 6000 "$pieces"
 run mkdir -p "$out"
 if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
     run rm -f "$out/eval.log" "$out/trained"
@@ -33,7 +23,7 @@ if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
         --task language_modeling --arch reservoir_transformer_lm_study "${spec[@]}" --tokens-per-sample 128 \
         --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
         --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
-        --num-workers 0 --log-format json --log-interval 20 "$@"
+        --num-workers 0 --log-format json --log-interval 20 "$@" ${device[@]+"${device[@]}"}
     to "$out/trained" echo "$*"
 fi
 

@@ -1,26 +1,25 @@
 #!/usr/bin/env bash
-# A row of "Not all parameters are born equal" on Multi30k; see ../multi30k.sh for DATA, SEED, RUNS and DRY_RUN.
+# A row of "Not all parameters are born equal" on Multi30k; see ../multi30k.sh for the other settings.
 #   ARM=2           a row of the paper's table; README.md says what each means
 #   FFN=512         width of the feed-forward blocks; the paper's second table has them as narrow as the model, 128
 #   UPDATES=700     updates, over which the learning rate falls to 0
 # or at the paper's size, on what scripts/prepare_wmt18_tr_en.sh made, where the two widths are 4096 and 1024:
-#   BIN=FOLDER      train on this folder, without translating; SEED=1, RUNS=runs/frozen_components
+#   BIN=FOLDER      that folder; SEED=1, RUNS=runs/frozen_components
 # Arguments go to fairseq-train, as in: ARM=2 bash run.sh --max-update 20
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" frozen_components
 . "$here/rows.sh" "${ARM:-}"
-bin=${BIN:-}
 
-if [[ -z $bin ]]; then
+if [[ -z ${BIN:-} ]]; then
     ffn=${FFN:-512} updates=${UPDATES:-700}
     NAME=frozen-$ARM-$ffn-$updates exec bash "$here/../multi30k.sh" --arch reservoir_transformer_study --encoder-ffn-embed-dim "$ffn" \
-        "${spec[@]}" --dropout 0.1 --max-tokens 2048 --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 200 \
+        ${spec[@]+"${spec[@]}"} --dropout 0.1 --max-tokens 2048 --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 200 \
         --total-num-update "$updates" --max-update "$updates" "$@"
 fi
 
-ffn=${FFN:-4096} seed=${SEED:-1}
-run fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --seed "$seed" \
-    --save-dir "${RUNS:-runs/frozen_components}/$ARM-$ffn-$seed" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings \
-    --encoder-ffn-embed-dim "$ffn" --decoder-ffn-embed-dim "$ffn" "${spec[@]}" --dropout 0.1 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.998)' --adam-eps 1e-9 \
-    --lr 2e-4 --lr-scheduler inverse_sqrt --warmup-updates 8000 --max-tokens 4096 --patience 10 --no-epoch-checkpoints "$@"
+. "$here/../translation.sh"
+ffn=${FFN:-4096} seed=${SEED:-1} runs=${RUNS:-runs/frozen_components} target=en
+prepared tr en prepare_wmt18_tr_en.sh
+translation "$bin" "$runs/$ARM-$ffn-$seed" "" --arch frozen_transformer_wmt_en_de_big --share-all-embeddings \
+    --encoder-ffn-embed-dim "$ffn" --decoder-ffn-embed-dim "$ffn" ${spec[@]+"${spec[@]}"} --dropout 0.1 --adam-betas '(0.9, 0.998)' \
+    --adam-eps 1e-9 --lr 2e-4 --lr-scheduler inverse_sqrt --warmup-updates 8000 --patience 10 "$@"

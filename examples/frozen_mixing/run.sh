@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Multi30k English-German with one way of mixing words; see ../multi30k.sh for DATA, SEED, RUNS and DRY_RUN.
+# Multi30k English-German with one way of mixing words; see ../multi30k.sh for the other settings.
 #   ARM=NAME        one of the names below; README.md says what each means
-#   UPDATES=700     updates, over which the learning rate falls to 0
+#   UPDATES=700, LR=4e-3   see ../reservoir_transformers/multi30k.sh
 # Arguments go to fairseq-train, as in: ARM=fnet bash run.sh --max-update 20
 set -euo pipefail
-arm=${ARM:-} updates=${UPDATES:-700} encoder=LLLL decoder=LL freeze=
+arm=${ARM:-} encoder=LLLL decoder=LL freeze=
 case $arm in
     attention) ;;
     fnet) encoder=MMMM ;;
@@ -21,7 +21,5 @@ case $arm in
     frozen-qk) freeze=q,k ;;
     *) echo "frozen_mixing: ARM='$arm': name one of the arms in $(dirname "${BASH_SOURCE[0]}")/README.md" >&2; exit 2 ;;
 esac
-NAME=$arm-$updates exec bash "$(dirname "${BASH_SOURCE[0]}")/../multi30k.sh" \
-    --arch reservoir_transformer_study --reservoir-encoder "$encoder" --reservoir-decoder "$decoder" \
-    ${freeze:+--freeze "$freeze"} --dropout 0.1 --max-tokens 2048 --lr 2e-3 \
-    --lr-scheduler polynomial_decay --warmup-updates 200 --total-num-update "$updates" --max-update "$updates" "$@"
+NAME=$arm PLAN=$encoder DECODER=$decoder exec bash "$(dirname "${BASH_SOURCE[0]}")/../reservoir_transformers/multi30k.sh" \
+    ${freeze:+--freeze "$freeze"} "$@"

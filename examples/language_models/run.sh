@@ -7,10 +7,11 @@
 #   UPDATES=N       updates, over which the learning rate falls to 0; README.md has the defaults
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/language_models
-#   DRY_RUN=1       print the commands, run none
+#   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: MODEL=characters ARM=T bash run.sh --lr 1e-3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" language_models
+. "$here/../text.sh"
 model=${MODEL:-} arm=${ARM:-} seed=${SEED:-1} data=${DATA:-} runs=${RUNS:-runs/language_models}
 . "$here/arms.sh" "$arm" "$model"
 
@@ -30,22 +31,8 @@ case $model in
     *) die "MODEL='$model': characters or masked" ;;
 esac
 pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates-$seed
-[[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
 
-if [[ ! -f $bin/test.idx ]]; then
-    run mkdir -p "$runs/text" "$pieces"
-    for part in train valid test; do
-        found=$data/$part.txt
-        for file in "$data"/{,*.}"$part".txt{.gz,}; do [[ ! -f $file ]] || found=${file%.gz}; done
-        copy "$found" "$runs/text/$part.txt"
-    done
-    run "${cut[@]}"
-    run rm -rf "$bin.part"
-    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" \
-        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
-    run mv "$bin.part" "$bin"
-fi
-
+binarise_text "$bin" "$pieces" "${cut[@]}"
 run mkdir -p "$out"
 if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
     run rm -f "$out/test.log" "$out/trained"
@@ -53,7 +40,7 @@ if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
         "${train[@]}" "${spec[@]}" --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr 2e-3 \
         --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "$updates" --max-update "$updates" \
         --max-tokens 2048 --disable-validation --no-epoch-checkpoints --save-interval-updates 200 --keep-interval-updates 1 \
-        --num-workers 0 --log-format json --log-interval 20 "$@"
+        --num-workers 0 --log-format json --log-interval 20 "$@" ${device[@]+"${device[@]}"}
     to "$out/trained" echo "$*"
 fi
 

@@ -4,12 +4,13 @@
 #   UPDATES=N       those of the masked language model; 0 for a model that has read nothing, as a comparison
 #   DATA=FOLDER     train.tsv and dev.tsv; see ../one_layer_supermask/sst2.sh, which does the work
 #   FINETUNE=200    updates on SST-2, over which the learning rate falls to 0
-#   DRY_RUN=1       print the commands, run none
+#   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train. In an arm with something frozen the same is frozen here.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-runs=${RUNS:-runs/language_models} arm=${ARM:-} updates=${UPDATES:-1000} finetune=${FINETUNE:-200}
+runs=${RUNS:-runs/${MINI:+mini/}language_models} arm=${ARM:-} updates=${UPDATES:-1000} finetune=${FINETUNE:-200}
 . "$here/arms.sh" "$arm" masked
+[[ -z ${MINI:-} ]] || { RUNS=$runs MODEL=masked UPDATES=$updates bash "$here/run.sh"; DATA=${DATA:-$runs/numbers}; export DATA; }
 [[ -f $runs/masked/joint.model || -n ${DRY_RUN:-} ]] ||
     { echo "language_models: $runs/masked/joint.model: MODEL=masked bash run.sh makes it" >&2; exit 2; }
 start=()

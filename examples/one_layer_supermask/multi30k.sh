@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k English-German: a trained Transformer, and masks on one random layer; see ../multi30k.sh for DATA, SEED, RUNS, DRY_RUN.
+# Multi30k English-German: a trained Transformer, and masks on one random layer; see ../multi30k.sh for more.
 #   ARM=coats       dense   fairseq's transformer, all of it trained
 #                   paper   the paper's model: Kaiming uniform weights, LayerNorms without gain and bias, masks of 0 and 1
 #                   binary  random weights of fairseq's own sizes, trained LayerNorms, masks of 0 and 1: the plugin's defaults

@@ -8,10 +8,11 @@
 #   PIECES=FILE     cut with this SentencePiece model instead of 6000 pieces of its own, for a model pretrained on those pieces
 #   DICT=FILE       its dictionary, dict.txt of the data-bin folder; with PIECES
 #   RUNS=FOLDER     where everything goes, instead of runs/sst2
-#   DRY_RUN=1       print the commands, run none
+#   DRY_RUN, GPUS, MINI   see ../common.sh
 # Arguments go to fairseq-train, as in: NAME=trained bash sst2.sh --mask-embeddings trained
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" sst2
+. "$here/../classification.sh"
 arch=${ARCH:-supermask_one_layer_roberta_study} seed=${SEED:-1} runs=${RUNS:-runs/sst2}
 data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch}-$seed
 
@@ -19,36 +20,8 @@ data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin
 [[ ${PIECES:+given} == "${dict:+given}" ]] || die "PIECES='${PIECES:-}' DICT='$dict': give both or none"
 there "$data/train.tsv" "$data/dev.tsv"
 
-task=(--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2)
-
-if [[ ! -f $bin/label/dict.txt ]]; then
-    run mkdir -p "$pieces"
-    run python "$here/sst2_pieces.py" "$data" "$vocabulary" "$pieces"
-    run rm -rf "$bin.part"
-    for column in input0 label; do
-        known=()
-        [[ -z $dict || $column == label ]] || known=(--srcdict "$dict")
-        run fairseq-preprocess --only-source "${known[@]}" --workers 1 --destdir "$bin.part/$column" \
-            --trainpref "$pieces/train.$column" --validpref "$pieces/valid.$column" --testpref "$pieces/dev.$column"
-    done
-    run mv "$bin.part" "$bin"
-fi
-
-run mkdir -p "$out"
-if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
-    run rm -f "$out/validate.log" "$out/trained"
-    logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
-        --arch "$arch" "${task[@]}" --max-positions 32 --shorten-method truncate --dropout 0 --attention-dropout 0 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 100 \
-        --total-num-update 450 --max-update 450 --clip-norm 1.0 --batch-size 128 \
-        --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints --num-workers 0 \
-        --log-format json --log-interval 20 "$@"
-    to "$out/trained" echo "$*"
-fi
-
-if [[ -n $dry || ! -f $out/validate.log ]]; then
-    logged "$out/validate.log.part" fairseq-validate "$bin" --user-dir "$root/fairseq_reservoir" "${task[@]}" \
-        --path "$out/checkpoint_best.pt" --valid-subset test --max-tokens 8192 --log-format json
-    run mv "$out/validate.log.part" "$out/validate.log"
-fi
+classes 2
+binarise_phrases "$bin" "$data" "$vocabulary" "$pieces" "$dict"
+classification "$bin" "$out" test --arch "$arch" --max-positions 32 --shorten-method truncate --dropout 0 --attention-dropout 0 \
+    --lr 2e-3 --warmup-updates 100 --total-num-update 450 --max-update 450 --clip-norm 1.0 --batch-size 128 "$@"
 run python "$here/sst2_report.py" "$pieces/dev.label" "$out"

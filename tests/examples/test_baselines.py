@@ -20,6 +20,7 @@ ARMS = {
     for name, encoder, decoder, flags, trained, flops in re.findall(rf"^\| {CELLS} \|$", README, flags=re.MULTILINE)
 }
 WORDS = 5904
+PRE_NORM = ["--share-all-embeddings", "--encoder-normalize-before", "--decoder-normalize-before"]
 
 
 def dry_run(arm, data, *further, **environment):
@@ -36,7 +37,7 @@ def built(arm, **changes):
     """The model of an arm's flags, with Multi30k's vocabulary."""
     encoder, decoder, flags, *_ = ARMS[arm]
     plans = ["--reservoir-encoder", encoder, "--reservoir-decoder", decoder]
-    options = vars(parsed(["data", "--arch", "reservoir_transformer_study", *plans, "--share-all-embeddings", *flags.split()]))
+    options = vars(parsed(["data", "--arch", "reservoir_transformer_study", *plans, *PRE_NORM, *flags.split()]))
     skipped = ("arch", "reservoir_encoder", "reservoir_decoder")
     options = {name: value for name, value in options.items() if name not in skipped} | changes
     return build(encoder, decoder, "reservoir_transformer_study", words=(WORDS, WORDS), **options)
@@ -63,8 +64,8 @@ def test_dry_run_prints_what_the_readme_says(arm, data):
     words = dry_run(arm, data, "--max-update", "7", LR="1e-3")
     train = parsed(words)
     assert (train.reservoir_encoder, train.reservoir_decoder) == (encoder, decoder)
-    (between,) = re.findall(rf"--reservoir-decoder {decoder} (.*)--dropout", " ".join(words))
-    assert between.strip() == flags
+    arm_flags = words[words.index("sentencepiece") + 1 : words.index("--max-update", words.index("sentencepiece"))]
+    assert " ".join(arm_flags) == (flags or "") and train.encoder_normalize_before and train.eval_bleu
     assert (train.max_update, int(train.total_num_update), train.lr) == (7, 700, [1e-3])
     assert (train.encoder_embed_dim, train.decoder_ffn_embed_dim, train.share_all_embeddings) == (128, 512, True)
     assert train.save_dir.endswith(f"/baseline-{arm}-700-1e-3-1")
@@ -97,11 +98,11 @@ def test_layerdrop_runs_four_of_five_layers_on_average():
 
 
 def test_what_makes_the_comparisons_fair():
-    """Trained, by hand: three L, two L of a decoder, 5,904 vectors of 128."""
+    """Trained, by hand: three L, two L of a decoder, the last norms, 5,904 vectors of 128."""
     attention, norm = 4 * (128 * 128 + 128), 2 * 128
     ffn = 2 * 128 * 512 + 512 + 128
-    trained = 3 * (attention + ffn + 2 * norm) + 2 * (2 * attention + ffn + 3 * norm) + WORDS * 128
-    assert ARMS["frozen"][3] == ARMS["without"][3] == trained == 1_879_680
+    trained = 3 * (attention + ffn + 2 * norm) + 2 * (2 * attention + ffn + 3 * norm) + 2 * norm + WORDS * 128
+    assert ARMS["frozen"][3] == ARMS["without"][3] == trained == 1_880_192
     assert all(abs(ARMS[arm][3] / trained - 1) < 0.01 for arm in ("small", "lora-62"))
     assert abs(ARMS["shallow"][4] - 1) < 0.02 and ARMS["without"][4] < ARMS["frozen"][4] < ARMS["trained"][4]
 
@@ -110,7 +111,7 @@ def test_what_adapters_train():
     """Rank r: r (in + out) for LoRA; r + out for VeRA. Five encoder layers, two with attention to the source besides."""
     attention, matrices = (5 + 2 * 2) * 4, (5 + 2) * 2
     at_rank_1 = attention * (128 + 128) + matrices * (128 + 512)
-    norms = (5 * 2 + 2 * 3) * 2 * 128
+    norms = (5 * 2 + 2 * 3 + 2) * 2 * 128
     assert ARMS["body"][3] == WORDS * 128 + norms
     assert ARMS["lora"][3] == ARMS["body"][3] + 8 * at_rank_1 and ARMS["lora-62"][3] == ARMS["body"][3] + 62 * at_rank_1
     assert ARMS["vera"][3] == ARMS["body"][3] + attention * (64 + 128) + matrices * 64 + (5 + 2) * (128 + 512)

@@ -33,7 +33,7 @@ def test_dry_run_prints_what_the_readme_says(arm, data):
     train = options.parse_args_and_arch(options.get_training_parser(), flags)
     assert (train.reservoir_encoder, train.reservoir_decoder) == (encoder, decoder)
     assert (train.freeze, train.max_update, train.encoder_embed_dim) == (further[1] if further else None, 7, 128)
-    assert train.save_dir.endswith(f"/{arm}-700-1")
+    assert train.save_dir.endswith(f"/{arm}-700-4e-3-1")
 
 
 @pytest.mark.parametrize("arm", ["", "fourier"])

@@ -69,7 +69,8 @@ def test_dry_run_prints_commands_that_fairseq_understands(plan, data, tmp_path):
     train = options.parse_args_and_arch(options.get_training_parser(), commands["fairseq-train"])
     assert (train.reservoir_encoder, train.reservoir_decoder) == (plan, "LL")
     assert (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.share_all_embeddings) == (128, 512, True)
-    assert (train.max_tokens, train.max_epoch, train.max_update, train.warmup_updates) == (4096, 10, 7, 800)
+    assert (train.max_tokens, train.max_update, int(train.total_num_update), train.validate_interval_updates) == (2048, 7, 700, 70)
+    assert train.encoder_normalize_before and train.decoder_normalize_before and train.eval_bleu
     assert train.no_epoch_checkpoints and train.data == f"{runs}/bin"
     generate = options.parse_args_and_arch(options.get_generation_parser(), commands["fairseq-generate"])
     assert generate.beam == 5 and generate.path == f"{train.save_dir}/checkpoint_best.pt"
@@ -86,12 +87,12 @@ def test_missing_data_is_named(change, message, tmp_path):
 @pytest.mark.slow
 def test_a_tiny_run_resumes_and_scores(data, tmp_path):
     sizes = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2".split()
-    settings = {"DATA": str(data), "PLAN": "LT", "DECODER": "L", "RUNS": str(tmp_path / "runs")}
+    settings = {"DATA": str(data), "PLAN": "LT", "DECODER": "L", "UPDATES": "16", "RUNS": str(tmp_path / "runs")}
     for epochs in ("1", "2"):
         ended = bash(RESERVOIR, *sizes, "--batch-size", "8", "--max-epoch", epochs, **settings)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Loaded checkpoint" in ended.stdout
-    assert "| LT-L-1 |" in ended.stdout and "BLEU: nrefs:1|" in ended.stdout
+    assert "| LT-L-16-4e-3-1 |" in ended.stdout and "BLEU: nrefs:1|" in ended.stdout
     assert "| 16 | " in ended.stdout  # 60 sentences are 8 batches of 8, twice
 
 

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Masks on one random layer at the paper's sizes: trains, translates and scores one point of a figure or a row of its Table 1.
+#   TASK=iwslt14    or wmt14
+#   BIN=FOLDER      what scripts/prepare_iwslt14.sh or scripts/prepare_wmt14.sh made
+#   SIZE=base       iwslt14: base, wide, deep; wmt14: base, wider, deeper
+#   ARM=paper       paper: Kaiming uniform weights, plain LayerNorms; best: signed nested masks, trained LayerNorms; dense: all is trained
+#   KEEP=0.5        share of the weights that masks keep; 0.8 with ARM=best
+#   INIT=...        other random weights, as in xavier_uniform or paper_code: see --mask-init-weights
+#   LAYERS=layer    all layers of a stack are one random layer; none: each has its own
+#   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
+#   SEED=1          random seed
+#   RUNS=FOLDER     where everything goes, instead of runs/TASK-masks
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees what one GPU, with wmt14 eight, see at once, however many there are
+# Arguments go to fairseq-train, as in: KEEP=0.1 bash papers.sh --fp16
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../common.sh" papers
+. "$here/../translation.sh"
+work=${TASK:-iwslt14} size=${SIZE:-base} arm=${ARM:-paper} init=${INIT:-} layers=${LAYERS:-layer}
+vectors=${VECTORS:-} seed=${SEED:-1} runs=${RUNS:-runs/$work-masks}
+keep=0.5
+[[ $arm != best ]] || keep=0.8
+keep=${KEEP:-$keep}
+case $work in
+    iwslt14)
+        source=de target=en gpus=1
+        train=(--share-decoder-input-output-embed --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3
+            --weight-decay 1e-4 --clip-norm 0.5 --max-epoch 55 --eval-bleu --eval-bleu-remove-bpe
+            --eval-bleu-args '{"beam": 5}' --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
+        case $size in base) sizes=iwslt_de_en ;; wide | deep) sizes=${size}_iwslt_de_en ;; *) die "SIZE='$size': base, wide or deep" ;; esac
+        prepared de en prepare_iwslt14.sh ;;
+    wmt14)
+        source=en target=de gpus=8
+        train=(--share-decoder-input-output-embed --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7
+            --dropout 0.2 --max-epoch 100)
+        case $size in base) sizes=wmt_en_de ;; wider | deeper) sizes=${size}_wmt_en_de ;; *) die "SIZE='$size': base, wider or deeper" ;; esac
+        prepared en de prepare_wmt14.sh --joined-dictionary ;;
+    *) die "TASK='$work': iwslt14 or wmt14" ;;
+esac
+arch=$(preset supermask_one_layer_transformer "$sizes")
+masks=(--mask-keep-ratio "$keep" --mask-share "$layers")
+case $arm in
+    paper) masks+=(--mask-init-weights "${init:-kaiming_uniform}" --mask-layernorm plain) ;;
+    best)
+        coats=$(python -c "print(*(round($keep * part, 4) for part in (0.625, 0.3125, 0.125)), sep=',')")
+        masks+=(--mask-kind signed --mask-coats "$coats" --mask-init-weights "${init:-signed_fairseq}") ;;
+    dense)
+        masks=() keep=1
+        case $size in
+            base) arch=transformer_$sizes ;;
+            wide) arch=transformer_iwslt_de_en train+=(--encoder-embed-dim 1024 --encoder-ffn-embed-dim 2048 --decoder-embed-dim 1024 --decoder-ffn-embed-dim 2048) ;;
+            wider) arch=transformer_wmt_en_de_big ;;
+            *) arch=transformer_${sizes#*_} train+=(--encoder-layers 12 --decoder-layers 12) ;;
+        esac
+        [[ -z ${MINI:-} ]] || train+=(--encoder-layers 1 --decoder-layers 1) ;;
+    *) die "ARM='$arm': paper, best or dense" ;;
+esac
+if [[ -n $vectors ]]; then
+    for language in $source $target; do [[ -n $dry || -f $vectors.$language ]] || die "VECTORS=$vectors: $vectors.$language does not exist"; done
+    masks+=(--encoder-embed-path "$vectors.$source" --decoder-embed-path "$vectors.$target")
+fi
+name=$arm-$size-keep$keep${init:+-$init}${vectors:+-vectors}
+[[ $layers == layer ]] || name=$name-$layers
+translation "$bin" "$runs/$name-$seed" "" --arch "$arch" ${masks[@]+"${masks[@]}"} "${train[@]}" --update-freq "$(as_many_as "$gpus")" "$@"

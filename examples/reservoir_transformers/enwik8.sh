@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# A language model of the bytes of enwik8 with reservoirs; prints the bits per byte of the test text ("loss (base 2)").
+#   BIN=FOLDER      what scripts/prepare_enwik8.sh made
+#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop leaves out as many
+#   DEPTH=12        layers, reservoirs among them
+#   FROZEN=4        reservoirs
+#   SEED=1          random seed
+#   RUNS=FOLDER     where everything goes, instead of runs/enwik8
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees what eight GPUs see at once, however many there are
+# Arguments go to fairseq-train. Interrupt it and run it again: what is finished is kept, and training resumes.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../common.sh" enwik8
+. "$here/../text.sh"
+stack=decoder kind=${KIND:-F} depth=${DEPTH:-12} frozen=${FROZEN:-4} seed=${SEED:-1} runs=${RUNS:-runs/enwik8} bin=${BIN:-}
+. "$here/kinds.sh"
+out=$runs/$kind-$depth-$frozen-$seed
+if [[ -z $bin && -n ${MINI:-} ]]; then
+    bin=$runs/bin-characters data=$DATA
+    binarise_text "$bin" "$runs/characters" python "$here/../language_models/characters.py" "$runs/text" "$runs/characters"
+fi
+[[ -n $bin ]] || die "BIN is not set: name the folder that scripts/prepare_enwik8.sh made"
+[[ -n $dry || -f $bin/test.idx ]] || die "BIN=$bin: it holds no test.idx"
+
+run mkdir -p "$out"
+if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
+    run rm -f "$out/test.log" "$out/trained"
+    logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
+        --task language_modeling --arch "$(preset reservoir_transformer_lm enwik8)" "${model[@]}" --tokens-per-sample 512 \
+        --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0.25 --lr 2.5e-4 \
+        --lr-scheduler polynomial_decay --warmup-updates 4000 --total-num-update 400000 --max-update 400000 --max-tokens 1536 --update-freq "$(as_many_as 8)" \
+        --validate-interval-updates 4000 --save-interval-updates 4000 --keep-interval-updates 1 --no-epoch-checkpoints \
+        --log-format json --log-interval 100 "$@" ${device[@]+"${device[@]}"}
+    to "$out/trained" echo "$*"
+fi
+if [[ -n $dry || ! -f $out/test.log ]]; then
+    logged "$out/test.log.part" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+        --tokens-per-sample 512 --context-window 400 --max-tokens 4096
+    run mv "$out/test.log.part" "$out/test.log"
+fi
+run grep -o "Loss (base 2): .*" "$out/test.log"

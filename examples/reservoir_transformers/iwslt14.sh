@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# IWSLT14 German-English with one depth and kind of reservoirs; see ../translation.sh for what a run's folder keeps.
+#   BIN=FOLDER      what scripts/prepare_iwslt14.sh made
+#   KIND=F          L: all layers are trained; T or F: FROZEN of the encoder's are reservoirs; drop: LayerDrop leaves out as many
+#   DEPTH=8         layers of the encoder, reservoirs among them; the decoder has two
+#   FROZEN=2        reservoirs
+#   SEED=1          random seed
+#   RUNS=FOLDER     where everything goes, instead of runs/iwslt14
+#   DRY_RUN, GPUS, MINI   see ../common.sh; the paper trained on one GPU
+# Arguments go to fairseq-train, as in: KIND=T bash iwslt14.sh --fp16
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../common.sh" iwslt14
+. "$here/../translation.sh"
+stack=encoder kind=${KIND:-F} depth=${DEPTH:-8} frozen=${FROZEN:-2} seed=${SEED:-1} runs=${RUNS:-runs/iwslt14}
+. "$here/kinds.sh"
+target=en
+prepared de en prepare_iwslt14.sh
+translation "$bin" "$runs/$kind-$depth-$frozen-$seed" "" --arch "$(preset reservoir_transformer iwslt_de_en_2dec)" \
+    "${model[@]}" --dropout 0.3 --weight-decay 1e-4 --lr 5e-4 --lr-scheduler inverse_sqrt \
+    --warmup-updates 4000 --update-freq "$(as_many_as 1)" --max-epoch 60 --patience 10 --eval-bleu --eval-bleu-remove-bpe \
+    --eval-bleu-args '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}' --best-checkpoint-metric bleu \
+    --maximize-best-checkpoint-metric "$@"

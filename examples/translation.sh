@@ -1,0 +1,65 @@
+# What the recipes of translation share, sourced after common.sh. They set `runs`, `data` and `seed`.
+
+# cut_and_binarise BIN SOURCE TARGET PIECES FLAGS-OF-FAIRSEQ-PREPROCESS...: from the raw text of `data`, named as Multi30k's, unless
+# it is there. SentencePiece learns the pieces on both languages.
+cut_and_binarise() {
+    local bin=$1 source=$2 target=$3 size=$4 language
+    shift 4
+    [[ ! -f $bin/test.$source-$target.$target.idx ]] || return 0
+    run mkdir -p "$runs/text" "$runs/pieces"
+    for language in "$source" "$target"; do
+        copy "$data/train.$language" "$runs/text/train.$language"
+        copy "$data/val.$language" "$runs/text/valid.$language"
+        copy "$data/test_2016_flickr.$language" "$runs/text/test.$language"
+    done
+    run python "$root/examples/quickstart/pieces.py" "$runs/text" "$source" "$target" "$size" "$runs/pieces"
+    run rm -rf "$bin.part"
+    run fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 --destdir "$bin.part" \
+        --trainpref "$runs/pieces/train" --validpref "$runs/pieces/valid" --testpref "$runs/pieces/test" "$@"
+    run mv "$bin.part" "$bin"
+}
+
+# prepared SOURCE TARGET SCRIPT FLAGS-OF-FAIRSEQ-PREPROCESS...: sets `bin`, the folder that scripts/SCRIPT made, or with MINI=1 one
+# of numbers in words, and `decode`, flags of fairseq-generate.
+prepared() {
+    local source=$1 target=$2 script=$3
+    shift 3
+    bin=${BIN:-} decode=(--beam 5 --source-lang "$source" --target-lang "$target" --tokenizer moses --remove-bpe)
+    if [[ -z $bin && -n ${MINI:-} ]]; then
+        bin=$runs/bin-$source-$target data=$DATA
+        cut_and_binarise "$bin" "$source" "$target" 300 "$@"
+        touch "$bin/sentencepiece.model"
+    fi
+    [[ -n $bin ]] || die "BIN is not set: name the folder that scripts/$script made"
+    [[ -n $dry || -f $bin/test.$source-$target.$target.idx ]] || die "BIN=$bin: it holds no test.$source-$target.$target.idx"
+    [[ ! -f $bin/sentencepiece.model ]] || decode+=(sentencepiece)
+}
+
+# translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
+# FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json; what is finished is kept, and training resumes.
+# REFERENCE is a file of raw text; "" takes the test set of BIN, put back into raw text by Moses' detokenizer.
+# The array `decode` holds flags of fairseq-generate.
+translation() {
+    local bin=$1 out=$2 reference=$3
+    shift 3
+    run mkdir -p "$out"
+    if [[ ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
+        run rm -f "$out/generate.log" "$out/hypotheses" "$out/bleu.json"
+        logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
+            --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
+            --max-tokens 4096 --no-epoch-checkpoints --log-format json --log-interval 20 "$@" ${device[@]+"${device[@]}"}
+        to "$out/trained" echo "$*"
+    fi
+    if [[ ! -f $out/bleu.json ]]; then
+        to "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+            --max-tokens 8192 "${decode[@]}" ${MINI:+--max-len-b 20}
+        to "$out/hypotheses" python "$root/examples/hypotheses.py" "$out/generate.log"
+        if [[ -z $reference ]]; then
+            reference=$out/references
+            to "$reference" python "$root/examples/references.py" "$out/generate.log" "$target"
+        fi
+        to "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses" --metrics bleu --width 2
+    fi
+    run python "$root/examples/summarise.py" "$out"
+    run sed -n "s/.*with beam=.*: BLEU4/BLEU of the tokens that the model saw, by fairseq, not comparable with sacreBLEU/p" "$out/generate.log"
+}

@@ -1,0 +1,160 @@
+"""The recipes at the papers' sizes: their commands parse, GPUS keeps the tokens of an update, MINI=1 runs to the end."""
+
+import shlex
+
+import pytest
+from fairseq import options
+
+from examples import mini_corpus
+from examples.references import references
+from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+
+RESERVOIRS = EXAMPLES / "reservoir_transformers"
+MASKS = EXAMPLES / "one_layer_supermask"
+
+
+def dry_run(recipe, tmp_path, *further, **environment):
+    settings = {"BIN": "data-bin/prepared", "GLUE": "data-bin/glue/QQP", "RUNS": str(tmp_path / "runs"), **environment}
+    ended = bash(recipe, *further, DRY_RUN="1", **settings)
+    assert ended.returncode == 0, ended.stderr
+    assert not (tmp_path / "runs").exists()
+    return ended.stdout
+
+
+def trained(printed):
+    """The options of the last fairseq-train."""
+    return options.parse_args_and_arch(options.get_training_parser(), commands_in(printed)["fairseq-train"])
+
+
+@pytest.mark.parametrize(
+    "kind, plan, layerdrop", [("L", None, 0), ("T", "LLTLTLLL", 0), ("F", "LLFLFLLL", 0), ("drop", None, 0.25)]
+)
+def test_kinds_of_reservoirs(kind, plan, layerdrop, tmp_path):
+    printed = dry_run(RESERVOIRS / "iwslt14.sh", tmp_path, KIND=kind, SEED="3")
+    train = trained(printed)
+    assert (train.reservoir_encoder or "8L").replace("8L", "LLLLLLLL") == (plan or "LLLLLLLL")
+    assert (train.encoder_layers, train.decoder_layers, train.encoder_layerdrop) == (8, 2, layerdrop)
+    assert (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.max_tokens, train.seed) == (512, 1024, 4096, 3)
+    assert train.save_dir == str(tmp_path / "runs" / f"{kind}-8-{0 if kind == 'L' else 2}-3")
+    generate = options.parse_args_and_arch(options.get_generation_parser(), commands_in(printed)["fairseq-generate"])
+    assert (generate.beam, generate.tokenizer, generate.post_process) == (5, "moses", "subword_nmt")
+
+
+@pytest.mark.parametrize("gpus, batches", [(None, 8), ("8", 1), ("3", 3), ("1", 8), ("0", 8)])
+def test_as_many_tokens_on_fewer_gpus(gpus, batches, tmp_path):
+    environment = {} if gpus is None else {"GPUS": gpus}
+    train = trained(dry_run(RESERVOIRS / "wmt14.sh", tmp_path, DEPTH="16", **environment))
+    assert train.cpu == (gpus == "0") and (train.encoder_layers, train.decoder_layers) == (16, 1)
+    assert train.update_freq == [batches] if gpus is not None else train.update_freq == [1]
+    assert gpus in (None, "0") or train.distributed_world_size == int(gpus)
+
+
+def test_gpus_is_a_number(tmp_path):
+    ended = bash(RESERVOIRS / "wmt14.sh", GPUS="all", DRY_RUN="1", BIN="data-bin")
+    assert (ended.returncode, ended.stderr) == (2, "wmt14: GPUS='all': a number of GPUs, or 0 for the CPU\n")
+
+
+def test_language_model_and_roberta(tmp_path):
+    train = trained(dry_run(RESERVOIRS / "enwik8.sh", tmp_path))
+    assert (train.arch, train.decoder_layers, train.reservoir_decoder) == ("reservoir_transformer_lm_enwik8", 12, "LLFLFLFLFLLL")
+    printed = dry_run(RESERVOIRS / "roberta.sh", tmp_path, CLASSES="3", FINETUNE="100")
+    pretraining = [line for line in printed.splitlines() if line.startswith("fairseq-train data-bin/prepared")]
+    arguments = shlex.split(pretraining[0].partition("2>&1")[0])[1:]
+    first = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    train = trained(printed)
+    assert (first.task, train.task, train.num_classes, train.warmup_updates) == ("masked_lm", "sentence_prediction", 3, 6)
+    assert train.finetune_from_model == f"{first.save_dir}/checkpoint_best.pt"
+    assert first.arch == train.arch == "reservoir_roberta_base" and first.reservoir_encoder == train.reservoir_encoder
+
+
+SIZES = {"iwslt14": ["base", "wide", "deep"], "wmt14": ["base", "wider", "deeper"]}
+
+
+@pytest.mark.parametrize("arm", ["paper", "best", "dense"])
+@pytest.mark.parametrize("task, size", [(task, size) for task, sizes in SIZES.items() for size in sizes])
+def test_masks_at_the_papers_sizes(task, size, arm, tmp_path):
+    train = trained(dry_run(MASKS / "papers.sh", tmp_path, TASK=task, SIZE=size, ARM=arm))
+    wide, deep = size.startswith("wide"), size.startswith("deep")
+    assert (train.encoder_layers, train.decoder_layers) == ((12, 12) if deep else (6, 6))
+    ffn = {"iwslt14": 1024, "wmt14": 2048}[task] * (2 if wide else 1)
+    assert (train.encoder_embed_dim, train.encoder_ffn_embed_dim) == (1024 if wide else 512, ffn)
+    assert (train.decoder_embed_dim, train.decoder_ffn_embed_dim) == (1024 if wide else 512, ffn)
+    assert train.share_decoder_input_output_embed
+    given = {key: getattr(train, f"mask_{key}", None) for key in ("keep_ratio", "init_weights", "coats")}
+    expected = {"paper": (0.5, "kaiming_uniform", None), "best": (0.8, "signed_fairseq", "0.5,0.25,0.1"), "dense": (None,) * 3}
+    assert tuple(given.values()) == expected[arm]
+
+
+def test_points_of_the_figures(tmp_path):
+    train = trained(dry_run(MASKS / "papers.sh", tmp_path, KEEP="0.1", INIT="xavier_uniform", LAYERS="none", VECTORS="/v/trained"))
+    assert (train.mask_keep_ratio, train.mask_init_weights, train.mask_share) == (0.1, "xavier_uniform", "none")
+    assert (train.encoder_embed_path, train.decoder_embed_path) == ("/v/trained.de", "/v/trained.en")
+    assert train.save_dir.endswith("/paper-base-keep0.1-xavier_uniform-vectors-none-1")
+    train = trained(dry_run(MASKS / "glue.sh", tmp_path, FROM="roberta.pt", SIZE="large"))
+    assert (train.arch, train.mask_keep_ratio) == ("supermask_one_layer_roberta_large", 0.7)
+    assert train.mask_embeddings_from == "roberta.pt" and train.save_dir.endswith("/QQP-large-keep0.7-vectors-1")
+
+
+def test_echo_state_runs_every_depth_and_kind_and_reports(tmp_path):
+    printed = dry_run(EXAMPLES / "echo_state" / "run.sh", tmp_path, DEPTHS="6 12", KINDS="L T", SEEDS="1 2")
+    folders = [line.split("--save-dir ")[1].split()[0] for line in printed.splitlines() if line.startswith("fairseq-train")]
+    names = [f"{kind}-{seed}" for seed in "12" for kind in ("L-6-0", "T-6-2", "L-12-0", "T-12-2")]
+    assert [folder.rpartition("/")[2] for folder in folders] == names
+    assert commands_in(printed)["fairseq-reservoir"][:2] == ["report", str(tmp_path / "runs")]
+
+
+def test_numbers_in_words():
+    pairs = {
+        0: ("zero", "null"),
+        1: ("one", "eins"),
+        21: ("twenty-one", "einundzwanzig"),
+        101: ("one hundred and one", "einhunderteins"),
+        30_000: ("thirty thousand", "dreißigtausend"),
+        21_304: ("twenty-one thousand three hundred and four", "einundzwanzigtausenddreihundertvier"),
+        801_017: ("eight hundred and one thousand seventeen", "achthunderteintausendsiebzehn"),
+    }
+    assert {number: (mini_corpus.english(number), mini_corpus.german(number)) for number in pairs} == pairs
+
+
+def test_references_are_raw_text_in_order():
+    log = "T-1\tdon &apos;t stop , he said .\nD-1\t0\tx\nT-0\ta well @-@ known man\n"
+    assert references(log, "en") == ["a well-known man", "don't stop, he said."]
+    with pytest.raises(SystemExit, match="1 references"):
+        references("T-1\tb\n", "en")
+
+
+MINI = {
+    "multi30k.sh": {"NAME": "plain"},
+    "reservoir_transformers/multi30k.sh": {},
+    "reservoir_transformers/iwslt14.sh": {},
+    "reservoir_transformers/wmt14.sh": {"KIND": "T"},
+    "reservoir_transformers/enwik8.sh": {},
+    "reservoir_transformers/roberta.sh": {},
+    "echo_state/run.sh": {"DEPTHS": "6", "KINDS": "F", "SEEDS": "1"},
+    "one_layer_supermask/papers.sh": {},
+    "one_layer_supermask/multi30k.sh": {},
+    "one_layer_supermask/sst2.sh": {},
+    "one_layer_supermask/glue.sh": {},
+    "frozen_components/run.sh": {"ARM": "2"},
+    "frozen_components/language_model.sh": {"ARM": "3"},
+    "frozen_mixing/run.sh": {"ARM": "fnet"},
+    "baselines/run.sh": {"ARM": "lora"},
+    "backskip/run.sh": {"KIND": "synthetic"},
+    "fpt/run.sh": {"TASK": "xor", "ARM": "frozen-pretrained", "RATES": "1e-3"},
+    "language_models/run.sh": {"MODEL": "characters", "ARM": "T"},
+    "language_models/sst2.sh": {"ARM": "T"},
+}
+
+
+def test_every_recipe_has_a_mini_run():
+    shared = {"common.sh", "translation.sh", "text.sh", "classification.sh", "rows.sh", "arms.sh", "kinds.sh", "quickstart.sh"}
+    recipes = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.sh") if path.name not in shared}
+    assert {recipe for recipe in recipes if not recipe.startswith("distributed/")} == MINI.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", MINI)
+def test_mini_runs_to_the_end(recipe, tmp_path):
+    ended = bash(EXAMPLES / recipe, MINI="1", RUNS=str(tmp_path / "runs"), GPUS="0", **MINI[recipe])
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    assert any((tmp_path / "runs").rglob("train.log"))
