@@ -9,8 +9,8 @@ import torch
 from .backskipping import fit_state
 from .errors import InputError
 
-# True while fairseq restores a checkpoint together with its optimizer state.
-resuming = ContextVar("resuming", default=False)
+# The file of the checkpoint while fairseq restores one together with its optimizer state.
+resuming = ContextVar("resuming", default=None)
 # fairseq's moving average leaves alone what has "version" in its name.
 BUFFER = "reservoir_version"
 _HASH = "sha256"
@@ -54,13 +54,7 @@ class CheckpointIdentity:
             state_dict[key] = self.reservoir_version
             return state_dict
         for field, flag in self._differences(stored, own).items():
-            given, trained = own.get(field), stored.get(field)
-            same = "leave it out" if trained is None else f"give {trained}"
-            reset = ", or --reset-optimizer" if field in self.resume_flags and field not in self._lasting(stored) else ""
-            raise InputError(
-                f"{flag} {'not given' if given is None else given}: the checkpoint was trained "
-                f"{'without it' if trained is None else f'with {trained}'}; {same}{reset}, or train anew in another --save-dir"
-            )
+            refuse_change(flag, own.get(field), stored.get(field), field in self.resume_flags and field not in self._lasting(stored))
         # What training from here on is free to change is from now on as it is given.
         given = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
         if given:
@@ -74,6 +68,24 @@ class CheckpointIdentity:
     def _differences(self, stored, own):
         compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else self._lasting(stored))}
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
+
+
+def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
+    """Refuses to go on from a checkpoint with another value of a flag.
+
+    Args:
+        flag: with its dashes.
+        given, trained: the value now and that of the checkpoint; None if it was not given.
+        can_reset: whether without the optimizer's state another value makes sense.
+
+    Raises:
+        InputError: always.
+    """
+    same = "leave it out" if trained is None else f"give {trained}"
+    raise InputError(
+        f"{flag} {'not given' if given is None else given}: the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
+        f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew in another --save-dir"
+    )
 
 
 def read_identity(buffer: torch.Tensor) -> dict:

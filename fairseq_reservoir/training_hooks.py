@@ -1,8 +1,12 @@
-"""What of ours happens inside fairseq's trainer: it prints the slot table, announces resuming, and reports NaN scores."""
+"""What of ours happens inside fairseq's trainer: it prints the slot table, refuses optimizer state of others, and reports NaN scores."""
 
 import functools
 import logging
 
+import torch
+from fairseq.optim import FairseqOptimizer
+
+from .errors import InputError
 from .identity import resuming
 from .modules.mask_cache import nan_scores
 from .wrap_trainer import wrap_trainer
@@ -20,6 +24,7 @@ def install() -> None:
         begin_valid_epoch=_report_nan_scores,
         save_checkpoint=_report_nan_scores,
     )
+    FairseqOptimizer.load_state_dict = _refuse_state_of_others(FairseqOptimizer.load_state_dict)
 
 
 def _print_table(init, trainer, cfg, task, model, *args, **kwargs):
@@ -30,11 +35,40 @@ def _print_table(init, trainer, cfg, task, model, *args, **kwargs):
 
 
 def _say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
-    token = resuming.set(not reset_optimizer)
+    token = resuming.set(None if reset_optimizer else filename)
     try:
         return load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
+    except AssertionError as error:
+        if "--reset-optimizer" not in str(error):
+            raise
+        raise InputError(f"--restore-file {filename}: {error}") from error  # another optimizer or criterion
     finally:
         resuming.reset(token)
+
+
+def _refuse_state_of_others(load_state_dict):
+    """torch's own word on it is of parameter groups, and of a flat buffer that has become shorter comes after an update."""
+
+    @functools.wraps(load_state_dict)
+    def wrapper(optimizer, state_dict, optimizer_overrides=None):
+        if resuming.get() and not _fits(state_dict, optimizer.optimizer.param_groups):
+            raise InputError(
+                f"--restore-file {resuming.get()}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
+                f"without it, or --finetune-from-model {resuming.get()} with another --save-dir starts a new training"
+            )
+        return load_state_dict(optimizer, state_dict, optimizer_overrides)
+
+    return wrapper
+
+
+def _fits(state_dict, groups):
+    """Whether there are as many parameters, none of which has a state larger than itself; factored state is smaller."""
+    saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+    own = [parameter for group in groups for parameter in group["params"]]
+    if len(saved) != len(own):
+        return False
+    states = (state_dict["state"].get(i, {}) for i in saved)
+    return all(value.numel() <= p.numel() for p, state in zip(own, states) for value in state.values() if isinstance(value, torch.Tensor))
 
 
 def _report_nan_scores(method, trainer, *args, **kwargs):

@@ -16,6 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_f
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
 from ..errors import InputError
+from ..identity import refuse_change
 from ..modules.masked_embedding import MaskedEmbedding
 from ..reservoir_stacks import require_gradient
 from ..wrap_trainer import wrap_trainer
@@ -82,6 +83,7 @@ class FreezeSkip:
         own = list(self.params)
         self.schedule, self.parameters, self.update = schedule, parameters, None
         self.copies = dict(zip(parameters, own, strict=False))
+        self.eager = bool(self.optimizer.state)
 
     def go_to(self, update: int) -> None:
         """Freezes and thaws for an update, the number of those before it."""
@@ -96,6 +98,36 @@ class FreezeSkip:
                 parameter.grad = None
             if name in frozen:
                 self.optimizer.state.pop(self.copies[name], None)
+            elif self.eager and not self.optimizer.state.get(self.copies[name]):
+                self.optimizer.state[self.copies[name]] = self._state_at_start(self.copies[name])
+
+    def _state_at_start(self, parameter):
+        """What an optimizer that makes all state when it is built, as Adagrad does, would make for a parameter alone."""
+        return type(self.optimizer)([parameter], **self.optimizer.defaults).state[parameter]
+
+    def state_dict(self):
+        return super().state_dict() | {PREFIX: self._asked()}
+
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """A checkpoint's state is that of its own schedule: what it froze has none.
+
+        Raises:
+            InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
+        """
+        stored, own = state_dict.get(PREFIX, self._asked()), self._asked()
+        for flag in (*_FLAGS, "seed"):
+            given, trained = own.get(flag), stored.get(flag)
+            if given != trained:
+                refuse_change(f"--{flag.replace('_', '-')}", given, trained, can_reset=True)
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
+
+    def _asked(self):
+        """The flags that were given, with the seed where it has a say."""
+        options = getattr(self, "cfg", None) or self.args
+        given = {flag: getattr(options, flag, None) for flag in _FLAGS}
+        if given["freeze_rotate"] and self.schedule:
+            given["seed"] = self.schedule.seed
+        return {flag: value for flag, value in given.items() if value is not None}
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:

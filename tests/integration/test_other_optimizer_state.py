@@ -1,0 +1,121 @@
+"""A checkpoint whose optimizer state is not that of the run it is given to: refused in one line, unless it is left behind."""
+
+import pytest
+import torch
+
+from fairseq_reservoir import training_hooks
+from tests.commands import error_of, load, train
+
+RUN = "--encoder-layers 2 --decoder-layers 1 --max-update 2 --disable-validation --no-epoch-checkpoints".split()
+SKIP = [*RUN, "--optimizer", "freeze_skip"]
+SCHEDULE = ["--freeze-schedule", "1:emb"]
+
+
+def folder_of(toy_data, tmp_path_factory, *flags):
+    folder = tmp_path_factory.mktemp("begun")
+    train(toy_data, *flags, "--save-dir", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scheduled(toy_data, tmp_path_factory):
+    return folder_of(toy_data, tmp_path_factory, *SKIP, *SCHEDULE, "--freeze-update-every", "ffn:2")
+
+
+@pytest.fixture(scope="module")
+def rotated(toy_data, tmp_path_factory):
+    return folder_of(toy_data, tmp_path_factory, *SKIP, "--freeze-rotate", "1:2")
+
+
+@pytest.fixture(scope="module")
+def plain(toy_data, tmp_path_factory):
+    return folder_of(toy_data, tmp_path_factory, "--arch", "transformer", *RUN)
+
+
+def refusal(toy_data, folder, tmp_path, *flags):
+    last = folder / "checkpoint_last.pt"
+    line, status = error_of(toy_data, *flags, "--restore-file", last, "--max-update", 3, "--save-dir", tmp_path)
+    assert status != 0 and line.count("\n") == 1 and not list(tmp_path.glob("*.pt"))
+    return line.replace(str(last), "LAST").removeprefix("fairseq-train: error: ").strip()
+
+
+SAME = "or --reset-optimizer, or train anew in another --save-dir"
+CHANGES = {
+    "another update": (["--freeze-schedule", "2:emb"], f"--freeze-schedule 2:emb: the checkpoint was trained with 1:emb; give 1:emb, {SAME}"),
+    "none": ([], f"--freeze-schedule not given: the checkpoint was trained with 1:emb; give 1:emb, {SAME}"),
+    "another period": (
+        [*SCHEDULE, "--freeze-update-every", "ffn:3"],
+        f"--freeze-update-every ffn:3: the checkpoint was trained with ffn:2; give ffn:2, {SAME}",
+    ),
+    "one more": (
+        [*SCHEDULE, "--freeze-update-every", "ffn:2", "--freeze-progressive", "5:5"],
+        f"--freeze-progressive 5:5: the checkpoint was trained without it; leave it out, {SAME}",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_schedule(toy_data, scheduled, tmp_path, change):
+    flags, expected = CHANGES[change]
+    assert refusal(toy_data, scheduled, tmp_path, *SKIP, *flags) == expected
+
+
+def test_another_rotation(toy_data, rotated, tmp_path):
+    found = refusal(toy_data, rotated, tmp_path, *SKIP, "--freeze-rotate", "1:3")
+    assert found == f"--freeze-rotate 1:3: the checkpoint was trained with 1:2; give 1:2, {SAME}"
+    found = refusal(toy_data, rotated, tmp_path, *SKIP, "--freeze-rotate", "1:2", "--seed", 5, "--reservoir-seed", 3)
+    assert found == f"--seed 5: the checkpoint was trained with 3; give 3, {SAME}"
+
+
+@pytest.mark.parametrize("number_format", [[], ["--bf16"], ["--memory-efficient-bf16"]], ids=str)
+def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_path, number_format):
+    flags = [*SKIP, *number_format, "--freeze-schedule", "2:ffn", "--reset-optimizer", "--restore-file", scheduled / "checkpoint_last.pt"]
+    train(toy_data, *flags, "--max-update", 3, "--save-dir", tmp_path)
+    assert load(tmp_path)["last_optimizer_state"]["freeze_skip"] == {"freeze_schedule": "2:ffn"}
+    run = train(toy_data, *SKIP, *number_format, "--freeze-schedule", "2:ffn", "--max-update", 4, "--save-dir", tmp_path)
+    assert len(run.losses) == 1
+
+
+def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
+    found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--reservoir-encoder", "LT")
+    assert found == (
+        "--restore-file LAST: its optimizer state is not that of what is trained here; --reset-optimizer goes on without it, "
+        "or --finetune-from-model LAST with another --save-dir starts a new training"
+    )
+
+
+@pytest.mark.parametrize("size, fits", [(5, True), (4, False)])
+def test_a_flat_buffer_that_has_become_shorter(size, fits):
+    """fairseq's flat fp16 buffer is one parameter, with or without something frozen."""
+    state = {"step": 3, "exp_avg": torch.zeros(5), "exp_avg_sq_row": torch.zeros(1)}
+    saved = {"state": {0: state}, "param_groups": [{"params": [0]}]}
+    assert training_hooks._fits(saved, [{"params": [torch.zeros(size)]}]) is fits
+
+
+def test_what_the_refusal_names_works(toy_data, plain, tmp_path):
+    last = plain / "checkpoint_last.pt"
+    for i, flags in enumerate((["--restore-file", last, "--reset-optimizer"], ["--finetune-from-model", last])):
+        run = train(toy_data, *RUN, "--reservoir-encoder", "LT", *flags, "--save-dir", tmp_path / str(i))
+        assert torch.equal(run.weights["encoder.layers.1.fc1.weight"], load(plain)["model"]["encoder.layers.1.fc1.weight"])
+
+
+def test_another_optimizer(toy_data, plain, tmp_path):
+    found = refusal(toy_data, plain, tmp_path, "--arch", "transformer", *SKIP)
+    assert found.startswith("--restore-file LAST: Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs")
+
+
+def test_adagrad_thaws_where_torch_makes_its_state_when_it_is_built_only(toy_data, tmp_path, monkeypatch):
+    """Older versions of torch look for ``sum`` in every parameter's state; newer ones make what is missing."""
+    flags = [*RUN, "--optimizer", "freeze_skip_adagrad", "--freeze-schedule", "1:emb;3:-emb", "--max-update", 5]
+    expected = train(toy_data, *flags, "--no-save")
+    make_missing = torch.optim.Adagrad._init_group
+
+    def init_group(self, group, *args):
+        assert all("sum" in self.state[p] for p in group["params"] if p.grad is not None)
+        return make_missing(self, group, *args)
+
+    monkeypatch.setattr(torch.optim.Adagrad, "_init_group", init_group)
+    train(toy_data, *flags, "--max-update", 3, "--save-dir", tmp_path)
+    resumed = train(toy_data, *flags, "--save-dir", tmp_path)
+    assert resumed.losses == expected.losses[3:]
+    assert all(resumed.weights[name].equal(tensor) for name, tensor in expected.weights.items())
