@@ -15,7 +15,7 @@ def test_arms(kind, given, data):
     assert ended.returncode == 0, ended.stderr
     train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
     assert (train.backskip, train.backskip_warmup, train.max_update, train.reservoir_encoder) == (given, 7, 9, "LTLTL")
-    assert train.save_dir.endswith(f"/backskip-{kind}-LTLTL-9-1")
+    assert train.save_dir.endswith(f"/backskip-{kind}-LTLTL-9-4e-3-1")
 
 
 def test_an_unknown_kind_is_named(data):
