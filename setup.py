@@ -23,7 +23,11 @@ setup(
         "fastbpe": ["fastBPE==0.1.0"],  # compiles C++, and only `--bpe fastbpe` needs it
         "data": ["subword-nmt>=0.3.8"],  # what scripts/prepare_*.sh need besides; pure Python
         "slurm": ["submitit"],  # what `fairseq-reservoir sweep --slurm` needs
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ctranslate2", "subword-nmt>=0.3.8", "submitit"],
+        "report": ["matplotlib>=3.7"],  # figures of `fairseq-reservoir report`
+        "test": [
+            *("pytest", "pytest-xdist", "hypothesis", "ctranslate2", "subword-nmt>=0.3.8", "submitit", "matplotlib>=3.7"),
+            "selenium",  # the report's page in a browser, where one is installed
+        ],
     },
     entry_points={"console_scripts": ["fairseq-reservoir = fairseq_reservoir.cli:main"]},
 )

@@ -33,7 +33,8 @@ def results(study: Study) -> Table:
         row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
         rows.append([*row, Cell(remarks(arm))])
     notes = [f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation (n − 1)."]
-    notes += [f"sacreBLEU: {signature}" for signature in sorted({t.signature for t in study.tests.values() if t.signature})]
+    scored = [test for test in study.tests.values() if test.bleu is not None]
+    notes += [f"sacreBLEU: {text}" for text in sorted({f"{test.signature}, against {test.referred}" for test in scored})]
     if tokenised:
         notes.append("Tokenised BLEU is the BLEU4 that fairseq-generate prints, of its tokens: not to be compared with others'.")
     notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
@@ -89,8 +90,7 @@ def ratios(study: Study) -> Table:
     head = ["arm", *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×"))]
     notes = [
         f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of"
-        " seconds per update; their product is the ratio of times. Of means over seeds; seconds per update are mean seconds by mean"
-        " updates."
+        " seconds per update; their product is the ratio of times. Of means over seeds; seconds per update are those means' ratio."
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
 

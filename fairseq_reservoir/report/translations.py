@@ -17,7 +17,10 @@ _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 
 @dataclass
 class Test:
-    """The test scores of a run; what its folder does not hold is None. ``remarks`` are for the reader."""
+    """The test scores of a run; what its folder does not hold is None.
+
+    ``source`` is the file of the translations, ``referred`` says where the references are from, ``remarks`` are for the reader.
+    """
 
     bleu: float | None = None
     signature: str = ""
@@ -26,6 +29,7 @@ class Test:
     hypotheses: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     source: str = ""
+    referred: str = ""
     remarks: list[str] = field(default_factory=list)
 
 
@@ -61,7 +65,8 @@ def read_test(run: Run, references: list[str] | None) -> Test:
     """The test scores in a run's folder.
 
     Translations are the D-lines of fairseq-generate's output (its standard output in ``generate*.log``, or ``generate-*.txt`` of
-    --results-path), else the lines of a file ``hypotheses``; references are ``references``, else the T-lines.
+    --results-path), else the lines of a file ``hypotheses``; references are ``references``, else those of a file
+    ``references`` in the run's folder, else the T-lines.
     """
     test = Test()
     for log in sorted(run.folder.glob("test*.log")):
@@ -79,15 +84,22 @@ def read_test(run: Run, references: list[str] | None) -> Test:
     if sentences.get("D"):
         numbers = sorted(sentences["D"])
         test.hypotheses = [sentences["D"][number] for number in numbers]
-        if references is None:
-            test.references = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
+        test.references = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
+        test.referred = "fairseq-generate's T-lines"
     elif hypotheses.is_file():
         test.source = str(hypotheses)
-        test.hypotheses = hypotheses.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
-    test.references = references or test.references
+        test.hypotheses = _lines(hypotheses)
+    if references is not None:
+        test.references, test.referred = references, "--references"
+    elif (written := run.folder / "references").is_file():
+        test.references, test.referred = _lines(written), "the file references beside the translations"
     if test.hypotheses:
         _score(test, run.folder / "bleu.json")
     return test
+
+
+def _lines(file):
+    return file.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
 
 
 def _score(test, written):

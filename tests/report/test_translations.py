@@ -51,7 +51,10 @@ def test_references_of_ones_own(run, tmp_path):
     assert read_test(run, None).remarks == [
         "20 references hold <<unk>>, words not in the dictionary: --references names the real ones"
     ]
-    (tmp_path / "test.de").write_text("\n".join(REFERENCES) + "\n")
+    (run.folder / "references").write_text("\n".join(REFERENCES) + "\n")
+    assert read_test(run, None).bleu == pytest.approx(expected(translations(12)))
+    assert read_test(run, None).referred == "the file references beside the translations"
+    (run.folder / "references").rename(tmp_path / "test.de")
     assert read_test(run, read_references(tmp_path / "test.de")).bleu == pytest.approx(expected(translations(12)))
     assert read_test(run, REFERENCES[:-1]).bleu is None
     with pytest.raises(InputError, match="--references .*nowhere: cannot be read as text"):
