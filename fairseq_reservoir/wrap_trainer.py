@@ -9,7 +9,7 @@ def wrap_trainer(**hooks) -> None:
     """Lets hooks do the work of methods of fairseq's ``Trainer``.
 
     Args:
-        hooks: method -> ``hook(original, trainer, *args, **kwargs)``, which calls ``original(trainer, ...)`` and gives the result.
+        hooks: method -> ``hook(original, trainer, *args, **kwargs)``, which calls ``original(trainer, ...)``.
             Of two hooks of a method, the one that came later is called first.
     """
     for name, hook in hooks.items():

@@ -6,8 +6,8 @@ import sys
 from ..errors import InputError
 
 HELP = """\
-Does every run of a grid file, each in a folder of its own below DIR, several at a time. Done runs are kept and interrupted ones resumed
-when it is started again; a run that fails is marked, and the others go on. Ctrl-C ends all of them. The grid file is YAML:
+Does every run of a grid file, each in a folder of its own below DIR, several at a time. Started again it keeps the runs that are done
+and resumes those that were interrupted; one that fails is marked, and the others go on. Ctrl-C ends all. The grid file is YAML:
 
   command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
   axes:                              # flags of the command; every combination is a run
@@ -25,9 +25,9 @@ when it is started again; a run that fails is marked, and the others go on. Ctrl
   then:                              # commands run in turn after the first one
     - fairseq-generate data-bin --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
-{out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after what differs, the seed last, such as
-plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of each command:
-train.log, generate.log. Commands run where the sweep was started.
+{out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
+last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
+each command, here train.log and generate.log. Commands run in the folder where the sweep was started.
 """
 # Flags of Slurm's jobs: (default, least).
 _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}
@@ -50,7 +50,7 @@ def add_parser(commands) -> None:
     parser.add_argument("--retry-failed", action="store_true", help="try failed runs again")
     parser.add_argument("--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)")
     parser.add_argument("--slurm-partition", metavar="NAME", help="of the jobs")
-    parser.add_argument("--slurm-time", type=int, metavar="MINUTES", help="limit of a job, which then is queued again (default 1440)")
+    parser.add_argument("--slurm-time", type=int, metavar="MINUTES", help="limit of a job, then it is queued again (default 1440)")
     parser.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of a job (default 1)")
     parser.add_argument("--slurm-cpus", type=int, metavar="N", help="cores of a job (default 4)")
     parser.set_defaults(run=run)

@@ -130,7 +130,7 @@ class _Grid:
                     if value not in known.get(name, ()):
                         allowed = ", ".join(known[name]) if name in known else f"no axis; choose from {', '.join(known)}"
                         raise self.error("exclude", f"{name}: {value}: {'choose from ' if name in known else ''}{allowed}")
-            chosen = [values for values in chosen if any(value not in entry.get(axis.name, [value]) for axis, value in values.items())]
+            chosen = [v for v in chosen if any(value not in entry.get(axis.name, [value]) for axis, value in v.items())]
         return chosen
 
     def run(self, name, folder, values):

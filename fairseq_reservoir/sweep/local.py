@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.1
 def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
     """Runs what is due, ``jobs`` at a time; returns False where an interrupt ended that, and all commands with it.
 
-    With several jobs each has a GPU of its own where there are any, in turn, and its share of the cores; one alone has all of them.
+    Of several, each has one of the GPUs in turn, where there are any, and its share of the cores; one alone has all of them.
 
     Args:
         say: called with a run and its minutes when it is over.

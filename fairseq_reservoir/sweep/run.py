@@ -2,7 +2,7 @@
 
 command   the commands, quoted, as a shell would take them
 state     waiting; running STEP; done; failed STEP STATUS
-lock      held by whoever runs it and by the commands themselves, so that even a sweep that was killed leaves no run to be started twice
+lock      held by whoever runs it, and by the commands themselves, so that not even after a killed sweep a run is started twice
 """
 
 import contextlib
@@ -72,19 +72,20 @@ class Run:
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
                 raise InputError(f"GRID: {step.words[0]}: no such command")
+        # Another sweep may be at the same, which begins with a .part.
+        found = {path.name for path in self.folder.glob("*") if path.suffix != ".part"}
         written = self.folder / "command"
-        if written.exists():
-            if written.read_text() != self.commands:
-                raise InputError(f"--out: {self.folder} is a run of other commands, see {written}; name another --out, or move it away")
-        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise InputError(f"--out: {self.folder} is there and no run of a sweep; name another --out")
+        if "command" in found and written.read_text() != self.commands:
+            raise InputError(f"--out: {self.folder} is a run of other commands, see {written}; take another --out, or move it away")
+        if "command" not in found and (found or self.folder.is_file()):
+            raise InputError(f"--out: {self.folder} is there and no run of a sweep; take another --out")
 
     def prepare(self) -> None:
         """Makes the folder, where it is not there."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / "command").exists():
-            self.write("state", "waiting")
-            self.write("command", self.commands)
+        self.write("command", self.commands)
+        with contextlib.suppress(FileExistsError), open(self.folder / "state", "x") as state:
+            state.write("waiting\n")
 
     def write(self, name: str, text: str) -> None:
         """A file of the folder, which has the old text or the new one, whatever happens."""
@@ -102,6 +103,13 @@ class Run:
             file.close()
             return None
 
+    def is_locked(self) -> bool:
+        """Whether somebody runs it."""
+        lock = self.locked()
+        if lock:
+            lock.close()
+        return lock is None
+
     def describe(self) -> str:
         """The state in words; a run that says it is running and whose lock is free was interrupted."""
         word, *rest = self.state
@@ -109,10 +117,7 @@ class Run:
             log = next((step.log for step in self.steps if step.name == rest[0]), self.folder)
             return f"failed: {rest[0]}, exit status {rest[1]}, see {log}"
         if word == "running":
-            lock = self.locked()
-            if lock:
-                lock.close()
-            return f"{'interrupted' if lock else 'running'}: {rest[0]}"
+            return f"{'running' if self.is_locked() else 'interrupted'}: {rest[0]}"
         return word
 
 
@@ -158,6 +163,10 @@ class UnderWay:
         self._signal(signal.SIGKILL)
         self.process.wait()
         self.lock.close()
+        # What the commands have started has the lock too, and dies a moment later.
+        end = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < end and self.run.is_locked():
+            time.sleep(0.01)
 
     def _start(self):
         step = self.run.steps[self.next]

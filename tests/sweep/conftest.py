@@ -40,7 +40,7 @@ class Sweep:
             time.sleep(0.02)
 
     def states(self):
-        return {folder.name: (folder / "state").read_text().strip() for folder in sorted(self.out.iterdir()) if (folder / "state").exists()}
+        return {file.parent.name: file.read_text().strip() for file in sorted(self.out.glob("*/state"))}
 
     def said(self, run, log="sh.out"):
         return (self.out / run / log).read_text().split()

@@ -52,7 +52,7 @@ def test_values_are_what_they_look_like(read):
         ["--dropout", "0.10", "--freeze", "emb"],
         ["--dropout", "0.10", "--freeze", "ln,pos", "--fast"],
     ]
-    assert list(runs) == ["dropout0.10-emb-fast", "dropout0.10-emb-no-fast", "dropout0.10-ln_pos-fast", "dropout0.10-ln_pos-no-fast"]
+    assert list(runs) == [f"dropout0.10-{freeze}-{fast}" for freeze in ("emb", "ln_pos") for fast in ("fast", "no-fast")]
 
 
 def test_a_value_that_is_no_list_is_in_no_name(read):

@@ -51,7 +51,7 @@ def test_steps_follow_each_other_and_a_failed_one_is_tried_again(sweep):
 
 
 # The first time it leaves its process id and sleeps; the second time it says so.
-SLEEPS = "command: sh -c 'test -f {out}/first && echo again || { echo $$ > {out}/first.part; mv {out}/first.part {out}/first; sleep 60; }'\n"
+SLEEPS = "command: sh -c 'test -f {out}/first && echo again || { echo $$ > {out}/1; mv {out}/1 {out}/first; sleep 60; }'\n"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -103,7 +103,10 @@ def test_two_sweeps_share_the_runs(sweep):
 
 
 # Ends when as many runs are there as its word says.
-MEET = "command: sh -c 'touch {out}/here; until [ $(ls {out}/../*/here | wc -l) -ge $0 ]; do sleep 0.05; done; echo $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS'\n"
+MEET = (
+    "command: sh -c 'touch {out}/here; until [ $(ls {out}/../*/here | wc -l) -ge $0 ]; do sleep 0.05; done;"
+    " echo $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS'\n"
+)
 
 
 def test_several_at_a_time_have_a_gpu_each_and_their_share_of_the_cores(sweep, monkeypatch):
@@ -136,7 +139,8 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
     sweep.write("command: sh -c 'echo a'\naxes: {seed: [2]}")()
     message = sweep.write("command: sh -c 'echo b'\naxes: {seed: [1, 2]}")()
     folder = sweep.out / "run-2"
-    assert message == f"fairseq-reservoir: error: --out: {folder} is a run of other commands, see {folder}/command; name another --out, or move it away"
+    refusal = f"--out: {folder} is a run of other commands, see {folder}/command; take another --out, or move it away"
+    assert message == f"fairseq-reservoir: error: {refusal}"
     assert not (sweep.out / "run-1").exists() and sweep.said("run-2") == ["a"]
     # One that has grown is not refused.
     assert sweep.write("command: sh -c 'echo a'\naxes: {seed: [1, 2]}")() == 0 and sweep.said("run-2") == ["a"]
@@ -145,7 +149,8 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
 def test_folders_of_others_and_unknown_commands_are_refused(sweep):
     (sweep.out / "run").mkdir(parents=True)
     (sweep.out / "run" / "thesis.tex").touch()
-    assert sweep.write("command: sh -c 'echo'")() == f"fairseq-reservoir: error: --out: {sweep.out}/run is there and no run of a sweep; name another --out"
+    refusal = f"--out: {sweep.out}/run is there and no run of a sweep; take another --out"
+    assert sweep.write("command: sh -c 'echo'")() == f"fairseq-reservoir: error: {refusal}"
     assert sweep.write("command: fairseq-brain")() == "fairseq-reservoir: error: GRID: fairseq-brain: no such command"
 
 

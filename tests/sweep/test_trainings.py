@@ -18,19 +18,20 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(sweep, toy_data):
         "axes:\n"
         "  reservoir-encoder: [LT, LQ]\n"
         "  seed: [1, 2]\n"
+        "exclude: [{reservoir-encoder: LQ, seed: 2}]\n"
         f"then: ['fairseq-generate {toy_data} --user-dir {USER_DIR} --cpu --path {{out}}/checkpoint_best.pt --max-len-b 9']\n"
     )
     process = sweep.start("--jobs", "2")
-    sweep.wait_for((sweep.out / "LT-1" / "checkpoint_1_20.pt").exists, 120)
+    sweep.wait_for((sweep.out / "LT-1" / "checkpoint_last.pt").exists, 120)
     os.kill(process.pid, signal.SIGINT)
     process.join(30)
     assert process.exitcode == 130 and sweep.states()["LT-1"].startswith("running train")
     assert sweep("--jobs", "2") == 1
     # There is no layer Q; a mistake has the exit status 2.
-    assert sweep.states() == {"LT-1": "done", "LT-2": "done", "LQ-1": "failed train 2", "LQ-2": "failed train 2"}
+    assert sweep.states() == {"LT-1": "done", "LT-2": "done", "LQ-1": "failed train 2"}
     log = (sweep.out / "LT-1" / "train.log").read_text()
     assert re.search(r"Loaded checkpoint .*LT-1/checkpoint_last.pt \(epoch \d+ @ \d+ updates\)", log)
-    assert "unknown letter 'Q'" in (sweep.out / "LQ-2" / "train.log").read_text()
+    assert "unknown letter 'Q'" in (sweep.out / "LQ-1" / "train.log").read_text()
     runs = {run.name: run for run in find_runs([sweep.out])}
     assert {name: (run.seed, run.stem, run.updates, run.state) for name, run in runs.items() if name.startswith("LT")} == {
         "LT-1": (1, "LT", 90, "finished"),
