@@ -48,15 +48,15 @@ def group(runs: list[Run]) -> list[Arm]:
     """Arms in the order of their first run.
 
     Runs are one arm if their configurations differ only in seeds and paths; without a configuration in the log, if their folders
-    differ only in the seed at the end. Where the same seed comes twice, the folders' names tell arms apart, too.
+    differ only in the seed at the end. A flag that only one of them knows, because the other was trained by another version,
+    tells them apart only if the folders' names do, too. Where the same seed comes twice, names tell arms apart as well.
     """
-    by_configuration = {}
+    groups = []
     for run in runs:
-        settings = experiment(run.configuration)
-        key = tuple(sorted((name, str(value)) for name, value in settings.items())) or run.stem
-        by_configuration.setdefault(key, []).append(run)
+        same = next((members for members in groups if _alike(run, members[0])), None)
+        groups.append([run]) if same is None else same.append(run)
     arms = []
-    for members in by_configuration.values():
+    for members in groups:
         seeds = [run.seed for run in members]
         if len(set(seeds)) == len(seeds):
             arms.append(Arm(members[0].stem, members))
@@ -64,9 +64,29 @@ def group(runs: list[Run]) -> list[Arm]:
             for stem in dict.fromkeys(run.stem for run in members):
                 arms.append(Arm(stem, [run for run in members if run.stem == stem]))
     arms.sort(key=lambda arm: runs.index(arm.runs[0]))
+    for arm in arms:
+        arm.remark = _versions(arm)
     _tell_apart(arms)
     _name_missing(arms)
     return arms
+
+
+def _alike(run, other):
+    ours, theirs = experiment(run.configuration), experiment(other.configuration)
+    if ours.keys() != theirs.keys() or not ours:
+        if run.stem != other.stem or bool(ours) != bool(theirs):
+            return False
+    return all(str(ours[key]) == str(theirs[key]) for key in ours.keys() & theirs.keys())
+
+
+def _versions(arm):
+    """What to say of flags that only some of an arm's runs know."""
+    keys = [experiment(run.configuration).keys() for run in arm.runs]
+    partly = sorted(set().union(*keys) - set.intersection(*map(set, keys)))
+    if not partly:
+        return ""
+    more = f" and {len(partly) - 2} more" if len(partly) > 2 else ""
+    return f"seeds trained by different versions: only some know {', '.join(partly[:2])}{more}"
 
 
 def find_arm(name: str | None, arms: list[Arm]) -> Arm:

@@ -99,7 +99,11 @@ def files(study: Study, with_figures: bool) -> dict[str, bytes]:
 
 def cautions(study: Study) -> list[str]:
     """What a reader must know before the first number."""
-    said = [f"{arm.name}: {remark}" for arm in study.arms if (remark := contents.remarks(arm))]
+    said = [f"{arm.name}: {remark}" for arm in study.arms if (remark := contents.remarks(arm, with_missing=False))]
+    for seed in sorted({seed for arm in study.arms for seed in arm.missing}):
+        arms = [arm.name for arm in study.arms if seed in arm.missing]
+        shown = ", ".join(arms) if len(arms) <= 5 else f"{len(arms)} of {len(study.arms)} arms"
+        said.append(f"seed {seed} is missing: {shown}")
     said += [f"{run.name}: {why}, left out" for run, why in study.skipped]
     criteria = {
         str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for arm in study.arms for run in arm.runs

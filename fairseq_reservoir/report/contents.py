@@ -202,12 +202,12 @@ def runs(study: Study) -> Table:
     return Table("runs", "Runs", head, rows, notes)
 
 
-def remarks(arm: Arm) -> str:
+def remarks(arm: Arm, with_missing: bool = True) -> str:
     """What a reader must know of an arm: interrupted runs, resumes, missing seeds."""
     left_out = "" if arm.interrupted else ", in no mean"
     said = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
     said += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
-    said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(arm.missing)
+    said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(arm.missing and with_missing)
     return "; ".join([*said, arm.remark] if arm.remark else said)
 
 

@@ -43,6 +43,19 @@ def test_one_configuration_and_seed_twice_are_two_arms(tmp_path):
     assert list(names(group(find_runs([tmp_path])))) == ["once", "twice"]
 
 
+def test_seeds_of_another_version_are_one_arm_if_their_folders_say_so(tmp_path):
+    for seed in (1, 2):
+        log = plain_run(tmp_path / f"a-{seed}", [10], [4], seed=seed)
+        if seed == 2:
+            log.lines[0] = log.lines[0].replace("'lr': [0.002]", "'lr': [0.002], 'new_flag': 8")
+        log.write()
+    (arm,) = group(find_runs([tmp_path]))
+    assert (arm.name, arm.seeds) == ("a", [1, 2])
+    assert arm.remark == "seeds trained by different versions: only some know optimization.new_flag"
+    (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders say that they are two
+    assert list(names(group(find_runs([tmp_path])))) == ["a", "b"]
+
+
 def test_without_a_configuration_folders_make_arms(tmp_path):
     for seed in (1, 2):
         writer = Writer(tmp_path / f"b-{seed}").inner(5, 2, 100, 2).valid(5, loss=3)
