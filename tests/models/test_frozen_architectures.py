@@ -171,3 +171,32 @@ def test_a_bare_namespace_has_the_defaults_and_the_seed():
     entries = dictionary(20)
     task = Namespace(source_dictionary=entries, target_dictionary=entries)
     assert models.build_model(args, task).slot_table.seed == 7
+
+
+# What fairseq's presets of text need other than the three tasks' dictionaries: another package, files, or options of their own task.
+UNBUILT = "hf_gpt2 model_parallel megatron pipeline multilingual from_pretrained wiki103 ulm speech lightconv_lm".split()
+TEXT = {"translation": ("transformer", "bart", "mbart"), "language_modeling": ("transformer_lm",), "masked_lm": ("roberta",)}
+
+
+def text_presets(task):
+    """The frozen_ architectures of fairseq's text Transformers that ``task`` builds."""
+    for arch in sorted(models.ARCH_MODEL_REGISTRY):
+        name = arch.removeprefix("frozen_")
+        language_model = name.startswith("transformer_lm")
+        if arch.startswith("frozen_") and name.startswith(TEXT[task]) and language_model == (task == "language_modeling"):
+            if not any(word in name for word in UNBUILT) and name != "roberta_enc_dec":
+                yield arch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TEXT)
+def test_every_parameter_of_fairseqs_presets_has_one_atom(task):
+    items = freeze_spec.parse(",".join(freeze_spec.ATOMS))
+    presets = list(text_presets(task))
+    assert len(presets) >= {"translation": 15, "language_modeling": 15, "masked_lm": 4}[task]
+    for arch in presets:
+        args = options.parse_args_and_arch(options.get_training_parser(default_task=task), ["no-data", "--arch", arch])
+        model = build_config(convert_namespace_to_omegaconf(args).model, 1000, 1000)
+        for name, _ in model.named_parameters():
+            assert [item.text for item in items if item.matches(name)] == [freeze_spec.atom(name)], (arch, name)
+            assert freeze_spec.atom(name) != "other", (arch, name)
