@@ -18,7 +18,7 @@ def cosines(lines) -> dict[str, dict[int, float]]:
         if "num_updates" not in values:
             continue
         for key, value in values.items():
-            if key.startswith(_KEY):
+            if key.startswith(_KEY) and value is not None:  # null where no update since the last record computed both
                 found.setdefault(key.removeprefix(_KEY), {})[int(values["num_updates"])] = float(value)
     return found
 
