@@ -66,9 +66,9 @@ def measure(runs, metric=None, target=None, horizon=None, baseline=None, against
     key = find_key(against, [run.configuration for run in used]) if against else None
     measured = {run.name: measure_run(run, chosen) for run in used}
     ones = list(measured.values())
-    counted = [measured[run.name] for arm in arms for run in arm.counted]
-    horizons = common_horizons(counted) | ({"seconds": horizon} if horizon else {})
-    goal = common_target(counted, chosen) if target is None else target
+    ended = [one for one in ones if not one.run.interrupted] or ones
+    horizons = common_horizons(ones) | common_horizons(ended) | ({"seconds": horizon} if horizon else {})
+    goal = common_target(ended, chosen) if target is None else target
     compare(ones, chosen, goal, horizons)
     return Study(chosen, arms, base, measured, goal, target is not None, horizons, horizon is not None, skipped, against=key)
 

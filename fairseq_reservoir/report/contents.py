@@ -55,7 +55,7 @@ def to_target(study: Study) -> Table:
     for arm in study.arms:
         reached = [one.to_target["updates"] is not None for one in study.of(arm)]
         rows.append([name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")])
-    how = "--target" if study.target_given else "the worst best score of the runs that count, so that all of them reach it"
+    how = "--target" if study.target_given else "the worst best score of the runs not interrupted, so that all of them reach it"
     notes = [
         f"Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; \"never\" where a run does not reach"
         " it, and a mean is over the seeds that do."

@@ -119,7 +119,7 @@ def test_best_scores_and_their_cost(study):
 def test_the_target_and_the_two_ratios(study):
     runs, out = study
     real = [row[1] for row in validations(runs / "real-3" / "train.log")]
-    # The worst best score of the runs that count; the interrupted one is not asked.
+    # The worst best score of the runs that were not interrupted.
     target = min(*(max(scores) for scores, _ in SCORES.values()), 20.0, max(real))
     title = re.search(r"To the common target, BLEU \\?\(validation\\?\) (\S+)", (out / "report.md").read_text())
     assert float(title[1]) == pytest.approx(target, rel=1e-5)
@@ -282,6 +282,14 @@ def test_a_target_that_nobody_reaches(tmp_path):
     report([tmp_path / "runs"], tmp_path / "out", target=25, with_figures=False)
     assert read_csv(tmp_path / "out", "to_target")["a"]["updates"] == "never"
     assert "never" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_an_arm_that_was_interrupted_sets_neither_target_nor_horizon(tmp_path):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    Writer(tmp_path / "runs" / "b-1", layers=9).start().inner(5, 20, 100, 20).valid(5, loss=9, bleu=2).write()
+    study = report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+    assert (study.target, study.horizons["seconds"]) == (20, 8)
+    assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == "never"
 
 
 def test_without_matplotlib(tmp_path, monkeypatch):
