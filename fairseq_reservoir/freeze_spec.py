@@ -137,23 +137,30 @@ def _parse_item(text, spec, flag):
     return Item(text, item["stack"], layers, component)
 
 
-def selected(spec: str, names, flag: str = "--freeze") -> set[str]:
+def selected(spec: str, names, flag: str = "--freeze", spares: bool = False) -> set[str]:
     """The parameters of ``names`` that a spec matches.
+
+    Args:
+        spec: a freeze spec.
+        names: of all parameters of the model.
+        flag: that gave it.
+        spares: the spec says what is not frozen. Then an item without a place may match nothing if another one matches: a
+            model whose positions are sinusoidal has no ``pos`` that could be lost.
 
     Raises:
         InputError: an item matches nothing; the message lists the atoms that exist.
     """
-    names = list(names)
-    chosen = set()
-    for item in parse(spec, flag):
-        matched = {n for n in names if item.matches(n)}
-        if not matched:
+    names, items = list(names), parse(spec, flag)
+    matches = [(item, {n for n in names if item.matches(n)}) for item in items]
+    chosen = set().union(*(matched for _, matched in matches))
+    for item, matched in matches:
+        anywhere = item.stack is None and item.layers is None
+        if not matched and not (spares and anywhere and chosen):
             atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
                 f"{_layers_that_exist(names)}"
             )
-        chosen |= matched
     return chosen
 
 

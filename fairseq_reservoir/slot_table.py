@@ -157,7 +157,7 @@ def compile_table(
         adapters_follow: frozen parts will get adapters, so that everything may be frozen.
 
     Raises:
-        InputError: a spec does not parse or matches nothing, everything is frozen, or words would become indistinguishable.
+        InputError: a spec does not parse, matches or freezes nothing, everything is frozen, or words would become indistinguishable.
     """
     parameters = [(name, tuple(shape)) for name, shape in parameters]
     aliases, untrained = aliases or {}, set(untrained)
@@ -193,10 +193,9 @@ def compile_table(
         table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
     result = SlotTable(tuple(table), seed)
     if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
-        given = [f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec]
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         plan = f" ({plan})" if plan else ""
-        raise InputError(f"{' '.join(given) or 'the plan'} freezes every parameter{plan}: leave something to train")
+        raise InputError(f"{_given(freeze, freeze_except) or 'the plan'} freezes every parameter{plan}: leave something to train")
     return result
 
 
@@ -204,11 +203,19 @@ def _frozen_by_spec(names, aliases, freeze, freeze_except):
     """Names that the specs freeze. A tied parameter answers to each of its names."""
     known = names + list(aliases)
 
-    def owners(spec, flag):
-        return {aliases[n][0] if n in aliases else n for n in freeze_spec.selected(spec, known, flag)}
+    def owners(spec, flag, spares=False):
+        return {aliases[n][0] if n in aliases else n for n in freeze_spec.selected(spec, known, flag, spares)}
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
-    return frozen - owners(freeze_except, "--freeze-except") if freeze_except else frozen
+    frozen -= owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
+    if not frozen and (freeze or freeze_except):
+        raise InputError(f"{_given(freeze, freeze_except)} freezes nothing: spare less, or leave it out")
+    return frozen
+
+
+def _given(freeze, freeze_except):
+    """The specs as they were given, each with its flag."""
+    return " ".join(f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec)
 
 
 def _module(name):

@@ -69,7 +69,10 @@ class ComponentOptions(FairseqDataclass):
         "SPEC",
     )
     freeze_except: Optional[str] = option(
-        None, "freeze everything but these components, written as for --freeze. Example: ln,pos,emb,out", "SPEC"
+        None,
+        "freeze everything but these components, written as for --freeze; what the model does not have, as pos where positions are "
+        "sinusoidal, is passed over. Example: ln,pos,emb,out",
+        "SPEC",
     )
     frozen_init: str = option(
         "model",

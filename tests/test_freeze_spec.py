@@ -94,3 +94,14 @@ def test_unknown_components_list_the_known_ones():
 def test_a_spec_that_matches_nothing_lists_what_exists():
     with pytest.raises(InputError, match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q .*; its layers encoder 0-10, decoder 0-1"):
         selected("emb,layers.7.ffn", NAMES)
+
+
+def test_what_is_spared_may_be_missing_unless_it_has_a_place_or_nothing_else_matches():
+    sinusoidal = [n for n in NAMES if NAMES[n] != "pos"]
+    spared = selected("ln,pos,emb,out", sinusoidal, spares=True)
+    assert spared == {n for n in NAMES if NAMES[n] in ("ln", "emb", "out")}
+    for spec, nothing in (("emb,encoder.pos", "encoder.pos"), ("ln,layers.7", "layers.7"), ("pos", "pos")):
+        with pytest.raises(InputError, match=f"--freeze-except '{spec}': '{nothing}' matches nothing"):
+            selected(spec, sinusoidal, "--freeze-except", spares=True)
+    with pytest.raises(InputError, match="'pos' matches nothing"):
+        selected("ln,pos,emb,out", sinusoidal)

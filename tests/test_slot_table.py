@@ -90,6 +90,13 @@ def test_freezing_everything_is_refused():
         compile_table(PARAMETERS, {}, seed=1, freeze="encoder,decoder")
 
 
+def test_a_spec_that_freezes_nothing_is_refused():
+    with pytest.raises(InputError, match="--freeze ffn --freeze-except ffn,emb freezes nothing: spare less, or leave it out"):
+        compiled(freeze="ffn", freeze_except="ffn,emb")
+    with pytest.raises(InputError, match="--freeze-except encoder,decoder freezes nothing"):
+        compiled(freeze_except="encoder,decoder")
+
+
 def test_a_model_without_plans_has_one_row_per_layer():
     table = compile_table([("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, seed=1)
     assert [r.place for r in table.rows] == ["encoder.layers.0", "encoder.layers.1"]
