@@ -36,7 +36,7 @@ def draw(path, tables, caption):
 
     heights = [len(found) for found in tables.values()]
     figure = Figure(figsize=(11, 1.5 + 0.32 * sum(heights) + 0.7 * len(tables)), layout="constrained")
-    rows = figure.subplots(len(tables), 2, squeeze=False, height_ratios=heights)
+    rows = figure.subplots(len(tables), 2, squeeze=False, sharey="row", height_ratios=heights)
     for (title, found), (times, memory) in zip(tables.items(), rows):
         _times(times, found)
         _memory(memory, found)
@@ -64,6 +64,4 @@ def _memory(axes, found):
         axes.set_axis_off()
         return
     axes.barh(range(len(found)), [arm["peak_mib"] for arm in found], color="C2")
-    axes.set_yticks(range(len(found)), [""] * len(found))
-    axes.invert_yaxis()
     axes.set_xlabel("peak memory, MiB")

@@ -1,13 +1,13 @@
 """Peak memory of training steps, of each arm in a process of its own.
 
-On a CPU it is how far the process's resident memory at its highest (``ru_maxrss``) exceeds what it was before the model was built: parameters,
-gradients, optimizer state, activations and what torch's allocator keeps, without interpreter and libraries. On a CUDA device it
-is ``torch.cuda.max_memory_allocated``, which counts tensors.
+On a CPU it is how far the process's resident memory at its highest exceeds what it was before the model was built: parameters,
+gradients, optimizer state, activations, what torch's allocator keeps, and some 40 MiB of torch's code that the first step
+reads in; not interpreter and libraries otherwise. On a CUDA device it is ``torch.cuda.max_memory_allocated``, which counts tensors.
 """
 
 import multiprocessing
+import re
 import resource
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -39,11 +39,17 @@ def _peak_here(make_arm, arguments, steps, threads):
 
 
 def _resident_now():
-    """Linux says it in pages; elsewhere the highest until now has to do, some MiB more after the imports."""
-    pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * resource.getpagesize() if pages.exists() else _highest()
+    """Where only the highest is known, what the imports had for a moment is missing from the result."""
+    return _status("VmRSS") or _highest()
 
 
 def _highest():
-    """Linux counts it in KiB, macOS in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """``ru_maxrss`` of Linux is of no use here: a process begins with that of the one that started it."""
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _status(entry):
+    """Bytes of an entry of Linux's ``/proc/self/status``, None elsewhere."""
+    status = Path("/proc/self/status")
+    found = re.search(rf"^{entry}:\s+(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
+    return found and 1024 * int(found[1])

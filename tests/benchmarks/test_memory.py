@@ -19,8 +19,9 @@ class Holding:
 
 
 def test_a_known_peak():
+    here = torch.ones(300 * MIB // 4)  # not the other process's
     before = memory._resident_now()
     found = memory.peak(Holding, (40,), steps=2)
-    # After the first step 40 MiB stay; the second makes 80 and copies 40 of them. The rest is torch's and the allocator's.
-    assert 160 * MIB <= found < 200 * MIB
-    assert memory._resident_now() - before < 100 * MIB
+    # After the first step 40 MiB stay; the second makes 80 and copies 40 of them. The rest is torch's code.
+    assert 160 * MIB <= found < 230 * MIB
+    assert memory._resident_now() - before < 100 * MIB and here.sum() > 0
