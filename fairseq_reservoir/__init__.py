@@ -1,9 +1,12 @@
 """Frozen random Transformers for fairseq: a package and a ``--user-dir`` in one folder."""
 
+import logging
 from importlib.util import find_spec
 
 # Without fairseq there is nothing to register, but an export's tensors can still be read.
 if find_spec("fairseq"):
+    # At import it advises every command, of text too, to install tensorboardX.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     from . import backskipping, fairseq_compat, rank_checks, training_hooks
     from .checkpoint import fairseq_loader
     from .optim import freeze_skip

@@ -56,11 +56,12 @@ _PATTERNS = tuple(
           for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
         (r"self_attn\.mix", "self_att.mix"),
-        (r"fc1", "fc1"),
-        (r"fc2", "fc2"),
+        # Only in layers: the fc1 and fc2 of fconv and of LSTMs are projections around them.
+        (r"layers\.\d+\.(?:\w+\.)*fc1", "fc1"),
+        (r"layers\.\d+\.(?:\w+\.)*fc2", "fc2"),
         (r"embed_positions", "pos"),
         (r"embed_tokens", "emb"),
-        (r"output_projection|adaptive_softmax|lm_head|classification_heads", "out"),
+        (r"output_projection|adaptive_softmax|lm_head|classification_heads|fc_out|decoder\.fc3", "out"),
     )
 )  # fmt: skip
 _ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)")
@@ -137,7 +138,7 @@ def _parse_item(text, spec, flag):
     return Item(text, item["stack"], layers, component)
 
 
-def selected(spec: str, names, flag: str = "--freeze", spares: bool = False) -> set[str]:
+def selected(spec: str, names, flag: str = "--freeze", spares: bool = False, pruned: bool = False) -> set[str]:
     """The parameters of ``names`` that a spec matches.
 
     Args:
@@ -146,6 +147,7 @@ def selected(spec: str, names, flag: str = "--freeze", spares: bool = False) -> 
         flag: that gave it.
         spares: the spec says what is not frozen. Then an item without a place may match nothing if another one matches: a
             model whose positions are sinusoidal has no ``pos`` that could be lost.
+        pruned: layers were left out of the model. Then any item may match nothing.
 
     Raises:
         InputError: an item matches nothing; the message lists the atoms that exist.
@@ -155,13 +157,27 @@ def selected(spec: str, names, flag: str = "--freeze", spares: bool = False) -> 
     chosen = set().union(*(matched for _, matched in matches))
     for item, matched in matches:
         anywhere = item.stack is None and item.layers is None
-        if not matched and not (spares and anywhere and chosen):
+        if not matched and not pruned and not (spares and anywhere and chosen):
             atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
                 f"{_layers_that_exist(names)}"
             )
     return chosen
+
+
+def summary(frozen, names) -> str:
+    """What is frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
+    left, found = set(frozen), []
+    for component in (*GROUPS, *ATOMS):
+        matched = {name for name in names if atom(name) in GROUPS.get(component, {component})}
+        if matched & left and matched <= set(frozen):
+            found.append(component)
+            left -= matched
+    if left and left == {name for name in names if is_bias(name) and name in left}:
+        found.append("bias" if all(name in frozen for name in names if is_bias(name)) else "some bias")
+        left = set()
+    return ", ".join([*found, *(["some"] if left else [])])
 
 
 def _layers_that_exist(names):

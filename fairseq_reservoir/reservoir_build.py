@@ -159,11 +159,18 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         aliases=tied_names(model, parameters),
         shared=shared_matrices(model),
         adapters_follow=bool(options.frozen_adapter),
+        kept=kept_layers(options),
     )
     for entry in table.entries:
         if not entry.trained and entry.name in parameters:
             parameters[entry.name].requires_grad_(False)
     return table
+
+
+def kept_layers(options) -> dict[str, str]:
+    """By stack, the layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` leave, if they are given."""
+    kept = {stack: getattr(options, f"{stack}_layers_to_keep", None) for stack in ("encoder", "decoder")}
+    return {stack: layers for stack, layers in kept.items() if layers}
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:

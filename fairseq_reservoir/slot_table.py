@@ -77,6 +77,16 @@ class Row:
         return states.pop() if len(states) == 1 else "partly frozen" if states else "tied"
 
 
+    @property
+    def shown_state(self) -> str:
+        """The state, with the frozen components of what is partly frozen."""
+        if self.state != "partly frozen":
+            return self.state
+        names = [e.name for e in self.entries if e.atom != ADAPTER]
+        frozen = [e.name for e in self.entries if not e.trained and e.atom != ADAPTER]
+        return f"frozen: {freeze_spec.summary(frozen, names)}" if len(frozen) < len(names) else "frozen"
+
+
 @dataclass(frozen=True)
 class SlotTable:
     """Rows in the order of the model's parameters; see ``compile_table``."""
@@ -105,7 +115,7 @@ class SlotTable:
     def __str__(self) -> str:
         head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
         body = [
-            (r.place, r.kind, r.state, f"{r.parameters:,}", f"{r.trained_parameters:,}", f"{r.flops / 1e6:.3f}")
+            (r.place, r.kind, r.shown_state, f"{r.parameters:,}", f"{r.trained_parameters:,}", f"{r.flops / 1e6:.3f}")
             for r in self.rows
         ]
         flops = sum(r.flops for r in self.rows)
@@ -136,6 +146,7 @@ def compile_table(
     aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
     shared=(),
     adapters_follow: bool = False,
+    kept: dict[str, str] | None = None,
 ) -> SlotTable:
     """Decides for every parameter of a model whether it is trained.
 
@@ -155,6 +166,8 @@ def compile_table(
         shared: triples (name, shape, number of layers) of the random tensors that layers see through masks, or (name, shape,
             number of adapters) of those that adapters share; frozen.
         adapters_follow: frozen parts will get adapters, so that everything may be frozen.
+        kept: of a stack that is pruned, the layers that are left, as in "0,2". Specs name layers as they were trained, and those
+            that are gone may be named too.
 
     Raises:
         InputError: a spec does not parse, matches or freezes nothing, everything is frozen, or words would become indistinguishable.
@@ -162,7 +175,7 @@ def compile_table(
     parameters = [(name, tuple(shape)) for name, shape in parameters]
     aliases, untrained = aliases or {}, set(untrained)
     names = [name for name, _ in parameters if freeze_spec.atom(name) != ADAPTER]
-    by_spec = _frozen_by_spec(names, aliases, freeze, freeze_except)
+    by_spec = _frozen_by_spec(names, aliases, freeze, freeze_except, _Pruning(kept or {}))
     rows, order = {}, []
     for name, shape in parameters:
         plain = freeze_spec.plain(name)
@@ -199,16 +212,33 @@ def compile_table(
     return result
 
 
-def _frozen_by_spec(names, aliases, freeze, freeze_except):
+class _Pruning:
+    """Names as they were before layers were left out, by the lists of those that are kept."""
+
+    def __init__(self, kept):
+        self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}
+
+    def __bool__(self):
+        return bool(self.kept)
+
+    def unpruned(self, name):
+        place = freeze_spec.place(name)
+        if place is None or place[0] not in self.kept:
+            return name
+        stack, layer = place
+        return name.replace(f".layers.{layer}.", f".layers.{self.kept[stack][layer]}.", 1)
+
+
+def _frozen_by_spec(names, aliases, freeze, freeze_except, pruning):
     """Names that the specs freeze. A tied parameter answers to each of its names."""
-    known = names + list(aliases)
+    known = {pruning.unpruned(name): name for name in names} | {alias: owner for alias, (owner, _) in aliases.items()}
 
     def owners(spec, flag, spares=False):
-        return {aliases[n][0] if n in aliases else n for n in freeze_spec.selected(spec, known, flag, spares)}
+        return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
     frozen -= owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
-    if not frozen and (freeze or freeze_except):
+    if not frozen and (freeze or freeze_except) and not pruning:
         raise InputError(f"{_given(freeze, freeze_except)} freezes nothing: spare less, or leave it out")
     return frozen
 

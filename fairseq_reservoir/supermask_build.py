@@ -13,7 +13,7 @@ from .layer_plan import Slot, slots
 from .modules.mask_cache import share_mask_cache
 from .modules.masked_embedding import MaskedEmbedding, TiedProjection
 from .pretrained_embeddings import read_embeddings, tensors_follow
-from .reservoir_build import tied_names
+from .reservoir_build import kept_layers, tied_names
 from .slot_table import SlotTable, compile_table
 from .supermask_options import MaskOptions
 from .supermask_recipes import embedding_recipes, mask_recipes
@@ -86,6 +86,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
             freeze=",".join(filter(None, frozen)) or None,
             aliases=_aliases(model, parameters),
             shared=_shared(model, plans),
+            kept=kept_layers(options),
         )
     except InputError as error:
         if options.freeze:

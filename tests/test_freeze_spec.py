@@ -2,7 +2,7 @@
 
 import pytest
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freeze_spec import ATOMS, COMPONENTS, atom, parse, selected
+from fairseq_reservoir.freeze_spec import ATOMS, COMPONENTS, atom, parse, selected, summary
 
 NAMES = {
     "encoder.embed_tokens.weight": "emb",
@@ -54,6 +54,31 @@ def test_atoms_are_found_by_whole_name_parts():
 )
 def test_selection(spec, expected):
     assert selected(spec, NAMES) == set(expected)
+
+
+@pytest.mark.parametrize(
+    "spec, expected",
+    [
+        ("att", "att"),
+        ("decoder", "cross_att, ln, out"),
+        ("ffn,q", "q, ffn"),
+        ("encoder.layers.0.bias", "o, fc1, some bias"),
+        ("decoder.layers.1.bias", "v, some bias"),
+        ("bias", "v, o, fc1, bias"),
+        ("encoder.layers.10.ln,pos", "pos, some bias"),
+        ("encoder.layernorm_embedding.weight", "some"),
+    ],
+)
+def test_summary(spec, expected):
+    frozen = {spec} if spec in NAMES else selected(spec, NAMES)
+    if spec == "decoder":
+        frozen |= {name for name in NAMES if atom(name) == "ln"}
+    assert summary(frozen, NAMES) == expected
+
+
+def test_projections_around_layers_are_no_feed_forward_block():
+    assert [atom(f"decoder.{name}.weight") for name in ("fc1", "fc2", "fc3", "fc_out")] == ["other", "other", "out", "out"]
+    assert atom("encoder.sentence_encoder.layers.3.experts.0.fc1.weight") == "fc1"
 
 
 def test_biases_of_recurrent_layers_are_biases():

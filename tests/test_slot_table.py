@@ -4,6 +4,7 @@ import pytest
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.layer_plan import slots
 from fairseq_reservoir.slot_table import compile_table
+from tests.building import build
 
 # A model of width 4 and FFN 8: one frozen and one trained feed-forward slot, and a decoder slot C with its cross-attention.
 PARAMETERS = [
@@ -143,3 +144,24 @@ def test_tables_of_words_are_not_made_all_alike(init, distinct):
     with pytest.raises(InputError, match=rf"--frozen-init {init}: would give all but {distinct} of the 10 rows of encoder.embed_tokens"):
         compiled(freeze="emb", frozen_init=init)
     compile_table([("lm_head.dense.weight", (4, 4)), ("a.fc1.weight", (1,))], {}, seed=1, freeze="out", frozen_init="diagonal")
+
+
+@pytest.mark.parametrize(
+    "spec, kept, frozen",
+    [
+        ("encoder.layers.2.ffn", "0,2", ["encoder.layers.1"]),
+        ("encoder.layers.2.ffn", "2,1", ["encoder.layers.1"]),
+        ("encoder.layers.0.ffn", "1,2", []),
+        ("encoder.layers.0-1.ffn,decoder.emb", "1,2", ["decoder.embed_tokens", "encoder.layers.0"]),
+    ],
+)
+def test_specs_name_the_layers_of_a_pruned_model_as_they_were_trained(spec, kept, frozen):
+    table = build("LLL", "L", freeze=spec, encoder_layers_to_keep=kept).slot_table
+    assert sorted(row.place for row in table.rows if row.trained_parameters < row.parameters) == frozen
+
+
+def test_the_printed_table_names_what_is_frozen():
+    lines = str(build("LL", "T", freeze="encoder.att,ln").slot_table).splitlines()
+    states = {line.split()[0]: line for line in lines if ".layers." in line}
+    assert "frozen: att, ln" in states["encoder.layers.0"]
+    assert " frozen  " in states["decoder.layers.0"]
