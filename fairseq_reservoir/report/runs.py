@@ -1,5 +1,6 @@
 """Runs: folders with a training log, found and read."""
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -36,12 +37,20 @@ class Run:
 
     @property
     def state(self) -> str:
-        """"finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there."""
-        return "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
+        """"finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there.
+
+        With the step that failed, and its exit status, in the folder of a sweep which says so.
+        """
+        trained = "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            word, *step = (self.folder / "state").read_text(encoding="utf-8").split() or [""]
+            if word == "failed" and len(step) == 2:
+                return f"{trained}: {step[0]} failed with status {step[1]}"
+        return trained
 
     @property
     def interrupted(self) -> bool:
-        return self.state == "interrupted"
+        return self.state.startswith("interrupted")
 
     @property
     def seconds(self) -> float:

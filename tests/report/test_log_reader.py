@@ -92,6 +92,21 @@ def test_an_interrupted_run_and_one_that_diverged(tmp_path):
     assert (run.state, run.seconds, run.log.mflop, run.log.trained) == ("interrupted", 5, 3.74, 1417344)
 
 
+@pytest.mark.parametrize(
+    "state, said, interrupted",
+    [
+        ("failed train 1\n", "interrupted: train failed with status 1", True),
+        ("running train\n", "interrupted", True),
+        ("", "interrupted", True),
+    ],
+)
+def test_a_run_that_a_sweep_says_has_failed(state, said, interrupted, tmp_path):
+    Writer(tmp_path / "a-1").start().inner(5, 2, 100, 2).valid(5, bleu=0.1).write()
+    (tmp_path / "a-1" / "state").write_text(state)
+    (run,) = find_runs([tmp_path])
+    assert (run.state, run.interrupted) == (said, interrupted)
+
+
 def test_a_printed_configuration():
     text = "{'_name': None, 'common': {'seed': 1, 'x': -0.5}, 'model': Namespace(a=relu, b=[1, 2]), 'c': <Enum.a: 3>, 'i': inf}"
     flat = flatten(parse(text))
