@@ -58,6 +58,7 @@ class Row:
     kind: str
     entries: tuple[Entry, ...]
     extra_flops: int = 0
+    trained_elsewhere: bool = False  # of what a tied row multiplies by
 
     @property
     def parameters(self) -> int:
@@ -112,14 +113,39 @@ class SlotTable:
         sizes = [(e.size, e.trained) for e in self.entries if len(e.shape) > 1]
         return sum(size for size, trained in sizes if trained) / max(1, sum(size for size, _ in sizes))
 
+    @property
+    def flops(self) -> int:
+        """Of the forward pass, per token; see ``Entry.flops``."""
+        return sum(row.flops for row in self.rows)
+
+    @property
+    def backward_flops(self) -> int:
+        """Of the backward pass, per token: a product's gradient of its weight where that is trained, and of its input where
+        anything below it in its stack is trained (for keys and values of the source, anything in the encoder)."""
+        total, trained = 0, dict.fromkeys(STACKS, False)
+        for row in self.rows:
+            stack = row.place.split(".")[0]
+            before = trained.get(stack, True)
+            total += row.extra_flops * (before + row.trained_elsewhere)
+            for e in row.entries:
+                if e.atom in ("self_att.q", "self_att.k", "self_att.v"):
+                    below = before  # side by side
+                elif e.atom in ("cross_att.k", "cross_att.v"):
+                    below = trained["encoder"]
+                else:
+                    below = trained.get(stack, True)
+                total += e.flops * (below + e.trained)
+                if stack in trained:
+                    trained[stack] |= e.trained
+        return total
+
     def __str__(self) -> str:
         head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
         body = [
             (r.place, r.kind, r.shown_state, f"{r.parameters:,}", f"{r.trained_parameters:,}", f"{r.flops / 1e6:.3f}")
             for r in self.rows
         ]
-        flops = sum(r.flops for r in self.rows)
-        total = ("total", "", "", f"{self.parameters:,}", f"{self.trained_parameters:,}", f"{flops / 1e6:.3f}")
+        total = ("total", "", "", f"{self.parameters:,}", f"{self.trained_parameters:,}", f"{self.flops / 1e6:.3f}")
         widths = [max(map(len, column)) for column in zip(head, *body, total)]
         lines = [
             "  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
@@ -131,6 +157,9 @@ class SlotTable:
             f"trained {share:.2%} of the parameters, {self.trained_share_of_matrices:.2%} of those in matrices; "
             f"frozen {1 - share:.2%}{seed}"
         )
+        if self.flops:
+            saved = 1 - self.backward_flops / (2 * self.flops)
+            lines.append(f"backward {self.backward_flops / 1e6:.3f} MFLOP/token, {saved:.2%} less than with everything trained")
         return "\n".join(lines)
 
 
@@ -195,7 +224,8 @@ def compile_table(
     table = [Row(place, _with_adapters(*rows[place]), tuple(rows[place][1])) for place in order]
     for alias, (owner, shape) in aliases.items():
         flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
-        table.append(Row(_module(alias), f"tied to {_module(owner)}", (), flops))
+        trained = any(entry.name == owner and entry.trained for row in table for entry in row.entries)
+        table.append(Row(_module(alias), f"tied to {_module(owner)}", (), flops, trained))
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         entries = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)

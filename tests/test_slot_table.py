@@ -107,16 +107,20 @@ def test_the_printed_table():
     lines = str(compiled()).splitlines()
     assert lines[0].split() == ["slot", "kind", "state", "parameters", "trained", "MFLOP/token"]
     assert lines[2].split() == ["encoder.layers.0", "F", "feed-forward", "frozen", "44", "0", "0.000"]
-    assert lines[-2].split() == ["total", "152", "92", "0.000"]
+    assert lines[-3].split() == ["total", "152", "92", "0.000"]
     # 92 / 152 = 0.60526; without the vectors of 8 + 4 + 4 entries (40 + 32 + 16) / (152 - 16) = 0.64706
-    assert lines[-1] == (
+    assert lines[-2] == (
         "trained 60.53% of the parameters, 64.71% of those in matrices; frozen 39.47%, random tensors drawn from seed 7"
     )
+    # Forward 64 + 64 + 32 + 32 + 80 = 272. Backward: inputs 64 + 64 in the encoder, 80 of the output, none below the
+    # decoder's first trained tensor; weights 64, 32 and 80. 1 - 384 / 544 = 0.29412
+    assert lines[-1] == "backward 0.000 MFLOP/token, 29.41% less than with everything trained"
+    assert (compiled().flops, compiled().backward_flops) == (272, 384)
 
 
 def test_a_table_without_random_tensors_names_no_seed():
     # feed-forward 32 + 8 + 32 of 152
-    assert str(compile_table(PARAMETERS, {}, seed=7, freeze="ffn")).endswith("of those in matrices; frozen 47.37%")
+    assert "of those in matrices; frozen 47.37%\n" in str(compile_table(PARAMETERS, {}, seed=7, freeze="ffn"))
 
 
 def test_what_a_spec_froze_is_drawn_by_name_if_asked():

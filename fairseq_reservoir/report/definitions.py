@@ -13,9 +13,9 @@ added.
 
 Tokens: wpb, the target tokens of an update, times updates, from the same records.
 
-FLOPs: tokens times MFLOP/token of the slot table that the plugin prints, the matrix products of the forward pass for one target
-token and the source token that comes with it. What freezing saves in the backward pass is not in it. A run without that table in
-its log has no such axis.
+FLOPs: tokens times MFLOP/token of the slot table that the plugin prints: matrix products, forward and backward, for one target
+token and the source token that comes with it; frozen weights take no gradient. What --backskip, LayerDrop and --freeze-schedule
+leave out besides is not subtracted. A run without that table in its log has no such axis.
 
 Arms: runs whose configurations, as fairseq-train logs them, differ only in seeds and paths; ± is the standard deviation over
 seeds with n − 1. A single seed has none. A run that was interrupted is in no mean as long as its arm has another; a cross marks

@@ -55,7 +55,7 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
 
 
 def _named(axis):
-    return {"updates": "updates", "tokens": "tokens", "flops": "forward FLOPs"}[axis.key]
+    return {"updates": "updates", "tokens": "tokens", "flops": "FLOPs"}[axis.key]
 
 
 def _canvas(height=2.9):
@@ -114,9 +114,9 @@ def _unit(axis, last):
         return f"{unit} of training", scale
     for power, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")) if axis.key == "flops" else ():
         if last >= power:
-            return f"forward {name}FLOP of training", power
+            return f"{name}FLOP of training", power
     if axis.key == "flops":
-        return "forward FLOP of training", 1
+        return "FLOP of training", 1
     name = {"updates": "updates", "tokens": "target tokens"}[axis.key]
     return (f"million {name}", 1e6) if last >= 2e6 else (f"thousand {name}", 1e3) if last >= 2e4 else (name, 1)
 

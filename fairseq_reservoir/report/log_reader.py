@@ -10,6 +10,7 @@ _CONFIGURATION = re.compile(r"\{'_name': [^\n]*'common': .*\}")
 _RESTORED = re.compile(r"Loaded checkpoint .* \(epoch \d+ @ (\d+) updates\)")
 _SIZES = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 _TOTAL = re.compile(r"^total\s+[\d,]+\s+[\d,]+\s+([\d,]+\.\d+)$")
+_BACKWARD = re.compile(r"^backward ([\d.]+) MFLOP/token")
 _JSON = re.compile(r'\{"epoch": .*\}')
 _SUMMARY = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?(.*\bnum_updates \d+.*)$")
 _INNER = re.compile(r"epoch (\d+):.*\bnum_updates=\d+")
@@ -47,7 +48,7 @@ class Log:
     """What one file says.
 
     ``told`` is whether it is the output of the process; a --log-file holds only records, and does not say whether training ended.
-    ``parameters``, ``trained`` and ``mflop`` (forward MFLOP per token of the slot table) are None where it does not say.
+    ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not say.
     """
 
     parts: list[Part]
@@ -73,7 +74,7 @@ def looks_like_training(text: str) -> bool:
 
 def read_log(text: str) -> Log:
     """All parts of a log; a part begins where fairseq prints its configuration, or where updates or the wall clock go back."""
-    log = Log([Part()], told=False)
+    log, forward = Log([Part()], told=False), 0.0
     for line in text.splitlines():
         if match := _CONFIGURATION.search(line):
             log.told = True
@@ -95,7 +96,9 @@ def read_log(text: str) -> Log:
         elif match := _SIZES.search(line):
             log.parameters, log.trained = (int(number.replace(",", "")) for number in match.groups())
         elif match := _TOTAL.search(line):
-            log.mflop = float(match[1].replace(",", ""))
+            forward = float(match[1].replace(",", ""))
+        elif match := _BACKWARD.search(line):
+            log.mflop = forward + float(match[1])
         elif "done training in" in line:
             log.told = log.parts[-1].done = True
     return log

@@ -108,3 +108,28 @@ class TestFrozenEmbeddings:
         queries_keys_values_above = 2 * TARGET * (3 * 8 * 8)
         through = keys_and_values + attention + output_and_feed_forward + queries_keys_values_above
         assert backward_flops("L", "TL", freeze="emb") == lowest + through
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (("LLL", {}), ("LTL", {})),
+        (("LFL", {}), ("LfL", {})),
+        (("FL", {}), ("FL", {"freeze": "encoder.emb"})),
+        (("LL", {"freeze": "encoder.ffn"}), ("LL", {"freeze": "encoder.att"})),
+        (("LL", {"freeze": "encoder.emb,encoder.layers.0.q,encoder.layers.0.k"}), ("LL", {"freeze": "encoder.emb"})),
+        (("LL", {"freeze": "encoder.emb"}), ("LL", {})),
+    ],
+)
+def test_backward_flops_of_the_slot_table_differ_as_the_counted_ones(one, other):
+    """What is said per token is of source tokens here; attention's own products are the same in both models of a pair."""
+    (plan, flags), (plan2, flags2) = one, other
+    said = [build(p, "L", **f).slot_table.backward_flops for p, f in (one, other)]
+    assert SOURCE * (said[0] - said[1]) == backward_flops(plan, "L", **flags) - backward_flops(plan2, "L", **flags2)
+
+
+def test_nothing_is_saved_where_everything_is_trained():
+    table = build("LL", "L", freeze=None).slot_table
+    # All but the input gradients of the lowest products, of which there are none: embeddings are trained below them.
+    assert table.backward_flops == 2 * table.flops
+    assert "backward" in str(table).splitlines()[-1] and " 0.00% less" in str(table)

@@ -14,7 +14,8 @@ TABLE = """\
 slot                       kind               state    parameters    trained  MFLOP/token
 encoder.layers.0           L Transformer      trained     198,272    198,272        0.393
 total                                                   1,879,680  1,417,344        {mflop}
-trained 75.40% of the parameters, 75.47% of those in matrices; frozen 24.60%"""
+trained 75.40% of the parameters, 75.47% of those in matrices; frozen 24.60%
+backward {mflop} MFLOP/token, 24.60% less than with everything trained"""
 
 
 @dataclass
