@@ -25,11 +25,11 @@ def add_figure(parser):
 
 
 def draw(path, tables, caption):
-    """A row of panels per table: time and, where it was measured, memory.
+    """A row of panels per table: time and memory.
 
     Args:
         path: of the file.
-        tables: title -> results of ``pairs.measure``, the baseline first, with ``flop_ratio`` and maybe ``peak_mib``.
+        tables: title -> results of ``pairs.measure``, the baseline first, with ``flop_ratio`` and ``peak_mib``.
         caption: a line below.
     """
     from matplotlib.figure import Figure  # without pyplot, so without a display
@@ -60,8 +60,5 @@ def _times(axes, found):
 
 
 def _memory(axes, found):
-    if "peak_mib" not in found[0]:
-        axes.set_axis_off()
-        return
     axes.barh(range(len(found)), [arm["peak_mib"] for arm in found], color="C2")
     axes.set_xlabel("peak memory, MiB")

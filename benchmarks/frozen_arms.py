@@ -95,8 +95,7 @@ def main(arguments=None):
     result = {"surroundings": facts, "sizes": sizes}
     lines = []
     for size, found in sizes.items():
-        columns = [column for column in COLUMNS if column[1] in found["arms"][0]]
-        lines += [f"## {size}", "", *pairs.table(found["arms"], columns), ""]
+        lines += [f"## {size}", "", *pairs.table(found["arms"], COLUMNS), ""]
         lines += [f"Matrix products take {found['matrix_products']:.1%} of the plain step. {'; '.join(reached(found['arms']))}.", ""]
     lines += [pairs.how_measured(facts), how, ""]
     lines += [f"    {arm['arm']}: {arm['flags']}" for found in sizes.values() for arm in found["arms"]]

@@ -1,55 +1,49 @@
-"""Peak memory of training steps, of each arm in a process of its own.
+"""Peak memory of training steps: bytes of tensors that torch holds at its highest, for a model, its trainer and their steps.
 
-On a CPU it is how far the process's resident memory at its highest exceeds what it was before the model was built: parameters,
-gradients, optimizer state, activations, what torch's allocator keeps, and some 40 MiB of torch's code that the first step
-reads in; not interpreter and libraries otherwise. On a CUDA device it is ``torch.cuda.max_memory_allocated``, which counts tensors.
+Parameters, gradients, optimizer state and activations, on a CPU as ``torch.cuda.max_memory_allocated`` counts them on a CUDA device. What
+an operation takes past torch's allocator, and what an allocator keeps after tensors are gone, is not in it; the resident memory of a
+process has both, but differed by 10 % from one process to the next with the same model.
 """
 
-import multiprocessing
-import re
-import resource
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
+import gc
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from benchmarks import models
 
-
-def peak(make_arm, arguments, steps, threads=None):
-    """Bytes.
+def peak_of(make_arm, steps, cuda=False):
+    """An arm and its peak memory in bytes.
 
     Args:
-        make_arm: a class or a function of a module, whose result has ``step()``.
-        arguments: what to call it with.
+        make_arm: a function of nothing; its result has ``step()``.
         steps: how often ``step`` is called; the optimizer has its state after the first.
-        threads: of torch.
+        cuda: whether it is the memory of the current CUDA device.
     """
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(_peak_here, make_arm, arguments, steps, threads).result()
+    gc.collect()  # what is freed meanwhile would be taken for the arm's
+    return (_on_cuda if cuda else _on_cpu)(make_arm, steps)
 
 
-def _peak_here(make_arm, arguments, steps, threads):
-    models.import_plugin(threads)
-    before = _resident_now()
-    arm = make_arm(*arguments)
+def _run(make_arm, steps):
+    arm = make_arm()
     for _ in range(steps):
         arm.step()
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else _highest() - before
+    return arm
 
 
-def _resident_now():
-    """Where only the highest is known, what the imports had for a moment is missing from the result."""
-    return _status("VmRSS") or _highest()
+def _on_cuda(make_arm, steps):
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    arm = _run(make_arm, steps)
+    return arm, torch.cuda.max_memory_allocated() - before
 
 
-def _highest():
-    """``ru_maxrss`` of Linux is of no use here: a process begins with that of the one that started it."""
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _status(entry):
-    """Bytes of an entry of Linux's ``/proc/self/status``, None elsewhere."""
-    status = Path("/proc/self/status")
-    found = re.search(rf"^{entry}:\s+(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
-    return found and 1024 * int(found[1])
+def _on_cpu(make_arm, steps):
+    """torch counts nothing on a CPU, but its profiler sees every tensor come and go."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        arm = _run(make_arm, steps)
+    changes = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = highest = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        highest = max(highest, held)
+    return arm, highest

@@ -6,8 +6,8 @@ A step is fairseq's own ``Trainer.train_step``: forward, loss, backward, clippin
   python benchmarks/step_time.py
   python benchmarks/step_time.py --pairs 10 --length 40 --arm "three: --arch transformer --encoder-layers 3" --arm ...
 
-The first, untimed step of an arm counts its matrix-product FLOPs (attention on the math backend), backward included. What peak
-memory is, says ``memory``.
+Of an arm's first, untimed steps two watch its peak memory (see ``memory``) and one counts its matrix-product FLOPs (attention on
+the math backend), backward included.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from benchmarks import figure, memory, models, pairs  # noqa: E402
 from benchmarks.sorted_masks import sort_at_every_use  # noqa: E402
 
 PROMISED_RATIO = 1.01
+MEMORY_STEPS = 2  # the second has the optimizer's state
 STUDY = "--arch reservoir_transformer_study --reservoir-decoder LL --reservoir-encoder"
 DEFAULT_ARMS = (
     "plain: --arch transformer --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-layers 3 --decoder-layers 2"
@@ -83,10 +84,8 @@ class Arm:
 
 def build(name, flags, given, prepare=None):
     """An arm with all ``facts`` that the table shows."""
-    arm = Arm(name, flags, given, prepare)
-    arm.facts["flops"] = arm.count()
-    if given.memory_steps:
-        arm.facts["peak_mib"] = memory.peak(Arm, (name, flags, given, prepare), given.memory_steps, given.threads) / 2**20
+    arm, peak = memory.peak_of(lambda: Arm(name, flags, given, prepare), MEMORY_STEPS, given.device == "cuda")
+    arm.facts |= {"flops": arm.count(), "peak_mib": peak / 2**20}
     return arm
 
 
@@ -106,17 +105,9 @@ def measure(arms, given):
     return found
 
 
-def columns(found):
-    return tuple(column for column in COLUMNS if column[1] in found[0])
-
-
 def add_arguments(parser):
     """The arguments of benchmarks of training steps."""
     parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
-    parser.add_argument(
-        "--memory-steps", type=int, default=2, metavar="N",
-        help="steps of each arm in a process of its own, to see its peak memory (default 2; 0: do not)",
-    )  # fmt: skip
     figure.add_figure(parser)
 
 
@@ -124,8 +115,7 @@ def facts_of(given):
     """What the figures depend on besides the arms, and a sentence of it for below the table."""
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words, "common_flags": models.COMMON}
-    peak = " Peak memory: of an arm in a process of its own, see benchmarks/memory.py." if given.memory_steps else ""
-    return facts, f"FLOPs: matrix products of forward and backward. Batch: {batch}, {given.words:,} words.{peak}"
+    return facts, f"FLOPs: matrix products of forward and backward. Peak: bytes of tensors. Batch: {batch}, {given.words:,} words."
 
 
 def read_arguments(arguments):
@@ -155,7 +145,7 @@ def main(arguments=None):
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
-    pairs.write(given.output, result, pairs.markdown(result, columns(found), how))
+    pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how))
     if given.figure:
         figure.draw(given.figure, {"": found}, pairs.how_measured(facts))
     return result

@@ -29,7 +29,7 @@ def test_plans_are_a_third_and_a_half():
 def test_a_run_on_a_tiny_shape(tmp_path, monkeypatch, capsys):
     tiny = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 12 --encoder-attention-heads 2 --decoder-attention-heads 2"
     monkeypatch.setitem(frozen_arms.SIZES, "256/1024", tiny)
-    shape = "--size 256/1024 --pairs 2 --warm-up 0 --profile-steps 1 --max-tokens 20 --length 5 --words 20 --threads 1 --memory-steps 0"
+    shape = "--size 256/1024 --pairs 2 --warm-up 0 --profile-steps 1 --max-tokens 20 --length 5 --words 20 --threads 1"
     written = tmp_path / "arms"
     frozen_arms.main([*shape.split(), "--output", str(written), "--figure", f"{written}.pdf"])
     found = json.loads(written.with_suffix(".json").read_text())["sizes"]["256/1024"]
@@ -40,6 +40,9 @@ def test_a_run_on_a_tiny_shape(tmp_path, monkeypatch, capsys):
     assert [arms["plain"]["flops"] - arms[f"T, a {share}"]["flops"] for share in ("third", "half")] == [2 * saved, 3 * saved]
     # Backskipping leaves out both backward products of a reservoir for one of 8 x 8 by the estimator.
     assert arms["T, a half, backskip"]["flops"] < arms["T, a half"]["flops"]
+    # The three frozen layers have no two moments of 4 bytes a parameter.
+    frozen = 3 * (4 * (8 * 8 + 8) + 2 * 8 * 12 + 12 + 8 + 2 * 16)
+    assert arms["plain"]["peak_mib"] - arms["T, a half"]["peak_mib"] >= 8 * frozen / 2**20
     assert arms["plain, bf16"]["flops"] == arms["plain"]["flops"] == arms["plain, fast"]["flops"]
     assert capsys.readouterr().out == written.with_suffix(".md").read_text()
     assert written.with_suffix(".pdf").read_bytes().startswith(b"%PDF")

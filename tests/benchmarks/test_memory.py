@@ -1,4 +1,4 @@
-"""benchmarks/memory.py: a known amount of memory, in a process of its own."""
+"""benchmarks/memory.py: a known amount of memory."""
 
 import torch
 
@@ -8,20 +8,25 @@ MIB = 2**20
 
 
 class Holding:
-    """Keeps ``mib`` more with every step, and meanwhile has twice as much again."""
+    """Keeps 4 MiB more with every step, and meanwhile has twice as much again."""
 
-    def __init__(self, mib):
-        self.mib, self.kept = mib, []
+    def __init__(self):
+        self.kept = []
 
     def step(self):
-        made = torch.ones(2, self.mib * MIB // 4)
+        made = torch.ones(2, 4 * MIB // 4)
         self.kept.append(made[0].clone())
 
 
 def test_a_known_peak():
-    here = torch.ones(300 * MIB // 4)  # not the other process's
-    before = memory._resident_now()
-    found = memory.peak(Holding, (40,), steps=2)
-    # After the first step 40 MiB stay; the second makes 80 and copies 40 of them. The rest is torch's code.
-    assert 160 * MIB <= found < 230 * MIB
-    assert memory._resident_now() - before < 100 * MIB and here.sum() > 0
+    held = torch.ones(MIB)  # before, and so not the arm's
+    arm, found = memory.peak_of(Holding, steps=3)
+    # After two steps 8 MiB are kept; the third makes 8 more and copies 4 of them.
+    assert found == 20 * MIB and len(arm.kept) == 3 and held.sum() == MIB
+
+
+def test_what_was_garbage_before_does_not_count():
+    loop = [torch.ones(5 * MIB)]
+    loop.append(loop)
+    del loop
+    assert memory.peak_of(Holding, steps=1)[1] == 12 * MIB

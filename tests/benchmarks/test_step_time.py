@@ -55,7 +55,9 @@ def test_a_run_on_a_tiny_shape(tmp_path):
     assert reservoir["parameters"] - reservoir["trained"] == 4 * (64 + 8) + 2 * 96 + 12 + 8 + 2 * 16
     assert all(len(arm["ratios"]) == 2 and arm["low"] <= arm["ratio"] <= arm["high"] for arm in result["arms"][1:])
     assert masked["flops"] == sorting["flops"] == plain["flops"] and masked["trained"] == sorting["trained"]
-    assert all(arm["seconds"] > 0 and 0 <= arm["peak_mib"] < 1000 for arm in result["arms"])
+    assert all(arm["seconds"] > 0 for arm in result["arms"])
+    # Parameters, gradients and two moments of 4 bytes each, at least.
+    assert all(4 * (a["parameters"] + 3 * a["trained"]) <= a["peak_mib"] * 2**20 < 10**6 for a in result["arms"])
     assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "times.md").read_text() == ended.stdout
     assert ended.stdout.count("\n| ") == 5
