@@ -111,7 +111,7 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         (["{}/none.pt", "{}/a.safetensors"], "CHECKPOINT {}/none.pt: no such file"),
         (["{}/foreign.pt", "{}/a.safetensors"], "CHECKPOINT {}/foreign.pt: not a checkpoint of fairseq"),
         (["{}/text.pt", "{}/a.safetensors"], "CHECKPOINT {}/text.pt: not a checkpoint of fairseq"),
-        (["{}/cut.pt", "{}/a.safetensors"], "CHECKPOINT {}/cut.pt: not a checkpoint of fairseq"),
+        (["{}/cut.pt", "{}/a.safetensors"], "{}/cut.pt: a damaged checkpoint, cut short or overwritten"),
         (["{}/good.pt", "{}/a.pt"], "OUT {}/a.pt: the name must end in .safetensors"),
         (["{}/good.pt", "{}/old.safetensors"], "OUT {}/old.safetensors: exists; --force replaces it"),
         (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),

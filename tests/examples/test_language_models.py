@@ -9,7 +9,6 @@ import sys
 import pytest
 from fairseq import options
 
-from fairseq_reservoir.dry_build import build_arch
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 FOLDER = EXAMPLES / "language_models"
@@ -139,15 +138,6 @@ def test_the_table(score, tmp_path):
     # 2 ** 2.5; 40 s of steps in 50 updates; 60 s
     cells = ["2,000", "1,500", "2.500", "5.66", "0.800", "1.0", "50"]
     assert ended.stdout.splitlines()[2] == f"| {tmp_path.name} | {' | '.join(cells)} |"
-
-
-def test_the_command_at_enwik8s_size():
-    command = re.search(r"^    fairseq-train (.*?)\n\n", README, flags=re.DOTALL | re.MULTILINE)[1]
-    words = shlex.split(command.replace("\\\n", " "))
-    train = parsed(words)
-    model = build_arch(train.arch, words[1:], 205)
-    rows = [row for row in model.slot_table.rows if ".layers." in row.place]
-    assert len(rows) == 12 and [row.state for row in rows].count("frozen") == 4 and train.decoder_embed_dim == 512
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
 """Twelve mini runs: three arms of three seeds, one of odd name, resumed and interrupted, and one that fairseq-train made."""
 
-import logging
 from contextlib import redirect_stdout
 
-from tests.commands import TINY, train
+from tests.commands import start_training
 from tests.report.logs import Writer, generated, plain_run
 
 COLOURS = "red blue green black white".split() * 4
@@ -50,20 +49,12 @@ def write_runs(folder):
 
 
 def train_a_run(folder, corpus, run_fairseq):
-    """fairseq-train with BLEU on its validations, and fairseq-generate: a run of seconds in this process."""
+    """fairseq-train with BLEU on its validations, in a process of its own, and fairseq-generate: a run of seconds."""
     folder.mkdir()
-    handler = logging.FileHandler(folder / "train.log")
-    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        flags = "--max-epoch 3 --log-format json --log-interval 5 --eval-bleu --eval-bleu-detok space --no-epoch-checkpoints"
-        best = "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric --reservoir-encoder LF --decoder-layers 1"
-        train(corpus, *flags.split(), *best.split(), "--save-dir", folder, begin=TINY)
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-        handler.close()
+    flags = "--max-epoch 3 --log-format json --log-interval 5 --eval-bleu --eval-bleu-detok space --no-epoch-checkpoints"
+    best = "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric --reservoir-encoder LF --decoder-layers 1"
+    ended = start_training(corpus, *flags.split(), *best.split(), "--save-dir", folder)
+    assert ended.returncode == 0, ended.stderr
+    (folder / "train.log").write_text(ended.stdout)
     with open(folder / "generate.log", "w") as out, redirect_stdout(out):
         run_fairseq("generate", corpus, "--path", folder / "checkpoint_best.pt", "--cpu", "--beam", 1, "--max-len-b", 8)

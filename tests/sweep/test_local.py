@@ -60,7 +60,7 @@ def test_an_interrupt_ends_the_commands_and_leaves_all_resumable(how, sweep, cap
     first = [sweep.out / f"run-{seed}" / "first" for seed in (1, 2)]
     sweep.wait_for(lambda: all(file.exists() for file in first))
     os.kill(process.pid, how)
-    process.join(20)
+    process.join(60)
     assert process.exitcode == 130
     assert not any(is_alive(file.read_text().strip()) for file in first)
     assert sweep.states() == {"run-1": "running sh", "run-2": "running sh", "run-3": "waiting"}
