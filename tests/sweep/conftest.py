@@ -1,6 +1,7 @@
 """What the tests of sweeps share."""
 
 import multiprocessing
+import signal
 import time
 
 import pytest
@@ -28,7 +29,12 @@ class Sweep:
 
     def start(self, *flags):
         """Runs it in a process of its own, which is forked, as importing fairseq again takes seconds."""
-        process = multiprocessing.get_context("fork").Process(target=lambda: exit(self(*flags)))
+
+        def run():
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell put into the background
+            exit(self(*flags))
+
+        process = multiprocessing.get_context("fork").Process(target=run)
         process.start()
         return process
 
