@@ -23,18 +23,9 @@ binarise_phrases() {
 classification() {
     local bin=$1 out=$2 subset=$3
     shift 3
-    run mkdir -p "$out"
-    if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
-        run rm -f "$out/validate.log" "$out/trained"
-        logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
-            "${task[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay --best-checkpoint-metric accuracy \
-            --maximize-best-checkpoint-metric --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 20 \
-            "$@" ${device[@]+"${device[@]}"}
-        to "$out/trained" echo "$*"
-    fi
-    if [[ -n $dry || ! -f $out/validate.log ]]; then
-        logged "$out/validate.log.part" fairseq-validate "$bin" --user-dir "$root/fairseq_reservoir" "${task[@]}" \
-            --path "$out/checkpoint_best.pt" --valid-subset "$subset" --max-tokens 8192 --log-format json
-        run mv "$out/validate.log.part" "$out/validate.log"
-    fi
+    fit "$bin" "$out" validate.log "$*" "${task[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay \
+        --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints --num-workers 0 \
+        --log-format json --log-interval 20 "$@"
+    kept "$out/validate.log" fairseq-validate "$bin" --user-dir "$root/fairseq_reservoir" "${task[@]}" \
+        --path "$out/checkpoint_best.pt" --valid-subset "$subset" --max-tokens 8192 --log-format json
 }

@@ -56,6 +56,30 @@ logged() {
     if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
 }
 
+# kept FILE COMMAND...: all it says, shown and left in FILE, unless that is there
+kept() {
+    local file=$1
+    shift
+    if [[ -n $dry || ! -f $file ]]; then
+        logged "$file.part" "$@"
+        run mv "$file.part" "$file"
+    fi
+}
+
+# fit BIN FOLDER STALE ASKED FLAGS...: fairseq-train with the seed `seed`, unless FOLDER/trained says that this was done with what was
+# ASKED. STALE is the file in FOLDER that came of an earlier model.
+fit() {
+    local bin=$1 out=$2 stale=$3 asked=$4
+    shift 4
+    run mkdir -p "$out"
+    if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$asked" ]]; then
+        run rm -f "$out/$stale" "$out/trained"
+        logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
+            "$@" ${device[@]+"${device[@]}"}
+        to "$out/trained" echo "$asked"
+    fi
+}
+
 # there FILE...: each of them is there, plain or as FILE.gz
 there() {
     local file

@@ -16,20 +16,10 @@ seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-}
 pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
 
 binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 6000 "$pieces"
-run mkdir -p "$out"
-if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
-    run rm -f "$out/eval.log" "$out/trained"
-    logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
-        --task language_modeling --arch reservoir_transformer_lm_study "${spec[@]}" --tokens-per-sample 128 \
-        --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
-        --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
-        --num-workers 0 --log-format json --log-interval 20 "$@" ${device[@]+"${device[@]}"}
-    to "$out/trained" echo "$*"
-fi
-
-if [[ -n $dry || ! -f $out/eval.log ]]; then
-    logged "$out/eval.log.part" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
-        --tokens-per-sample 128 --context-window 64 --max-tokens 4096
-    run mv "$out/eval.log.part" "$out/eval.log"
-fi
+fit "$bin" "$out" eval.log "$*" --task language_modeling --arch reservoir_transformer_lm_study ${spec[@]+"${spec[@]}"} \
+    --tokens-per-sample 128 --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
+    --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
+    --num-workers 0 --log-format json --log-interval 20 "$@"
+kept "$out/eval.log" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+    --tokens-per-sample 128 --context-window 64 --max-tokens 4096
 run grep -o "Perplexity: .*" "$out/eval.log"

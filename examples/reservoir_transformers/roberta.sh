@@ -30,17 +30,12 @@ fi
 
 out=$runs/$kind-$depth-$frozen-$seed
 model=(--arch "$(preset reservoir_roberta base)" "${model[@]}")
-run mkdir -p "$out/pretrained"
-if [[ -n $dry || ! -f $out/pretrained/trained || $(<"$out/pretrained/trained") != "$*" ]]; then
-    run rm -f "$out/pretrained/trained" "$out/trained"
-    logged "$out/pretrained/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out/pretrained" \
-        --seed "$seed" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 --sample-break-mode complete \
-        --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.01 --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 \
-        --lr 6e-4 --lr-scheduler polynomial_decay --warmup-updates 10000 --total-num-update "$updates" --max-update "$updates" \
-        --max-tokens 8192 --update-freq "$(as_many_as 32)" --no-epoch-checkpoints --save-interval-updates 5000 \
-        --keep-interval-updates 1 --num-workers 0 --log-format json --log-interval 100 "$@" ${device[@]+"${device[@]}"}
-    to "$out/pretrained/trained" echo "$*"
-fi
+fit "$bin" "$out/pretrained" ../trained "$*" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 \
+    --sample-break-mode complete --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.01 --optimizer adam \
+    --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --lr 6e-4 --lr-scheduler polynomial_decay --warmup-updates 10000 \
+    --total-num-update "$updates" --max-update "$updates" --max-tokens 8192 --update-freq "$(as_many_as 32)" \
+    --no-epoch-checkpoints --save-interval-updates 5000 --keep-interval-updates 1 --num-workers 0 --log-format json \
+    --log-interval 100 "$@"
 classes "${CLASSES:-2}"
 classification "$glue" "$out" valid "${model[@]}" --finetune-from-model "$out/pretrained/checkpoint_best.pt" \
     --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.1 --adam-eps 1e-6 --lr 1e-5 --clip-norm 0.0 --batch-size 32 \
