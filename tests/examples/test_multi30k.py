@@ -149,8 +149,34 @@ def test_arms_of_the_one_layer_recipe(arm, expected, data, tmp_path):
     assert train.save_dir == f"{tmp_path}/{arm}-study-70-0.1-1"
 
 
-@pytest.mark.parametrize("change", [{"ARM": "half"}, {"SIZE": "huge"}])
+@pytest.mark.parametrize(
+    "settings, expected, name",
+    [
+        ({"ARM": "binary", "KEEP": "0.1"}, {"mask_keep_ratio": 0.1, "mask_coats": None}, "binary-study-1400-0.1-keep0.1"),
+        ({"KEEP": "0.4"}, {"mask_keep_ratio": 0.4, "mask_coats": "0.25,0.125,0.05"}, "coats-study-1400-0.1-keep0.4"),
+        ({"ARM": "binary", "INIT": "paper_code"}, {"mask_init_weights": "paper_code"}, "binary-study-1400-0.1-paper_code"),
+        ({"ARM": "paper", "INIT": "xavier_uniform"}, {"mask_init_weights": "xavier_uniform"}, "paper-study-1400-0.1-xavier_uniform"),
+        ({"ARM": "binary", "VECTORS": "v"}, {"encoder_embed_path": "v.en", "decoder_embed_path": "v.en"}, "binary-study-1400-0.1-vectors"),
+        ({"SIZE": "wide", "ARM": "dense"}, {"encoder_embed_dim": 256, "encoder_layers": 3, "lr": [1e-3]}, "dense-wide-1400-0.1"),
+        ({"SIZE": "deep", "LR": "4e-3"}, {"encoder_layers": 6, "decoder_layers": 4, "lr": [4e-3]}, "coats-deep-1400-0.1-4e-3"),
+        ({"NORM": "before", "NAME": "mine"}, {"encoder_normalize_before": True, "decoder_normalize_before": True}, "mine"),
+    ],
+)
+def test_settings_of_the_one_layer_recipe(settings, expected, name, data, tmp_path):
+    ended = bash(EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), RUNS=str(tmp_path), DRY_RUN="1", **settings)
+    assert ended.returncode == 0, ended.stderr
+    train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
+    assert {option: getattr(train, option) for option in expected} == expected
+    assert train.save_dir == f"{tmp_path}/{name}-1"
+
+
+def test_a_dense_model_takes_no_settings_of_masks(data):
+    ended = bash(EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), DRY_RUN="1", ARM="dense", KEEP="0.1")
+    assert (ended.returncode, ended.stderr) == (2, "multi30k: ARM=dense: KEEP, INIT and VECTORS are for masks\n")
+
+
+@pytest.mark.parametrize("change", [{"ARM": "half"}, {"SIZE": "huge"}, {"NORM": "between"}])
 def test_unknown_arms_and_sizes_are_named(change, data):
     ended = bash(EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), DRY_RUN="1", **change)
     ((name, value),) = change.items()
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and f"{name}={value}" in ended.stderr
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and f"{name}='{value}'" in ended.stderr
