@@ -67,13 +67,14 @@ kept() {
 }
 
 # fit BIN FOLDER STALE ASKED FLAGS...: fairseq-train with the seed `seed`, unless FOLDER/trained says that this was done with what was
-# ASKED. STALE is the file in FOLDER that came of an earlier model.
+# ASKED. STALE names the files in FOLDER that came of an earlier model, with spaces between them.
 fit() {
-    local bin=$1 out=$2 stale=$3 asked=$4
+    local bin=$1 out=$2 stale asked=$4
+    read -ra stale <<<"$3"
     shift 4
     run mkdir -p "$out"
     if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$asked" ]]; then
-        run rm -f "$out/$stale" "$out/trained"
+        run rm -f "${stale[@]/#/$out/}" "$out/trained"
         logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
             "$@" ${device[@]+"${device[@]}"}
         to "$out/trained" echo "$asked"

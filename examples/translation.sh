@@ -42,15 +42,10 @@ prepared() {
 translation() {
     local bin=$1 out=$2 reference=$3
     shift 3
-    run mkdir -p "$out"
-    if [[ ! -f $out/trained || $(<"$out/trained") != "$*" ]]; then
-        run rm -f "$out/generate.log" "$out/hypotheses" "$out/bleu.json"
-        logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
-            --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
-            --max-tokens 4096 --no-epoch-checkpoints --log-format json --log-interval 20 "$@" ${device[@]+"${device[@]}"}
-        to "$out/trained" echo "$*"
-    fi
-    if [[ ! -f $out/bleu.json ]]; then
+    fit "$bin" "$out" "generate.log hypotheses references bleu.json" "$*" \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
+        --max-tokens 4096 --no-epoch-checkpoints --log-format json --log-interval 20 "$@"
+    if [[ -n $dry || ! -f $out/bleu.json ]]; then
         to "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
             --max-tokens 8192 "${decode[@]}" ${MINI:+--max-len-b 20}
         to "$out/hypotheses" python "$root/examples/hypotheses.py" "$out/generate.log"
@@ -61,5 +56,5 @@ translation() {
         to "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses" --metrics bleu --width 2
     fi
     run python "$root/examples/summarise.py" "$out"
-    run sed -n "s/.*with beam=.*: BLEU4/BLEU of the tokens that the model saw, by fairseq, not comparable with sacreBLEU/p" "$out/generate.log"
+    run python "$root/examples/tokenised.py" "$out/generate.log"
 }

@@ -37,14 +37,10 @@ there "$data"/{train,valid,test}.txt
 train() {
     local data=$1 folder=$2
     shift 2
-    [[ -z $dry && -f $folder/trained && $(<"$folder/trained") == "$*" ]] && return
-    run mkdir -p "$folder"
-    run rm -f "$folder/answers.log" "$folder/trained"
-    logged "$folder/train.log" fairseq-train "$data" --user-dir "$root/fairseq_reservoir" --save-dir "$folder" --seed "$seed" \
-        --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" --decoder-learned-pos \
-        --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr-scheduler polynomial_decay \
-        --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 100 "$@" ${device[@]+"${device[@]}"}
-    to "$folder/trained" echo "$*"
+    fit "$data" "$folder" answers.log "$*" --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" \
+        --decoder-learned-pos --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \
+        --lr-scheduler polynomial_decay --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json \
+        --log-interval 100 "$@"
 }
 
 # The text to pretrain on ends with a line of the tasks' symbols, so that they are in its dictionary.

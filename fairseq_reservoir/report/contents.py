@@ -22,7 +22,7 @@ def results(study: Study) -> Table:
     bits = any(test.bits is not None for test in study.tests.values())
     bleu = any(test.bleu is not None for test in study.tests.values())
     head = ["arm", "seeds", f"best {study.metric.label}"]
-    head += ["test sacreBLEU"] * bleu + ["tokenised BLEU (fairseq)"] * tokenised + ["test loss (bits)"] * bits + ["remarks"]
+    head += ["test sacreBLEU"] * bleu + ["tokenised BLEU"] * tokenised + ["test loss (bits)"] * bits + ["remarks"]
     digits = score_digits(study)
     rows = []
     for arm in study.arms:
@@ -35,8 +35,10 @@ def results(study: Study) -> Table:
     notes = [f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation (n − 1)."]
     scored = [test for test in study.tests.values() if test.bleu is not None]
     notes += [f"sacreBLEU: {text}" for text in sorted({f"{test.signature}, against {test.referred}" for test in scored})]
-    if tokenised:
-        notes.append("Tokenised BLEU is the BLEU4 that fairseq-generate prints, of its tokens: not to be compared with others'.")
+    notes += [
+        f"Tokenised BLEU: {text}, of H- against T-lines, so in the words of the binarised text: only comparable where those are the same"
+        for text in sorted({test.tokenised_signature for test in study.tests.values() if test.tokenised_signature})
+    ]
     notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
     return Table("results", "Scores", head, rows, notes)
 

@@ -1,4 +1,4 @@
-"""Test scores: sacreBLEU recomputed from the translations, fairseq's own BLEU, and the paired bootstrap between arms."""
+"""Test scores: sacreBLEU and tokenised BLEU, both recomputed from the translations, and the paired bootstrap between arms."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from .runs import Run
 SAMPLES = 1000
 _SENTENCE = re.compile(r"([TDH])-(\d+)\t(.*)", re.DOTALL)
 _GENERATED = ("generate*.log", "generate-test.txt", "generate-*.txt", "*/generate-test.txt")
-_TOKENISED = re.compile(r"^Generate .*: BLEU4 = ([\d.]+)", re.MULTILINE)
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 
 
@@ -25,6 +24,7 @@ class Test:
     bleu: float | None = None
     signature: str = ""
     tokenised: float | None = None
+    tokenised_signature: str = ""
     bits: float | None = None
     hypotheses: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
@@ -78,14 +78,15 @@ def read_test(run: Run, references: list[str] | None) -> Test:
         test.source = str(generated[0])
         text = generated[0].read_text(encoding="utf-8", errors="replace")
         sentences = read_sentences(text)
-        if found := _TOKENISED.findall(text):
-            test.tokenised = float(found[-1])
+        test.tokenised, test.tokenised_signature = tokenised_bleu(sentences) or (None, "")
     hypotheses = run.folder / "hypotheses"
     if sentences.get("D"):
         numbers = sorted(sentences["D"])
         test.hypotheses = [sentences["D"][number] for number in numbers]
         test.references = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
         test.referred = "fairseq-generate's T-lines"
+        if any(sentences.get("H", {}).get(number, line) != line for number, line in sentences["D"].items()):
+            test.references = []  # fairseq detokenises D-lines and not T-lines, nor is the BLEU4 right that it prints of the two
     elif hypotheses.is_file():
         test.source = str(hypotheses)
         test.hypotheses = _lines(hypotheses)
@@ -105,6 +106,9 @@ def _lines(file):
 def _score(test, written):
     from sacrebleu.metrics import BLEU
 
+    if not test.references:
+        test.remarks.append("its translations are detokenised and its T-lines are not, so no sacreBLEU: --references names raw text")
+        return
     if len(test.references) != len(test.hypotheses):
         test.remarks.append(
             f"{len(test.hypotheses)} translations but {len(test.references)} references, so no BLEU: --references names others"
@@ -121,6 +125,22 @@ def _score(test, written):
         return
     if abs(said - test.bleu) > 0.0051 and len(str(said)) > 3:
         test.remarks.append(f"{written.name} beside it says {said}, against the references that it was given")
+
+
+def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | None:
+    """BLEU of H-lines against T-lines, word by word as they stand there, and its signature; None if one is without the other.
+
+    This is the BLEU4 that fairseq-generate prints, as long as no --tokenizer is given: with one it compares detokenised
+    translations with tokenised references.
+    """
+    from sacrebleu.metrics import BLEU
+
+    ours, theirs = sentences.get("H", {}), sentences.get("T", {})
+    if not ours or set(ours) != set(theirs):
+        return None
+    bleu = BLEU(tokenize="none", smooth_method="none", force=True)  # as fairseq; without sacreBLEU's warning of tokenised words
+    score = bleu.corpus_score([ours[number] for number in sorted(ours)], [[theirs[number] for number in sorted(ours)]]).score
+    return score, str(bleu.get_signature())
 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:

@@ -102,12 +102,13 @@ def plain_run(folder, scores, seconds, wpb=100.0, **options):
     return writer.done()
 
 
-def generated(folder, references, hypotheses, tokenised="12.34"):
-    """What fairseq-generate prints, in an order of its own."""
+def generated(folder, references, hypotheses, words=None):
+    """What fairseq-generate prints, in an order of its own; ``words`` are of the hypotheses before a tokenizer puts them together."""
+    words = words or hypotheses
     lines = []
     for number in sorted(range(len(references)), key=lambda n: (n * 7) % len(references)):
-        lines += [f"S-{number}\ta source", f"T-{number}\t{references[number]}", f"H-{number}\t-0.5\tother tokens"]
+        lines += [f"S-{number}\ta source", f"T-{number}\t{references[number]}", f"H-{number}\t-0.5\t{words[number]}"]
         lines += [f"D-{number}\t-0.5\t{hypotheses[number]}", f"P-{number}\t-0.1 -0.2"]
-    lines.append(f"Generate test with beam=5: BLEU4 = {tokenised}, 61.2/41.3/28.4/19.5 (BP=0.976, ratio=0.976, syslen=9)")
+    lines.append(f"Generate test with beam=5: BLEU4 = 12.34, 61.2/41.3/28.4/19.5 (BP=0.976, ratio=0.976, syslen=9)")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "generate.log").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -33,7 +33,7 @@ def write_runs(folder):
         keep = {"dense": 1.0, "keep30": 0.3, "keep70": 0.7}[arm]
         options = dict(seed=seed, keep=keep, mflop="3.740" if arm == "dense" else "2.500", text=seed == 3)
         plain_run(folder / f"{arm}-{seed}", scores, seconds, **options).write()
-        generated(folder / f"{arm}-{seed}", REFERENCES, translations(5 + seed + int(10 * keep)), tokenised=f"{10 + seed}.50")
+        generated(folder / f"{arm}-{seed}", REFERENCES, translations(5 + seed + int(10 * keep)))
     (folder / "dense-1" / "checkpoint_best.pt").write_bytes(b"x" * 1234)
     (folder / "dense-1" / "model.safetensors").write_bytes(b"x" * 567)
 

@@ -7,7 +7,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report.runs import find_runs
-from fairseq_reservoir.report.translations import paired_bootstrap, read_references, read_sentences, read_test
+from fairseq_reservoir.report.translations import paired_bootstrap, read_references, read_sentences, read_test, tokenised_bleu
 from fairseq_reservoir.report.arms import group
 from tests.report.logs import generated, plain_run
 from tests.report.runs_of_a_study import REFERENCES, translations
@@ -29,10 +29,27 @@ def test_lines_by_number_and_the_best_of_several():
 
 
 def test_from_d_and_t_lines(run):
-    generated(run.folder, REFERENCES, translations(12), tokenised="33.58")
+    generated(run.folder, REFERENCES, translations(12))
     test = read_test(run, None)
-    assert (test.bleu, test.tokenised, test.remarks) == (pytest.approx(expected(translations(12))), 33.58, [])
+    assert (test.bleu, test.remarks) == (pytest.approx(expected(translations(12))), [])
     assert test.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+
+
+def test_words_are_compared_with_words():
+    """Of 5 words 4 are right, of 4 pairs 3, of 3 triples 2, of 2 fours 1: (4/5 3/4 2/3 1/2) ** (1/4) = 0.2 ** 0.25 = .6687."""
+    score, signature = tokenised_bleu({"T": {0: "the cat 's fur ."}, "H": {0: "the cat 's fur !"}})
+    assert score == pytest.approx(66.87, abs=0.005) and "tok:none|smooth:none" in signature
+    assert tokenised_bleu({"T": {0: "a"}, "H": {}}) is tokenised_bleu({"T": {0: "a"}, "H": {1: "a"}}) is None
+
+
+def test_detokenised_translations_are_not_compared_with_tokenised_references(run):
+    """fairseq-generate --tokenizer joins the words of D-lines, and not those of T-lines."""
+    words = [line.replace(".", " .") for line in REFERENCES]
+    generated(run.folder, words, REFERENCES, words=words)
+    test = read_test(run, None)
+    assert (test.bleu, test.tokenised) == (None, pytest.approx(100))
+    assert "--references names raw text" in test.remarks[0]
+    assert read_test(run, REFERENCES).bleu == pytest.approx(100)
 
 
 def test_from_results_path_and_from_a_file_of_hypotheses(run):

@@ -1,0 +1,20 @@
+"""BLEU in the words of the binarised text, as papers report it on IWSLT14 and fairseq-generate prints it if given no --tokenizer.
+
+Usage: tokenised.py GENERATE_LOG
+"""
+
+import sys
+from pathlib import Path
+
+from fairseq_reservoir.report.translations import read_sentences, tokenised_bleu
+
+
+def main(log):
+    found = tokenised_bleu(read_sentences(Path(log).read_text(encoding="utf-8")))
+    if found is None:
+        sys.exit(f"tokenised: {log} does not hold both references (T-lines) and translations (H-lines)")
+    print("Tokenised BLEU, only comparable where the words are the same: {:.2f}, {}".format(*found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,20 @@
+"""The recipes' tokenised BLEU."""
+
+import pytest
+
+from examples.tokenised import main
+
+
+def test_score_and_signature(tmp_path, capsys):
+    """Of 5 words 4 are right, of 4 pairs 3, of 3 triples 2, of 2 fours 1: 0.2 ** 0.25 = .6687."""
+    log = tmp_path / "generate.log"
+    log.write_text("T-0\tthe cat 's fur .\nH-0\t-0.5\tthe cat 's fur !\nD-0\t-0.5\tthe cat's fur!\n")
+    main(log)
+    said = capsys.readouterr().out
+    assert said.startswith("Tokenised BLEU, only comparable where the words are the same: 66.87, nrefs:1|case:mixed|eff:no|tok:none|smooth:none")
+
+
+def test_without_references(tmp_path):
+    (tmp_path / "generate.log").write_text("H-0\t-0.5\tthe cat\n")
+    with pytest.raises(SystemExit, match="does not hold both references"):
+        main(tmp_path / "generate.log")
