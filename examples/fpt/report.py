@@ -7,11 +7,13 @@ equals the smaller. A score is the share of characters that are right, place by 
 the score of always saying what is most frequent at its place.
 """
 
-import json
 import re
 import sys
 from collections import Counter
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from summarise import read_training  # noqa: E402
 
 
 def read_answers(file):
@@ -56,11 +58,8 @@ def read_arm(folder, expected):
             part: score(*zip(*((row[2], words) for row, words in zip(expected, said) if row[0] == part)))
             for part in dict.fromkeys(parts)
         }
-        train = (log.parent / "train.log").read_text(encoding="utf-8")
-        trained = re.findall(r"num\. trained: ([\d,]+)", train)[0]
-        records = [json.loads(line) for line in re.findall(r'\{"epoch": .*\}', train)]
-        epochs = {record["epoch"]: record for record in records if "train_train_wall" in record}  # of one run twice, the later
-        seconds += sum(float(epoch["train_train_wall"]) for epoch in epochs.values())
+        (_, trained), _, run = read_training(log.parent)
+        seconds += run.seconds
     if not scores:
         sys.exit(f"report: {folder}: no answers.log of any rate")
     return scores, trained, seconds / 60

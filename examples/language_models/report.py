@@ -3,11 +3,12 @@
 Usage: report.py RUN_FOLDER...
 """
 
+import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from summarise import last, read_training  # noqa: E402
+from summarise import read_training  # noqa: E402
 
 HEAD = ("run", "parameters", "trained", "bits", "perplexity", "s/update", "minutes", "updates")
 # What fairseq-eval-lm and fairseq-validate say of the test text; both losses are in bits.
@@ -17,7 +18,10 @@ LOSS = r'(?:Loss \(base 2\): |"test_loss": ")([\d.]+)'
 def row(folder):
     """The cells of one run: bits and perplexity, 2 ** bits, are per character or per masked piece."""
     sizes, times, _ = read_training(folder)
-    bits = float(last(LOSS, (folder / "test.log").read_text(encoding="utf-8"), "loss on the test text"))
+    losses = re.findall(LOSS, (folder / "test.log").read_text(encoding="utf-8"))
+    if not losses:
+        sys.exit(f"report: {folder}/test.log has no loss")
+    bits = float(losses[-1])
     return (folder.resolve().name, *sizes, f"{bits:.3f}", f"{2**bits:.2f}", *times)
 
 

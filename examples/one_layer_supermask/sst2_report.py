@@ -3,33 +3,26 @@
 Usage: sst2_report.py DEV_LABELS RUN_FOLDER...
 """
 
-import json
 import re
 import sys
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from summarise import read_training  # noqa: E402
+
 HEAD = ("run", "parameters", "trained", "dev accuracy", "majority", "above", "updates", "minutes")
-
-
-def last(pattern, text, where):
-    matches = re.findall(pattern, text)
-    if not matches:
-        sys.exit(f"sst2_report: {where}: no {pattern}")
-    return matches[-1]
 
 
 def row(folder, majority):
     """The cells of one run. Minutes are of training steps alone (fairseq's train_wall), summed over resumed parts."""
-    train, validate = ((folder / f"{name}.log").read_text(encoding="utf-8") for name in ("train", "validate"))
-    sizes = last(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)", train, folder)
-    accuracy = float(last(r'"test_accuracy": "([\d.]+)"', validate, folder))
-    records = [json.loads(line) for line in re.findall(r'\{"epoch": .*\}', train)]
-    epochs = {record["epoch"]: record for record in records if "train_train_wall" in record}.values()
-    minutes = sum(float(epoch["train_train_wall"]) for epoch in epochs) / 60
-    updates = max(int(epoch["train_num_updates"]) for epoch in epochs)
+    sizes, _, run = read_training(folder)
+    accuracies = re.findall(r'"test_accuracy": "([\d.]+)"', (folder / "validate.log").read_text(encoding="utf-8"))
+    if not accuracies:
+        sys.exit(f"sst2_report: {folder}/validate.log has no test_accuracy")
+    accuracy = float(accuracies[-1])
     measured = f"{accuracy:.1f} %", f"{majority:.1f} %", f"{accuracy - majority:+.1f}"
-    return folder.resolve().name, *sizes, *measured, f"{updates:,}", f"{minutes:.1f}"
+    return folder.resolve().name, *sizes, *measured, f"{run.updates:,}", f"{run.seconds / 60:.1f}"
 
 
 def main():

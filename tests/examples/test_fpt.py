@@ -2,7 +2,6 @@
 
 import gzip
 import importlib.util
-import json
 import re
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from fairseq import options
 
 from tests.examples.test_multi30k import EXAMPLES, bash
+from tests.report.logs import Writer
 
 FOLDER = EXAMPLES / "fpt"
 README = (FOLDER / "README.md").read_text()
@@ -191,9 +191,8 @@ def write_run(folder, said, wall):
     folder.mkdir(parents=True)
     lines = [f"S-{n}\ta =\nW-{n}\t0.1\tseconds\nH-{n}\t-0.5\t{text}\nD-{n}\t-0.5\t{text}\n" for n, text in enumerate(said)]
     (folder / "answers.log").write_text("".join(reversed(lines)))
-    ends = [{"epoch": 1, "train_train_wall": "50"}, {"epoch": 2, "train_train_wall": "99"}, {"epoch": 2, "train_train_wall": wall}]
-    text = "num. shared model params: 2,000 (num. trained: 1,500)\n" + "".join(f"{json.dumps(end)}\n" for end in ends)
-    (folder / "train.log").write_text(text)
+    log = Writer(folder, per_epoch=50, mflop=None).start().epoch(50, 50, 100, 60).epoch(100, wall, 100, 120)
+    log.start(restored=100, epoch=3).done().write()
 
 
 def report(*arguments):
@@ -203,22 +202,22 @@ def report(*arguments):
 def test_the_table_chooses_by_valid(tmp_path):
     (tmp_path / "answers.tsv").write_text(ANSWERS)
     for rate, said in SAID.items():
-        write_run(tmp_path / "arm" / rate, said, "10")
-    write_run(tmp_path / "other" / "2e-2", SAID["2e-2"], "40")
+        write_run(tmp_path / "arm" / rate, said, 10)
+    write_run(tmp_path / "other" / "2e-2", SAID["2e-2"], 40)
     lines = report(tmp_path / "answers.tsv", tmp_path / "arm", tmp_path / "other").stdout.splitlines()
     assert lines[0] == "| arm | trained | valid, 1e-3 | valid, 2e-2 | best rate | test | guess | minutes |"
     # Guessing says at each place what is most frequent there, of equals the first: 11 00, and of 10 01 two bits are right.
     # Minutes: twice 50 + 10 s, and 50 + 40 s.
-    assert lines[2] == "| arm | 1,500 | 75.0 | 87.5 | 2e-2 | **62.5** | 75.0 | 2.0 |"
-    assert lines[3] == "| other | 1,500 |  | 87.5 | 2e-2 | **62.5** | 75.0 | 1.5 |"
+    assert lines[2] == "| arm | 1,417,344 | 75.0 | 87.5 | 2e-2 | **62.5** | 75.0 | 2.0 |"
+    assert lines[3] == "| other | 1,417,344 |  | 87.5 | 2e-2 | **62.5** | 75.0 | 1.5 |"
 
 
 def test_of_equal_rates_the_smaller_and_missing_answers_are_named(tmp_path):
     (tmp_path / "answers.tsv").write_text(ANSWERS)
     for rate in ("2e-2", "1e-3"):
-        write_run(tmp_path / "arm" / rate, SAID["1e-3"], "10")
+        write_run(tmp_path / "arm" / rate, SAID["1e-3"], 10)
     assert "| 75.0 | 75.0 | 1e-3 | **100.0** |" in report(tmp_path / "answers.tsv", tmp_path / "arm").stdout
-    write_run(tmp_path / "half" / "1e-3", SAID["1e-3"][:2], "10")
+    write_run(tmp_path / "half" / "1e-3", SAID["1e-3"][:2], 10)
     assert "half/1e-3/answers.log: 2 answers to 4 questions" in report(tmp_path / "answers.tsv", tmp_path / "half").stderr
 
 

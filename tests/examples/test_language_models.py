@@ -10,6 +10,7 @@ import pytest
 from fairseq import options
 
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+from tests.report.logs import Writer
 
 FOLDER = EXAMPLES / "language_models"
 README = (FOLDER / "README.md").read_text()
@@ -123,20 +124,13 @@ def test_text_is_spelled(tmp_path):
     assert (tmp_path / "out" / "valid.txt").read_text() == "E h ▁ b i e n\n\nç\n"
 
 
-LOG = (
-    "| num. shared model params: 2,000 (num. trained: 1,500)\n"
-    '| {"epoch": 1, "update": 0.5, "train_wall": "99", "wall": "30"}\n'
-    '| {"epoch": 1, "train_num_updates": "50", "train_train_wall": "40", "train_wall": "60"}\n'
-)
-
-
 @pytest.mark.parametrize("score", ["| Loss (base 2): 2.5000, Perplexity: 5.66", '{"test_loss": "2.5", "test_ppl": "5.66"}'])
 def test_the_table(score, tmp_path):
-    (tmp_path / "train.log").write_text(LOG)
+    Writer(tmp_path, per_epoch=50, mflop=None).start().inner(25, 20, 100, 30).epoch(50, 40, 100, 60).write()
     (tmp_path / "test.log").write_text(f"{score}\n")
     ended = subprocess.run([sys.executable, FOLDER / "report.py", tmp_path], capture_output=True, text=True)
     # 2 ** 2.5; 40 s of steps in 50 updates; 60 s
-    cells = ["2,000", "1,500", "2.500", "5.66", "0.800", "1.0", "50"]
+    cells = ["1,879,680", "1,417,344", "2.500", "5.66", "0.800", "1.0", "50"]
     assert ended.stdout.splitlines()[2] == f"| {tmp_path.name} | {' | '.join(cells)} |"
 
 

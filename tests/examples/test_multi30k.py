@@ -12,6 +12,7 @@ import pytest
 from fairseq import options
 
 import fairseq_reservoir
+from tests.report.logs import Writer
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -106,26 +107,15 @@ def test_hypotheses_come_in_the_order_of_the_test_set(tmp_path):
 
 
 def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
-    begin = "| INFO | fairseq_cli.train | num. shared model params: 2,000 (num. trained: 1,500)\n"
-
-    def inner(epoch, wall):
-        return {"epoch": epoch, "update": epoch - 0.5, "train_wall": "99", "wall": wall}
-
-    def end(epoch, updates, step_seconds, wall):
-        return {"epoch": epoch, "train_num_updates": updates, "train_train_wall": step_seconds, "train_wall": wall}
-
-    def valid(epoch, loss):
-        return {"epoch": epoch, "valid_loss": loss}
-
-    first = [inner(1, "30"), valid(1, "9.5"), end(1, "50", "40", "60"), inner(2, "90")]
-    second = [inner(2, "33"), valid(2, "10.25"), end(2, "100", "42", "66")]
-    lines = ["".join(f"| INFO | train | {json.dumps(record)}\n" for record in part) for part in (first, second)]
-    (tmp_path / "train.log").write_text(begin + lines[0] + begin + lines[1])
+    log = Writer(tmp_path, per_epoch=50, mflop=None).start()
+    log.inner(25, 20, 100, 30).valid(25, loss=9.5).inner(50, 20, 100, 58).valid(50, loss=9.75).epoch(50, 40, 100, 60).inner(75, 14, 100, 90)
+    log.start(restored=50, epoch=2).inner(75, 21, 100, 33).inner(100, 21, 100, 64).valid(100, loss=10.25).epoch(100, 42, 100, 66)
+    log.done().write()
     (tmp_path / "bleu.json").write_text(json.dumps({"score": 12.345, "signature": SIGNATURE}))
 
     table = python("summarise.py", tmp_path).stdout.splitlines()
-    # (40 + 42) s of steps / 100 updates = 0.820; (90 + 66) s / 60 = 2.6 minutes; of 9.5 and 10.25 the smaller.
-    assert table[2] == f"| {tmp_path.name} | 2,000 | 1,500 | 12.35 | 0.820 | 2.6 | 100 | 9.5 |"
+    # (40 + 14 + 42) s of steps / 100 updates = 0.960; (90 + 66) s / 60 = 2.6 minutes; the smallest loss is not that of an epoch's end.
+    assert table[2] == f"| {tmp_path.name} | 1,879,680 | 1,417,344 | 12.35 | 0.960 | 2.6 | 100 | 9.500 |"
     assert table[-1] == f"BLEU: {SIGNATURE}"
 
 

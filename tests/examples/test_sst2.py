@@ -11,6 +11,7 @@ import pytest
 from fairseq import options
 
 import fairseq_reservoir
+from tests.report.logs import Writer
 
 FOLDER = Path(fairseq_reservoir.__file__).parents[1] / "examples" / "one_layer_supermask"
 
@@ -83,15 +84,11 @@ def test_a_line_without_a_label_is_named(data, tmp_path):
 
 def test_the_majority_is_counted(tmp_path):
     (tmp_path / "dev.label").write_text("1\n0\n1\n1\n0\n")
-    (tmp_path / "train.log").write_text(
-        "| num. shared model params: 2,000 (num. trained: 1,500)\n"
-        '{"epoch": 1, "train_num_updates": "50", "train_train_wall": "40"}\n'
-        '{"epoch": 2, "train_num_updates": "90", "train_train_wall": "44"}\n'
-    )
+    Writer(tmp_path, per_epoch=50, mflop=None).start().epoch(50, 40, 100, 60).epoch(90, 44, 100, 120).write()
     (tmp_path / "validate.log").write_text('{"test_loss": "0.4", "test_accuracy": "82.5"}\n')
     # three of five, 82.5 - 60; 40 + 44 seconds
     cells = python("sst2_report.py", tmp_path / "dev.label", tmp_path).stdout.splitlines()[2].split(" | ")
-    assert cells[1:] == ["2,000", "1,500", "82.5 %", "60.0 %", "+22.5", "90", "1.4 |"]
+    assert cells[1:] == ["1,879,680", "1,417,344", "82.5 %", "60.0 %", "+22.5", "90", "1.4 |"]
 
 
 @pytest.mark.slow
