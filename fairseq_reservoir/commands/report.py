@@ -28,6 +28,9 @@ def add_parser(commands) -> None:
         "--horizon", type=float, metavar="SECONDS", help="end of the AUCC over time (default: the largest time to a best score)"
     )
     parser.add_argument("--against", metavar="FLAG", help="show scores against this flag: keep_ratio, encoder_layers, ...")
+    parser.add_argument(
+        "--ignore", action="append", default=[], metavar="FLAG", help="runs that differ only in this flag are one arm, too; repeat for more"
+    )
     parser.add_argument("--references", metavar="FILE", help="the test set's references (default: fairseq-generate's T-lines)")
     parser.add_argument("--no-figures", action="store_true", help="tables alone; needs no matplotlib")
     parser.set_defaults(run=run)
@@ -45,6 +48,7 @@ def run(known, fairseq_flags):
         baseline=known.baseline,
         against=known.against,
         references=known.references,
+        ignore=known.ignore,
         with_figures=not known.no_figures,
     )
     runs = sum(len(arm.runs) for arm in study.arms)

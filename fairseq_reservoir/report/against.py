@@ -25,7 +25,7 @@ def points(study: Study) -> list[Point]:
     series, found = {}, []
     for arm in study.arms:
         run = arm.runs[0]
-        rest = tuple(sorted((key, str(value)) for key, value in experiment(run.configuration, study.against).items()))
+        rest = tuple(sorted((key, str(value)) for key, value in experiment(run.configuration, (study.against, *study.ignored)).items()))
         name = series.setdefault(rest, arm.name)
         best = spread([one.best for one in study.of(arm)])
         test = spread([study.tests[run.name].bleu for run in arm.counted])

@@ -44,8 +44,8 @@ def deviation(values: list[float]) -> float | None:
     return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
 
 
-def group(runs: list[Run]) -> list[Arm]:
-    """Arms in the order of their first run.
+def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
+    """Arms in the order of their first run; ``ignored`` are keys of the configuration that do not tell arms apart.
 
     Runs are one arm if their configurations differ only in seeds and paths; without a configuration in the log, if their folders
     differ only in the seed at the end. A flag that only one of them knows, because the other was trained by another version,
@@ -53,7 +53,7 @@ def group(runs: list[Run]) -> list[Arm]:
     """
     groups = []
     for run in runs:
-        same = next((members for members in groups if _alike(run, members[0])), None)
+        same = next((members for members in groups if _alike(run, members[0], ignored)), None)
         groups.append([run]) if same is None else same.append(run)
     arms = []
     for members in groups:
@@ -65,14 +65,14 @@ def group(runs: list[Run]) -> list[Arm]:
                 arms.append(Arm(stem, [run for run in members if run.stem == stem]))
     arms.sort(key=lambda arm: runs.index(arm.runs[0]))
     for arm in arms:
-        arm.remark = _versions(arm)
-    _tell_apart(arms)
+        arm.remark = "; ".join(filter(None, (_versions(arm), _pooled(arm, ignored))))
+    _tell_apart(arms, ignored)
     _name_missing(arms)
     return arms
 
 
-def _alike(run, other):
-    ours, theirs = experiment(run.configuration), experiment(other.configuration)
+def _alike(run, other, ignored):
+    ours, theirs = experiment(run.configuration, ignored), experiment(other.configuration, ignored)
     if ours.keys() != theirs.keys() or not ours:
         if run.stem != other.stem or bool(ours) != bool(theirs):
             return False
@@ -89,6 +89,16 @@ def _versions(arm):
     return f"seeds trained by different versions: only some know {', '.join(partly[:2])}{more}"
 
 
+def _pooled(arm, ignored):
+    """What to say of ignored keys that differ within an arm."""
+    said = []
+    for key in ignored:
+        values = dict.fromkeys(str(run.configuration[key]) for run in arm.runs if key in run.configuration)
+        if len(values) > 1:
+            said.append(f"its seeds differ in {key}: {', '.join(values)}")
+    return "; ".join(said)
+
+
 def find_arm(name: str | None, arms: list[Arm]) -> Arm:
     """The arm that others are compared with; the first unless named.
 
@@ -103,12 +113,12 @@ def find_arm(name: str | None, arms: list[Arm]) -> Arm:
     raise InputError(f"--baseline {name}: the arms are {', '.join(arm.name for arm in arms)}")
 
 
-def _tell_apart(arms):
+def _tell_apart(arms, ignored):
     """Folders of one name but with other flags are other arms: number them and say where they differ."""
     for name in {arm.name for arm in arms}:
         same = [arm for arm in arms if arm.name == name]
         for number, arm in enumerate(same[1:], start=2):
-            ours, first = (experiment(one.runs[0].configuration) for one in (arm, same[0]))
+            ours, first = (experiment(one.runs[0].configuration, ignored) for one in (arm, same[0]))
             differing = [key for key in {**first, **ours} if str(first.get(key)) != str(ours.get(key))]
             arm.name = f"{name} ({number})"
             arm.remark = f"not of the arm {name}: " + (

@@ -21,6 +21,7 @@ def report(
     baseline: str | None = None,
     against: str | None = None,
     references: str | None = None,
+    ignore=(),
     with_figures: bool = True,
 ) -> Study:
     """Write the report of ``runs`` (folders of runs, or of folders of runs) into the folder ``out``.
@@ -32,6 +33,7 @@ def report(
         baseline: the arm that others are compared with; by default the first.
         against: a key of the configuration to show scores against.
         references: a file of references for the translations, instead of fairseq-generate's T-lines.
+        ignore: keys of the configuration in which the runs of an arm may differ.
         with_figures: whether to draw.
 
     Raises:
@@ -45,14 +47,14 @@ def report(
 
         check_matplotlib()
     lines = read_references(references)
-    study = measure(find_runs(runs), metric, target, horizon, baseline, against)
+    study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
     study.tests = {run.name: read_test(run, lines) for arm in study.arms for run in arm.runs}
     study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
     folder.write(out, files(study, with_figures))
     return study
 
 
-def measure(runs, metric=None, target=None, horizon=None, baseline=None, against=None) -> Study:
+def measure(runs, metric=None, target=None, horizon=None, baseline=None, against=None, ignore=()) -> Study:
     """A ``Study`` without test scores; arguments as of ``report``."""
     validated = [run for run in runs if run.validations]
     skipped = [(run, "no validation yet") for run in runs if not run.validations]
@@ -61,16 +63,18 @@ def measure(runs, metric=None, target=None, horizon=None, baseline=None, against
     chosen = choose(metric, validated)
     skipped += [(run, f"no valid_{chosen.name}") for run in validated if not scored(run, chosen)]
     used = [run for run in validated if scored(run, chosen)]
-    arms = group(used)
+    configurations = [run.configuration for run in used]
+    ignored = tuple(find_key(name, configurations, "--ignore") for name in ignore)
+    arms = group(used, ignored)
     base = find_arm(baseline, arms)
-    key = find_key(against, [run.configuration for run in used]) if against else None
+    key = find_key(against, configurations, "--against") if against else None
     measured = {run.name: measure_run(run, chosen) for run in used}
     ones = list(measured.values())
     ended = [one for one in ones if not one.run.interrupted] or ones
     horizons = common_horizons(ones) | common_horizons(ended) | ({"seconds": horizon} if horizon else {})
     goal = common_target(ended, chosen) if target is None else target
     compare(ones, chosen, goal, horizons)
-    return Study(chosen, arms, base, measured, goal, target is not None, horizons, horizon is not None, skipped, against=key)
+    return Study(chosen, arms, base, measured, goal, target is not None, horizons, horizon is not None, skipped, against=key, ignored=ignored)
 
 
 def files(study: Study, with_figures: bool) -> dict[str, bytes]:

@@ -57,17 +57,21 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def experiment(flat: dict[str, object], without: str | None = None) -> dict[str, object]:
-    """What makes two runs the same arm: everything but seeds, paths and the form of the log, and but ``without``."""
+def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
+    """What makes two runs the same arm: everything but seeds, paths and the form of the log, and but the keys ``without``.
+
+    fairseq prints many a flag in several groups (optimization.lr, model.lr): all of one name go.
+    """
+    out = {key.rpartition(".")[2] for key in without if key}
 
     def counts(name):
         leaf = name.rpartition(".")[2]
-        return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or name == without)
+        return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or leaf in out)
 
     return {name: value for name, value in flat.items() if counts(name)}
 
 
-def find_key(name: str, configurations: list[dict[str, object]]) -> str:
+def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:
     """The full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
 
     Raises:
@@ -85,7 +89,7 @@ def find_key(name: str, configurations: list[dict[str, object]]) -> str:
         if len(found) == 1:
             return found.popitem()[1]
         if found:
-            raise InputError(f"--against {name}: could be {', '.join(sorted(found.values()))}; name one of them")
+            raise InputError(f"{flag} {name}: could be {', '.join(sorted(found.values()))}; name one of them")
     near = difflib.get_close_matches(wanted, {key.rpartition(".")[2] for key in keys}, n=5, cutoff=0.4)
     hint = f"; near it are {', '.join(near)}" if near else "; the logs hold no configuration" * (not keys)
-    raise InputError(f"--against {name}: no configuration of these runs has it{hint}")
+    raise InputError(f"{flag} {name}: no configuration of these runs has it{hint}")

@@ -56,6 +56,7 @@ class Study:
     tests: dict = field(default_factory=dict)
     pairs: list = field(default_factory=list)
     against: str | None = None
+    ignored: tuple[str, ...] = ()
 
     def of(self, arm: Arm) -> list[Measured]:
         """The runs that the arm's means are over."""

@@ -3,6 +3,7 @@
 import pytest
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.report import measure
 from fairseq_reservoir.report.arms import deviation, find_arm, group, mean
 from fairseq_reservoir.report.metrics import choose
 from fairseq_reservoir.report.runs import find_runs
@@ -35,6 +36,17 @@ def test_one_name_with_two_configurations_is_two_arms(tmp_path):
     first, second = group(find_runs([tmp_path]))
     assert (first.name, second.name) == ("a", "a (2)")
     assert second.remark == "not of the arm a: optimization.max_update is 200 instead of 100"
+
+
+def test_ignored_flags_tell_no_arms_apart_and_are_told(tmp_path):
+    plain_run(tmp_path / "a-1", [10], [4], seed=1).write()
+    plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
+    (arm,) = group(find_runs([tmp_path]), ("optimization.max_update",))
+    assert (arm.seeds, arm.remark) == ([1, 2], "its seeds differ in optimization.max_update: 100, 200")
+    (arm,) = measure(find_runs([tmp_path]), ignore=["--max-update"]).arms
+    assert arm.seeds == [1, 2]
+    with pytest.raises(InputError, match="--ignore sizes: no configuration of these runs has it"):
+        measure(find_runs([tmp_path]), ignore=["sizes"])
 
 
 def test_one_configuration_and_seed_twice_are_two_arms(tmp_path):

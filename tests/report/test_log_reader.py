@@ -123,12 +123,13 @@ def test_keys_by_their_end():
         {"model.mask_keep_ratio": 0.5, "model.dropout": 0.1, "task.dropout": 0.1, "a.size": 1, "b.size": 2},
         {"model.mask_keep_ratio": 0.3},
     ]
-    assert find_key("keep_ratio", configurations) == find_key("--mask-keep-ratio", configurations) == "model.mask_keep_ratio"
-    assert find_key("dropout", configurations) == "model.dropout"
+    for name in ("keep_ratio", "--mask-keep-ratio"):
+        assert find_key(name, configurations, "--against") == "model.mask_keep_ratio"
+    assert find_key("dropout", configurations, "--against") == "model.dropout"
     with pytest.raises(InputError, match="--against size: could be a.size, b.size"):
-        find_key("size", configurations)
+        find_key("size", configurations, "--against")
     with pytest.raises(InputError, match="--against keep_rate: .* near it are mask_keep_ratio"):
-        find_key("keep_rate", configurations)
+        find_key("keep_rate", configurations, "--against")
 
 
 @pytest.mark.parametrize(
