@@ -14,7 +14,8 @@ KEY = ".key"
 class Steps:
     """The steps of a recipe, in order; a step is kept until its settings or an earlier step change.
 
-    A folder is written as ``NAME.part`` and renamed when complete, with a hash of all that it depends on in ``NAME/.key``.
+    A folder is written as ``.NAME.part`` and renamed when complete, with a hash of all that it depends on in ``NAME/.key``.
+    Names beside it that a person may have given, as ``NAME.old``, are nothing of ours.
     A run that finds the lock of ``folder`` taken waits, before it downloads anything. Processes inherit the lock, so that
     what an interrupted run left working cannot meddle with the next one.
 
@@ -48,7 +49,7 @@ class Steps:
             InputError: ``target`` is there and was made by something else.
         """
         self.key = hashlib.sha256(json.dumps([self.key, target.name, settings], sort_keys=True).encode()).hexdigest()
-        part, old = target.with_name(target.name + ".part"), target.with_name(target.name + ".old")
+        part, old = (target.with_name(f".{target.name}.{state}") for state in ("part", "old"))
         for leftover in (part, old):
             shutil.rmtree(leftover, ignore_errors=True)
         if target.exists():

@@ -139,14 +139,14 @@ def test_killed_while_it_works_the_script_goes_on_where_it_was(archive, tmp_path
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **output)
 
-    for unfinished in ("data/iwslt14/tokens.part", "data/iwslt14/bpe.part", "data-bin/iwslt14.part"):
+    for unfinished in ("data/iwslt14/.tokens.part", "data/iwslt14/.bpe.part", "data-bin/.iwslt14.part"):
         script = start(tmp_path / "a")
         while not (tmp_path / "a" / unfinished).exists():
             assert script.poll() is None, script.stdout.read()
             time.sleep(0.002)
         os.killpg(script.pid, signal.SIGKILL)
         script.wait()
-        assert not (tmp_path / "a" / unfinished).with_suffix("").exists()
+        assert not (tmp_path / "a" / unfinished.replace("/.", "/")).with_suffix("").exists()
     printed, _ = (script := start(tmp_path / "a")).communicate()
     assert script.returncode == 0, printed
     assert "data-bin/iwslt14 is ready for fairseq-train" in printed and printed.count("kept") == 5

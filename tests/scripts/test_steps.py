@@ -54,6 +54,18 @@ def test_a_step_interrupted_leaves_the_old_result_or_none(run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "work"]
 
 
+def test_what_a_person_has_put_beside_a_folder_stays(run, tmp_path):
+    """As who was told to move it away, and ran the script again."""
+    run(1, 1)
+    (tmp_path / "b").rename(tmp_path / "b.old")
+    (tmp_path / "b.part").mkdir()
+    (tmp_path / "b.part" / "thesis").write_text("precious")
+    assert run(1, 1) == ["b"] and run(1, 2) == ["b"]
+    assert (tmp_path / "b.old" / "text").read_text() == "1 1"
+    assert (tmp_path / "b.part" / "thesis").read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "b.old", "b.part", "work"]
+
+
 def test_a_second_run_waits_for_what_the_first_one_started(run, tmp_path, capsys):
     steps = Steps(tmp_path / "work")
     child = [sys.executable, "-c", "import time; print(flush=True); time.sleep(0.3); open('done', 'w')"]
