@@ -10,16 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prepare.console import InputError, say
-from prepare.download import BLOCK, fetch
+from prepare.download import BLOCK, fetch, is_digest_of
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download; ``size`` in bytes and ``digest`` are None where no source states them."""
+    """A file to download.
+
+    Attributes:
+        size: bytes; None where no source states them.
+        digest: ``"sha256:..."`` or ``"md5:..."``; None where no source states it.
+        copy_size: bytes of the same archive at another address, where ``size`` is not known; another size is only mentioned.
+    """
 
     url: str
     size: int | None = None
     digest: str | None = None
+    copy_size: int | None = None
 
     @property
     def name(self):
@@ -28,6 +35,8 @@ class Archive:
 
 def locate(archives, given, mirror, folder):
     """Where each of ``archives`` lies: among the files and folders ``given`` (--archive), else downloaded into ``folder``.
+
+    A file given that is not the public one is taken all the same, and said to be another.
 
     Returns:
         dict: path by name.
@@ -48,13 +57,18 @@ def locate(archives, given, mirror, folder):
         else:
             raise InputError(f"--archive {path}: expected {', '.join(archive.name for archive in archives)}, or a folder of them")
     for archive in archives:
+        is_given = archive.name in paths
         path = paths.setdefault(archive.name, folder / archive.name)
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else archive.url
             fetch(url, path, archive.size, archive.digest)
-        elif archive.size not in (None, path.stat().st_size):
-            say(f"note: {path} has {path.stat().st_size:,} bytes, the public archive has {archive.size:,}")
+        size = archive.size or archive.copy_size
+        if size not in (None, path.stat().st_size):
+            say(f"note: {path} has {path.stat().st_size:,} bytes, the public archive has {size:,}")
+        elif is_given and archive.digest:
+            verdict = "the" if is_digest_of(path, archive.digest) else "not the"
+            say(f"note: {path} is {verdict} public archive, by its {archive.digest.partition(':')[0]}")
     return paths
 
 

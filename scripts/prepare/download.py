@@ -84,7 +84,16 @@ def check(path, size=None, digest=None, named=None):
         raise InputError(f"{named or path}: {found:,} bytes came, {size:,} were expected")
     if digest is not None:
         kind, _, expected = digest.partition(":")
-        with open(path, "rb") as file:
-            found = hashlib.file_digest(file, kind).hexdigest()
-        if found != expected:
+        if (found := _hash(path, kind)) != expected:
             raise InputError(f"{named or path}: its {kind} is {found}, expected {expected}")
+
+
+def is_digest_of(path, digest):
+    """Whether ``digest``, as of ``check``, is that of the file at ``path``."""
+    kind, _, expected = digest.partition(":")
+    return _hash(path, kind) == expected
+
+
+def _hash(path, kind):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()

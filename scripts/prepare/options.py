@@ -15,7 +15,7 @@ def parser(name, description):
         prog=f"prepare_{name.replace('-', '_')}.sh", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--dest", type=Path, default=Path("data-bin", name), help="folder for fairseq-train (%(default)s)")
-    options.add_argument("--work", type=Path, default=Path("data", name), help="folder for archives and text (%(default)s)")
+    options.add_argument("--work", type=_work, default=Path("data", name), help="folder for archives and text (%(default)s)")
     there = "an archive already downloaded, or a folder of them; repeatable"
     options.add_argument("--archive", action="append", default=[], metavar="PATH", help=there)
     options.add_argument("--mirror", metavar="URL", help="download URL/NAME instead of the public addresses; file:// works")
@@ -35,6 +35,12 @@ def archives(options, wanted):
     if options.dest.resolve() == options.work.resolve():
         raise InputError(f"--dest and --work are both {options.dest}: name two folders")
     return locate(wanted, options.archive, options.mirror, options.work / "archives")
+
+
+def _work(text):
+    if "," in text:
+        raise InputError(f"--work {text}: a comma in it would be read as two folders by fairseq-preprocess; name another folder")
+    return Path(text)
 
 
 def _positive(text):

@@ -102,6 +102,31 @@ def test_another_file_never_bears_the_name(tmp_path):
     assert not target.exists()
 
 
+@pytest.mark.parametrize("kind", ["sha256", "md5"])
+def test_a_file_given_is_compared_with_the_public_one_and_taken(kind, tmp_path, capsys):
+    (given := tmp_path / "corpus.tgz").write_bytes(CONTENT)
+    digest = hashlib.new(kind, CONTENT).hexdigest()
+    for known, said in (
+        ({"size": SIZE, "digest": f"{kind}:{digest}"}, f"is the public archive, by its {kind}"),
+        ({"digest": f"{kind}:00"}, f"is not the public archive, by its {kind}"),
+        ({"size": SIZE + 1, "digest": f"{kind}:00"}, "has 102,400 bytes, the public archive has 102,401"),
+        ({"copy_size": SIZE + 1}, "has 102,400 bytes, the public archive has 102,401"),
+    ):
+        archive = Archive("http://nowhere.invalid/corpus.tgz", **known)
+        assert locate([archive], [given], None, tmp_path / "archives") == {"corpus.tgz": given}
+        assert capsys.readouterr().out == f"note: {given} {said}\n"
+    locate([Archive("http://nowhere.invalid/corpus.tgz", copy_size=SIZE)], [given], None, tmp_path / "archives")
+    assert capsys.readouterr().out == ""
+
+
+def test_another_size_than_that_of_a_copy_elsewhere_is_only_mentioned(tmp_path, capsys):
+    (mirror := tmp_path / "mirror").mkdir()
+    (mirror / "corpus.tgz").write_text("12345")
+    archive = Archive("http://nowhere.invalid/corpus.tgz", copy_size=6)
+    assert locate([archive], [], mirror.as_uri(), tmp_path)["corpus.tgz"].read_text() == "12345"
+    assert f"note: {tmp_path}/corpus.tgz has 5 bytes, the public archive has 6\n" in capsys.readouterr().out
+
+
 def test_archives_given_are_not_downloaded(tmp_path):
     first, second = Archive("http://nowhere.invalid/a/first.tgz", size=5), Archive("http://nowhere.invalid/second.tgz")
     mirror, given = tmp_path / "mirror", tmp_path / "given"

@@ -141,6 +141,14 @@ def test_glue_with_units_of_its_own_or_of_a_pretraining(tmp_path, prepare):
         prepare(glue, *own)
 
 
+@pytest.mark.parametrize("recipe", [enwik8, glue, wmt14, wmt18_tr_en])
+def test_a_comma_in_the_folder_of_text_is_refused(recipe, tmp_path):
+    """fairseq-preprocess takes what follows it for another validation or test set."""
+    with pytest.raises(InputError, match="--work .*/a,b: a comma in it"):
+        recipe.main(["--work", str(tmp_path / "a,b")])
+    assert not (tmp_path / "a,b").exists()
+
+
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)
 def test_bash_reads_every_script(script):
     subprocess.run(["bash", "-n", script], check=True)
