@@ -2,13 +2,15 @@
 
 import functools
 import logging
+import shlex
 
 import torch
 from fairseq.optim import FairseqOptimizer
 
 from .errors import InputError
-from .identity import resuming
+from .identity import refuse_change, resuming
 from .modules.mask_cache import nan_scores
+from .optim.freeze_skip import PREFIX
 from .wrap_trainer import wrap_trainer
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,8 @@ def _refuse_state_of_others(load_state_dict):
 
     @functools.wraps(load_state_dict)
     def wrapper(optimizer, state_dict, optimizer_overrides=None):
+        if state_dict.get(PREFIX):
+            _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
         if resuming.get() and not _fits(state_dict, optimizer.optimizer.param_groups):
             raise InputError(
                 f"--restore-file {resuming.get()}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
@@ -59,6 +63,14 @@ def _refuse_state_of_others(load_state_dict):
         return load_state_dict(optimizer, state_dict, optimizer_overrides)
 
     return wrapper
+
+
+def _refuse_to_drop_schedule(optimizer, schedule):
+    """In half precision fairseq compares the names of its wrappers; ``FreezeSkip`` itself takes the schedule out of the state."""
+    options = getattr(optimizer, "cfg", None) or optimizer.args
+    name = getattr(options, "_name", None) or options.optimizer
+    flags = [(f"--{flag.replace('_', '-')}", str(value)) for flag, value in schedule.items() if flag != "seed"]
+    refuse_change("--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True)
 
 
 def _fits(state_dict, groups):

@@ -13,12 +13,10 @@ from typing import Optional
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
-from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, AMPOptimizer, register_optimizer
 
 from ..errors import InputError
 from ..identity import refuse_change
-from ..modules.masked_embedding import MaskedEmbedding
-from ..reservoir_stacks import require_gradient
 from ..wrap_trainer import wrap_trainer
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
@@ -114,7 +112,7 @@ class FreezeSkip:
         Raises:
             InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
         """
-        stored, own = state_dict.get(PREFIX, self._asked()), self._asked()
+        stored, own = state_dict.get(PREFIX, {}), self._asked()
         for flag in (*_FLAGS, "seed"):
             given, trained = own.get(flag), stored.get(flag)
             if given != trained:
@@ -135,7 +133,8 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
     given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in _FLAGS}
     if not any(given.values()):
         return None
-    return FreezeSchedule([name for name, p in model.named_parameters() if p.requires_grad], **given, seed=seed)
+    names = {trained: [n for n, p in model.named_parameters() if p.requires_grad == trained] for trained in (True, False)}
+    return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False])
 
 
 def check_flags(cfg) -> None:
@@ -209,7 +208,20 @@ def _flags_after(add_args):
 def install() -> None:
     """Lets fairseq's trainer tell the optimizer the names of its parameters and the number of the update; once."""
     register_all()
+    AMPOptimizer.state_dict, AMPOptimizer.load_state_dict = _state_inside_amp, _load_inside_amp
     wrap_trainer(__init__=_make_schedule, _build_optimizer=_bind, set_num_updates=_go)
+
+
+def _state_inside_amp(amp):
+    """fairseq's other wrappers ask the optimizer inside them for its state; that of ``--amp`` asks torch's, past ours."""
+    return amp.fp32_optimizer.state_dict()
+
+
+def _load_inside_amp(amp, state_dict, optimizer_overrides=None):
+    inner = amp.fp32_optimizer
+    if isinstance(inner, FreezeSkip):  # files from before this forwarding do not say by which schedule they were trained
+        state_dict = {PREFIX: inner._asked()} | state_dict
+    inner.load_state_dict(state_dict, optimizer_overrides)
 
 
 def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
@@ -220,9 +232,6 @@ def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
     trainer.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
     if trainer.freeze_schedule:
         logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
-        for module in model.modules():
-            if getattr(cfg.model, "checkpoint_activations", False) and isinstance(module, (torch.nn.Embedding, MaskedEmbedding)):
-                module.register_forward_hook(require_gradient)
     init(trainer, cfg, task, model, *args, **kwargs)
 
 

@@ -18,6 +18,7 @@ FORMATS = {
     "fp16": ["--fp16", "--fp16-no-flatten-grads"],
     "memory-efficient-fp16": ["--memory-efficient-fp16"],
     "bf16": ["--bf16"],
+    "amp": ["--amp"],
 }
 INNER = {
     "adam": ["--lr", 0.003, "--adam-betas", "(0.9, 0.98)"],

@@ -67,6 +67,37 @@ def test_another_rotation(toy_data, rotated, tmp_path):
     assert found == f"--seed 5: the checkpoint was trained with 3; give 3, {SAME}"
 
 
+# In all of them fairseq compares the names of its own wrappers, which hide those of the optimizers inside.
+HIDING = ["--amp", "--bf16", *(pytest.param(f, marks=pytest.mark.slow) for f in ("--fp16 --fp16-no-flatten-grads", "--memory-efficient-bf16"))]
+
+
+@pytest.mark.parametrize("number_format", HIDING)
+def test_a_schedule_where_the_optimizers_class_is_hidden(toy_data, tmp_path, number_format):
+    run = [*RUN, *number_format.split(), "--max-update", 1]
+    train(toy_data, *run, "--optimizer", "freeze_skip", *SCHEDULE, "--save-dir", tmp_path / "begun")
+    found = refusal(toy_data, tmp_path / "begun", tmp_path, *run, "--optimizer", "freeze_skip", "--freeze-schedule", "1:ffn")
+    assert found == f"--freeze-schedule 1:ffn: the checkpoint was trained with 1:emb; give 1:emb, {SAME}"
+    found = refusal(toy_data, tmp_path / "begun", tmp_path, *run, "--optimizer", "adam")
+    trained = "freeze_skip_adam --freeze-schedule 1:emb"
+    assert found == f"--optimizer adam: the checkpoint was trained with {trained}; give {trained}, {SAME}"
+
+
+def test_a_plain_optimizers_state_where_its_class_is_hidden(toy_data, tmp_path):
+    train(toy_data, *RUN, "--bf16", "--max-update", 1, "--save-dir", tmp_path / "begun")
+    found = refusal(toy_data, tmp_path / "begun", tmp_path, *SKIP, "--bf16", *SCHEDULE)
+    assert found == f"--freeze-schedule 1:emb: the checkpoint was trained without it; leave it out, {SAME}"
+
+
+def test_a_file_of_amp_from_before_it_named_the_schedule(toy_data, tmp_path):
+    flags = [*SKIP, "--amp", *SCHEDULE, "--save-dir", tmp_path]
+    train(toy_data, *flags)
+    older = torch.load(tmp_path / "checkpoint_last.pt")
+    del older["last_optimizer_state"]["freeze_skip"]
+    torch.save(older, tmp_path / "checkpoint_last.pt")
+    run = train(toy_data, *flags, "--max-update", 3)
+    assert len(run.losses) == 1 and load(tmp_path)["last_optimizer_state"]["freeze_skip"] == {"freeze_schedule": "1:emb"}
+
+
 @pytest.mark.parametrize("number_format", [[], ["--bf16"], ["--memory-efficient-bf16"]], ids=str)
 def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_path, number_format):
     flags = [*SKIP, *number_format, "--freeze-schedule", "2:ffn", "--reset-optimizer", "--restore-file", scheduled / "checkpoint_last.pt"]
