@@ -39,13 +39,18 @@ class Run:
     def state(self) -> str:
         """"finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there.
 
-        With the step that failed, and its exit status, in the folder of a sweep which says so.
+        With the step that failed, and its exit status, or that was interrupted, where a sweep says so: in this folder, or in the
+        one above, if it is that of a sweep's run whose recipe made this one.
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            word, *step = (self.folder / "state").read_text(encoding="utf-8").split() or [""]
-            if word == "failed" and len(step) == 2:
-                return f"{trained}: {step[0]} failed with status {step[1]}"
+        above = self.folder.parent
+        for folder in (self.folder, *[above] * (above / "command").is_file()):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                word, *step = (folder / "state").read_text(encoding="utf-8").split() or [""]
+                if word == "failed" and len(step) == 2:
+                    return f"{trained}: {step[0]} failed with status {step[1]}"
+                if word == "running" and len(step) == 1 and trained != "interrupted":
+                    return f"{trained}: {step[0]} interrupted"
         return trained
 
     @property

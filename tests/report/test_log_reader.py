@@ -107,6 +107,23 @@ def test_a_run_that_a_sweep_says_has_failed(state, said, interrupted, tmp_path):
     assert (run.state, run.interrupted) == (said, interrupted)
 
 
+@pytest.mark.parametrize("state, said", [("running generate", "finished: generate interrupted"), ("done", "finished")])
+def test_a_step_of_a_sweep_after_the_training(state, said, tmp_path):
+    plain_run(tmp_path / "a-1", [10], [4]).write()
+    (tmp_path / "a-1" / "state").write_text(f"{state}\n")
+    (run,) = find_runs([tmp_path])
+    assert (run.state, run.interrupted) == (said, False)
+
+
+def test_a_recipe_in_a_sweep_has_its_log_one_folder_below_the_state(tmp_path):
+    plain_run(tmp_path / "arm-1" / "mixing-T-1", [10], [4]).write()
+    (tmp_path / "arm-1" / "state").write_text("failed bash 2\n")
+    (run,) = find_runs([tmp_path])
+    assert run.state == "finished"  # a file of that name alone is no sweep's
+    (tmp_path / "arm-1" / "command").write_text("bash run.sh\n")
+    assert run.state == "finished: bash failed with status 2"
+
+
 def test_a_printed_configuration():
     text = "{'_name': None, 'common': {'seed': 1, 'x': -0.5}, 'model': Namespace(a=relu, b=[1, 2]), 'c': <Enum.a: 3>, 'i': inf}"
     flat = flatten(parse(text))
