@@ -8,7 +8,7 @@ from .measures import Study, common_horizons, common_target, compare, measure_ru
 from .metrics import choose
 from .runs import find_runs
 from .tables import as_csv, escape_markdown, latex, markdown
-from .translations import paired_bootstrap, read_references, read_test
+from .translations import paired_bootstrap, read_references, read_test, remark_other_test_sets
 from ..errors import InputError
 
 
@@ -50,6 +50,7 @@ def report(
     study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
     study.tests = {run.name: read_test(run, lines) for arm in study.arms for run in arm.runs}
     study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
+    remark_other_test_sets(study.arms, study.baseline, study.tests)
     folder.write(out, files(study, with_figures))
     return study
 

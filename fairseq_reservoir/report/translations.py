@@ -10,7 +10,8 @@ from .runs import Run
 
 SAMPLES = 1000
 _SENTENCE = re.compile(r"([TDH])-(\d+)\t(.*)", re.DOTALL)
-_GENERATED = ("generate*.log", "generate-test.txt", "generate-*.txt", "*/generate-test.txt")
+_ENDED = re.compile(r"^Generate .* with beam=\d+: ", re.MULTILINE)
+_GENERATED = ("generate.log", "generate-test.txt", "generate*.log", "generate-*.txt", "*/generate-test.txt")
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 
 
@@ -66,19 +67,17 @@ def read_test(run: Run, references: list[str] | None) -> Test:
 
     Translations are the D-lines of fairseq-generate's output (its standard output in ``generate*.log``, or ``generate-*.txt`` of
     --results-path), else the lines of a file ``hypotheses``; references are ``references``, else those of a file
-    ``references`` in the run's folder, else the T-lines.
+    ``references`` in the run's folder, else the T-lines. Output that stops in the middle has no score: fairseq begins with the shortest
+    sentences, which are no test set.
     """
     test = Test()
     for log in sorted(run.folder.glob("test*.log")):
         if bits := _BITS.findall(log.read_text(encoding="utf-8", errors="replace")):
             test.bits, test.source = float(bits[-1]), str(log)
-    generated = [file for name in _GENERATED for file in sorted(run.folder.glob(name))]
-    sentences = {}
-    if generated:
-        test.source = str(generated[0])
-        text = generated[0].read_text(encoding="utf-8", errors="replace")
-        sentences = read_sentences(text)
-        test.tokenised, test.tokenised_signature = tokenised_bleu(sentences) or (None, "")
+    sentences = _generated(run, test)
+    if sentences is None:
+        return test
+    test.tokenised, test.tokenised_signature = tokenised_bleu(sentences) or (None, "")
     hypotheses = run.folder / "hypotheses"
     if sentences.get("D"):
         numbers = sorted(sentences["D"])
@@ -97,6 +96,30 @@ def read_test(run: Run, references: list[str] | None) -> Test:
     if test.hypotheses:
         _score(test, run.folder / "bleu.json")
     return test
+
+
+def _generated(run, test):
+    """The sentences of fairseq-generate's output, {} if there is none, None if it did not come to its end."""
+    files = dict.fromkeys(file for name in _GENERATED for file in sorted(run.folder.glob(name)))
+    texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
+    # With --results-path the translations are elsewhere than in generate.log.
+    found = {file: sentences for file, text in texts.items() if (sentences := read_sentences(text)).get("D")}
+    if not found:
+        if texts and not any(map(_ENDED.search, texts.values())) and not (run.folder / "hypotheses").is_file():
+            test.remarks.append(f"translation not finished: no sentence in {', '.join(file.name for file in texts)}")
+        return {}
+    (file, sentences), *others = found.items()
+    test.source = str(file)
+    if others:
+        names = ", ".join(str(other.relative_to(run.folder)) for other, _ in others)
+        test.remarks.append(f"test scores of {file.name}, not of {names}")
+    if "T" in sentences and not _ENDED.search(texts[file]):  # without references fairseq ends with no such line
+        test.remarks.append(f"translation not finished: {file.name} lacks its last line, so no test score")
+        return None
+    if missing := max(sentences["D"]) + 1 - len(sentences["D"]):
+        test.remarks.append(f"translation not finished: {file.name} lacks {missing} of its sentences, so no test score")
+        return None
+    return sentences
 
 
 def _lines(file):
@@ -156,7 +179,7 @@ def read_sentences(text: str) -> dict[str, dict[int, str]]:
 def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
     """sacreBLEU's paired bootstrap of every run against the baseline's run of the same seed; its random seed is in the signature.
 
-    Runs without that, or translated from another test set, are left out.
+    Runs without that, or translated from another test set, are left out; ``remark_other_test_sets`` tells of the latter.
     """
     pairs = []
     for run in baseline.runs:
@@ -172,6 +195,16 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
             pairs += _resample(ours, run, others, tests)
     order = [arm.name for arm in arms]
     return sorted(pairs, key=lambda pair: order.index(pair.arm))
+
+
+def remark_other_test_sets(arms, baseline, tests: dict[str, Test]) -> None:
+    """Adds a remark to the tests that ``paired_bootstrap`` leaves out for their references."""
+    for base in baseline.runs:
+        ours = tests[base.name]
+        for run in (run for arm in arms for run in arm.runs if run.seed == base.seed):
+            test = tests[run.name]
+            if None not in (ours.bleu, test.bleu) and test.references != ours.references:
+                test.remarks.append(f"other references than those of {base.name}, so not in the bootstrap")
 
 
 def _resample(ours, run, others, tests):

@@ -7,7 +7,14 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report.runs import find_runs
-from fairseq_reservoir.report.translations import paired_bootstrap, read_references, read_sentences, read_test, tokenised_bleu
+from fairseq_reservoir.report.translations import (
+    paired_bootstrap,
+    read_references,
+    read_sentences,
+    read_test,
+    remark_other_test_sets,
+    tokenised_bleu,
+)
 from fairseq_reservoir.report.arms import group
 from tests.report.logs import generated, plain_run
 from tests.report.runs_of_a_study import REFERENCES, translations
@@ -63,6 +70,33 @@ def test_from_results_path_and_from_a_file_of_hypotheses(run):
     assert read_test(run, REFERENCES).bleu == pytest.approx(expected(translations(9)))
 
 
+def test_a_translation_that_stops_in_the_middle_has_no_score(run):
+    generated(run.folder, REFERENCES, translations(12))
+    log = run.folder / "generate.log"
+    whole = log.read_text()
+    for third in (whole[: len(whole) // 3], whole[: whole.index("Generate test with")], whole[: whole.index("D-")]):
+        log.write_text(third)
+        test = read_test(run, REFERENCES)
+        assert (test.bleu, test.tokenised, test.hypotheses) == (None, None, [])
+        (remark,) = test.remarks
+        assert remark.startswith("translation not finished: ")
+    log.write_text("".join(line for line in whole.splitlines(True) if line[1:5] != "-13\t"))
+    assert read_test(run, None).remarks == ["translation not finished: generate.log lacks 1 of its sentences, so no test score"]
+    # Without a test set's references fairseq prints no last line of scores.
+    log.write_text("".join(line for line in whole.splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-")))
+    assert read_test(run, REFERENCES).bleu == pytest.approx(expected(translations(12)))
+
+
+def test_of_several_translations_generate_log_counts_and_the_others_are_told(run):
+    generated(run.folder, REFERENCES, translations(7))
+    (run.folder / "generate.log").rename(run.folder / "generate-2.log")
+    generated(run.folder, REFERENCES, translations(12))
+    test = read_test(run, None)
+    assert (test.bleu, test.remarks) == (pytest.approx(expected(translations(12))), ["test scores of generate.log, not of generate-2.log"])
+    (run.folder / "generate.log").write_text("WARNING | with --results-path it holds no sentence\n")
+    assert (read_test(run, None).bleu, read_test(run, None).remarks) == (pytest.approx(expected(translations(7))), [])
+
+
 def test_references_of_ones_own(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run, None).remarks == [
@@ -103,3 +137,7 @@ def test_pairs_are_of_one_seed_and_one_test_set(tmp_path):
     (pair,) = paired_bootstrap(arms, arms[0], tests)
     assert (pair.arm, pair.seed) == ("b", 1) and pair.bleu < pair.baseline and 0 < pair.p <= 0.05
     assert paired_bootstrap(arms, arms[0], tests) == [pair]  # the random seed is fixed
+    remark_other_test_sets(arms, arms[0], tests)
+    assert {name: test.remarks for name, test in tests.items() if test.remarks} == {
+        "b-2": ["other references than those of a-2, so not in the bootstrap"]
+    }
