@@ -93,16 +93,23 @@ def ratios(study: Study) -> Table:
     notes = [
         f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of"
         " seconds per update; their product is the ratio of times. Of means over seeds; seconds per update are those means' ratio."
+        " None where a seed of one of the two does not reach the target."
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
 
 
 def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
-    """(ratio of updates, of seconds per update, of seconds) to the baseline; None where one of them does not get there."""
+    """(ratio of updates, of seconds per update, of seconds) to the baseline; None unless every seed of both gets there.
+
+    The seeds that do are the fast ones: a mean over them alone would be too small.
+    """
     means = []
     for one in (arm, study.baseline):
         costs = [getattr(measured, what) for measured in study.of(one)]
-        means += [spread([cost[key] for cost in costs]).mean for key in ("updates", "seconds")]
+        found = [spread([cost[key] for cost in costs]) for key in ("updates", "seconds")]
+        if any(of.count < of.total for of in found):
+            return None
+        means += [of.mean for of in found]
     if not all(means):
         return None
     updates, seconds = means[0] / means[2], means[1] / means[3]
@@ -198,7 +205,10 @@ def runs(study: Study) -> Table:
         else:
             row += [EMPTY, EMPTY]
         rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
-    notes = ["An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running."]
+    notes = [
+        "An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running. So was, or is, a step"
+        " that a sweep calls interrupted."
+    ]
     if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
         notes.append(f"The logs of {', '.join(late)} begin in the middle of training: only updates count what came before.")
     return Table("runs", "Runs", head, rows, notes)

@@ -287,6 +287,18 @@ def test_a_target_that_nobody_reaches(tmp_path):
     assert "never" in (tmp_path / "out" / "index.html").read_text()
 
 
+def test_no_ratio_of_an_arm_of_which_only_a_seed_reaches_the_target(tmp_path):
+    """Of b one seed gets to 15 in 15 updates, half of what the seeds of a need; the other, which never does, would not show."""
+    for arm, seed, scores in (("a", 1, [10, 20]), ("a", 2, [10, 20]), ("b", 1, [20, 20]), ("b", 2, [10, 12])):
+        plain_run(tmp_path / "runs" / f"{arm}-{seed}", scores, [4, 4], seed=seed, layers=ord(arm)).write()
+    report([tmp_path / "runs"], tmp_path / "out", target=15, with_figures=False)
+    assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == 15
+    ratios = read_csv(tmp_path / "out", "steps_or_speed")
+    assert (ratios["a"]["time ×, target"], ratios["b"]["time ×, target"], ratios["b"]["updates ×, best"]) == (1, "", 0.75)
+    report([tmp_path / "runs"], tmp_path / "out", target=11, with_figures=False)
+    assert read_csv(tmp_path / "out", "steps_or_speed")["b"]["updates ×, target"] == pytest.approx((11 + 30) / (22 + 22))
+
+
 def test_an_arm_that_was_interrupted_sets_neither_target_nor_horizon(tmp_path):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     Writer(tmp_path / "runs" / "b-1", layers=9).start().inner(5, 20, 100, 20).valid(5, loss=9, bleu=2).write()
