@@ -1,14 +1,16 @@
-"""Several training processes on CPUs, started by one fairseq command or by torchrun.
+"""Several training processes on CPUs, started by one fairseq command or by torchrun, and the mistakes that started processes find.
 
 fairseq counts its processes in CUDA devices. Without one, ``--distributed-world-size 2`` starts no process at all and
 ends with status 0, and under torchrun every process trains a model of its own (or divides by the zero devices).
-``install`` wraps ``call_main``; with CUDA in use (a device, and no ``--cpu``) fairseq's way is left alone.
+``install`` wraps ``call_main``; with CUDA in use (a device, and no ``--cpu``) fairseq starts its processes as always, but
+what is wrong reaches this process as an ``InputError``, not as the text of a traceback.
 """
 
 import functools
 import importlib.util
 import os
 import socket
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -35,7 +37,8 @@ def install():
                 return start_processes(cfg, main, kwargs)
             original(cfg, main, **kwargs)
             return leave_group()
-        return original(cfg, main, **kwargs)
+        with hearing_mistakes(main) as main:
+            return original(cfg, main, **kwargs)
 
     call_main.launches_on_cpu = True
     distributed_utils.call_main = call_main
@@ -141,14 +144,44 @@ def start_processes(cfg, main, kwargs):
             " add --distributed-no-spawn to be one rank alone, or --nprocs-per-node"
         )
     flags.distributed_rank = None  # each process finds its own
-    mistakes = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    job = (main, cfg, dict(kwargs, start_rank=first), count, mistakes)
-    try:
+    with hearing_mistakes(main, first) as main:
+        job = (main, cfg, dict(kwargs, start_rank=first), count)
         torch.multiprocessing.spawn(run_process, args=job, nprocs=count, join=True)
+
+
+@contextmanager
+def hearing_mistakes(main, first=None):
+    """Yields a ``main`` for processes that the body starts: what is wrong in one of them is an error of this process.
+
+    Unpickling it imports the plugin, so every process is repaired before it does anything.
+
+    Args:
+        main: what they run.
+        first: rank of the first, where it is known here.
+
+    Raises:
+        InputError, RuntimeError: as of ``start_processes``; without ``first`` a death is torch's ``ProcessException``.
+    """
+    mistakes = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    try:
+        yield functools.partial(tell_mistakes, main, mistakes)
     except ProcessException as error:
         if not mistakes.empty():
             raise InputError(mistakes.get()) from None
+        if first is None:
+            raise
         raise RuntimeError(obituary(first + error.error_index, error)) from None
+
+
+def tell_mistakes(main, mistakes, cfg, **kwargs):
+    """Run ``main``; a mistake of the user's is told in one line before it ends the process."""
+    try:
+        return main(cfg, **kwargs)
+    except Exception as error:
+        mistake = find_input_error(error)
+        if mistake is not None:
+            mistakes.put(str(mistake))
+        raise
 
 
 def obituary(rank, error):
@@ -159,19 +192,9 @@ def obituary(rank, error):
     return f"the process of rank {rank} ended with {cause}"
 
 
-def run_process(index, main, cfg, kwargs, count, mistakes):
-    """Be one of ``count`` processes; this is where a started process begins.
-
-    Unpickling this function has imported the plugin, so fairseq is repaired here before it does anything.
-    """
+def run_process(index, main, cfg, kwargs, count):
+    """Be one of ``count`` processes; this is where a started process begins."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
-    try:
-        distributed_utils.distributed_main(index, main, cfg, kwargs)
-        leave_group()
-    except Exception as error:
-        mistake = find_input_error(error)
-        if mistake is None:
-            raise
-        mistakes.put(str(mistake))
-        raise SystemExit(2) from None
+    distributed_utils.distributed_main(index, main, cfg, kwargs)
+    leave_group()

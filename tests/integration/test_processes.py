@@ -133,16 +133,16 @@ def main(cfg):
 
 
 @pytest.fixture
-def run_two(tmp_path, monkeypatch):
+def run_two(no_launcher, tmp_path, monkeypatch):
     """Return a function that runs two processes to a given end through fairseq's ``call_main``."""
     (tmp_path / "mains_of_a_test.py").write_text(MAINS)
     monkeypatch.syspath_prepend(tmp_path)
     from mains_of_a_test import main
 
-    def run(end):
+    def run(end, cpu=True, **flags):
         monkeypatch.setenv("HOW_IT_ENDS", end)
         cfg = config()
-        cfg.common.cpu, cfg.distributed_training.distributed_world_size = True, 2
+        cfg.common.cpu, cfg.distributed_training = cpu, flags_of(**flags)
         distributed_utils.call_main(cfg, main)
 
     yield run
@@ -157,6 +157,17 @@ def test_a_dead_process_fails_the_command(run_two):
 def test_a_mistake_found_by_a_process(run_two, capfd):
     with pytest.raises(InputError, match="^--flag: no$"):
         run_two("mistake")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@without_cuda
+def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, capfd, monkeypatch):
+    """fairseq itself would show the traceback. A process sees that there is no GPU; one is enough."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    meeting = f"tcp://127.0.0.1:{cpu_launch.free_port()}"
+    with pytest.raises(InputError, match="^--flag: no$"):
+        run_two("mistake", cpu=False, distributed_world_size=1, distributed_init_method=meeting, distributed_backend="gloo")
     assert "Traceback" not in capfd.readouterr().err
 
 
