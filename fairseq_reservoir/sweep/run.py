@@ -21,6 +21,8 @@ from ..errors import InputError
 
 # What ends a run without being a fault of its own; it is resumed then.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# What a shell gives back of a command that it cannot start.
+_NOT_STARTED = 127
 _GRACE_SECONDS = 10
 
 
@@ -137,9 +139,11 @@ class UnderWay:
 
     def poll(self) -> bool:
         """Whether the run is over; starts its next step where there is one."""
-        status = self.process.poll()
+        status = self.process.poll() if self.process else _NOT_STARTED
         if status is None:
             return False
+        if status < 0:  # killed by a signal; of a command of its own that was, a shell gives back the same
+            status = 128 - status
         step = self.run.steps[self.next]
         if status == 0 and self.next + 1 < len(self.run.steps):
             self.next += 1
@@ -147,8 +151,8 @@ class UnderWay:
             return False
         if status == 0:
             self.run.write("state", "done")
-        elif -status not in INTERRUPTS:
-            self.run.write("state", f"failed {step.name} {status if status > 0 else 128 - status}")
+        elif status - 128 not in INTERRUPTS:
+            self.run.write("state", f"failed {step.name} {status}")
         self.lock.close()
         return True
 
@@ -158,10 +162,11 @@ class UnderWay:
 
     def end(self) -> None:
         """Waits for their end, and kills what is left of them."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_GRACE_SECONDS)
-        self._signal(signal.SIGKILL)
-        self.process.wait()
+        if self.process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_GRACE_SECONDS)
+            self._signal(signal.SIGKILL)
+            self.process.wait()
         self.lock.close()
         # What the commands have started has the lock too, and dies a moment later.
         end = time.monotonic() + _GRACE_SECONDS
@@ -171,21 +176,26 @@ class UnderWay:
     def _start(self):
         step = self.run.steps[self.next]
         self.run.write("state", f"running {step.name}")
+        self.process = None  # what cannot be started, or whose log cannot be written, has failed: others may go on
         # A training that is resumed goes on with its log, as with everything else.
-        with open(step.log, "ab" if self.next == 0 else "wb") as log:
-            self.process = subprocess.Popen(
-                step.words,
-                env={**os.environ, **self.environment, **self.run.environment, "PATH": _path(self.run.environment)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[self.lock.fileno()],
-            )
+        with contextlib.suppress(OSError), open(step.log, "ab" if self.next == 0 else "wb") as log:
+            try:
+                self.process = subprocess.Popen(
+                    step.words,
+                    env={**os.environ, **self.environment, **self.run.environment, "PATH": _path(self.run.environment)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=[self.lock.fileno()],
+                )
+            except OSError as error:
+                log.write(f"{error}\n".encode())
 
     def _signal(self, number):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+            if self.process:
+                os.killpg(self.process.pid, number)
 
 
 def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> UnderWay | None:

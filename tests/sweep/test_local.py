@@ -92,6 +92,28 @@ def test_a_command_that_is_killed_has_failed_and_one_that_is_asked_to_end_was_in
     assert "interrupted: sh" in capsys.readouterr().out
 
 
+def test_what_a_shell_gives_back_of_a_command_that_was_asked_to_end_is_an_interrupt_too(sweep):
+    """A recipe ends with 128 and the signal's number where its fairseq-train was sent one."""
+    sweep.write("command: sh -c 'sh -c \"kill -$0 \\$\\$\"; exit $?'\narms: {killed: KILL, ended: TERM, told: USR1}")
+    assert sweep() == 1 and sweep.states() == {"ended": "running sh", "killed": "failed sh 137", "told": "running sh"}
+
+
+def test_a_command_that_cannot_be_started_has_failed_and_the_others_go_on(sweep, tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    # The first step of one run makes a folder where the log would be, that of another leaves a tool which cannot be started.
+    sweep.write(
+        "command: sh -c 'eval \"$0\"'\n"
+        f"then: ['{tool}']\n"
+        "arms:\n  a: \"'mkdir {out}/tool.out'\"\n  b: \"true\"\n"
+        f"  c: \"'echo \\\"#!/no/such/shell\\\" > {tool}'\"\n"
+    )
+    assert sweep() == 1
+    assert sweep.states() == {"a": "failed tool 127", "b": "done", "c": "failed tool 127"}
+    assert sweep.said("c", "tool.out")[:2] == ["[Errno", "2]"]
+
+
 def test_two_sweeps_share_the_runs(sweep):
     sweep.write("command: sh -c 'echo once; sleep 0.2'\naxes: {seed: [1, 2, 3, 4, 5, 6]}")
     both = [sweep.start("--jobs", "2") for _ in range(2)]
