@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import InputError
-from .configuration import experiment
+from .configuration import experiment, same
 from .runs import Run
 
 
@@ -76,7 +76,7 @@ def _alike(run, other, ignored):
     if ours.keys() != theirs.keys() or not ours:
         if run.stem != other.stem or bool(ours) != bool(theirs):
             return False
-    return all(str(ours[key]) == str(theirs[key]) for key in ours.keys() & theirs.keys())
+    return all(same(ours[key], theirs[key]) for key in ours.keys() & theirs.keys())
 
 
 def _versions(arm):
@@ -116,15 +116,18 @@ def find_arm(name: str | None, arms: list[Arm]) -> Arm:
 def _tell_apart(arms, ignored):
     """Folders of one name but with other flags are other arms: number them and say where they differ."""
     for name in {arm.name for arm in arms}:
-        same = [arm for arm in arms if arm.name == name]
-        for number, arm in enumerate(same[1:], start=2):
-            ours, first = (experiment(one.runs[0].configuration, ignored) for one in (arm, same[0]))
-            differing = [key for key in {**first, **ours} if str(first.get(key)) != str(ours.get(key))]
+        first, *others = [arm for arm in arms if arm.name == name]
+        for number, arm in enumerate(others, start=2):
+            ours, theirs = (experiment(one.runs[0].configuration, ignored) for one in (arm, first))
+            differing = [key for key in {**theirs, **ours} if not same(theirs.get(key), ours.get(key))]
             arm.name = f"{name} ({number})"
             arm.remark = f"not of the arm {name}: " + (
-                ", ".join(f"{key} is {ours.get(key)} instead of {first.get(key)}" for key in differing[:3])
+                ", ".join(f"{key} is {ours.get(key)} instead of {theirs.get(key)}" for key in differing[:3])
                 or "the same seed in another folder"
             )
+            if differing and not set(arm.seeds) & set(first.seeds):
+                flags = " ".join(dict.fromkeys(f"--ignore {key.rpartition('.')[2]}" for key in differing))
+                arm.remark += f"; one arm with {flags}"
 
 
 def _name_missing(arms):

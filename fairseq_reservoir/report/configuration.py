@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import json
 import re
 
 from ..errors import InputError
@@ -69,6 +70,14 @@ def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
         return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or leaf in out)
 
     return {name: value for name, value in flat.items() if counts(name)}
+
+
+def same(value, other) -> bool:
+    """Whether two values of a flag say the same: as they are printed, or as JSON, in which spaces and the order of keys say nothing."""
+    try:
+        return str(value) == str(other) or json.loads(value) == json.loads(other)
+    except (TypeError, ValueError):
+        return False
 
 
 def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:

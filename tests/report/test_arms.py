@@ -1,5 +1,7 @@
 """Arms out of configurations; seeds; metrics."""
 
+import re
+
 import pytest
 
 from fairseq_reservoir.errors import InputError
@@ -35,7 +37,20 @@ def test_one_name_with_two_configurations_is_two_arms(tmp_path):
     plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
     first, second = group(find_runs([tmp_path]))
     assert (first.name, second.name) == ("a", "a (2)")
-    assert second.remark == "not of the arm a: optimization.max_update is 200 instead of 100"
+    assert second.remark == "not of the arm a: optimization.max_update is 200 instead of 100; one arm with --ignore max_update"
+
+
+def test_flags_of_json_are_compared_by_what_they_say(tmp_path):
+    for seed, said in ((1, '{"beam":1,"a":[2]}'), (2, '{"a": [2], "beam": 1}'), (3, '{"beam": 2}')):
+        log = plain_run(tmp_path / f"a-{seed}", [10], [4], seed=seed, max_update=100 + seed // 3)
+        log.lines[0] = log.lines[0].replace("'choice'", f"'eval_bleu_args': {said!r}, 'choice'")
+        log.write()
+    first, second = group(find_runs([tmp_path]))
+    assert (first.seeds, second.seeds) == ([1, 2], [3])
+    *ignored, _ = re.findall(r"--ignore (\w+)|$", second.remark)
+    assert ignored == ["max_update", "eval_bleu_args"]
+    (arm,) = measure(find_runs([tmp_path]), ignore=ignored).arms
+    assert arm.seeds == [1, 2, 3]
 
 
 def test_ignored_flags_tell_no_arms_apart_and_are_told(tmp_path):
