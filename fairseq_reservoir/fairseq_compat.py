@@ -20,7 +20,7 @@ from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
 from fairseq.tasks import FairseqTask
 
-from . import cpu_launch, preflight
+from . import cpu_launch, preflight, recomputation
 from .checkpoint import saving
 from .error_report import report_input_errors
 
@@ -40,6 +40,7 @@ def apply():
     keep_untrained_tensors_in_ema()
     store_shared_tensors_once()
     saving.install()
+    recomputation.install()
     report_input_errors()
     hush_hydra()
     cpu_launch.install()

@@ -4,11 +4,9 @@ from argparse import Namespace
 from dataclasses import fields, make_dataclass
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from torch import nn
 
 from .identity import CheckpointIdentity
 from .reservoir_build import COMPONENT_FLAGS, component_identity, freeze_and_fill
-from .reservoir_stacks import require_gradient
 from .roberta import HeadsInTable
 from .transformer_options import ComponentOptions, as_namespace, check_components, fill_defaults, follow_seed, read_numbers
 
@@ -39,10 +37,6 @@ class FrozenComponents(CheckpointIdentity):
         model.slot_table = model.compile_slot_table()
         identity = component_identity(options)
         model.remember_identity(identity, identity)
-        if getattr(cfg, "checkpoint_activations", False):
-            for module in model.modules():
-                if isinstance(module, nn.Embedding) and not module.weight.requires_grad:
-                    module.register_forward_hook(require_gradient)
         return model
 
     def compile_slot_table(self):

@@ -2,7 +2,6 @@
 
 from typing import Dict, List, Optional
 
-import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -20,8 +19,6 @@ class ReservoirEncoder(TransformerEncoderBase):
         self.upcoming = iter(slots)  # fairseq asks for the layers one by one, without their numbers
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
-        if cfg.checkpoint_activations:
-            embed_tokens.register_forward_hook(require_gradient)
 
     def build_encoder_layer(self, cfg):
         slot = next(self.upcoming)
@@ -38,8 +35,6 @@ class ReservoirDecoder(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
         self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind != "F"), default=None)
-        if cfg.checkpoint_activations:
-            embed_tokens.register_forward_hook(require_gradient)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         slot = next(self.upcoming)
@@ -62,16 +57,6 @@ class ReservoirDecoder(TransformerDecoderBase):
         return self.extract_features_scriptable(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
-
-
-def require_gradient(module, inputs, output):
-    """Lets a recomputed layer see an input with a gradient, also above frozen embeddings.
-
-    fairseq's recomputation hands no gradient even to the layer's own parameters if no input of the layer has one: such a
-    stack would silently not be trained.
-    """
-    if torch.is_grad_enabled():
-        output.requires_grad_()
 
 
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):

@@ -86,6 +86,17 @@ class TestFrozenEmbeddings:
         for below in ("T", "F", "G", "C", "TT", "FC"):
             assert backward_flops(f"{below}L", "L", freeze="emb") == lowest
 
+    def test_layers_below_are_not_recomputed(self):
+        recomputed = {plan: backward_flops(plan, "L", freeze="emb", checkpoint_activations=True) for plan in ("L", "TTTL", "FCL")}
+        assert set(recomputed.values()) == {recomputed["L"]}
+        # What the trained layers' forward passes cost once more, and no gradient of the lowest one's input: products with
+        # weights at 10 source and 8 target tokens, those inside attention from 5 and 4 queries to 5 and 4 keys.
+        encoder = 2 * SOURCE * (ATTENTION + FEED_FORWARD) + 2 * self.ATTENTION_PRODUCT
+        decoder = 2 * TARGET * (ATTENTION + ATTENTION // 2 + FEED_FORWARD) + 2 * SOURCE * (ATTENTION // 2)
+        decoder += 2 * 2 * (2 * 2) * (4 * 4 + 4 * 5) * 4
+        assert recomputed["L"] - backward_flops("L", "L", freeze="emb") == encoder + decoder
+        assert backward_flops("L", "FL", freeze="emb", checkpoint_activations=True) == recomputed["L"]
+
     def test_lowest_layer_makes_no_gradient_of_its_input(self):
         extra = backward_flops("TLL", "L", freeze="emb") - backward_flops("TL", "L", freeze="emb")
         # A second trained layer: the gradients of all its weights and of all their inputs.

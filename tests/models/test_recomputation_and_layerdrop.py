@@ -1,28 +1,89 @@
 """``--checkpoint-activations`` and LayerDrop work with reservoirs as with ordinary layers."""
 
 import pytest
+import torch
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
-from tests.building import build, loss, pad, sentences
+from tests.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
 
 BATCH = pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))
 
 
-@pytest.mark.parametrize(
-    "encoder, decoder, freeze",
-    [("LTFGC", "LTFC", None), ("MSs", "Ss", None), ("fgc", "fc", None), ("LTL", "LL", "emb"), ("TLF", "FLT", "emb"), ("CLG", "TLC", "emb")],
-)
-def test_recomputed_layers_have_the_same_loss_and_gradients(encoder, decoder, freeze):
+def compare(build_with, loss_of):
+    """Asserts that a model has the loss and the gradients of the same model with ``checkpoint_activations``."""
     results = []
-    for checkpoint in (False, True):
-        model = build(encoder, decoder, freeze=freeze, checkpoint_activations=checkpoint)
-        value = loss(model, *BATCH)
+    for flags in ({}, {"checkpoint_activations": True}, {"checkpoint_activations": True, "offload_activations": True}):
+        model = build_with(**flags)
+        value = loss_of(model)
         value.backward()
         results.append((value, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}))
-    (value, gradients), (recomputed_value, recomputed) = results
-    assert recomputed_value.equal(value)
-    assert recomputed.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        assert (recomputed[name] - gradient).abs().max() < 1e-5, name
+    (value, gradients), *recomputed = results
+    assert gradients
+    for recomputed_value, found in recomputed:
+        assert recomputed_value.equal(value)
+        assert found.keys() == gradients.keys()
+        for name, gradient in gradients.items():
+            assert (found[name] - gradient).abs().max() < 1e-5 * (1 + gradient.abs().max()), name
+
+
+@pytest.mark.parametrize(
+    "encoder, decoder, freeze",
+    [
+        ("LTFGC", "LTFC", None),
+        ("MSs", "Ss", None),
+        ("fgc", "fc", None),
+        ("LTL", "LL", "emb"),
+        ("TLF", "FLT", "emb"),
+        ("CLG", "TLC", "emb"),
+        ("LL", "LL", "encoder,emb"),
+        ("TL", "FL", "emb,ln"),
+    ],
+)
+def test_recomputed_layers_have_the_same_loss_and_gradients(encoder, decoder, freeze):
+    compare(lambda **flags: build(encoder, decoder, freeze=freeze, **flags), lambda model: loss(model, *BATCH))
+
+
+@pytest.mark.parametrize("stack", ["transformer", "language model", "RoBERTa"])
+@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+@pytest.mark.parametrize("how", [{"mask_embeddings": "frozen"}, {"mask_embeddings": "trained", "freeze": "emb"}], ids=["frozen", "freeze emb"])
+def test_masks_above_frozen_embeddings_have_the_same_gradients(stack, norm_first, how):
+    # Without weights of LayerNorms, as RoBERTa has one on its embeddings.
+    how = {"mask_layernorm": "plain", **how, **{f"{part}_normalize_before": norm_first for part in ("encoder", "decoder")}}
+    if stack == "transformer":
+        compare(lambda **flags: build_supermask(**how, **flags), lambda model: loss(model, *BATCH))
+        return
+    build_one = {"language model": lambda **o: build_lm("supermask_one_layer_transformer_lm", **o), "RoBERTa": build_roberta}[stack]
+    compare(lambda **flags: build_one(**how, **flags), lambda model: model(BATCH[0])[0].logsumexp(-1).sum())
+
+
+def test_what_is_trained_is_asked_at_every_call():
+    """As by a freeze schedule: of two layers above a frozen input the upper, then both, then none is trained, run forward and again."""
+    runs = []
+    layers = [checkpoint_wrapper(Counted(name, runs)) for name in ("lower", "upper")]
+    for trained in ([1], [0, 1], []):
+        for depth, layer in enumerate(layers):
+            layer.requires_grad_(depth in trained)
+            layer.weight.grad = None
+        runs.clear()
+        x = torch.ones(1, 2)
+        y = layers[1](layers[0](x))
+        assert y.requires_grad == bool(trained) and not x.requires_grad
+        if trained:
+            y.sum().backward()
+        assert [depth for depth, layer in enumerate(layers) if layer.weight.grad is not None] == trained
+        assert runs == ["lower", "upper", *[layers[depth].name for depth in reversed(trained)]]
+
+
+class Counted(torch.nn.Linear):
+    """Notes in ``runs`` when it runs."""
+
+    def __init__(self, name, runs):
+        super().__init__(2, 2)
+        self.name, self.runs = name, runs
+
+    def forward(self, x):
+        self.runs.append(self.name)
+        return super().forward(x)
 
 
 def test_layerdrop_skips_layers_in_training_only():
