@@ -138,21 +138,23 @@ def _parse_item(text, spec, flag):
     return Item(text, item["stack"], layers, component)
 
 
-def selected(spec: str, names, flag: str = "--freeze", spares: bool = False, pruned: bool = False) -> set[str]:
+def selected(spec: str, names, flag: str = "--freeze", spares: bool = False, pruned: bool = False, others=()) -> set[str]:
     """The parameters of ``names`` that a spec matches.
 
     Args:
         spec: a freeze spec.
-        names: of all parameters of the model.
+        names: of the parameters to choose from.
         flag: that gave it.
         spares: the spec says what is not frozen. Then an item without a place may match nothing if another one matches: a
             model whose positions are sinusoidal has no ``pos`` that could be lost.
         pruned: layers were left out of the model. Then any item may match nothing.
+        others: the names of all other parameters of the model.
 
     Raises:
-        InputError: an item matches nothing; the message lists the atoms that exist.
+        InputError: an item matches nothing, or its layers go beyond the model's; the message lists what exists.
     """
     names, items = list(names), parse(spec, flag)
+    last = _last_layers([*names, *others])
     matches = [(item, {n for n in names if item.matches(n)}) for item in items]
     chosen = set().union(*(matched for _, matched in matches))
     for item, matched in matches:
@@ -161,8 +163,10 @@ def selected(spec: str, names, flag: str = "--freeze", spares: bool = False, pru
             atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
-                f"{_layers_that_exist(names)}"
+                f"{_said(_last_layers(names))}"
             )
+        if matched and item.layers and not pruned and item.layers[-1] > max(last[s] for s in last if item.stack in (None, s)):
+            raise InputError(f"{flag} {spec!r}: {item.text!r} names layers beyond those of this model{_said(last)}")
     return chosen
 
 
@@ -180,9 +184,14 @@ def summary(frozen, names) -> str:
     return ", ".join([*found, *(["some"] if left else [])])
 
 
-def _layers_that_exist(names):
-    """"; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
+def _last_layers(names):
+    """The number of each stack's last layer."""
     found = {}
     for stack, layer in filter(None, map(place, names)):
         found[stack] = max(found.get(stack, 0), layer)
-    return "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in found.items()) if found else ""
+    return found
+
+
+def _said(last_layers):
+    """"; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
+    return "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items()) if last_layers else ""

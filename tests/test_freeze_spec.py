@@ -121,6 +121,15 @@ def test_a_spec_that_matches_nothing_lists_what_exists():
         selected("emb,layers.7.ffn", NAMES)
 
 
+@pytest.mark.parametrize("spec", ["layers.0-11", "encoder.layers.9-20.ffn", "decoder.layers.0-2.cross_att"])
+def test_ranges_beyond_the_depth_are_refused(spec):
+    with pytest.raises(InputError, match=f"--freeze 'emb,{spec}': '{spec}' names layers beyond .*; its layers encoder 0-10, decoder 0-1"):
+        selected(f"emb,{spec}", NAMES)
+    assert selected(f"emb,{spec}", NAMES, pruned=True) > selected("emb", NAMES)
+    # The encoder has the layers, though the decoder that has the component does not.
+    assert selected("layers.0-10.cross_att", NAMES) == selected("cross_att", NAMES)
+
+
 def test_what_is_spared_may_be_missing_unless_it_has_a_place_or_nothing_else_matches():
     sinusoidal = [n for n in NAMES if NAMES[n] != "pos"]
     spared = selected("ln,pos,emb,out", sinusoidal, spares=True)

@@ -39,13 +39,14 @@ class FreezeSchedule:
         rotate: ``"K:PERIOD"``.
         update_every: ``"ffn:4,emb:2"``: updates 0, 4, 8, ... of ffn.
         seed: of the rotation.
+        untrained: the names of the model's other parameters.
 
     Raises:
         InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
     """
 
-    def __init__(self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1):
-        self.names, self.seed = tuple(names), seed
+    def __init__(self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=()):
+        self.names, self.seed, self.untrained = tuple(names), seed, tuple(untrained)
         self.rotate = parse_rotation(rotate)
         if self.rotate and (schedule or progressive):
             raise InputError(f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive")
@@ -54,8 +55,8 @@ class FreezeSchedule:
         self.phases = self._phases(self.changes)
         self.every = self._periods(update_every)
         self.layers = layers_of(self.names)
-        if self.rotate and self.rotate[0] > len(self.layers):
-            raise InputError(f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train")
+        if self.rotate and self.rotate[0] >= len(self.layers):
+            raise InputError(f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time")
         self._check_something_is_trained()
 
     def frozen(self, update: int) -> frozenset[str]:
@@ -84,7 +85,7 @@ class FreezeSchedule:
         """Pairs (first update, frozen names), ascending, from update 0."""
         frozen, phases = frozenset(), {0: frozenset()}
         for change in changes:
-            chosen = freeze_spec.selected(change.spec, self.names, change.flag)
+            chosen = self._selected(change.spec, change.flag)
             at = f"{change.flag}: at update {change.update}, {change.spec}"
             if change.freeze and chosen & frozen:
                 raise InputError(f"{at} is frozen, of which {min(chosen & frozen)} is so already; freeze it once")
@@ -95,6 +96,9 @@ class FreezeSchedule:
             frozen = frozen | chosen if change.freeze else frozen - chosen
             phases[change.update] = frozen
         return tuple(phases.items())
+
+    def _selected(self, spec, flag):
+        return freeze_spec.selected(spec, self.names, flag, others=self.untrained)
 
     def _progressive(self, text):
         if not text:
@@ -115,7 +119,7 @@ class FreezeSchedule:
     def _periods(self, text):
         periods = {}
         for spec, period in parse_periods(text):
-            for name in freeze_spec.selected(spec, self.names, "--freeze-update-every"):
+            for name in self._selected(spec, "--freeze-update-every"):
                 if name in periods:
                     raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; name it once")
                 periods[name] = period
@@ -151,7 +155,7 @@ def parse_schedule(text: str | None) -> list[Change]:
     changes = []
     for entry in text.split(";") if text else ():
         update, colon, spec = (part.strip() for part in entry.partition(":"))
-        if not colon or not update.isdigit() or not spec.lstrip("-"):
+        if not colon or not update.isdecimal() or not spec.lstrip("-"):
             raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
         if changes and int(update) < changes[-1].update:
             raise InputError(f"--freeze-schedule {text!r}: update {update} comes before {changes[-1].update}; sort it")
@@ -166,7 +170,7 @@ def parse_periods(text: str | None) -> list[tuple[str, int]]:
     periods = []
     for item in text.split(",") if text else ():
         spec, _, period = item.rpartition(":")
-        if not spec or not period.isdigit() or int(period) < 2:
+        if not spec or not period.isdecimal() or int(period) < 2:
             raise InputError(f"--freeze-update-every {text!r}: {item!r} is not COMPONENT:N with N at least 2")
         freeze_spec.parse(spec, "--freeze-update-every")
         periods.append((spec, int(period)))
@@ -185,7 +189,7 @@ def parse_progression(text: str) -> tuple[int, int]:
 
 def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int, int]:
     parts = text.split(":")
-    if len(parts) != 2 or not all(part.isdigit() for part in parts) or any(int(p) < low for p, low in zip(parts, least)):
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts) or any(int(p) < low for p, low in zip(parts, least)):
         raise InputError(f"{flag} {text!r}: must be {form}, whole numbers from {least[0]} and {least[1]}")
     return int(parts[0]), int(parts[1])
 

@@ -41,6 +41,11 @@ def test_from_the_bottom_up_with_embeddings_frozen_first():
     assert schedule.frozen(4) == {EMB} and schedule.frozen(10) == {EMB, *ENCODER[:2], *DECODER[:2]}
 
 
+def test_a_range_may_end_in_a_layer_that_the_plan_froze():
+    schedule = FreezeSchedule(NAMES[:-2], schedule="3:decoder.layers.0-1", untrained=NAMES[-2:])
+    assert schedule.frozen(3) == {*DECODER[:2]}
+
+
 def test_rotation():
     schedule = FreezeSchedule(NAMES, rotate="2:3", seed=5)
     layers = [set(names) for names in layers_of(NAMES).values()]
@@ -93,6 +98,10 @@ def test_against_a_replay(steps, data):
         ({"schedule": "-3:emb"}, "'-3:emb' is not UPDATE:COMPONENTS"),
         ({"schedule": "0:embx"}, "unknown component 'embx'"),
         ({"schedule": "0:out"}, "'out' matches nothing in this model"),
+        ({"schedule": "²:emb"}, "'²:emb' is not UPDATE:COMPONENTS"),
+        ({"schedule": "0:encoder.layers.0-20"}, "--freeze-schedule 'encoder.layers.0-20': 'encoder.layers.0-20' names layers beyond those of this"),
+        ({"update_every": "decoder.layers.1-2:4"}, "'decoder.layers.1-2' names layers beyond those of this model; its layers encoder 0-2, decoder 0-1"),
+        ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
         ({"schedule": "0:ffn;7:encoder.layers.0"}, "at update 7, encoder.layers.0 is frozen, of which encoder.layers.0.fc1.weight is so already"),
         ({"schedule": "7:-emb"}, "at update 7, emb is to be trained again, of which encoder.embed_tokens.weight is not frozen"),
         ({"schedule": "2:emb;7:encoder.att,ffn,decoder.att"}, "nothing is trained at update 7"),
@@ -102,6 +111,8 @@ def test_against_a_replay(steps, data):
         ({"update_every": "ffn"}, "'ffn' is not COMPONENT:N"),
         ({"update_every": "ffn:2,fc1:3"}, "has two periods"),
         ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has 5 layers with something to train"),
+        ({"rotate": "5:10"}, "the model has 5 layers with something to train; train fewer at a time"),
+        ({"rotate": "²:10"}, "--freeze-rotate '²:10': must be K:PERIOD"),
         ({"rotate": "0:10"}, "--freeze-rotate '0:10': must be K:PERIOD, whole numbers from 1 and 1"),
         ({"rotate": "2"}, "must be K:PERIOD"),
         ({"rotate": "2:5", "schedule": "0:emb"}, "leave out --freeze-schedule and --freeze-progressive"),
@@ -123,5 +134,5 @@ def test_a_single_layer_cannot_be_frozen_from_the_bottom_up():
 def test_a_rotation_that_leaves_only_skipped_parameters():
     with pytest.raises(InputError, match="skips all that --freeze-rotate may train; leave something to train"):
         FreezeSchedule(ENCODER, rotate="2:10", update_every="layers.0-1:4")
-    FreezeSchedule(ENCODER, rotate="3:10", update_every="layers.0-1:4")
+    FreezeSchedule(ENCODER, rotate="2:10", update_every="layers.0:4")
     FreezeSchedule(NAMES, rotate="1:10", update_every="layers.0-1:4")
