@@ -2,6 +2,7 @@
 
 from . import contents, folder, page
 from .arms import find_arm, group
+from .cautions import cautions
 from .configuration import find_key
 from .definitions import DEFINITIONS
 from .measures import Study, common_horizons, common_target, compare, measure_run, scored
@@ -100,24 +101,6 @@ def files(study: Study, with_figures: bool) -> dict[str, bytes]:
     for name, (_, kinds) in drawn.items():
         written |= {f"figures/{name}.{kind}": kinds[kind] for kind in ("png", "pdf")}
     return written | {"index.html": page.page(study, made, drawn, title, lead, warnings).encode()}
-
-
-def cautions(study: Study) -> list[str]:
-    """What a reader must know before the first number."""
-    said = [f"{arm.name}: {remark}" for arm in study.arms if (remark := contents.remarks(arm, with_missing=False))]
-    for seed in sorted({seed for arm in study.arms for seed in arm.missing}):
-        arms = [arm.name for arm in study.arms if seed in arm.missing]
-        shown = ", ".join(arms) if len(arms) <= 5 else f"{len(arms)} of {len(study.arms)} arms"
-        said.append(f"seed {seed} is missing: {shown}")
-    said += [f"{run.name}: {why}, left out" for run, why in study.skipped]
-    criteria = {
-        str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for arm in study.arms for run in arm.runs
-    }
-    if study.metric.name == "loss" and len(criteria) > 1:
-        said.append("These runs were trained with different criteria: their losses are not the same quantity.")
-    if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
-        said.append("One seed per arm: nothing here says what another seed would give.")
-    return said
 
 
 def _markdown(tables, drawn, title, lead, warnings):

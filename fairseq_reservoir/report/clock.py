@@ -29,6 +29,11 @@ class Clock:
     def lost_seconds(self) -> float:
         return self.losses[-1][1] if self.losses else 0.0
 
+    @property
+    def rate(self) -> float:
+        """Seconds per update, without those of lost updates; 0 if the log has none."""
+        return self.seconds[-1] / max(1, self.updates[-1] - self.begins_at)
+
     def seconds_at(self, update: int) -> float:
         lost = [seconds for start, seconds in self.losses if start < update]
         return _at(self.updates, self.seconds, update) + (lost[-1] if lost else 0.0)

@@ -15,7 +15,8 @@ Tokens: wpb, the target tokens of an update, times updates, from the same record
 
 FLOPs: tokens times MFLOP/token of the slot table that the plugin prints: matrix products, forward and backward, for one target
 token and the source token that comes with it; frozen weights take no gradient. What --backskip, LayerDrop and --freeze-schedule
-leave out besides is not subtracted. A run without that table in its log has no such axis.
+leave out besides is not subtracted. A run without that table in its log, or with one that has no line on the
+backward pass yet, has no such axis.
 
 Arms: runs whose configurations, as fairseq-train logs them, differ only in seeds and paths; ± is the standard deviation over
 seeds with n − 1. A single seed has none. A run that was interrupted is in no mean as long as its arm has another; a cross marks

@@ -48,7 +48,8 @@ class Log:
     """What one file says.
 
     ``told`` is whether it is the output of the process; a --log-file holds only records, and does not say whether training ended.
-    ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not say.
+    ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not say;
+    ``table`` is whether there is a slot table, of whatever version.
     """
 
     parts: list[Part]
@@ -56,6 +57,7 @@ class Log:
     parameters: int | None = None
     trained: int | None = None
     mflop: float | None = None
+    table: bool = False
 
     @property
     def configuration(self) -> dict[str, object]:
@@ -96,7 +98,7 @@ def read_log(text: str) -> Log:
         elif match := _SIZES.search(line):
             log.parameters, log.trained = (int(number.replace(",", "")) for number in match.groups())
         elif match := _TOTAL.search(line):
-            forward = float(match[1].replace(",", ""))
+            log.table, forward = True, float(match[1].replace(",", ""))
         elif match := _BACKWARD.search(line):
             log.mflop = forward + float(match[1])
         elif "done training in" in line:

@@ -6,6 +6,7 @@ from ..errors import InputError
 
 _HIGHER = ("bleu", "accuracy", "acc", "f1", "acc_and_f1", "mcc", "chrf", "pearson", "spearman", "precision", "recall")
 _NO_SCORE = ("wps", "wpb", "bsz", "ups", "wall", "train_wall", "lr", "gnorm")
+_BITS = ("loss", "nll_loss")
 _LABELS = {
     "loss": "loss (bits)",
     "nll_loss": "negative log-likelihood (bits)",
@@ -30,6 +31,12 @@ class Metric:
     @property
     def arrow(self) -> str:
         return "higher is better" if self.higher else "lower is better"
+
+    def far_worse(self, score: float, other: float) -> bool:
+        """Whether a score is less than half of another, or more than twice where lower is better; a loss, if the perplexity is."""
+        if self.higher:
+            return score < other / 2
+        return score > other + 1 if self.name in _BITS else score > 2 * other
 
 
 def scores_of(records) -> set[str]:

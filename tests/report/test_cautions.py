@@ -1,0 +1,70 @@
+"""What a report says before its first number."""
+
+import pytest
+
+from fairseq_reservoir.report import find_runs, measure
+from fairseq_reservoir.report.cautions import cautions
+from fairseq_reservoir.report.metrics import Metric
+from tests.report.logs import Writer, plain_run
+
+
+def said(folder, word, **options):
+    return [caution for caution in cautions(measure(find_runs([folder]), **options)) if word in caution]
+
+
+def test_arms_without_flops_are_named_with_the_reason(tmp_path):
+    plain_run(tmp_path / "a-1", [10], [4]).write()
+    assert said(tmp_path, "FLOPs") == []
+    old = plain_run(tmp_path / "a-2", [10], [4], seed=2).write() / "train.log"
+    old.write_text("".join(line for line in old.read_text().splitlines(True) if not line.startswith("backward")))
+    plain_run(tmp_path / "b-1", [10], [4], layers=6, mflop=None).write()
+    first, second = said(tmp_path, "FLOPs")
+    assert first.startswith("No FLOPs of b: the log has no slot table, which the plugin prints of its own architectures")
+    assert second == "No FLOPs of a (1 of 2 seeds): the log is from before the slot table had a line on the backward pass."
+    (tmp_path / "a-1" / "train.log").unlink()
+    old.unlink()
+    assert said(tmp_path, "FLOPs") == []  # nobody trained with the plugin
+
+
+def test_seeds_that_took_their_time(tmp_path):
+    """20 updates in 20 s; a fifth more is still taken for the same machine."""
+    plain_run(tmp_path / "a-1", [10], [20]).write()
+    plain_run(tmp_path / "a-2", [10], [24], seed=2).write()
+    assert said(tmp_path, "per update") == []
+    plain_run(tmp_path / "a-2", [10], [25], seed=2).write()
+    assert said(tmp_path, "per update") == ["a: its seeds took from 1 to 1.25 s per update: do not trust its times."]
+
+
+def test_seconds_of_lost_updates_make_no_seed_slow(tmp_path):
+    plain_run(tmp_path / "a-1", [10], [20]).write()
+    log = Writer(tmp_path / "a-2", seed=2).start()
+    for update in (5, 10):
+        log.inner(update, 5, 100, update)
+    log.start(restored=0)
+    for update in (5, 10, 15, 20):
+        log.inner(update, 5, 100, update)
+    log.valid(20, loss=9, bleu=10).epoch(20, 20, 100, 20).done().write()
+    assert said(tmp_path, "per update") == []
+    assert [run.seconds for run in find_runs([tmp_path])] == [20, 30]
+
+
+def test_a_target_that_a_hopeless_run_sets(tmp_path):
+    plain_run(tmp_path / "a-1", [10, 25.8], [4, 4]).write()
+    plain_run(tmp_path / "b-1", [1, 3.4], [4, 4], layers=6).write()
+    assert said(tmp_path, "target") == [
+        "The common target, 3.4, is the best score of the worst run, and a has 25.8: --target names one that says more."
+    ]
+    assert said(tmp_path, "target", target=3.4) == []
+    (of_loss,) = said(tmp_path, "target", metric="loss")
+    assert of_loss.startswith("The common target, 9.66, is the best score of the worst run, and a has 7.42")
+    plain_run(tmp_path / "b-1", [1, 13], [4, 4], layers=6).write()
+    assert said(tmp_path, "target") == []
+
+
+@pytest.mark.parametrize(
+    "name, higher, fine, far",
+    [("bleu", True, 15.0, 14.9), ("loss", False, 31.0, 31.1), ("ppl", False, 60.0, 60.1)],  # 1 bit more is twice the perplexity
+)
+def test_half_as_good_as_30(name, higher, fine, far):
+    metric = Metric(name, higher, name)
+    assert (metric.far_worse(fine, 30.0), metric.far_worse(far, 30.0)) == (False, True)
