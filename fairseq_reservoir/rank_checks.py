@@ -6,6 +6,7 @@ broadcast would ever make them so, and a host with another version, flags or mem
 
 import functools
 import hashlib
+import inspect
 import os
 from collections import Counter
 
@@ -29,19 +30,50 @@ def _check(init, trainer, *args, **kwargs):
     if not dist.is_initialized():
         refuse_lone_ranks()
     elif trainer.data_parallel_world_size > 1:
-        compare(trainer.get_model(), trainer.data_parallel_process_group)
+        schedule = trainer.freeze_schedule
+        compare(trainer.get_model(), trainer.data_parallel_process_group, schedule.frozen(0) if schedule else ())
 
 
 def _agree(load_checkpoint, trainer, filename, *args, **kwargs):
-    """Rank 0 sends the checkpoint to those that have found the file; where only some have, they would wait for each other."""
+    """Rank 0 sends the checkpoint to those that have found a file, and each takes of it what its own flags say."""
     if dist.is_initialized() and trainer.data_parallel_world_size > 1:
-        found = _gather(PathManager.isfile(filename), trainer.data_parallel_process_group)
-        if len(set(found)) > 1:
-            raise InputError(
-                f"rank {found.index(False)}: there is no {filename} here, but rank {found.index(True)} has it; "
-                "--save-dir has to be a folder that all hosts see"
-            )
+        given = inspect.signature(load_checkpoint).bind(trainer, filename, *args, **kwargs)
+        given.apply_defaults()
+        asked = {name: value for name, value in given.arguments.items() if name != "self"}
+        if suffix := trainer.checkpoint_suffix:  # a part of the checkpoint for each process
+            asked["filename"] = filename.removesuffix(f"{suffix}.pt")
+        refuse_other_files(_gather((asked, PathManager.isfile(filename)), trainer.data_parallel_process_group))
     return load_checkpoint(trainer, filename, *args, **kwargs)
+
+
+def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
+    """Refuses processes that would not go on from the same checkpoint in the same way.
+
+    Where only some have the file, they would wait for each other; and one that has not found ``checkpoint_last.pt`` may start from
+    ``--finetune-from-model``, without the optimizer's state and at update 0.
+
+    Args:
+        loading: of every process, the arguments of the trainer's ``load_checkpoint`` by name and whether the file is there.
+
+    Raises:
+        InputError: the message names a process and what it would load.
+    """
+    first, found = loading[0][0], [there for _, there in loading]
+    for rank, (asked, _) in enumerate(loading):
+        name = next((name for name in first if asked[name] != first[name]), None)
+        if name == "filename":
+            raise InputError(
+                f"rank {rank}: would load {asked[name]}, but rank 0 {first[name]}; "
+                "all need the same flags, and --save-dir has to be a folder that all hosts see"
+            )
+        if name:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"rank {rank}: {flag} is {asked[name]}, but {first[name]} on rank 0; all need the same flags")
+    if len(set(found)) > 1:
+        raise InputError(
+            f"rank {found.index(False)}: there is no {first['filename']} here, but rank {found.index(True)} has it; "
+            "--save-dir has to be a folder that all hosts see"
+        )
 
 
 def refuse_lone_ranks() -> None:
@@ -57,9 +89,9 @@ def refuse_lone_ranks() -> None:
         )
 
 
-def hashes(model: torch.nn.Module) -> dict[str, str]:
-    """The SHA-256 of every frozen parameter and every buffer, such as shared random weights, by name."""
-    frozen = {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
+def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
+    """The SHA-256 of every frozen parameter, those ``scheduled`` to be so included, and of every buffer, by name."""
+    frozen = {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad or name in scheduled}
     return {name: _hash(tensor) for name, tensor in (frozen | dict(model.named_buffers())).items()}
 
 
@@ -68,13 +100,18 @@ def _hash(tensor):
     return hashlib.sha256(data).hexdigest()
 
 
-def compare(model: torch.nn.Module, group) -> None:
+def compare(model: torch.nn.Module, group, scheduled=()) -> None:
     """Exchanges hashes with the other processes of ``group``; every one of them must call this.
+
+    Args:
+        model: whose tensors are compared.
+        group: of processes.
+        scheduled: names of parameters that the optimizer freezes at once.
 
     Raises:
         InputError: a tensor differs from that of most processes, or of the first; the message names process and tensor.
     """
-    everyone = _gather(hashes(model), group)
+    everyone = _gather(hashes(model, scheduled), group)
     for name in dict.fromkeys(name for own in everyone for name in own):
         found = [own.get(name) for own in everyone]
         usual = Counter(found).most_common(1)[0][0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.rank_checks import hashes, refuse_lone_ranks
+from fairseq_reservoir.rank_checks import hashes, refuse_lone_ranks, refuse_other_files
 from tests.building import build, build_supermask
 from tests.commands import TINY, error_of, load, start_training, train
 
@@ -16,11 +16,11 @@ OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_rese
 PERTURBED = OURS + """
 from fairseq_reservoir import rank_checks
 
-def perturbed(model, group, compare=rank_checks.compare):
+def perturbed(model, *others, compare=rank_checks.compare):
     if dist.get_rank() == 1:
         with torch.no_grad():
-            model.encoder.layers[1].ffn.fc1.weight[3, 2] += 1e-6
-    compare(model, group)
+            model.get_parameter("TENSOR")[3, 2] += 1e-6
+    compare(model, *others)
 
 rank_checks.compare = perturbed
 """
@@ -31,6 +31,14 @@ def isfile(path, original=PathManager.isfile):
     return original(path) and not (dist.is_initialized() and dist.get_rank() == 1)
 
 PathManager.isfile = staticmethod(isfile)
+"""
+UNSYNCED = OURS + """
+from fairseq.file_io import PathManager
+
+def exists(path, original=PathManager.exists):
+    return original(path) and not (path.endswith("last.pt") and dist.is_initialized() and dist.get_rank() == 1)
+
+PathManager.exists = staticmethod(exists)
 """
 KILLED = OURS + """
 def train_step(self, samples, raise_oom=False, original=Trainer.train_step):
@@ -70,9 +78,23 @@ def test_shared_random_weights_are_hashed():
     assert len(shared) > 6 and shared <= set(hashes(model))
 
 
-def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path):
-    ended = start_training(toy_data, *RUN, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "perturbed", PERTURBED))
-    expected = "rank 1: the frozen tensor encoder.layers.1.ffn.fc1.weight differs from the other processes"
+def test_what_a_schedule_freezes_at_once_is_hashed():
+    name = "decoder.layers.0.fc1.weight"
+    model = build("L", "L")
+    assert hashes(model, {name}).keys() - hashes(model).keys() == {name}
+
+
+SCHEDULE = "--optimizer freeze_skip --freeze-schedule 0:decoder.ffn".split()
+
+
+@pytest.mark.parametrize(
+    "tensor, flags",
+    [("encoder.layers.1.ffn.fc1.weight", []), pytest.param("decoder.layers.0.fc1.weight", SCHEDULE, marks=pytest.mark.slow)],
+)
+def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path, tensor, flags):
+    plugin = user_dir(tmp_path, "perturbed", PERTURBED.replace("TENSOR", tensor))
+    ended = start_training(toy_data, *RUN, *flags, "--save-dir", tmp_path / "run", *plugin)
+    expected = f"rank 1: the frozen tensor {tensor} differs from the other processes"
     assert ended.returncode != 0 and expected in ended.stderr and "Traceback" not in ended.stderr
     assert list((tmp_path / "run").glob("*.pt")) == []
 
@@ -84,6 +106,39 @@ def test_a_rank_that_does_not_see_the_checkpoint_is_named(toy_data, tmp_path):
     last = tmp_path / "run" / "checkpoint_last.pt"
     assert ended.returncode != 0 and f"rank 1: there is no {last} here, but rank 0 has it" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_rank_that_would_start_anew_is_named(toy_data, tmp_path):
+    """It does not see checkpoint_last.pt but the model to finetune, which it would load without the optimizer's state."""
+    train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
+    last, other = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "pretrained.pt"
+    other.write_bytes(last.read_bytes())
+    ended = start_training(toy_data, *RUN, "--finetune-from-model", other, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "unsynced", UNSYNCED))
+    assert ended.returncode != 0 and f"rank 1: would load {other}, but rank 0 {last}; all need the same flags" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def arguments(**changes):
+    """What fairseq's ``load_checkpoint`` hands to the trainer, as one process gathers it."""
+    flags = {"reset_optimizer": False, "reset_lr_scheduler": False, "optimizer_overrides": {}, "reset_meters": False}
+    return {"filename": "run/checkpoint_last.pt", **flags, **changes}
+
+
+@pytest.mark.parametrize(
+    "second, there, message",
+    [
+        ({"filename": "a.pt", "reset_optimizer": True}, True, "rank 1: would load a.pt, but rank 0 run/checkpoint_last.pt; all need the same flags"),
+        ({"reset_optimizer": True}, True, "rank 1: --reset-optimizer is True, but False on rank 0; all need the same flags"),
+        ({"optimizer_overrides": {"lr": 1}}, True, "rank 1: --optimizer-overrides is {'lr': 1}, but {} on rank 0"),
+        ({}, False, "rank 1: there is no run/checkpoint_last.pt here, but rank 0 has it"),
+    ],
+)
+def test_processes_that_would_load_something_else(second, there, message):
+    with pytest.raises(InputError) as refusal:
+        refuse_other_files([(arguments(), True), (arguments(**second), there)])
+    assert str(refusal.value).startswith(message)
+    refuse_other_files([(arguments(**second), there)] * 2)
 
 
 @pytest.mark.slow
