@@ -62,6 +62,12 @@ def test_rows_of_the_language_model(arm, data):
     assert train.share_decoder_input_output_embed and train.save_dir.endswith(f"/runs/{arm}-1")
 
 
+def test_the_language_model_is_scored_where_the_report_looks(data):
+    ended = bash(FOLDER / "language_model.sh", ARM="2", DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1")
+    (scoring,) = re.findall(r"^fairseq-eval-lm .*tee -a (\S+)$", ended.stdout, flags=re.MULTILINE)
+    assert scoring == f"{data}/runs/2-1/test.log.part" and f"mv {scoring} {data}/runs/2-1/test.log \n" in ended.stdout
+
+
 def test_a_row_at_the_papers_size(data):
     train = parsed("run.sh", "2.1", data, BIN="data-bin/wmt18_tr_en", FFN="1024")
     assert given(train) == FLAGS["2.1"] and train.arch == "frozen_transformer_wmt_en_de_big"
