@@ -1,7 +1,8 @@
 # What the recipes share; they source it with the name that their errors begin with: . common.sh NAME
 # All take these settings:
 #   DRY_RUN=1       print the commands, run none
-#   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out
+#   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out. A recipe that names the GPUs of
+#                   an update adds up batches on fewer, and says so where it sees more; with all others N GPUs see N times the tokens of one
 #   MINI=1          a run of ten updates on numbers in words, to see that the recipe works; goes into runs/mini
 # It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, flags that each fairseq-train gets last.
 set -euo pipefail
@@ -23,24 +24,39 @@ case ${GPUS:-} in
         export CUDA_VISIBLE_DEVICES
         device=(--distributed-world-size "$GPUS") ;;
 esac
-# as_many_as N: how many batches a GPU adds up before an update, for as many tokens in it as on N GPUs
-as_many_as() {
-    local gpus=${GPUS:-$1}
-    [[ $gpus != 0 ]] || gpus=1
-    echo $((($1 + gpus - 1) / gpus))
+# gpus: how many fairseq-train will see
+gpus() {
+    if [[ -n ${GPUS:-} ]]; then
+        echo "$GPUS"
+    elif [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
+        tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c '^[^-]' || true  # -1 is none
+    else
+        { nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
+    fi
 }
 
-if [[ -n ${MINI:-} ]]; then
-    RUNS=${RUNS:-runs/mini} DATA=${DATA:-$RUNS/numbers}
-    [[ $DATA != "$RUNS/numbers" ]] || python "$root/examples/mini_corpus.py" "$DATA"
-    device=(${device[@]+"${device[@]}"} --max-update 10 --max-tokens 600 --update-freq 1)
-fi
+# as_many_as N: how many batches a GPU adds up before an update, for at least as many tokens in it as on N GPUs
+as_many_as() {
+    local gpus batches
+    gpus=$(gpus)
+    [[ $gpus != 0 ]] || gpus=1
+    batches=$((($1 + gpus - 1) / gpus))
+    [[ -n ${MINI:-} || $((batches * gpus)) == "$1" ]] ||
+        echo "$recipe: note: GPUs: $gpus; an update sees $((batches * gpus)) batches in place of $1" >&2
+    echo "$batches"
+}
 
 # preset FAMILY SIZE: the architecture's name; with MINI=1 its smallest
 preset() { echo "$1_${MINI:+tiny_}$2" | sed 's/_tiny_.*/_tiny/'; }
 
 # run COMMAND...
 run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
+
+if [[ -n ${MINI:-} ]]; then
+    RUNS=${RUNS:-runs/mini} DATA=${DATA:-$RUNS/numbers}
+    [[ $DATA != "$RUNS/numbers" ]] || run python "$root/examples/mini_corpus.py" "$DATA"
+    device=(${device[@]+"${device[@]}"} --max-update 10 --max-tokens 600 --update-freq 1)
+fi
 
 # to FILE COMMAND...: its standard output, in a file that is whole or not there
 to() {
@@ -84,6 +100,7 @@ fit() {
 # there FILE...: each of them is there, plain or as FILE.gz
 there() {
     local file
+    [[ -z $dry || -z ${MINI:-} ]] || return 0  # the numbers in words that are not written
     for file in "$@"; do [[ -f $file.gz || -f $file ]] || die "DATA=$data: $file does not exist, nor $file.gz"; done
 }
 

@@ -6,7 +6,7 @@
 #   DATA=FOLDER     raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/multi30k
-#   DRY_RUN, GPUS, MINI   see common.sh
+#   DRY_RUN, GPUS, MINI   see common.sh; the results in README files are of one processor, as with GPUS=0 or 1
 # The recipes of the studies next to this file call it.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/common.sh" multi30k

@@ -1,6 +1,7 @@
-"""The references of a fairseq-generate log as raw text, in the order of the test set, one per line.
+"""The references of a fairseq-generate log as text, in the order of the test set, one per line.
 
-fairseq prints them in the words that the model saw (T-lines); Moses' detokenizer puts those together again.
+fairseq prints them in the words that the model saw (T-lines); Moses' detokenizer puts those together again. That is not the raw
+text: what the tokenizer or lower case changed stays so, and a score against them is not comparable with published sacreBLEU.
 
 Usage: references.py GENERATE_LOG LANGUAGE
 """

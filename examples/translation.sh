@@ -22,22 +22,24 @@ cut_and_binarise() {
 # prepared SOURCE TARGET SCRIPT FLAGS-OF-FAIRSEQ-PREPROCESS...: sets `bin`, the folder that scripts/SCRIPT made, or with MINI=1 one
 # of numbers in words, and `decode`, flags of fairseq-generate.
 prepared() {
-    local source=$1 target=$2 script=$3
+    local source=$1 target=$2 script=$3 pieces=
     shift 3
     bin=${BIN:-} decode=(--beam 5 --source-lang "$source" --target-lang "$target" --tokenizer moses --remove-bpe)
     if [[ -z $bin && -n ${MINI:-} ]]; then
         bin=$runs/bin-$source-$target data=$DATA
         cut_and_binarise "$bin" "$source" "$target" 300 "$@"
-        touch "$bin/sentencepiece.model"
+        pieces=sentencepiece
     fi
     [[ -n $bin ]] || die "BIN is not set: name the folder that scripts/$script made"
     [[ -n $dry || -f $bin/test.$source-$target.$target.idx ]] || die "BIN=$bin: it holds no test.$source-$target.$target.idx"
-    [[ ! -f $bin/sentencepiece.model ]] || decode+=(sentencepiece)
+    [[ ! -f $bin/sentencepiece.model ]] || pieces=sentencepiece
+    decode+=(${pieces:+"$pieces"})
 }
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
 # FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json; what is finished is kept, and training resumes.
-# REFERENCE is a file of raw text; "" takes the test set of BIN, put back into raw text by Moses' detokenizer.
+# REFERENCE is a file of raw text; "" takes the test set of BIN, put together again by Moses' detokenizer. sacreBLEU on that is not
+# comparable with published sacreBLEU: it is not the raw text, and with IWSLT14 in lower case.
 # The array `decode` holds flags of fairseq-generate.
 translation() {
     local bin=$1 out=$2 reference=$3
@@ -56,5 +58,7 @@ translation() {
         to "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses" --metrics bleu --width 2
     fi
     run python "$root/examples/summarise.py" "$out"
+    [[ -n $reference && $reference != "$out/references" ]] ||
+        run echo "This BLEU is of references put together again by Moses' detokenizer: not comparable with published sacreBLEU"
     run python "$root/examples/tokenised.py" "$out/generate.log"
 }

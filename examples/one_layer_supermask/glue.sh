@@ -8,7 +8,7 @@
 #   FINETUNE=100000 updates
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/glue-masks
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees what one GPU sees at once, however many there are
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what one GPU sees at once
 # Arguments go to fairseq-train.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" glue

@@ -44,6 +44,7 @@ else
     model=(--arch supermask_one_layer_transformer ${masks[@]+"${masks[@]}"})
     [[ -z $keep || $arm == coats ]] || model+=(--mask-keep-ratio "$keep")
     [[ -z $init || $arm == paper ]] || model+=(--mask-init-weights "$init")
+    [[ -z $vectors || -n ${DRY_RUN:-} || -f $vectors.en ]] || die "VECTORS=$vectors: $vectors.en does not exist"
     [[ -z $vectors ]] || model+=(--encoder-embed-path "$vectors.en" --decoder-embed-path "$vectors.en")
 fi
 case $norm in

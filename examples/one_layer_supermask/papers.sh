@@ -10,7 +10,8 @@
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/TASK-masks
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees what one GPU, with wmt14 eight, see at once, however many there are
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what one GPU, with wmt14 eight, see at once
+#   sacreBLEU is of references put together again by Moses' detokenizer, with iwslt14 in lower case: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KEEP=0.1 bash papers.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" papers

@@ -6,7 +6,7 @@
 #   FROZEN=4        reservoirs
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/enwik8
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees what eight GPUs see at once, however many there are
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what eight GPUs see at once
 # Arguments go to fairseq-train. Interrupt it and run it again: what is finished is kept, and training resumes.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" enwik8

@@ -6,7 +6,8 @@
 #   FROZEN=2        reservoirs
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/iwslt14
-#   DRY_RUN, GPUS, MINI   see ../common.sh; the paper trained on one GPU
+#   DRY_RUN, GPUS, MINI   see ../common.sh; the paper trained on one GPU, and more see more tokens in an update
+#   sacreBLEU is of lower-case references put together again by Moses' detokenizer, and not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KIND=T bash iwslt14.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" iwslt14

@@ -165,6 +165,13 @@ def test_a_dense_model_takes_no_settings_of_masks(data):
     assert (ended.returncode, ended.stderr) == (2, "multi30k: ARM=dense: KEEP, INIT and VECTORS are for masks\n")
 
 
+def test_vectors_that_are_not_there_are_named(data, tmp_path):
+    recipe = EXAMPLES / "one_layer_supermask" / "multi30k.sh"
+    ended = bash(recipe, DATA=str(data), RUNS=str(tmp_path / "runs"), ARM="binary", VECTORS="nowhere/v")
+    assert (ended.returncode, ended.stderr) == (2, "multi30k: VECTORS=nowhere/v: nowhere/v.en does not exist\n")
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("change", [{"ARM": "half"}, {"SIZE": "huge"}, {"NORM": "between"}])
 def test_unknown_arms_and_sizes_are_named(change, data):
     ended = bash(EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), DRY_RUN="1", **change)

@@ -1,5 +1,6 @@
-"""The recipes at the papers' sizes: their commands parse, GPUS keeps the tokens of an update, MINI=1 runs to the end."""
+"""The recipes at the papers' sizes: their commands parse, GPUs keep the tokens of an update, MINI=1 runs to the end."""
 
+import os
 import shlex
 
 import pytest
@@ -40,13 +41,50 @@ def test_kinds_of_reservoirs(kind, plan, layerdrop, tmp_path):
     assert (generate.beam, generate.tokenizer, generate.post_process) == (5, "moses", "subword_nmt")
 
 
-@pytest.mark.parametrize("gpus, batches", [(None, 8), ("8", 1), ("3", 3), ("1", 8), ("0", 8)])
+@pytest.mark.parametrize("gpus, batches", [("8", 1), ("3", 3), ("1", 8), ("0", 8)])
 def test_as_many_tokens_on_fewer_gpus(gpus, batches, tmp_path):
-    environment = {} if gpus is None else {"GPUS": gpus}
-    train = trained(dry_run(RESERVOIRS / "wmt14.sh", tmp_path, DEPTH="16", **environment))
+    train = trained(dry_run(RESERVOIRS / "wmt14.sh", tmp_path, DEPTH="16", GPUS=gpus))
     assert train.cpu == (gpus == "0") and (train.encoder_layers, train.decoder_layers) == (16, 1)
-    assert train.update_freq == [batches] if gpus is not None else train.update_freq == [1]
-    assert gpus in (None, "0") or train.distributed_world_size == int(gpus)
+    assert train.update_freq == [batches]
+    assert gpus == "0" or train.distributed_world_size == int(gpus)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Return a function that makes a machine with so many GPUs; with none, nvidia-smi fails as it does without a driver."""
+
+    def has(gpus):
+        tool = tmp_path / "bin" / "nvidia-smi"
+        tool.parent.mkdir()
+        lines = "".join(f"echo 'GPU {i}: A GPU (UUID: GPU-{i})'\n" for i in range(gpus))
+        tool.write_text(f"#!/bin/sh\n[ \"$*\" = -L ] || exit 1\n{lines or 'echo No devices were found; exit 9'}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return has
+
+
+@pytest.mark.parametrize(
+    "gpus, visible, batches", [(8, None, 1), (2, None, 4), (1, None, 8), (0, None, 8), (8, "0,3", 4), (8, "", 8), (8, "-1", 8)]
+)
+def test_gpus_left_out_are_all_there_are(gpus, visible, batches, machine, tmp_path):
+    machine(gpus)
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert trained(dry_run(RESERVOIRS / "wmt14.sh", tmp_path, **environment)).update_freq == [batches]
+
+
+@pytest.mark.parametrize(
+    "recipe, gpus, said",
+    [
+        ("wmt14", "2", ""),
+        ("wmt14", "3", "GPUs: 3; an update sees 9 batches in place of 8"),
+        ("iwslt14", "4", "GPUs: 4; an update sees 4 batches in place of 1"),
+    ],
+)
+def test_more_tokens_on_other_gpus_are_said(recipe, gpus, said, tmp_path):
+    ended = bash(RESERVOIRS / f"{recipe}.sh", GPUS=gpus, DRY_RUN="1", BIN="data-bin", RUNS=str(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, said and f"{recipe}: note: {said}\n")
 
 
 def test_gpus_is_a_number(tmp_path):
@@ -152,10 +190,25 @@ def test_every_recipe_has_a_mini_run():
     assert {recipe for recipe in recipes if not recipe.startswith("distributed/")} == MINI.keys()
 
 
+def mini_run(recipe, tmp_path, **environment):
+    model = ["--arch", "reservoir_transformer_tiny", "--lr", "1e-3"] if recipe == "multi30k.sh" else []
+    return bash(EXAMPLES / recipe, *model, MINI="1", RUNS=str(tmp_path / "runs"), GPUS="0", **MINI[recipe], **environment)
+
+
+@pytest.mark.parametrize("recipe", MINI)
+def test_a_dry_mini_run_prints_its_commands_and_writes_nothing(recipe, tmp_path):
+    ended = mini_run(recipe, tmp_path, DRY_RUN="1")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    commands = commands_in(ended.stdout)
+    assert commands["fairseq-train"][-6:] == ["--max-update", "10", "--max-tokens", "600", "--update-freq", "1"]
+    if "fairseq-generate" in commands:  # whose words are pieces, whether they are there yet or not
+        assert commands["fairseq-generate"][commands["fairseq-generate"].index("--remove-bpe") + 1] == "sentencepiece"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", MINI)
 def test_mini_runs_to_the_end(recipe, tmp_path):
-    model = ["--arch", "reservoir_transformer_tiny", "--lr", "1e-3"] if recipe == "multi30k.sh" else []
-    ended = bash(EXAMPLES / recipe, *model, MINI="1", RUNS=str(tmp_path / "runs"), GPUS="0", **MINI[recipe])
+    ended = mini_run(recipe, tmp_path)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     assert any((tmp_path / "runs").rglob("train.log"))
