@@ -164,7 +164,8 @@ def check_flags(cfg) -> None:
         raise InputError(f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads")
     if common.fp16 and cfg.optimization.debug_param_names:
         raise InputError(f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out")
-    if engine.distributed_world_size > 1 and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
+    wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
+    if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
         raise InputError(
             f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start whose gradients are summed; "
             "add --ddp-backend legacy_ddp"
