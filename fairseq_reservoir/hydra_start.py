@@ -28,7 +28,9 @@ class LoadPlugin(Callback):
 def _in_one_line(original):
     @functools.wraps(original)
     def call_main(cfg, main, **kwargs):
-        cfg.common.user_dir = str(Path(__file__).parent)
+        ours = Path(__file__).parent
+        if cfg.common.user_dir is None or Path(cfg.common.user_dir).name == ours.name:  # another one, a plugin of the user's, is kept
+            cfg.common.user_dir = str(ours)
         try:
             return original(cfg, main, **kwargs)
         except InputError as error:

@@ -19,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 import fairseq_reservoir
-from fairseq_reservoir import dry_build
+from fairseq_reservoir import dry_build, hydra_start
 from fairseq_reservoir.transformer_options import as_namespace, resolve_plans
 
 ROOT = Path(__file__).parents[1]
@@ -104,6 +104,16 @@ def test_the_example_trains(toy_data, tmp_path):
     assert [state["optimizer_history"][-1]["num_updates"] for state in (before, after)] == [2, 4]
     same = {name for name, tensor in after["model"].items() if torch.equal(tensor, before["model"][name]) and "version" not in name}
     assert same == {name for name in after["model"] if name.startswith("encoder.layers.1.") or "embed_tokens" in name}
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [(None, CONFIG.parent), ("fairseq_reservoir", CONFIG.parent), ("/else/where/fairseq_reservoir", CONFIG.parent), ("mine/plugin", "mine/plugin")],
+)
+def test_a_plugin_of_the_users_is_kept(monkeypatch, given, expected):
+    monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: cfg.common.user_dir)
+    hydra_start.LoadPlugin().on_job_start(None)
+    assert distributed_utils.call_main(OmegaConf.create({"common": {"user_dir": given}}), None) == str(expected)
 
 
 @pytest.mark.slow

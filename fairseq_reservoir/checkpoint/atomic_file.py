@@ -37,16 +37,17 @@ def replacing(path: str):
     temporary = Path(f"{path}.{os.getpid()}.tmp")
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)
-        _sync(Path(path).parent)
+        sync(Path(path).parent)
     except OSError as error:
         raise InputError(f"OUT {path}: cannot be written ({error.strerror or error})") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _sync(path):
+def sync(path) -> None:
+    """Returns when a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from fairseq import checkpoint_utils, file_io
 
 from ..errors import InputError
+from .atomic_file import sync
 
 
 def install() -> None:
@@ -43,13 +45,14 @@ def copy_checkpoints_whole() -> None:
     that is stopped meanwhile, or a disk that is full, leaves half a ``checkpoint_last.pt`` and nothing to resume from.
     """
     original = file_io.PathManager.copy
-    if file_io.IOPathManager:
-        return
 
     @functools.wraps(original)
     def copy(src_path, dst_path, overwrite=False):
+        if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):  # not both on this machine: iopath's affair
+            return original(src_path, dst_path, overwrite)
         with _undone_on_errors(dst_path):
-            part = original(src_path, f"{dst_path}.tmp", overwrite)
+            part = shutil.copyfile(src_path, f"{dst_path}.tmp")  # iopath does so too, but keeps errors to itself
+            sync(part)
             os.replace(part, dst_path)
         return dst_path
 

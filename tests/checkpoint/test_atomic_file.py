@@ -62,7 +62,7 @@ from fairseq_reservoir.checkpoint import atomic_file, packed_file
 def die(path):
     assert os.path.getsize(path) > 1000
     os.kill(os.getpid(), signal.SIGKILL)
-atomic_file._sync = die
+atomic_file.sync = die
 packed_file.write(sys.argv[1], {"new": True}, {"w": torch.ones(1000)})
 """
 

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import shutil
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, file_io
 from fairseq.file_io import PathManager
 
+from fairseq_reservoir.checkpoint import saving
 from fairseq_reservoir.errors import InputError
 
 STATE = {"model": torch.arange(5000.0)}
@@ -82,3 +84,53 @@ def test_other_errors_are_no_fault_of_the_disk(tmp_path):
     with pytest.raises(AttributeError):
         checkpoint_utils.torch_persistent_save({"function": lambda: None}, str(tmp_path / "a.pt"))
     assert os.listdir(tmp_path) == []
+
+
+class IOPath:
+    """As iopath's path manager: it copies byte by byte over what is there, and says only whether it could."""
+
+    _path_handlers = {"s3://": None}
+
+    def copy(self, src_path, dst_path, overwrite):
+        return f"copied to {dst_path}"
+
+
+@pytest.fixture(params=[None, IOPath()], ids=["without iopath", "with iopath"])
+def iopath(request, monkeypatch):
+    monkeypatch.setattr(file_io, "IOPathManager", request.param)
+    return request.param
+
+
+@pytest.fixture
+def new_and_last(tmp_path):
+    new, last = tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"
+    new.write_text("new")
+    last.write_text("old")
+    return new, last
+
+
+def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(iopath, new_and_last, monkeypatch):
+    new, last = new_and_last
+    synced = []
+    monkeypatch.setattr(saving, "sync", lambda path: synced.append((open(path).read(), last.read_text())))
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert synced == [("new", "old")] and last.read_text() == "new" and len(os.listdir(last.parent)) == 2
+
+
+def test_a_copy_that_fails_leaves_the_last_checkpoint(iopath, new_and_last, monkeypatch):
+    new, last = new_and_last
+
+    def half(source, target):
+        with open(target, "w") as stream:
+            stream.write("n")
+        raise FULL
+
+    monkeypatch.setattr(shutil, "copyfile", half)
+    with pytest.raises(InputError, match=rf"^--save-dir: {last} cannot be written \(No space left on device\)"):
+        PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "old" and len(os.listdir(last.parent)) == 2
+
+
+def test_a_copy_to_elsewhere_is_iopaths(new_and_last, monkeypatch):
+    monkeypatch.setattr(file_io, "IOPathManager", IOPath())
+    assert PathManager.copy(str(new_and_last[0]), "s3://b/checkpoint_last.pt", overwrite=True) == "copied to s3://b/checkpoint_last.pt"
