@@ -1,10 +1,15 @@
 """Frozen random Transformers for fairseq: a package and a ``--user-dir`` in one folder."""
 
 import logging
+import sys
 from importlib.util import find_spec
+from pathlib import Path
+
+# Two commands need neither fairseq nor torch, and importing them would take as long as a report.
+_alone = Path(sys.argv[0] if sys.argv else "").name == "fairseq-reservoir" and sys.argv[1:2] in (["report"], ["sweep"])
 
 # Without fairseq there is nothing to register, but an export's tensors can still be read.
-if find_spec("fairseq"):
+if find_spec("fairseq") and not _alone:
     # At import it advises every command, of text too, to install tensorboardX.
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     from . import backskipping, fairseq_compat, rank_checks, training_hooks
