@@ -1,8 +1,9 @@
 # What the recipes share; they source it with the name that their errors begin with: . common.sh NAME
 # All take these settings:
 #   DRY_RUN=1       print the commands, run none
-#   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out. A recipe that names the GPUs of
-#                   an update adds up batches on fewer, and says so where it sees more; with all others N GPUs see N times the tokens of one
+#   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out. A recipe that names
+#                   the GPUs of an update adds up batches on fewer, and says so where it sees more; with all others N GPUs see N
+#                   times the tokens of one
 #   MINI=1          a run of ten updates on numbers in words, to see that the recipe works; goes into runs/mini
 # It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, flags that each fairseq-train gets last.
 set -euo pipefail

@@ -38,8 +38,8 @@ prepared() {
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
 # FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json; what is finished is kept, and training resumes.
-# REFERENCE is a file of raw text; "" takes the test set of BIN, put together again by Moses' detokenizer. sacreBLEU on that is not
-# comparable with published sacreBLEU: it is not the raw text, and with IWSLT14 in lower case.
+# REFERENCE is a file of raw text; "" takes the test set of BIN, put together again by Moses' detokenizer. sacreBLEU on that is
+# not comparable with published sacreBLEU: it is not the raw text, and with IWSLT14 in lower case.
 # The array `decode` holds flags of fairseq-generate.
 translation() {
     local bin=$1 out=$2 reference=$3

@@ -11,7 +11,7 @@
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/TASK-masks
 #   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what one GPU, with wmt14 eight, see at once
-#   sacreBLEU is of references put together again by Moses' detokenizer, with iwslt14 in lower case: not comparable with published sacreBLEU
+#   sacreBLEU is of references put together again by Moses' detokenizer, with iwslt14 in lower case: not comparable with that of others
 # Arguments go to fairseq-train, as in: KEEP=0.1 bash papers.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" papers

@@ -1,7 +1,9 @@
 """The recipes at the papers' sizes: their commands parse, GPUs keep the tokens of an update, MINI=1 runs to the end."""
 
 import os
+import re
 import shlex
+import subprocess
 
 import pytest
 from fairseq import options
@@ -131,6 +133,22 @@ def test_points_of_the_figures(tmp_path):
     train = trained(dry_run(MASKS / "glue.sh", tmp_path, FROM="roberta.pt", SIZE="large"))
     assert (train.arch, train.mask_keep_ratio) == ("supermask_one_layer_roberta_large", 0.7)
     assert train.mask_embeddings_from == "roberta.pt" and train.save_dir.endswith("/QQP-large-keep0.7-vectors-1")
+
+
+def test_the_commands_of_the_one_layer_readme_run_where_the_others_do(tmp_path):
+    """From the repository's root, as given; each command of the table is one point."""
+    readme = (MASKS / "README.md").read_text()
+    (settings,) = re.findall(r"^    (export BIN=.*)$", readme, flags=re.MULTILINE)
+    commands = re.findall(r"`([^`|]* bash [^`|]*)`", readme)
+    assert len(commands) == 11
+    for command in commands:
+        ended = subprocess.run(
+            ["bash", "-c", f"cd {EXAMPLES.parent} && {settings} && RUNS={tmp_path}/runs DRY_RUN=1 {command}"],
+            capture_output=True, text=True, env={**os.environ, "GPUS": "1"},
+        )  # fmt: skip
+        assert ended.returncode == 0 and "fairseq-train" in ended.stdout, command + ended.stderr
+    (dumped,) = re.findall(r"dump-embeddings runs/iwslt14-masks/(\S+)/checkpoint_best.pt", readme)
+    assert trained(dry_run(MASKS / "papers.sh", tmp_path, ARM="dense")).save_dir == f"{tmp_path}/runs/{dumped}"
 
 
 def test_echo_state_runs_every_depth_and_kind_and_reports(tmp_path):
