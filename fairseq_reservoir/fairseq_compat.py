@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from fairseq import checkpoint_utils, options, utils
 from fairseq.data import data_utils
+from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
@@ -35,6 +36,7 @@ def apply():
     let_ddp_wrap_cpu_modules()
     let_gloo_gather_objects()
     broadcast_checkpoints()
+    reduce_only_what_is_trained()
     keep_batches_when_resuming()
     keep_the_stack_that_is_not_pruned()
     keep_untrained_tensors_in_ema()
@@ -181,6 +183,27 @@ def broadcast_checkpoints():
         return objects[0]
 
     distributed_utils._broadcast_object_slow = broadcast_object
+
+
+def reduce_only_what_is_trained():
+    """Let ``--ddp-backend legacy_ddp`` send between processes the gradients of what is trained, and no more.
+
+    It sums a buffer with room for all parameters, however few of them have a gradient, in the number format of the first
+    of them, which may be frozen.
+    """
+    original = LegacyDistributedDataParallel.all_reduce_grads
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def all_reduce_grads(self):
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        size = min(self.buffer_size, sum(parameter.numel() for parameter in trained))
+        if trained and (self.buffer is None or self.buffer.numel() != size):  # a freeze schedule changes what is trained
+            self.buffer = trained[0].new(size)
+        original(self)
+
+    LegacyDistributedDataParallel.all_reduce_grads = all_reduce_grads
 
 
 def keep_batches_when_resuming():
