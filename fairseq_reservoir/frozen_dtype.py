@@ -8,7 +8,20 @@ import functools
 import torch
 from torch import nn
 
+from .errors import InputError
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def refuse_fp16(cfg) -> None:
+    """Refuses ``--frozen-dtype`` with ``--fp16``: in half precision altogether, a model would save nothing and round twice.
+
+    Raises:
+        InputError: one line with the flags.
+    """
+    dtype = getattr(cfg.model, "frozen_dtype", "fp32")
+    if cfg.common.fp16 and dtype != "fp32":
+        raise InputError(f"--frozen-dtype {dtype}: --fp16 gives the whole model a type of its own; leave one of them out")
 
 
 def frozen_layers(model, stacks):

@@ -21,6 +21,7 @@ from fairseq.tasks.translation import TranslationTask
 from .checkpoint.training_start import check_start, check_whole
 from .cpu_launch import is_training
 from .errors import InputError
+from .frozen_dtype import refuse_fp16
 from .optim import freeze_skip
 from .rank_checks import refuse_sharding
 from .supermask_inference import refuse_in_training
@@ -84,6 +85,7 @@ def check_training(cfg):
     check_start(cfg.checkpoint, cfg.model)
     freeze_skip.check_flags(cfg)
     refuse_sharding(cfg)
+    refuse_fp16(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:

@@ -63,6 +63,7 @@ def test_it_goes_with_other_engines(toy_data, engine):
     [
         (["--frozen-dtype", "fp8"], "--frozen-dtype 'fp8': choose from fp32, bf16"),
         (["--reservoir-encoder", "LL", "--frozen-dtype", "bf16"], "--frozen-dtype bf16: has no effect, since no layer is wholly frozen"),
+        (["--reservoir-encoder", "LF", "--frozen-dtype", "bf16", "--fp16"], "--frozen-dtype bf16: --fp16 gives the whole model a type of its own"),
     ],
 )
 def test_bad_input(toy_data, tmp_path, flags, message):
