@@ -35,7 +35,8 @@ def _without_flops(study):
     said = []
     for reason, table in reasons.items():
         lacking = {name: sum(log.mflop is None and log.table is table for log in of_arm) for name, of_arm in logs.items()}
-        names = [name if n == len(logs[name]) else f"{name} ({n} of {len(logs[name])} seeds)" for name, n in lacking.items() if n]
+        counted = [(name, n, len(logs[name])) for name, n in lacking.items() if n]
+        names = [name if n == of else f"{name} ({n} of {of} seeds)" for name, n, of in counted]
         said += [f"No FLOPs of {', '.join(names)}: the log {reason}."] * bool(names)
     return said
 
@@ -46,7 +47,8 @@ def _uneven_times(study):
     for arm in study.arms:
         rates = sorted(run.clock.rate for run in arm.counted if run.clock.rate)
         if rates and rates[-1] > 1.2 * rates[0]:
-            said.append(f"{arm.name}: its seeds took from {rates[0]:.3g} to {rates[-1]:.3g} s per update: do not trust its times.")
+            took = f"{rates[0]:.3g} to {rates[-1]:.3g} s per update"
+            said.append(f"{arm.name}: its seeds took from {took}: do not trust its times.")
     return said
 
 
@@ -56,6 +58,6 @@ def _easy_target(study):
     if study.target_given or not study.metric.far_worse(study.target, best):
         return []
     return [
-        f"The common target, {study.target:g}, is the best score of the worst run, and {study.baseline.name} has {best:g}: --target"
-        " names one that says more."
+        f"The common target, {study.target:g}, is the best score of the worst run, and {study.baseline.name} has {best:g}:"
+        " --target names one that says more."
     ]

@@ -73,7 +73,7 @@ def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
 
 
 def same(value, other) -> bool:
-    """Whether two values of a flag say the same: as they are printed, or as JSON, in which spaces and the order of keys say nothing."""
+    """Whether two values of a flag are printed alike, or say the same as JSON, where spaces and the order of keys mean nothing."""
     try:
         return str(value) == str(other) or json.loads(value) == json.loads(other)
     except (TypeError, ValueError):

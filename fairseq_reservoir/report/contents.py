@@ -206,8 +206,8 @@ def runs(study: Study) -> Table:
             row += [EMPTY, EMPTY]
         rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
     notes = [
-        "An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running. So was, or is, a step"
-        " that a sweep calls interrupted."
+        "An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running. So was, or is,"
+        " a step that a sweep calls interrupted."
     ]
     if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
         notes.append(f"The logs of {', '.join(late)} begin in the middle of training: only updates count what came before.")

@@ -48,8 +48,8 @@ class Log:
     """What one file says.
 
     ``told`` is whether it is the output of the process; a --log-file holds only records, and does not say whether training ended.
-    ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not say;
-    ``table`` is whether there is a slot table, of whatever version.
+    ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not
+    say; ``table`` is whether there is a slot table, of whatever version.
     """
 
     parts: list[Part]

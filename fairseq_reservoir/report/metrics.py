@@ -33,7 +33,7 @@ class Metric:
         return "higher is better" if self.higher else "lower is better"
 
     def far_worse(self, score: float, other: float) -> bool:
-        """Whether a score is less than half of another, or more than twice where lower is better; a loss, if the perplexity is."""
+        """Whether a score is below half of another, or above twice where lower is better; of a loss, whether the perplexity is."""
         if self.higher:
             return score < other / 2
         return score > other + 1 if self.name in _BITS else score > 2 * other

@@ -67,8 +67,8 @@ def read_test(run: Run, references: list[str] | None) -> Test:
 
     Translations are the D-lines of fairseq-generate's output (its standard output in ``generate*.log``, or ``generate-*.txt`` of
     --results-path), else the lines of a file ``hypotheses``; references are ``references``, else those of a file
-    ``references`` in the run's folder, else the T-lines. Output that stops in the middle has no score: fairseq begins with the shortest
-    sentences, which are no test set.
+    ``references`` in the run's folder, else the T-lines. Output that stops in the middle has no score:
+    fairseq begins with the shortest sentences, which are no test set.
     """
     test = Test()
     for log in sorted(run.folder.glob("test*.log")):

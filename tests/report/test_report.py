@@ -217,7 +217,7 @@ def test_sacrebleu_from_the_translations(study):
 
 
 def resampled(run, samples):
-    """BLEU of samples of a run's sentences; translations are as long as references here, and no order of n-grams is without a match."""
+    """BLEU of samples of a run's sentences; here translations are as long as references, and n-grams of each order match."""
     text = (run / "generate.log").read_text()
     pairs = sorted((int(n), line.split()) for n, line in re.findall(r"^T-(\d+)\t(.*)", text, flags=re.MULTILINE))
     found = dict(re.findall(r"^D-(\d+)\t.*\t(.*)", text, flags=re.MULTILINE))
