@@ -38,15 +38,14 @@ def in_two_hosts(*words):
 
 
 @pytest.fixture
-def hosts(tmp_path):
-    """Skips where a namespace with a cable cannot be made: without root or ``ip``."""
-    (tmp_path / "nothing.sh").write_text("true")
+def hosts():
+    """Skips where a namespace with a cable cannot be made: without root or ``ip``. What then fails is ours."""
     try:
-        tried = in_two_hosts(tmp_path / "nothing.sh")
-    except (OSError, subprocess.TimeoutExpired) as error:
+        made = subprocess.run("unshare --net ip link add end0 type veth peer name end1".split(), capture_output=True, text=True)
+    except OSError as error:
         pytest.skip(f"no network namespaces: {error}")
-    if tried.returncode:
-        pytest.skip(f"no network namespaces: {tried.stderr.strip()}")
+    if made.returncode:
+        pytest.skip(f"no network namespaces: {made.stderr.strip()}")
 
 
 @pytest.mark.slow
