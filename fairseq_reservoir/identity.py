@@ -44,7 +44,7 @@ class CheckpointIdentity:
 
     def upgrade_state_dict_named(self, state_dict, name):
         super().upgrade_state_dict_named(state_dict, name)
-        fit_state(self, state_dict, f"{name}." if name else "")
+        fit_state(self, state_dict, f"{name}." if name else "", resuming=bool(resuming.get()))
         key = f"{name}.{BUFFER}" if name else BUFFER
         if key not in state_dict:
             state_dict[key] = self.reservoir_version

@@ -19,21 +19,36 @@ NAME = "backskips"
 _HIDDEN = 64
 
 
-class Synthetic(nn.Module):
+class Identity(nn.Module):
+    """dL/dx ~ g for g = dL/dy, as if the layer handed on its input: the straight-through estimator, which learns nothing."""
+
+    needs_true = False  # to learn from
+
+    def __init__(self, name: str, width: int, seed: int):
+        super().__init__()
+
+    def perturb(self, x: Tensor, seed: int) -> tuple[Tensor, None]:
+        return x, None
+
+    def estimate(self, x: Tensor, noise, g: Tensor) -> Tensor:
+        return g
+
+    def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
+        pass
+
+
+class Synthetic(Identity):
     """dL/dx ~ g + W g for g = dL/dy: exact where the layer adds nothing to x, and W is a regression of the rest on g.
 
     W (width x width) is fitted to true gradients while there are any; see ``LeastSquares``. It scales with g, so a loss scale
     changes nothing. Ours; the name is that of synthetic gradients (Jaderberg et al., 2017), which predict from activations.
     """
 
-    needs_true = True  # learns from true gradients only
+    needs_true = True
 
     def __init__(self, name: str, width: int, seed: int):
-        super().__init__()
+        super().__init__(name, width, seed)
         self.rest = LeastSquares(width, width)
-
-    def perturb(self, x: Tensor, seed: int | None = None) -> tuple[Tensor, None]:
-        return x, None
 
     def estimate(self, x: Tensor, noise, g: Tensor) -> Tensor:
         return g + self.rest.predict(g)
@@ -49,8 +64,7 @@ class Reinforce(nn.Module):
     As in the paper, the return R of a word is the mean over channels of -dL/dy, and V is a value network fitted to R by squared
     error. Ours: R is taken relative to its root mean square in the batch, so that a loss scale cancels; V is a frozen random hidden
     layer of 64 tanh units and a least-squares readout; s is 0.1, since noise of size 1 is as large as what a LayerNorm lets through.
-    The noise has a generator of its own, seeded, unless told otherwise, by one number of torch's, which activation checkpointing
-    replays.
+    The noise has a generator of its own; see ``Backskip.noise_seed``.
     """
 
     needs_true = False  # its return is known without
@@ -62,25 +76,25 @@ class Reinforce(nn.Module):
         self.register_buffer("hidden", philox.uniform(seed, f"{name}.backskip.hidden", (_HIDDEN, width), bound), persistent=False)
         self.value = LeastSquares(_HIDDEN + 1, 1)
 
-    def perturb(self, x: Tensor, seed: int | None = None) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator(x.device).manual_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+    def perturb(self, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator(x.device).manual_seed(seed)
         noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=torch.float32).to(x.dtype)
         return x + self.noise * noise, noise
 
     def estimate(self, x: Tensor, noise: Tensor, g: Tensor) -> Tensor:
         returns, size = self._returns(g)
         advantage = returns - self.value.predict(self._features(x)).squeeze(-1)
-        # Padding has no gradient, and must not get one.
-        advantage = advantage.masked_fill(~g.any(-1), 0)
+        advantage = advantage.masked_fill(~_words(g), 0)
         return (-(size / self.noise) * advantage.unsqueeze(-1) * noise.float()).to(g.dtype)
 
     def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
         returns, _ = self._returns(g)
-        self.value.add(self._features(x).reshape(-1, _HIDDEN + 1), returns.reshape(-1, 1))
+        words = _words(g)
+        self.value.add(self._features(x[words]), returns[words].unsqueeze(-1))
 
     def _returns(self, g):
         returns = -g.float().mean(-1)
-        size = returns.square().mean().sqrt()
+        size = (returns.square().sum() / _words(g).sum().clamp(min=1)).sqrt()
         return returns / size.clamp(min=torch.finfo(torch.float32).tiny), size
 
     def _features(self, x):
@@ -88,7 +102,12 @@ class Reinforce(nn.Module):
         return torch.cat([hidden, hidden.new_ones(*hidden.shape[:-1], 1)], -1)
 
 
-ESTIMATORS = {"synthetic": Synthetic, "reinforce": Reinforce}
+def _words(g):
+    """Where there are words: padding, and fairseq's batches that make up for missing ones, have no gradient and no return."""
+    return g.any(-1)
+
+
+ESTIMATORS = {"synthetic": Synthetic, "reinforce": Reinforce, "identity": Identity}
 
 
 class Backskip(nn.Module):
@@ -106,13 +125,24 @@ class Backskip(nn.Module):
         super().__init__()
         self.estimator = ESTIMATORS[kind](name, width, seed)
         self.name, self.seed, self.anneal, self.warmup, self.update = name, seed, anneal, warmup, 0
-        self.cosine = None
+        self.draws, self.cosine = 0, None
 
     @property
     def is_true(self) -> bool:
         """Whether this update takes the true backward pass."""
         drawn = int(philox.words(self.seed, f"{self.name}.backskip/{self.update}", 1)[0])
         return drawn < self.anneal ** max(0, self.update - self.warmup + 1) * 2**32
+
+    def begin_update(self) -> None:
+        """fairseq's trainer calls this before the batches of an update, also where it takes the place of one that overflowed."""
+        self.draws = 0
+
+    def noise_seed(self) -> int:
+        """Another one for each batch of an update and each process, unlike ``is_true``; torch's generators are left alone."""
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank = torch.distributed.get_rank() if distributed else 0
+        self.draws += 1
+        return int(philox.words(self.seed, f"{self.name}.backskip.noise/{self.update}/{rank}/{self.draws}", 1)[0])
 
     def set_num_updates(self, num_updates: int) -> None:
         """fairseq's trainer calls this after every update, on all processes."""
@@ -131,7 +161,7 @@ class Backskip(nn.Module):
         self.estimator.learn(x, g, true)
 
     def _cosine(self, x, g, true):
-        _, noise = self.estimator.perturb(x, self.update)
+        _, noise = self.estimator.perturb(x, self.noise_seed())
         estimate = self.estimator.estimate(x, noise, g)
         return torch.cosine_similarity(estimate.float().flatten(), true.float().flatten(), 0)
 
@@ -200,7 +230,7 @@ def _forward(skip, forward, x, *args, **kwargs):
         kept = {}
         return _on_first(forward(_Enter.apply(x, kept, skip), *args, **kwargs), lambda y: _Leave.apply(y, kept))
     with torch.no_grad():
-        action, noise = skip.estimator.perturb(x)
+        action, noise = skip.estimator.perturb(x, skip.noise_seed())
         result = forward(action, *args, **kwargs)
     return _on_first(result, lambda y: _Skip.apply(x, y, noise, skip))
 

@@ -37,7 +37,7 @@ def gradient_of(below, layer, x, weight):
     return below.weight.grad.clone()
 
 
-@pytest.mark.parametrize("kind", ["synthetic", "reinforce"])
+@pytest.mark.parametrize("kind", ["synthetic", "reinforce", "identity"])
 def test_always_true_is_no_skipping_bit_for_bit(kind):
     below, layer = built(kind, anneal=1)
     plain = Layer()
@@ -77,8 +77,9 @@ def test_a_linear_layer_is_learnt_exactly():
     torch.testing.assert_close(gradient_of(below, layer, x, weight), gradient_of(below, Layer(), x, weight), rtol=1e-2, atol=5e-3)
 
 
-def test_before_anything_is_learnt_the_gradient_passes_through():
-    below, layer = built("synthetic", anneal=0)
+@pytest.mark.parametrize("kind", ["synthetic", "identity"])
+def test_before_anything_is_learnt_the_gradient_passes_through(kind):
+    below, layer = built(kind, anneal=0)
     x, weight = torch.randn(5, 4), torch.randn(5, 4)
     assert gradient_of(below, layer, x, weight).allclose(weight.t() @ x)
 
@@ -118,6 +119,48 @@ def test_padding_gets_no_gradient():
     estimator.value.map.fill_(1)
     estimate = estimator.estimate(torch.ones(2, 1, 2), torch.ones(2, 1, 2), g)
     assert estimate[1].eq(0).all() and estimate[0].ne(0).all()
+
+
+def test_padding_has_no_return_to_learn_from():
+    """R = 2 and 2 of root mean square 2; at x = 0 all features but the constant 1 are 0: two samples of (1, 1), and no (1, 0)."""
+    estimator = Reinforce("layer", 2, seed=1)
+    g = torch.tensor([[[-1.0, -3.0]], [[-2.0, -2.0]], [[0.0, 0.0]]])
+    estimator.learn(torch.zeros(3, 1, 2), g, None)
+    assert estimator.value.new_gram.sum() == estimator.value.new_gram[-1, -1] == 2 and estimator.value.new_cross.sum() == 2
+    estimator.value.new_gram = None
+    estimator.learn(torch.zeros(3, 1, 2), torch.zeros(3, 1, 2), None)
+    assert estimator.value.new_gram is None, "a batch whose loss is multiplied by 0"
+
+
+def test_padding_does_not_change_the_estimate_of_words():
+    estimator = Reinforce("layer", 2, seed=1)
+    estimator.value.map.fill_(0.5)
+    g, x, noise = torch.randn(3, 1, 2), torch.randn(3, 1, 2), torch.randn(3, 1, 2)
+    padded = [torch.cat([tensor, torch.zeros_like(tensor)]) for tensor in (x, noise, g)]
+    torch.testing.assert_close(estimator.estimate(*padded)[:3], estimator.estimate(x, noise, g))
+
+
+def test_noise_is_another_in_each_batch_update_layer_and_process(monkeypatch):
+    def noises(name="encoder.layers.1", seed=3, rank=0):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        skip = Backskip("reinforce", name, 4, seed, anneal=0.5)
+        found, truths = [], []
+        for update in (0, 1, 1):  # the second one takes the place of one that overflowed
+            skip.update = update
+            skip.begin_update()
+            truths.append(skip.is_true)
+            found += [skip.estimator.perturb(torch.zeros(5, 4), skip.noise_seed())[1] for _ in range(2)]
+        assert found[2].equal(found[4]) and found[3].equal(found[5])
+        return found[:4], truths
+
+    state = torch.get_rng_state()
+    runs = [noises(), noises(rank=1), noises(name="encoder.layers.3"), noises(seed=4)]
+    assert torch.get_rng_state().equal(state), "dropout of what follows would be another"
+    everything = [noise for found, _ in runs for noise in found]
+    assert not any(one.equal(other) for i, one in enumerate(everything) for other in everything[:i])
+    assert all(one.equal(other) for one, other in zip(runs[0][0], noises()[0]))
+    assert runs[0][1] == runs[1][1], "whether an update is a true one is the same in all processes"
 
 
 def test_reinforce_points_along_the_gradient_on_average():
