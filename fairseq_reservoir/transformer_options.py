@@ -122,7 +122,7 @@ class FrozenLayerOptions(ComponentOptions):
     frozen_dtype: str = option(
         "fp32",
         "type of the matrices of wholly frozen layers, and of their products: bf16 halves their memory, and is faster where the processor "
-        "has instructions for it. With --fp16 or --bf16 the whole model has that type anyway. Default: fp32",
+        "has instructions for it. With --bf16 the whole model has that type anyway; with --fp16 it is refused. Default: fp32",
         "TYPE",
     )
     reservoir_fast_dropout: bool = option(
@@ -133,7 +133,8 @@ class FrozenLayerOptions(ComponentOptions):
     backskip: Optional[str] = option(
         None,
         "skip the backward pass through wholly frozen layers, and hand the layer below an estimated gradient: synthetic, from a "
-        "regression on true gradients, or reinforce, the paper's, a value network and noise on the layer's input",
+        "regression on true gradients, reinforce, the paper's, a value network and noise on the layer's input, or identity, the "
+        "gradient above the layer as it is",
         "KIND",
     )
     backskip_warmup: int = option(100, "updates with true gradients only, before --backskip-anneal sets in. Default: 100", "N")
@@ -352,6 +353,10 @@ def _check_engine(options):
         raise InputError(f"--backskip-warmup {options.backskip_warmup}: must be at least 0")
     if not 0 <= options.backskip_anneal <= 1:
         raise InputError(f"--backskip-anneal {options.backskip_anneal:g}: must be from 0 to 1")
+    for name in ("backskip_warmup", "backskip_anneal") if options.backskip is None else ():
+        value = getattr(options, name)
+        if value != getattr(FrozenLayerOptions, name):
+            raise InputError(f"{flag_of(name)} {value:g}: has no effect without --backskip")
 
 
 def check_components(options: Namespace) -> None:

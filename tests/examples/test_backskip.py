@@ -9,18 +9,20 @@ from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 RUN = EXAMPLES / "backskip" / "run.sh"
 
 
-@pytest.mark.parametrize("kind, given", [("none", None), ("synthetic", "synthetic"), ("reinforce", "reinforce")])
-def test_arms(kind, given, data):
-    ended = bash(RUN, "--backskip-warmup", "7", KIND=kind, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", UPDATES="9")
+@pytest.mark.parametrize("kind, warmup", [("none", None), ("synthetic", 7), ("reinforce", 7), ("identity", 7)])
+def test_arms(kind, warmup, data):
+    given = [] if kind == "none" else ["--backskip-warmup", str(warmup)]
+    ended = bash(RUN, *given, KIND=kind, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", UPDATES="9")
     assert ended.returncode == 0, ended.stderr
     train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
-    assert (train.backskip, train.backskip_warmup, train.max_update, train.reservoir_encoder) == (given, 7, 9, "LTLTL")
+    expected = ("LTLTL", 9, None, 100) if kind == "none" else ("LTLTL", 9, kind, warmup)
+    assert (train.reservoir_encoder, train.max_update, train.backskip, train.backskip_warmup) == expected
     assert train.save_dir.endswith(f"/backskip-{kind}-LTLTL-9-4e-3-1")
 
 
 def test_an_unknown_kind_is_named(data):
     ended = bash(RUN, KIND="guess", DATA=str(data), DRY_RUN="1")
-    assert ended.returncode == 2 and ended.stderr == "backskip: KIND='guess': none, synthetic or reinforce\n"
+    assert ended.returncode == 2 and ended.stderr == "backskip: KIND='guess': none, synthetic, reinforce or identity\n"
 
 
 def test_the_table_of_cosines():
