@@ -7,15 +7,23 @@ from torch.utils.flop_counter import FlopCounterMode
 from fairseq_reservoir.checkpoint import load_translator, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.ledger import ledger
+from fairseq_reservoir.modules.backskip import ESTIMATORS, Identity
 from tests.building import build, logits, pad, sentences, shift
 from tests.commands import error_of, load, start_training, train
+from tests.several_processes import in_processes, train_as
 
 PLAN = "--reservoir-encoder LTLFL --decoder-layers 2 --dropout 0.1 --disable-validation".split()
 KINDS = ("synthetic", "reinforce")
 SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
 
 
-ENGINES = [], ["--fp16", "--fp16-no-flatten-grads"], ["--checkpoint-activations", "--update-freq", 2]
+ENGINES = (
+    [],
+    ["--fp16", "--fp16-no-flatten-grads"],
+    ["--fp16", "--memory-efficient-fp16"],
+    ["--bf16"],
+    ["--checkpoint-activations", "--update-freq", 2],
+)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +62,25 @@ def test_never_runs_no_product_of_a_reservoir_backward():
     assert whole_true - whole == 2 * words * (2 * width * ffn - width * width)
 
 
+def test_layers_below_learn_from_estimates(toy_data, monkeypatch):
+    """Above the frozen T nothing is trained, so with an estimate of 0 only Adam's momentum changes the loss after the warm-up."""
+
+    class Zero(Identity):
+        def estimate(self, x, noise, g):
+            return torch.zeros_like(g)
+
+    monkeypatch.setitem(ESTIMATORS, "zero", Zero)
+    flags = "--reservoir-encoder LT --decoder-layers 1 --freeze-except encoder.layers.0,encoder.emb --dropout 0".split()
+    flags += "--backskip-warmup 5 --backskip-anneal 0 --max-update 80 --disable-validation --no-save".split()
+    runs = {kind: train(toy_data, *flags, "--backskip", kind) for kind in ("zero", "identity", "synthetic")}
+    assert not any(skip.is_true for run in runs.values() for skip in run.model.backskips.values())
+    losses = {kind: sum(run.losses[40:]) for kind, run in runs.items()}  # of the second epoch
+    assert losses["synthetic"] < 0.96 * losses["zero"] and losses["identity"] < 0.98 * losses["zero"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_falls_without_any_true_gradient(toy_data, kind):
+def test_the_whole_learns_without_any_true_gradient(toy_data, kind):
+    """Layers above the frozen ones learn in any case."""
     flags = [*PLAN, "--backskip", kind, "--backskip-warmup", 5, "--backskip-anneal", 0, "--max-update", 80, "--no-save"]
     run = train(toy_data, *flags)
     assert not any(skip.is_true for skip in run.model.backskips.values())
@@ -74,20 +99,36 @@ def test_resuming_is_bit_exact(toy_data, tmp_path, kind):
     assert any(name.startswith("backskips.encoder_layers_3.") and tensor.any() for name, tensor in one.items())
 
 
+def weights_as(rank, folder, data, *flags):
+    return dict(train_as(rank, 2, folder / "meeting", data, *flags).weights)
+
+
+PROCESSES = "--backskip-warmup 3 --backskip-anneal 0.7 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --no-save".split()
+
+
+def same_weights_of_two(data, folder, *flags):
+    one, other = in_processes(2, weights_as, folder, data, *flags)
+    assert one.keys() == other.keys() and all(other[name].equal(tensor) for name, tensor in one.items())
+    return one
+
+
 @pytest.mark.parametrize("backend", ["pytorch_ddp", pytest.param("legacy_ddp", marks=pytest.mark.slow)])
-def test_two_processes_agree_with_one(toy_data, tmp_path, backend):
-    flags = [*PLAN, "--backskip", "synthetic", "--backskip-warmup", 3, "--backskip-anneal", 0.7, "--batch-size", 8, "--dropout", 0]
-    flags += ["--max-epoch", 1, "--lr", 0.001]
-    alone = train(toy_data, *flags, "--update-freq", 2, "--save-dir", tmp_path / "one")
-    folder = tmp_path / "two"
-    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", folder)
-    assert ended.returncode == 0, ended.stderr
-    one, two = load(tmp_path / "one")["model"], load(folder)["model"]
+def test_two_processes_agree_with_each_other_and_with_one(toy_data, tmp_path, backend):
+    flags = [*PLAN, *PROCESSES, "--backskip", "synthetic"]
+    alone = train(toy_data, *flags, "--update-freq", 2)
+    two, one = same_weights_of_two(toy_data, tmp_path, *flags, "--ddp-backend", backend), alone.weights
     for name, _ in alone.model.named_parameters():
         torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
     for name in ("gram", "map"):
         name = f"backskips.encoder_layers_1.estimator.rest.{name}"
         torch.testing.assert_close(two[name], one[name], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+def test_two_processes_agree_although_each_has_its_noise(toy_data, tmp_path, backend):
+    weights = same_weights_of_two(toy_data, tmp_path, *PLAN, *PROCESSES, "--backskip", "reinforce", "--ddp-backend", backend)
+    assert weights["backskips.encoder_layers_1.estimator.value.map"].any()
 
 
 def test_layerdrop_does_not_hide_a_layer():
@@ -101,6 +142,21 @@ def test_a_checkpoint_can_be_used_with_and_without(toy_data, tmp_path):
     for folder, flags in (("with", []), ("without", ["--backskip", "reinforce"])):
         run = train(toy_data, *PLAN, *flags, "--max-update", 3, "--save-dir", tmp_path / folder)
         assert run.trainer.get_num_updates() == 3
+
+
+def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, tmp_path):
+    train(toy_data, *PLAN, "--backskip", "reinforce", "--max-update", 2, "--save-dir", tmp_path)
+    flags = [*PLAN, "--max-update", 4, "--save-dir", tmp_path, "--backskip", "synthetic"]
+    line, status = error_of(toy_data, *flags, "--backskip-warmup", 2)
+    assert status != 0 and line.removeprefix("fairseq-train: error: ") == (
+        "--backskip-warmup 2: is over at the checkpoint's update 2, and there is no estimator of this kind in it; "
+        "give 102, for instance, or --reset-optimizer\n"
+    )
+    train(toy_data, *flags, "--backskip-warmup", 2, "--reset-optimizer", "--no-save")
+    run = train(toy_data, *flags, "--backskip-warmup", 3, "--backskip-anneal", 0)
+    assert all(skip.estimator.rest.map.any() for skip in run.model.backskips.values())
+    # Now there is one, and other flags are allowed.
+    train(toy_data, *flags, "--max-update", 5, "--backskip-warmup", 2)
 
 
 def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
@@ -138,9 +194,11 @@ def test_cosines_are_logged(toy_data, tmp_path):
         (["--reservoir-encoder", "LfL", "--backskip", "synthetic"], "--backskip synthetic: no layer to skip (encoder LfL, decoder LLLLLL)"),
         (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LLLLLL, decoder LTL)"),
         (["--reservoir-encoder", "LFL", "--reservoir-train-layernorm", "--backskip", "synthetic"], "no layer to skip"),
-        (["--reservoir-encoder", "LFL", "--backskip", "guess"], "--backskip 'guess': choose from synthetic, reinforce"),
+        (["--reservoir-encoder", "LFL", "--backskip", "guess"], "--backskip 'guess': choose from synthetic, reinforce, identity"),
         (["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-anneal", "1.5"], "--backskip-anneal 1.5: must be from 0 to 1"),
         (["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-warmup", "-1"], "--backskip-warmup -1: must be at least 0"),
+        (["--backskip-warmup", "7"], "--backskip-warmup 7: has no effect without --backskip"),
+        (["--reservoir-encoder", "LFL", "--backskip-anneal", "0.5"], "--backskip-anneal 0.5: has no effect without --backskip"),
     ],
 )
 def test_bad_input(toy_data, tmp_path, flags, message):
