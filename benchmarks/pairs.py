@@ -10,9 +10,11 @@ import functools
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -73,11 +75,28 @@ def surroundings(device, pairs):
     return {
         "commit": git.stdout.strip() or "unknown",
         "torch": torch.__version__,
+        "fairseq": fairseq_version(),
+        "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else f"cpu ({platform.machine()})",
+        "device": torch.cuda.get_device_name() if device == "cuda" else processor(),
         "pairs": pairs,
     }
+
+
+def fairseq_version():
+    """Of the package that brought the module fairseq."""
+    packages = sorted(set(metadata.packages_distributions().get("fairseq", [])) - {"fairseq_reservoir"})
+    return ", ".join(f"{name} {metadata.version(name)}" for name in packages) or "unknown"
+
+
+def processor():
+    """The CPU's name, where Linux tells it."""
+    try:
+        names = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        names = []
+    return f"{names[0] if names else 'cpu'} ({platform.machine()})"
 
 
 def table(results, columns=()):
@@ -95,7 +114,7 @@ def how_measured(facts):
     """The sentence under a table."""
     return (
         f"Medians of the ratios of {facts['pairs']} interleaved pairs; interval: percentile bootstrap of the median over pairs. "
-        f"Commit {facts['commit']}, torch {facts['torch']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
+        f"Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}, Python {facts['python']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
     )
 
 

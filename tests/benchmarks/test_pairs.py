@@ -1,5 +1,9 @@
 """benchmarks/pairs.py: its arithmetic by hand."""
 
+from importlib import metadata
+
+import torch
+
 from benchmarks import pairs
 
 
@@ -29,3 +33,11 @@ def test_pairs_alternate_their_order():
 
     assert pairs.time_pairs(step("A", 1.0), step("B", 2.0), 3) == ([1.0] * 3, [2.0] * 3)
     assert run == list("ABBAAB")
+
+
+def test_a_result_says_what_it_was_measured_with():
+    facts = pairs.surroundings("cpu", 3)
+    said = pairs.how_measured(facts)
+    assert said.startswith("Medians of the ratios of 3 interleaved pairs")
+    assert f"torch {torch.__version__}, fairseq" in said and f"{metadata.version(facts['fairseq'].split()[0])}, Python 3." in said
+    assert facts["commit"] in said and f" of {facts['cores']} threads." in said
