@@ -93,9 +93,12 @@ def _pooled(arm, ignored):
     """What to say of ignored keys that differ within an arm."""
     said = []
     for key in ignored:
-        values = dict.fromkeys(str(run.configuration[key]) for run in arm.runs if key in run.configuration)
+        values = []
+        for value in (run.configuration[key] for run in arm.runs if key in run.configuration):
+            if not any(same(value, known) for known in values):
+                values.append(value)
         if len(values) > 1:
-            said.append(f"its seeds differ in {key}: {', '.join(values)}")
+            said.append(f"its seeds differ in {key}: {', '.join(map(str, values))}")
     return "; ".join(said)
 
 
