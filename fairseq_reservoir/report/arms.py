@@ -53,8 +53,8 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     """
     groups = []
     for run in runs:
-        same = next((members for members in groups if _alike(run, members[0], ignored)), None)
-        groups.append([run]) if same is None else same.append(run)
+        joined = next((members for members in groups if _alike(run, members[0], ignored)), None)
+        groups.append([run]) if joined is None else joined.append(run)
     arms = []
     for members in groups:
         seeds = [run.seed for run in members]
