@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import figure, models, pairs, step_profile, step_time  # noqa: E402
-from fairseq_reservoir.layer_plan import place  # noqa: E402
+from fairseq_reservoir.plan.layer_plan import place  # noqa: E402
 
 ENCODER_LAYERS, DECODER_LAYERS = 6, 2
 SIZES = {

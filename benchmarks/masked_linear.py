@@ -16,7 +16,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import pairs  # noqa: E402
 from benchmarks.sorted_masks import sort_at_every_use  # noqa: E402
-from fairseq_reservoir.modules.masked_linear import MaskedLinear  # noqa: E402
+from fairseq_reservoir.masks.masked_linear import MaskedLinear  # noqa: E402
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LAYERS = {

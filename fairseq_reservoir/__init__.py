@@ -12,24 +12,12 @@ _alone = Path(sys.argv[0] if sys.argv else "").name == "fairseq-reservoir" and s
 if find_spec("fairseq") and not _alone:
     # At import it advises every command, of text too, to install tensorboardX.
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
-    from . import backskipping, fairseq_compat, rank_checks, training_hooks
-    from .checkpoint import fairseq_loader
-    from .optim import freeze_skip
+    from .training.install import install
 
-    fairseq_compat.apply()
-    training_hooks.install()
-    fairseq_loader.install()
-    freeze_skip.install()
-    backskipping.install()
-    rank_checks.install()
+    install()
 
-    from .models import (  # noqa: F401
-        reservoir_roberta,
-        reservoir_transformer,
-        reservoir_transformer_lm,
-        supermask_one_layer_roberta,
-        supermask_one_layer_transformer,
-        supermask_one_layer_transformer_lm,
-    )
+    # Registers the models; fairseq's own search of models/ would, but in the order of its folders.
+    from .models import reservoir, supermask  # noqa: F401, I001
+
     # Last, since it skips what is ours.
-    from .models import frozen_architectures  # noqa: F401
+    from .models import frozen  # noqa: F401

@@ -42,11 +42,11 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
-    from .language_model import WordVectorOptions
-    from .optim.freeze_skip import FreezeSkipOptions
-    from .roberta import RobertaVectorOptions
-    from .supermask_options import MaskOptions
-    from .transformer_options import ComponentOptions, ReservoirOptions
+    from .options.language_model_options import WordVectorOptions
+    from .options.roberta_options import RobertaVectorOptions
+    from .options.supermask_options import MaskOptions
+    from .options.transformer_options import ComponentOptions, ReservoirOptions
+    from .training.freeze_skip import FreezeSkipOptions
 
     lines = []
     groups = {"reservoir_*": ReservoirOptions, "supermask_*": MaskOptions, "*_lm": WordVectorOptions}

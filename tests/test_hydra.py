@@ -19,8 +19,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 import fairseq_reservoir
-from fairseq_reservoir import dry_build, hydra_start
-from fairseq_reservoir.transformer_options import as_namespace, resolve_plans
+from fairseq_reservoir import hydra_start
+from fairseq_reservoir.checkpoint import dry_build
+from fairseq_reservoir.options.transformer_options import as_namespace, resolve_plans
 
 ROOT = Path(__file__).parents[1]
 CONFIG = Path(fairseq_reservoir.__file__).parent / "config"

@@ -11,8 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 ROOT = Path(__file__).resolve().parents[1]
 HELPERS = ROOT / "examples" / "quickstart"
@@ -189,11 +188,11 @@ def test_placeholders_code_and_addresses_are_no_prose(pair, prose):
 
 
 def test_the_control_gives_each_sentence_its_neighbours_encoder_output(monkeypatch):
+    import shuffled
     import torch
     from fairseq.models.transformer import TransformerEncoderBase
 
-    import shuffled
-    from tests.building import build, pad
+    from tests.support.building import build, pad
 
     model = build().eval()
     source = pad([torch.tensor([5, 6, 7, 2]), torch.tensor([8, 9, 2])])

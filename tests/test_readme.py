@@ -11,16 +11,16 @@ import pytest
 from fairseq import options
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.layer_plan import LETTERS
-from fairseq_reservoir.models.reservoir_transformer import PRESETS
-from tests.commands import train
-from fairseq_reservoir.models.reservoir_transformer_lm import PRESETS as LM_PRESETS
-from fairseq_reservoir.models.supermask_one_layer_transformer import PRESETS as MASKED_PRESETS
-from fairseq_reservoir.models.supermask_one_layer_transformer_lm import PRESETS as MASKED_LM_PRESETS
-from fairseq_reservoir.optim.freeze_schedule import FreezeSchedule
-from fairseq_reservoir.optim.freeze_skip import FreezeSkipOptions
-from fairseq_reservoir.roberta import RobertaVectorOptions
-from fairseq_reservoir.supermask_options import MaskOptions
+from fairseq_reservoir.models.reservoir.language_model import PRESETS as LM_PRESETS
+from fairseq_reservoir.models.reservoir.transformer import PRESETS
+from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_LM_PRESETS
+from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRESETS
+from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
+from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.plan.layer_plan import LETTERS
+from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
+from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
+from tests.support.commands import train
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()

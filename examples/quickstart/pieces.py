@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import sentencepiece
-
 from pairs import read_lines, write_lines
 
 

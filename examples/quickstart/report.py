@@ -7,9 +7,8 @@ import re
 import sys
 from pathlib import Path
 
-from sacrebleu.metrics import BLEU
-
 from pairs import fail, read_lines
+from sacrebleu.metrics import BLEU
 
 
 def translations(path):

@@ -6,9 +6,9 @@ import torch
 from omegaconf import OmegaConf
 
 from ..errors import InputError
-from ..identity import BUFFER, read_identity
+from ..files import check_out, replacing
+from ..freezing.identity import BUFFER, read_identity
 from . import packed_file
-from .atomic_file import check_out, replacing
 from .opened import Checkpoint, open_checkpoint
 
 

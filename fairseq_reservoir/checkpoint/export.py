@@ -7,10 +7,11 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from ..errors import InputError
-from ..ledger import WIDTHS, Ledger
-from ..philox import GENERATOR
-from . import dictionaries, digest, packed_file, reader, written_table
-from .atomic_file import check_out
+from ..files import check_out
+from ..plan import written_table
+from ..random_tensors.philox import GENERATOR
+from . import dictionaries, digest, packed_file, reader
+from .ledger import WIDTHS, Ledger
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
 

@@ -8,8 +8,8 @@ from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 
-from ..pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 from . import damage, dictionaries, packed_file, reader
+from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 
 
 def install() -> None:

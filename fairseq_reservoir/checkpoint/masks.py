@@ -3,9 +3,9 @@
 import torch
 
 from ..errors import InputError
-from ..ledger import Ledger
-from ..modules import bits
-from ..modules.mask_cache import masked_modules, nan_scores
+from ..masks import bits
+from ..masks.mask_cache import masked_modules, nan_scores
+from .ledger import Ledger
 
 
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:

@@ -11,13 +11,12 @@ from fairseq.data import data_utils
 from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
-from ..dry_build import build_config
 from ..errors import InputError
-from ..layer_plan import KINDS, slots
-from ..transformer_options import FlatTransformerConfig
-from .atomic_file import check_out, replacing
+from ..files import check_out, replacing
+from ..options.transformer_options import FlatTransformerConfig
+from ..plan.layer_plan import KINDS, slots
+from .dry_build import build_config
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
-
 
 _MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_transformer")
 

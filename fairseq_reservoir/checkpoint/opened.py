@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 from fairseq import checkpoint_utils
 
-from ..dry_build import build_config
 from ..errors import InputError
-from ..ledger import Ledger, ledger
-
+from .dry_build import build_config
+from .ledger import Ledger, ledger
 
 # A table with one row per word: ordinary, of an adaptive input, or masked.
 _TABLE = re.compile(r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight)$")

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..errors import InputError
+from ..files import replacing
 from . import digest
-from .atomic_file import replacing
 
 SUFFIX = ".safetensors"
 VERSION = 1

@@ -3,9 +3,9 @@
 import torch
 
 from ..errors import InputError
-from ..modules import bits
-from ..modules.recipe import Recipe
-from ..philox import GENERATOR
+from ..masks import bits
+from ..random_tensors.philox import GENERATOR
+from ..random_tensors.recipe import Recipe
 from . import digest, packed_file
 
 ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

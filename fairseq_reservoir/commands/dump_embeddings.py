@@ -28,10 +28,10 @@ def add_parser(commands) -> None:
 
 def run(known, _):
     from ..checkpoint import dictionaries
-    from ..checkpoint.atomic_file import check_out
     from ..checkpoint.opened import open_checkpoint
+    from ..checkpoint.pretrained_embeddings import write_embeddings
     from ..errors import InputError
-    from ..pretrained_embeddings import write_embeddings
+    from ..files import check_out
 
     source = open_checkpoint(known.checkpoint)
     places = _places(source.model)

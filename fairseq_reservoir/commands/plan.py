@@ -33,6 +33,6 @@ def run(known, fairseq_flags):
 
 def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
     """The slot table of an architecture; see ``dry_build.build_arch`` for arguments and errors."""
-    from ..dry_build import build_arch
+    from ..checkpoint.dry_build import build_arch
 
     return build_arch(arch, fairseq_flags, source_words, target_words).slot_table

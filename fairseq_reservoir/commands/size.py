@@ -35,10 +35,10 @@ def add_parser(commands) -> None:
 def run(known, fairseq_flags):
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    from ..ledger import ledger
+    from ..checkpoint.ledger import ledger
 
     if known.model in ARCH_MODEL_REGISTRY and not Path(known.model).is_file():
-        from ..dry_build import build_arch
+        from ..checkpoint.dry_build import build_arch
 
         model = build_arch(known.model, fairseq_flags, known.source_words, known.target_words)
         return describe(ledger(model), exportable=hasattr(model, "recipes"))

@@ -1,5 +1,6 @@
 """A report from folders of runs: read, measure, and only then write."""
 
+from ..errors import InputError
 from . import contents, folder, page
 from .arms import find_arm, group
 from .cautions import cautions
@@ -10,7 +11,6 @@ from .metrics import choose
 from .runs import find_runs
 from .tables import as_csv, escape_markdown, latex, markdown
 from .translations import paired_bootstrap, read_references, read_test, remark_other_test_sets
-from ..errors import InputError
 
 
 def report(

@@ -10,7 +10,7 @@ from .against import points
 from .arms import deviation, mean
 from .contents import ratio
 from .curves import value_at
-from .measures import Axis, Study, spread
+from .measures import Axis, Study
 
 # Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")

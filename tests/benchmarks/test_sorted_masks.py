@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmarks.sorted_masks import sort_at_every_use
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from tests.building import build_supermask, loss, pad, sentences
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from tests.support.building import build_supermask, loss, pad, sentences
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.commands import USER_DIR, load, train
+from tests.support.commands import USER_DIR, load, train
 
 PLANS = {"every_kind": ("LTFGC", "LTFC"), "of_l_and_t": ("LT", "TL")}
 

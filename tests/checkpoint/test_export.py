@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_reservoir import cli, initialisers
-from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict, written_table
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from tests.commands import train
+from fairseq_reservoir.plan import written_table
+from fairseq_reservoir.random_tensors import initialisers
+from tests.support.commands import train
 
 
 def equal(state, expected):
@@ -157,7 +159,7 @@ def test_force_replaces(every_kind, tmp_path):
 def test_a_machine_that_draws_other_bits_refuses(every_kind, tmp_path, monkeypatch):
     out = exported(every_kind, tmp_path, "--regenerate")
     other = lambda seed, name, shape: initialisers.orthogonal(seed, name, shape) * (1 + 1e-6)  # noqa: E731
-    monkeypatch.setitem(sys.modules["fairseq_reservoir.modules.recipe"].INITIALISERS, "orthogonal", other)
+    monkeypatch.setitem(sys.modules["fairseq_reservoir.random_tensors.recipe"].INITIALISERS, "orthogonal", other)
     with pytest.raises(ValueError, match=r"\.weight drawn on this machine differs from the one trained with .* without --regenerate"):
         read_state_dict(out)
 

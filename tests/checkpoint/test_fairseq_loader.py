@@ -10,10 +10,10 @@ from fairseq import checkpoint_utils
 
 from fairseq_reservoir.checkpoint import fairseq_loader
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.error_report import find_input_error
-from fairseq_reservoir.models.reservoir_transformer import ReservoirTransformer
-from tests.building import pad, sentences, shift
-from tests.commands import USER_DIR, train
+from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
+from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
+from tests.support.building import pad, sentences, shift
+from tests.support.commands import USER_DIR, train
 
 
 @pytest.fixture(scope="module")

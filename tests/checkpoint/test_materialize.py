@@ -9,7 +9,7 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
-from tests.commands import train
+from tests.support.commands import train
 
 BIN = Path(sys.executable).parent
 ONE = ["--required-batch-size-multiple", "1"]

@@ -9,14 +9,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir import cli, dry_build
-from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import dry_build, load_translator, packed_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from fairseq_reservoir.ledger import ledger
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from tests.building import build_supermask
-from tests.commands import train
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from tests.support.building import build_supermask
+from tests.support.commands import train
 
 BIN = Path(sys.executable).parent
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()

@@ -6,7 +6,7 @@ import pytest
 
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.training_start import check_start
-from tests.commands import error_of, train
+from tests.support.commands import error_of, train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 1 --decoder-layers 1".split()
 

@@ -9,8 +9,8 @@ from fairseq import options
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.building import build, loss, pad, sentences
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+from tests.support.building import build, loss, pad, sentences
 
 RUN = EXAMPLES / "baselines" / "run.sh"
 README = (EXAMPLES / "baselines" / "README.md").read_text()

@@ -12,7 +12,7 @@ from fairseq.distributed import utils as distributed_utils
 from torch.distributed.run import get_args_parser
 
 import fairseq_reservoir
-from tests.commands import load
+from tests.support.commands import load
 
 FOLDER = Path(fairseq_reservoir.__file__).parents[1] / "examples" / "distributed"
 HOSTS = {"FIRST": "host0", "HOSTS": "3", "RANK_OF_HOST": "2", "GPUS_PER_HOST": "4", "PORT": "12345"}

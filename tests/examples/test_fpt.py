@@ -11,7 +11,7 @@ import pytest
 from fairseq import options
 
 from tests.examples.test_multi30k import EXAMPLES, bash
-from tests.report.logs import Writer
+from tests.support.logs import Writer
 
 FOLDER = EXAMPLES / "fpt"
 README = (FOLDER / "README.md").read_text()

@@ -7,8 +7,8 @@ import torch
 from fairseq import options
 
 from fairseq_reservoir import cli
-from tests.building import build
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
+from tests.support.building import build
 
 RUN = EXAMPLES / "frozen_mixing" / "run.sh"
 README = (EXAMPLES / "frozen_mixing" / "README.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 from fairseq import options
 
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
-from tests.report.logs import Writer
+from tests.support.logs import Writer
 
 FOLDER = EXAMPLES / "language_models"
 README = (FOLDER / "README.md").read_text()

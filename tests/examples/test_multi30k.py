@@ -12,7 +12,7 @@ import pytest
 from fairseq import options
 
 import fairseq_reservoir
-from tests.report.logs import Writer
+from tests.support.logs import Writer
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
 EXAMPLES = ROOT / "examples"

@@ -11,7 +11,7 @@ import pytest
 from fairseq import options
 
 import fairseq_reservoir
-from tests.report.logs import Writer
+from tests.support.logs import Writer
 
 FOLDER = Path(fairseq_reservoir.__file__).parents[1] / "examples" / "one_layer_supermask"
 

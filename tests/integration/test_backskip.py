@@ -6,11 +6,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_reservoir.checkpoint import load_translator, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.ledger import ledger
-from fairseq_reservoir.modules.backskip import ESTIMATORS, Identity
-from tests.building import build, logits, pad, sentences, shift
-from tests.commands import error_of, load, start_training, train
-from tests.several_processes import in_processes, train_as
+from fairseq_reservoir.checkpoint.ledger import ledger
+from fairseq_reservoir.layers.backskip import ESTIMATORS, Identity
+from tests.support.building import build, logits, pad, sentences, shift
+from tests.support.commands import error_of, load, start_training, train
+from tests.support.several_processes import in_processes, train_as
 
 PLAN = "--reservoir-encoder LTLFL --decoder-layers 2 --dropout 0.1 --disable-validation".split()
 KINDS = ("synthetic", "reinforce")

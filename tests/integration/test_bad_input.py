@@ -6,7 +6,7 @@ import shutil
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
-from tests.commands import error_of, start_training
+from tests.support.commands import error_of, start_training
 
 SUPERMASK = "--arch supermask_one_layer_transformer"
 # Flags, and what the line says: the flag, the value, and what would do.

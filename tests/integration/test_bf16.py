@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from tests.commands import USER_DIR, load, train
+from tests.support.commands import USER_DIR, load, train
 
 PLAN = "--reservoir-encoder LTFL --reservoir-decoder LT --disable-validation --no-epoch-checkpoints".split()
 FORMATS = ["--bf16", "--memory-efficient-bf16"]

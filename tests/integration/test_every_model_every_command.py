@@ -15,7 +15,7 @@ from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq_cli import eval_lm as eval_lm_command
 
-from tests.commands import RUN, train
+from tests.support.commands import RUN, train
 
 ENCODER = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
 DECODER = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2"

@@ -4,8 +4,8 @@ import pytest
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
-from fairseq_reservoir.fast_training import FastFairseqDropout
-from tests.commands import load, train
+from fairseq_reservoir.layers.fast_dropout import FastFairseqDropout
+from tests.support.commands import load, train
 
 MODEL = "--reservoir-encoder LTF --decoder-layers 2 --disable-validation".split()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
-from tests.commands import command_line, error_of, load, start_training, train
+from tests.support.commands import command_line, error_of, load, start_training, train
 
 FORMATS = {
     "fp32": [],

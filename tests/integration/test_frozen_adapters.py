@@ -7,11 +7,11 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from fairseq_reservoir.modules.adapted_linear import AdaptedLinear
+from fairseq_reservoir.layers.adapted_linear import AdaptedLinear
 from tests.checkpoint.conftest import translate  # noqa: F401
-from tests.commands import error_of, load, train
 from tests.integration.test_frozen_stays_frozen import hashes
 from tests.integration.test_resume import assert_same_bits
+from tests.support.commands import error_of, load, train
 
 PLAN = "--reservoir-encoder TFL --reservoir-decoder TT --share-decoder-input-output-embed".split()
 ADAPTERS = {"lora": ["--frozen-adapter", "lora", "--frozen-adapter-rank", 2], "vera": ["--frozen-adapter", "vera"]}

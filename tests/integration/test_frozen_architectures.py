@@ -12,10 +12,10 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.freeze_spec import atom
-from fairseq_reservoir.identity import BUFFER, read_identity
-from tests import commands
-from tests.commands import USER_DIR, load
+from fairseq_reservoir.freezing.identity import BUFFER, read_identity
+from fairseq_reservoir.plan.freeze_spec import atom
+from tests.support import commands
+from tests.support.commands import USER_DIR, load
 
 train, error_of = partial(commands.train, begin=commands.RUN), partial(commands.error_of, begin=commands.RUN)
 SIZES = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-layers 2 --encoder-attention-heads 2".split()

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_reservoir.ledger import ledger
-from tests.building import build, logits, pad, sentences, shift
-from tests.commands import error_of, load, train
+from fairseq_reservoir.checkpoint.ledger import ledger
+from tests.support.building import build, logits, pad, sentences, shift
+from tests.support.commands import error_of, load, train
 
 SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
 PLAN = "--reservoir-encoder LTF --decoder-layers 2 --disable-validation".split()

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_reservoir.modules.frozen_init import fill_frozen
-from tests.commands import train
+from fairseq_reservoir.random_tensors.fill import fill_frozen
+from tests.support.commands import train
 
 FORMATS = {
     "fp32": [],

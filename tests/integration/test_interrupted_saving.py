@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from tests.commands import error_of, load, start_training, train
+from tests.support.commands import error_of, load, start_training, train
 
 # 160 sentences in batches of 16: 10 updates, a checkpoint after 4 and one after 8.
 RUN = "--reservoir-encoder LF --reservoir-decoder L --batch-size 16 --max-epoch 1 --save-interval-updates 4".split()

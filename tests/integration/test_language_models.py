@@ -13,9 +13,9 @@ from fairseq import checkpoint_utils, hub_utils
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from tests import commands
-from tests.commands import USER_DIR
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from tests.support import commands
+from tests.support.commands import USER_DIR
 
 TASK = "--task language_modeling --tokens-per-sample 16 --sample-break-mode eos".split()
 SIZES = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --share-decoder-input-output-embed".split()

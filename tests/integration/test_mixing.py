@@ -5,7 +5,7 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict
-from tests.commands import error_of, load, train
+from tests.support.commands import error_of, load, train
 
 MODEL = "--reservoir-encoder MSs --reservoir-decoder Ss".split()
 FORMATS = {

@@ -11,7 +11,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
-from fairseq_reservoir.models.reservoir_transformer import PRESETS, ReservoirTransformer
+from fairseq_reservoir.models.reservoir.transformer import PRESETS, ReservoirTransformer
 
 ARCHITECTURES = ["reservoir_transformer", *(f"reservoir_transformer_{name}" for name in PRESETS)]
 PLANS = {

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_reservoir.identity import BUFFER
-from tests.commands import train
+from fairseq_reservoir.freezing.identity import BUFFER
+from tests.support.commands import train
 
 NORMS = {
     "post-norm": [],

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_reservoir import training_hooks
-from tests.commands import error_of, load, train
+from fairseq_reservoir.training import training_hooks
+from tests.support.commands import error_of, load, train
 
 RUN = "--encoder-layers 2 --decoder-layers 1 --max-update 2 --disable-validation --no-epoch-checkpoints".split()
 SKIP = [*RUN, "--optimizer", "freeze_skip"]

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_reservoir.identity import BUFFER
-from tests import commands
-from tests.commands import load
+from fairseq_reservoir.freezing.identity import BUFFER
 from tests.conftest import write_split
+from tests.support import commands
+from tests.support.commands import load
 
 BEGIN = (
     "--cpu --dropout 0.1 --optimizer adam --lr 0.01 --batch-size 8 --num-workers 0 --log-format none --no-progress-bar --seed 3"

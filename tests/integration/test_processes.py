@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 import fairseq_reservoir
-from fairseq_reservoir import cpu_launch
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import cpu_launch
 
 PLUGIN = ["--user-dir", str(Path(fairseq_reservoir.__file__).parent)]
 BIN = Path(sys.executable).parent

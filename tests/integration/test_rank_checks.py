@@ -1,15 +1,14 @@
 """Processes that do not hold the same frozen tensors stop at the start; a killed one ends the others, and the run resumes."""
 
 import hashlib
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.rank_checks import hashes, refuse_lone_ranks, refuse_other_files
-from tests.building import build, build_supermask
-from tests.commands import TINY, error_of, load, start_training, train
+from fairseq_reservoir.training.rank_checks import hashes, refuse_lone_ranks, refuse_other_files
+from tests.support.building import build, build_supermask
+from tests.support.commands import TINY, error_of, load, start_training, train
 
 # A --user-dir that is ours and does something of its own on rank 1, as another version or a broken host would.
 OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_reservoir\nfrom fairseq.trainer import Trainer\n\n"

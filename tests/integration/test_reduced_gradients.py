@@ -4,13 +4,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from fairseq.distributed import LegacyDistributedDataParallel
-from fairseq.distributed import utils as distributed_utils
+from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from tests.building import build
-from tests.several_processes import in_processes, train_as
+from tests.support.building import build
+from tests.support.several_processes import in_processes, train_as
 
 
 def counting(sizes, all_reduce):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.commands import error_of, load, start_training, train
+from tests.support.commands import error_of, load, start_training, train
 
 # 160 sentences in batches of 16: 10 updates in an epoch. Dropout is on.
 RUN = "--reservoir-encoder LFT --reservoir-decoder CL --batch-size 16 --dropout 0.3 --save-interval-updates 4".split()

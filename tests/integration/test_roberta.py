@@ -8,11 +8,11 @@ from fairseq import checkpoint_utils
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.models.reservoir_roberta import ReservoirRoberta
-from fairseq_reservoir.models.supermask_one_layer_roberta import SupermaskOneLayerRoberta
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from fairseq_reservoir.pretrained_embeddings import write_embeddings
-from tests.commands import error_of, load, train
+from fairseq_reservoir.checkpoint.pretrained_embeddings import write_embeddings
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.models.reservoir.roberta import ReservoirRoberta
+from fairseq_reservoir.models.supermask.roberta import SupermaskOneLayerRoberta
+from tests.support.commands import error_of, load, train
 
 BEGIN = (
     "--cpu --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --max-positions 16 --dropout 0.1"
@@ -164,7 +164,7 @@ def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
 
 @pytest.mark.parametrize("arch", ["transformer", "reservoir_transformer", "supermask_one_layer_transformer"])
 def test_translating_needs_no_file_of_vectors_either(toy_data, tmp_path, run_fairseq, arch):
-    from tests.building import dictionary
+    from tests.support.building import dictionary
 
     words = dictionary(4)
     for word in "abcdefgh":

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from tests.several_processes import in_processes, train_as
+from tests.support.several_processes import in_processes, train_as
 
 MODEL = "--encoder-layers 2 --decoder-layers 2 --disable-validation --no-epoch-checkpoints".split()
 SCHEDULES = {

@@ -4,8 +4,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from tests.commands import train
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from tests.support.commands import train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
 DECAY = "--weight-decay 0.1 --clip-norm 0.5 --update-freq 2 --store-ema --ema-decay 0.9".split()
@@ -38,7 +38,7 @@ def test_resuming_is_bit_exact_and_another_mask_is_refused(toy_data, tmp_path):
     for name, tensor in whole.weights.items():
         assert torch.equal(resumed.weights[name], tensor), name
     from fairseq_reservoir.errors import InputError
-    from fairseq_reservoir.error_report import find_input_error
+    from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 
     with pytest.raises(Exception) as error:
         train(toy_data, *flags, "--mask-scope", "row", "--restore-file", middle, "--max-update", 20, "--save-dir", tmp_path / "c")

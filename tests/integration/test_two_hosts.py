@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fairseq_reservoir
-from tests.commands import load
+from tests.support.commands import load
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
 # The second host waits to be a namespace of its own, then for its end of the cable. All of it vanishes with the processes.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.commands import load, start_training, train
+from tests.support.commands import load, start_training, train
 
 # 160 sentences in batches of 8: 20 batches, 10 updates of two.
 RUN = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001".split()

@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.models.reservoir_transformer import ReservoirTransformer
-from tests.commands import USER_DIR, train
+from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
+from tests.support.commands import USER_DIR, train
 
 RUN = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --max-update 12 --lr 0.005".split()
 

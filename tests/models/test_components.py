@@ -6,11 +6,11 @@ import pytest
 import torch
 from fairseq import models
 
-from fairseq_reservoir.dry_build import build_config
-from fairseq_reservoir.freeze_spec import ATOMS, COMPONENTS, FROZEN_INITS, GROUPS, atom, is_bias, parse
-from fairseq_reservoir.frozen_components import FrozenComponents
-from fairseq_reservoir.identity import CheckpointIdentity
-from tests.building import build, build_lm, build_roberta, logits, pad, sentences, shift
+from fairseq_reservoir.checkpoint.dry_build import build_config
+from fairseq_reservoir.freezing.identity import CheckpointIdentity
+from fairseq_reservoir.models.frozen.components import FrozenComponents
+from fairseq_reservoir.plan.freeze_spec import ATOMS, COMPONENTS, FROZEN_INITS, GROUPS, atom, is_bias, parse
+from tests.support.building import build, build_lm, build_roberta, logits, pad, sentences, shift
 
 PRESETS = [
     arch

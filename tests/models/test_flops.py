@@ -9,7 +9,7 @@ import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.building import build, loss, pad, sentences
+from tests.support.building import build, loss, pad, sentences
 
 SOURCE, TARGET = 10, 8
 FEED_FORWARD = 8 * 12 + 12 * 8

@@ -9,10 +9,20 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATA
 from torch.nn import functional
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freeze_spec import COMPONENTS, GROUPS, atom, is_bias
-from fairseq_reservoir.identity import resuming
-from fairseq_reservoir.transformer_options import fill_defaults
-from tests.building import SIZES, build, build_lm, build_roberta, build_supermask, dictionary, pad, sentences, shift
+from fairseq_reservoir.freezing.identity import resuming
+from fairseq_reservoir.options.transformer_options import fill_defaults
+from fairseq_reservoir.plan.freeze_spec import COMPONENTS, GROUPS, atom, is_bias
+from tests.support.building import (
+    SIZES,
+    build,
+    build_lm,
+    build_roberta,
+    build_supermask,
+    dictionary,
+    pad,
+    sentences,
+    shift,
+)
 
 UNTIED = {"share_decoder_input_output_embed": False}
 

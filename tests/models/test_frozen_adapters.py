@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.dry_build import build_arch
+from fairseq_reservoir.checkpoint.dry_build import build_arch
+from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freeze_spec import GROUPS, atom, plain
-from fairseq_reservoir.identity import BUFFER
-from fairseq_reservoir.ledger import ledger
-from fairseq_reservoir.modules.adapted_linear import AdaptedLinear
-from tests.building import build, build_lm, build_roberta, loss, logits, pad, sentences, shift
+from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.layers.adapted_linear import AdaptedLinear
+from fairseq_reservoir.plan.freeze_spec import GROUPS, atom, plain
+from tests.support.building import build, build_lm, build_roberta, logits, loss, pad, sentences, shift
 
 KINDS = ("lora", "vera")
 PLAN = {"encoder": "LTFS", "decoder": "LTC", "frozen_adapter_rank": 2}
@@ -61,7 +61,7 @@ def test_begins_as_the_frozen_model_bit_for_bit(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_the_trained_models_seen_through_the_adapters(kind):
-    """With G of a trained model whose matrices are W + D; see tests/modules/test_adapted_linear.py."""
+    """With G of a trained model whose matrices are W + D; see tests/layers/test_adapted_linear.py."""
     model = build("T", "T", frozen_adapter=kind, frozen_adapter_rank=2)
     with torch.no_grad():
         for name, p in model.named_parameters():

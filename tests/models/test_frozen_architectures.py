@@ -7,14 +7,14 @@ import torch
 from fairseq import models, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_reservoir import freeze_spec
-from fairseq_reservoir.dry_build import build_arch, build_config
+from fairseq_reservoir.checkpoint.dry_build import build_arch, build_config
+from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.frozen_components import FrozenComponents
-from fairseq_reservoir.identity import BUFFER, CheckpointIdentity
-from fairseq_reservoir.initialisers import MATRIX_INITIALISERS
-from fairseq_reservoir.ledger import ledger
-from tests.building import dictionary, pad, sentences, shift
+from fairseq_reservoir.freezing.identity import BUFFER, CheckpointIdentity
+from fairseq_reservoir.models.frozen.components import FrozenComponents
+from fairseq_reservoir.plan import freeze_spec
+from fairseq_reservoir.random_tensors.initialisers import MATRIX_INITIALISERS
+from tests.support.building import dictionary, pad, sentences, shift
 
 WIDTHS = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 12 --encoder-layers 2 --encoder-attention-heads 2"
 DECODER = "--decoder-ffn-embed-dim 12 --decoder-layers 2 --decoder-attention-heads 2"

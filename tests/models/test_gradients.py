@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.building import DECODER_LETTERS, ENCODER_LETTERS, build, loss, pad, sentences
+from tests.support.building import DECODER_LETTERS, ENCODER_LETTERS, build, loss, pad, sentences
 
 PLANS = [(f"L{letter}L", "L") for letter in ENCODER_LETTERS] + [("L", f"L{letter}L") for letter in DECODER_LETTERS]
 

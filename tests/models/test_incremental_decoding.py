@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from tests.building import DECODER_LETTERS, build, dictionary, logits, pad, sentences, shift
+from tests.support.building import DECODER_LETTERS, build, dictionary, logits, pad, sentences, shift
 
 pytestmark = pytest.mark.usefixtures("exact_softmax")
 SOURCE = pad(sentences(5, 3, 4), "left")

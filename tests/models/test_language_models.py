@@ -7,14 +7,15 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
-from fairseq_reservoir import dry_build
+from fairseq_reservoir.checkpoint import dry_build
+from fairseq_reservoir.checkpoint.pretrained_embeddings import write_embeddings
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.identity import BUFFER
-from fairseq_reservoir.models import reservoir_transformer_lm, supermask_one_layer_transformer_lm
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from fairseq_reservoir.pretrained_embeddings import write_embeddings
-from fairseq_reservoir.transformer_options import as_namespace
-from tests.building import DECODER_LETTERS, build_lm, dictionary, pad, sentences
+from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.models.reservoir import language_model as reservoir_transformer_lm
+from fairseq_reservoir.models.supermask import language_model as supermask_one_layer_transformer_lm
+from fairseq_reservoir.options.transformer_options import as_namespace
+from tests.support.building import DECODER_LETTERS, build_lm, dictionary, pad, sentences
 
 MODULES = {
     "reservoir_transformer_lm": reservoir_transformer_lm,

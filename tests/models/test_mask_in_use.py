@@ -6,13 +6,12 @@ from fractions import Fraction
 import pytest
 import torch
 from fairseq.optim.adam import Adam
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.modules.mask_cache import MaskCache, masked_modules
-from fairseq_reservoir.modules.masked_weight import MaskedWeight
-from tests.building import build_supermask, loss, pad, sentences
-from tests.masks_by_sorting import expected_mask, expected_masks_together
+from fairseq_reservoir.masks.mask_cache import MaskCache, masked_modules
+from fairseq_reservoir.masks.masked_weight import MaskedWeight
+from tests.support.building import build_supermask, loss, pad, sentences
+from tests.support.masks_by_sorting import expected_mask, expected_masks_together
 
 SOURCE, TARGET = pad(sentences(3, 2)), pad(sentences(2, 3, seed=2))
 # From all at update 0 to half at update 4, then to 0.3 at update 10.

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from fairseq_reservoir import freeze_spec, philox
 from fairseq_reservoir.errors import InputError
-from tests.building import build, build_roberta, logits, pad, sentences, shift
+from fairseq_reservoir.plan import freeze_spec
+from fairseq_reservoir.random_tensors import philox
+from tests.support.building import build, build_roberta, logits, pad, sentences, shift
 
 # Width 8, feed-forward 12, 2 heads, 1024 positions.
 FEED_FORWARD, PROJECTIONS, LAYERNORMS = (8 * 12 + 12) + (12 * 8 + 8), 2 * (8 * 8 + 8), 2 * (8 + 8)

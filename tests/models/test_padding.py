@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from tests.building import DECODER_LETTERS, ENCODER_LETTERS, build, logits, pad, sentences, shift
+from tests.support.building import DECODER_LETTERS, ENCODER_LETTERS, build, logits, pad, sentences, shift
 
 pytestmark = pytest.mark.usefixtures("exact_softmax")
 TOLERANCES = [(torch.float32, 1e-5), (torch.float64, 1e-10)]

@@ -1,6 +1,6 @@
 """The IWSLT model of Shen et al., 2021: eight encoder layers of which two are reservoirs, two decoder layers."""
 
-from tests.building import build
+from tests.support.building import build
 
 
 def test_iwslt_with_eight_layers_and_two_reservoirs():

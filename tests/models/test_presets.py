@@ -6,8 +6,8 @@ from argparse import Namespace
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fairseq_reservoir.models.reservoir_transformer import PRESETS
-from fairseq_reservoir.transformer_options import ReservoirOptions, ReservoirTransformerConfig, as_namespace
+from fairseq_reservoir.models.reservoir.transformer import PRESETS
+from fairseq_reservoir.options.transformer_options import ReservoirOptions, ReservoirTransformerConfig, as_namespace
 
 OURS = {field.name for field in dataclasses.fields(ReservoirOptions)}
 

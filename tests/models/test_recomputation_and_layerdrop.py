@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
-from tests.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
+from tests.support.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
 
 BATCH = pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.building import build, loss, pad, sentences, logits, shift
+from tests.support.building import build, logits, loss, pad, sentences, shift
 
 CASES = [("encoder", letter) for letter in "TFGCS"] + [("decoder", letter) for letter in "TFCS"]
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fairseq_reservoir import dry_build
+from fairseq_reservoir.checkpoint import dry_build
+from fairseq_reservoir.checkpoint.pretrained_embeddings import building_for_a_checkpoint, write_embeddings
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.identity import BUFFER
-from fairseq_reservoir.models import reservoir_roberta, supermask_one_layer_roberta
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from fairseq_reservoir.pretrained_embeddings import building_for_a_checkpoint, write_embeddings
-from tests.building import ENCODER_LETTERS, build_roberta, dictionary, pad, sentences
+from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.models.reservoir import roberta as reservoir_roberta
+from fairseq_reservoir.models.supermask import roberta as supermask_one_layer_roberta
+from tests.support.building import ENCODER_LETTERS, build_roberta, dictionary, pad, sentences
 
 SUPERMASK, RESERVOIR = "supermask_one_layer_roberta", "reservoir_roberta"
 PRESETS = {SUPERMASK: supermask_one_layer_roberta.PRESETS, RESERVOIR: reservoir_roberta.PRESETS}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.building import build
+from tests.support.building import build
 
 
 def kept_bytes(letter):

@@ -6,11 +6,11 @@ import hashlib
 import pytest
 import torch
 
-from fairseq_reservoir import philox
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from fairseq_reservoir.modules.masked_linear import MaskedLinear
-from tests.building import build, build_supermask, logits, pad, sentences, shift
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_linear import MaskedLinear
+from fairseq_reservoir.random_tensors import philox
+from tests.support.building import build, build_supermask, logits, pad, sentences, shift
 
 SOURCE, TARGET = pad(sentences(6, 4, 5)), pad(sentences(5, 7, 3, seed=2))
 

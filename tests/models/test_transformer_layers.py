@@ -5,7 +5,7 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 
-from tests.building import build
+from tests.support.building import build
 
 
 def fairseq_config(norm_first):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
-from tests.building import build
+from tests.support.building import build
 
 
 def trained(model, place):

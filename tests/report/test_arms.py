@@ -9,7 +9,7 @@ from fairseq_reservoir.report import measure
 from fairseq_reservoir.report.arms import deviation, find_arm, group, mean
 from fairseq_reservoir.report.metrics import choose
 from fairseq_reservoir.report.runs import find_runs
-from tests.report.logs import Writer, plain_run
+from tests.support.logs import Writer, plain_run
 
 
 def names(arms):

@@ -5,7 +5,7 @@ import pytest
 from fairseq_reservoir.report import find_runs, measure
 from fairseq_reservoir.report.cautions import cautions
 from fairseq_reservoir.report.metrics import Metric
-from tests.report.logs import Writer, plain_run
+from tests.support.logs import Writer, plain_run
 
 
 def said(folder, word, **options):

@@ -8,7 +8,7 @@ from fairseq_reservoir.report.configuration import find_key, flatten, parse
 from fairseq_reservoir.report.curves import aucc
 from fairseq_reservoir.report.log_reader import read_log, read_record
 from fairseq_reservoir.report.runs import find_runs, without_seed
-from tests.report.logs import Writer, plain_run
+from tests.support.logs import Writer, plain_run
 
 
 def resumed_twice(folder, **options):

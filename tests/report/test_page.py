@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from fairseq_reservoir.report import report
-from tests.report.logs import plain_run
-from tests.report.runs_of_a_study import ODD, write_runs
+from tests.support.logs import plain_run
+from tests.support.runs_of_a_study import ODD, write_runs
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 _MISSING = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]

@@ -19,8 +19,8 @@ from sacrebleu.metrics import BLEU
 from fairseq_reservoir.cli import main
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report import report
-from tests.report.logs import Writer, plain_run
-from tests.report.runs_of_a_study import ODD, REFERENCES, SCORES, train_a_run, write_runs
+from tests.support.logs import Writer, plain_run
+from tests.support.runs_of_a_study import ODD, REFERENCES, SCORES, train_a_run, write_runs
 
 PLAIN = ["dense", "keep30", "keep70"]
 
@@ -31,7 +31,7 @@ def study(tmp_path_factory, toy_data):
     from importlib import import_module
     from unittest.mock import patch
 
-    from tests.commands import USER_DIR
+    from tests.support.commands import USER_DIR
 
     def run_fairseq(command, *words):
         arguments = [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR]

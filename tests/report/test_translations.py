@@ -6,6 +6,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.report.arms import group
 from fairseq_reservoir.report.runs import find_runs
 from fairseq_reservoir.report.translations import (
     paired_bootstrap,
@@ -15,9 +16,8 @@ from fairseq_reservoir.report.translations import (
     remark_other_test_sets,
     tokenised_bleu,
 )
-from fairseq_reservoir.report.arms import group
-from tests.report.logs import generated, plain_run
-from tests.report.runs_of_a_study import REFERENCES, translations
+from tests.support.logs import generated, plain_run
+from tests.support.runs_of_a_study import REFERENCES, translations
 
 
 @pytest.fixture

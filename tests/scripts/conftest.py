@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.scripts.miniature import ROOT
+from tests.support.miniature import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 

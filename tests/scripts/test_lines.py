@@ -6,7 +6,8 @@ from prepare.console import InputError
 from prepare.pairs import clean, every
 from prepare.parallel import map_lines
 from prepare.text import read, segments, write
-from tests.scripts.miniature import sentences, sgml
+
+from tests.support.miniature import sentences, sgml
 
 
 # What Moses' tokenizer.perl of 2020 gave for these lines.

@@ -14,9 +14,9 @@ from prepare import iwslt14
 from prepare.console import InputError
 from sacremoses import MosesTokenizer
 
-from tests.scripts import miniature
-from tests.scripts.miniature import ROOT
-from tests.scripts.outcome import binary, lines, tree
+from tests.support import miniature
+from tests.support.miniature import ROOT
+from tests.support.outcome import binary, lines, tree
 
 pytest.importorskip("subword_nmt", reason="subword-nmt is not installed (pip install -e '.[data]')")
 SCRIPT = ROOT / "scripts" / "prepare_iwslt14.sh"

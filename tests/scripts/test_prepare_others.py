@@ -10,9 +10,9 @@ from prepare import enwik8, glue, wmt14, wmt18_tr_en
 from prepare.console import InputError
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from tests.scripts import miniature
-from tests.scripts.miniature import ROOT, sentences
-from tests.scripts.outcome import binary, lines, tree
+from tests.support import miniature
+from tests.support.miniature import ROOT, sentences
+from tests.support.outcome import binary, lines, tree
 
 
 def reference(language, normalise=True):

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from fairseq_reservoir.report.runs import find_runs
-from tests.commands import TINY, USER_DIR
+from tests.support.commands import TINY, USER_DIR
 
 
 @pytest.mark.slow

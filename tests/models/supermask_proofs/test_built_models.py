@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from fairseq_reservoir.modules.masked_linear import MaskedLinear
-from tests.building import build_supermask, logits, loss, pad, sentences, shift
-from tests.masks_by_sorting import expected_mask, flip, number_kept
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_linear import MaskedLinear
+from tests.support.building import build_supermask, logits, loss, pad, sentences, shift
+from tests.support.masks_by_sorting import expected_mask, flip, number_kept
 
 SOURCE, TARGET = pad(sentences(6, 4, 5)), pad(sentences(5, 7, 3, seed=2))
 SCORES = {

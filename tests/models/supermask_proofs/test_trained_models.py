@@ -10,9 +10,9 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.modules.mask_cache import masked_modules
-from tests.building import logits, pad, sentences, shift
-from tests.commands import train
+from fairseq_reservoir.masks.mask_cache import masked_modules
+from tests.support.building import logits, pad, sentences, shift
+from tests.support.commands import train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
 SELF, CROSS = ([f"{attention}.{part}_proj" for part in ("q", "k", "v", "out")] for attention in ("self_attn", "encoder_attn"))

@@ -1,6 +1,6 @@
 """The part of the seventh proof that takes two processes."""
 
-from tests.commands import start_training
+from tests.support.commands import start_training
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1".split()
 
@@ -9,7 +9,7 @@ ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-laye
 WITNESS = """
 import hashlib, os
 import fairseq_reservoir
-from fairseq_reservoir.modules.mask_cache import masked_modules
+from fairseq_reservoir.masks.mask_cache import masked_modules
 from fairseq.trainer import Trainer
 
 train_step = Trainer.train_step

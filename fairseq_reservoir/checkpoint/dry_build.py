@@ -1,0 +1,97 @@
+"""Models built without data and without memory for their tensors, to look at names, shapes and what is frozen."""
+
+import torch
+from fairseq import models, options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from torch.overrides import TorchFunctionMode
+
+from ..errors import InputError
+from ..plan.slot_table import compile_table
+from .pretrained_embeddings import building_for_a_checkpoint
+
+DEFAULT_WORDS = 10_000
+# The task whose flags a kind of model is trained with, unless --task says another.
+_TASKS = {
+    models.FairseqEncoderDecoderModel: "translation",
+    models.FairseqLanguageModel: "language_modeling",
+    models.FairseqEncoderModel: "masked_lm",
+}
+
+
+def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
+    """A model of an architecture, on the device ``meta``; fairseq's own get a ``slot_table`` too.
+
+    Args:
+        arch: a registered architecture: of a translation model, of a language model or of an encoder such as RoBERTa.
+        fairseq_flags: flags of fairseq-train.
+        source_words, target_words: dictionary sizes, 10,000 if not given; a joined dictionary (--share-all-embeddings) and
+            the only one of a language model or an encoder have ``source_words``.
+
+    Raises:
+        InputError: the architecture is unknown, or its flags do not exist, have values of another type or contradict each other.
+    """
+    if arch not in models.ARCH_MODEL_REGISTRY:
+        ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
+        raise InputError(
+            f"--arch {arch}: unknown; the plugin's own are {', '.join(ours)}, their presets, and frozen_A for every A of fairseq"
+        )
+    task = next((task for kind, task in _TASKS.items() if issubclass(models.ARCH_MODEL_REGISTRY[arch], kind)), None)
+    if task is None:
+        raise InputError(
+            f"--arch {arch}: only translation models, language models and encoders of text can be built without data"
+        )
+    if task != "translation" and target_words is not None:
+        raise InputError(f"--target-words {target_words}: {arch} has one dictionary, whose size is --source-words")
+    sizes = {"--source-words": source_words, "--target-words": target_words}
+    sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in sizes.items()}
+    special = Dictionary().nspecial
+    for flag, words in sizes.items():
+        if words <= special:
+            raise InputError(f"{flag} {words}: must be more than fairseq's {special} special symbols")
+    if task != "translation":
+        sizes["--target-words"] = sizes["--source-words"]
+    parser = options.get_training_parser(default_task=task)
+    parser.error = _refuse  # argparse's own prints all flags of fairseq
+    args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
+    model = build_config(convert_namespace_to_omegaconf(args).model, *sizes.values())
+    if not hasattr(model, "slot_table"):
+        model.slot_table = compile_table([(n, p.shape) for n, p in model.named_parameters()], plans={}, seed=args.seed)
+    return model
+
+
+def _refuse(message):
+    """One line of argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``."""
+    raise InputError(message.removeprefix("argument "))
+
+
+def build_config(config, source_words: int, target_words: int, device: str = "meta"):
+    """A model of fairseq's model configuration; the two sizes of a model with one dictionary are equal."""
+    with torch.device(device), _NothingToCopyFromMeta(), building_for_a_checkpoint():
+        return models.build_model(config, _NoTask(source_words, target_words, config))
+
+
+class _NothingToCopyFromMeta(TorchFunctionMode):
+    """RoBERTa's initialisation takes every tensor to the CPU, for which one on the device ``meta`` has no data."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.cpu and args[0].is_meta:
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
+class _NoTask:
+    """As much of a task as a model needs to be built: its dictionaries, under the names that fairseq's tasks give them."""
+
+    def __init__(self, source_words, target_words, config):
+        self.args = self.cfg = config
+        self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
+        if target_words != source_words and not getattr(config, "share_all_embeddings", False):
+            self.target_dictionary = _dictionary(target_words)
+
+
+def _dictionary(words):
+    dictionary = Dictionary()
+    for i in range(words - len(dictionary)):
+        dictionary.add_symbol(f"word{i}")
+    return dictionary

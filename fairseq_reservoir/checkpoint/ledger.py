@@ -1,0 +1,157 @@
+"""What a built model consists of, tensor by tensor: trained, frozen, random, masked or tied, and what that costs in bytes."""
+
+import math
+from dataclasses import dataclass
+
+from ..layers import backskip
+from ..masks.mask_cache import masked_modules
+from ..random_tensors.recipe import Recipe
+
+ROLES = ("trained", "mask", "random", "frozen", "buffer", "training", "tied")
+# Bytes per entry of the number formats an export can have.
+WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
+# Adam's two moments in float32, and a gradient.
+_MOMENTS, _GRADIENT = 8, 4
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry of a model's state dict.
+
+    Attributes:
+        role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
+            ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; of the ``training`` and no
+            part of the model, as estimators of --backskip; or ``tied`` to the entry ``owner``.
+        bits, lowest: of a mask, bits per entry and its smallest value.
+        keep_ratios: of a tensor behind masks, the share that each of them keeps.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    width: int
+    role: str
+    recipe: Recipe | None = None
+    owner: str | None = None
+    bits: int = 0
+    lowest: int = 0
+    keep_ratios: tuple[float, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory; a tied tensor has none of its own."""
+        return 0 if self.role == "tied" else self.size * self.width
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in fairseq's checkpoint, which has half precision as float32."""
+        return 2 * self.bytes if self.width == 2 else self.bytes
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
+        return self.bits * math.ceil(self.size / 8)
+
+    @property
+    def is_embedding(self) -> bool:
+        return ".embed_tokens." in self.name
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether inference has it as a part of another tensor, a mask or the adapter of a layer, or not at all."""
+        return self.role in ("mask", "training") or ".frozen_adapter." in self.name
+
+    def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
+        """Bytes of data in an export with these options."""
+        if self.role == "mask":
+            return self.mask_bytes
+        if self.role == "training" or self.role == "random" and not with_weights and (regenerate or self.recipe.exact):
+            return 0
+        return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.stored_bytes
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The items of a model in the order of its state dict."""
+
+    items: tuple[Item, ...]
+
+    def of(self, *roles: str) -> list[Item]:
+        return [item for item in self.items if item.role in roles]
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the model's tensors take in memory."""
+        return sum(item.bytes for item in self.items)
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Adam's two moments of what is trained."""
+        return sum(item.size * _MOMENTS for item in self.of("trained", "mask"))
+
+    @property
+    def training_bytes(self) -> int:
+        """Weights, gradients and Adam's moments in float32, without activations."""
+        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of("trained", "mask"))
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Data of fairseq's checkpoint: weights and Adam's moments."""
+        return sum(item.stored_bytes for item in self.items) + self.optimizer_bytes
+
+    @property
+    def inference_bytes(self) -> int:
+        """Tensors in memory at inference. Adapters are folded, and masks: a matrix each, no scores, no shared one."""
+        return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if not item.is_folded)
+
+    @property
+    def papers_bytes(self) -> float:
+        """What the paper of the one-layer model calls memory: 4 bytes for the share of the weights that one mask keeps."""
+        weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
+        return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
+
+    @property
+    def share_in_use(self) -> float:
+        """The share of the weights behind several masks that at least one of them keeps, if masks fall independently."""
+        shared = [item for item in self.items if len(item.keep_ratios) > 1]
+        used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
+        return used / max(1, sum(item.size for item in shared))
+
+    def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
+        """Bytes of data in an export; its description comes on top."""
+        return sum(item.export_bytes(dtype, with_weights, regenerate) for item in self.items)
+
+
+def ledger(model) -> Ledger:
+    """The ledger of a built model, also of one on the device ``meta``.
+
+    Args:
+        model: a module; ``model.recipes``, if there, maps names of its state dict to the recipes of random tensors. The
+            scores of the masked modules in it are masks.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}
+    keep_ratios = {}
+    for module in masked_modules(model).values():
+        keep_ratios.setdefault(id(module.frozen_weight), []).append(module.choices.keep_ratio)
+    recipes = getattr(model, "recipes", {})
+    owners, items = {}, []
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        shape, width = tuple(tensor.shape), tensor.element_size()
+        owner, kept = owners.setdefault(id(tensor), name), tuple(keep_ratios.get(id(tensor), ()))
+        if owner != name:
+            items.append(Item(name, shape, width, "tied", owner=owner))
+        elif name in recipes:
+            items.append(Item(name, shape, width, "random", recipe=recipes[name], keep_ratios=kept))
+        elif kept:
+            items.append(Item(name, shape, width, "frozen", keep_ratios=kept))
+        elif name in masks:
+            items.append(Item(name, shape, width, "mask", bits=masks[name].bits, lowest=masks[name].lowest))
+        elif name in parameters:
+            items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
+        else:
+            items.append(Item(name, shape, width, "training" if name.startswith(f"{backskip.NAME}.") else "buffer"))
+    return Ledger(tuple(items))

@@ -1,0 +1,93 @@
+"""Word vectors in the text format of word2vec: read for a dictionary, written from a model.
+
+One line "COUNT DIM", then one line per token: the token and DIM numbers.
+"""
+
+import logging
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+from ..errors import InputError
+from ..files import replacing
+
+logger = logging.getLogger(__name__)
+# True while a model is built whose tensors a checkpoint gives: files of vectors, which may be gone by then, are not read.
+tensors_follow = ContextVar("tensors_follow", default=False)
+
+
+@contextmanager
+def building_for_a_checkpoint():
+    """Models built inside read no files of vectors."""
+    token = tensors_follow.set(True)
+    try:
+        yield
+    finally:
+        tensors_follow.reset(token)
+
+
+def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, flag: str):
+    """The vectors of those words of a dictionary that a file has.
+
+    Args:
+        path: the file.
+        dictionary: fairseq's, whose words are looked up as they are spelled.
+        embed_dim: the model's width.
+        min_coverage: the least share of the dictionary's words (its special symbols aside) that must be found.
+        flag: the option the path came from, for messages.
+
+    Returns:
+        (indices, vectors): int64 (found,) into the dictionary and float32 (found, embed_dim).
+
+    Raises:
+        InputError: the file is missing or malformed, has another dimension, or covers too little.
+    """
+    found = {}
+    try:
+        with open(path, encoding="utf-8") as lines:
+            header = next(lines, "").split()
+            if len(header) != 2 or not all(number.isdecimal() for number in header):
+                raise InputError(f"{flag} {path}: line 1 must be COUNT DIM, as word2vec writes it")
+            if int(header[1]) != embed_dim:
+                raise InputError(f"{flag} {path}: vectors of {header[1]} numbers; the model needs {embed_dim}")
+            for number, line in enumerate(lines, 2):
+                token, *values = line.rstrip("\n").split(" ")
+                values = [v for v in values if v]
+                if len(values) != embed_dim:
+                    raise InputError(f"{flag} {path}: line {number} has {len(values)} numbers; {embed_dim} are needed")
+                if token in dictionary.indices:
+                    found[dictionary.indices[token]] = torch.tensor([float(v) for v in values])
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{flag} {path}: cannot be read ({error})") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{flag} {path}: line {number} holds something that is not a number") from None
+    words = range(dictionary.nspecial, len(dictionary))
+    covered = sum(index in found for index in words)
+    logger.info("%s %s: %d of %d dictionary entries found", flag, path, covered, len(words))
+    if covered < min_coverage * len(words):
+        raise InputError(
+            f"{flag} {path}: has {covered} of the dictionary's {len(words)} entries, less than --embed-min-coverage "
+            f"{min_coverage}; is it the file of the other language?"
+        )
+    indices = sorted(found)
+    vectors = torch.stack([found[i] for i in indices]) if indices else torch.empty(0, embed_dim)
+    return torch.tensor(indices, dtype=torch.int64), vectors
+
+
+def write_embeddings(path: str, dictionary, weight: torch.Tensor) -> None:
+    """Writes the rows of ``weight`` (words, dim) under the words of ``dictionary``; the file appears when it is whole.
+
+    Numbers are written so that reading them gives the same float32.
+
+    Raises:
+        InputError: the dictionary has another number of entries than the embedding.
+    """
+    if len(dictionary) != len(weight):
+        raise InputError(f"{path}: the embedding has {len(weight)} rows, the dictionary {len(dictionary)} entries")
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(f"{len(weight)} {weight.shape[1]}\n")
+        for index, row in enumerate(weight.float().tolist()):
+            file.write(" ".join([dictionary[index], *(f"{value:.9g}" for value in row)]) + "\n")

@@ -1,0 +1,200 @@
+"""Several training processes on CPUs, started by one fairseq command or by torchrun, and the mistakes that started processes find.
+
+fairseq counts its processes in CUDA devices. Without one, ``--distributed-world-size 2`` starts no process at all and
+ends with status 0, and under torchrun every process trains a model of its own (or divides by the zero devices).
+``install`` wraps ``call_main``; with CUDA in use (a device, and no ``--cpu``) fairseq starts its processes as always, but
+what is wrong reaches this process as an ``InputError``, not as the text of a traceback.
+"""
+
+import functools
+import importlib.util
+import os
+import socket
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from fairseq.distributed import utils as distributed_utils
+from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
+
+from ..errors import InputError
+from .error_report import find_input_error
+
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def install():
+    """Wrap ``fairseq.distributed.utils.call_main``, which every command looks up when it starts its work; once."""
+    original = distributed_utils.call_main
+    if hasattr(original, "launches_on_cpu"):
+        return
+
+    @functools.wraps(original)
+    def call_main(cfg, main, **kwargs):
+        if uses_cpu(cfg):
+            settle_processes(cfg.distributed_training, training=is_training(main))
+            if cfg.distributed_training.distributed_init_method and not cfg.distributed_training.distributed_no_spawn:
+                return start_processes(cfg, main, kwargs)
+            original(cfg, main, **kwargs)
+            return leave_group()
+        with hearing_mistakes(main) as main:
+            return original(cfg, main, **kwargs)
+
+    call_main.launches_on_cpu = True
+    distributed_utils.call_main = call_main
+
+
+def uses_cpu(cfg):
+    """Whether the run computes on CPUs: asked for, or for want of a CUDA device."""
+    if cfg.common.tpu or cfg.distributed_training.pipeline_model_parallel:
+        return False
+    return cfg.common.cpu or not torch.cuda.is_available()
+
+
+def is_training(main):
+    """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
+    source = getattr(getattr(main, "__code__", None), "co_filename", None)
+    return source in {importlib.util.find_spec(f"fairseq_cli.{name}").origin for name in ("train", "hydra_train")}
+
+
+def settle_processes(flags, training):
+    """Complete the distributed flags of a CPU run in place: who is started, how they meet, over which backend.
+
+    Args:
+        flags: fairseq's ``DistributedTrainingConfig``.
+        training: whether the command trains; the others run as one process unless told otherwise.
+
+    Raises:
+        InputError: The flags do not say how to start the processes.
+    """
+    if flags.distributed_world_size < 1:
+        raise InputError(f"--distributed-world-size: got {flags.distributed_world_size}, must be at least 1")
+    if flags.distributed_init_method is None:
+        if training and all(name in os.environ for name in TORCHRUN_VARIABLES):
+            follow_torchrun(flags)
+        elif flags.distributed_world_size > 1:
+            meet_on_this_machine(flags)
+    elif flags.distributed_init_method == "env://" and not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
+        raise InputError("--distributed-init-method: got env://, but MASTER_ADDR or MASTER_PORT is not set")
+    if flags.distributed_init_method is not None and flags.distributed_backend == "nccl":
+        flags.distributed_backend = "gloo"
+
+
+def follow_torchrun(flags):
+    """Be the rank that torchrun's environment names: one model, trained by all processes torchrun started."""
+    started, asked = int(os.environ["WORLD_SIZE"]), flags.distributed_world_size
+    if asked not in (1, started, torch.cuda.device_count()):
+        raise InputError(
+            f"--distributed-world-size: got {asked}, but torchrun started {started} (WORLD_SIZE); leave the flag out"
+        )
+    flags.distributed_world_size = started
+    if started > 1:
+        flags.distributed_init_method = "env://"
+        flags.distributed_rank = int(os.environ["RANK"])
+        flags.distributed_no_spawn = True
+
+
+def meet_on_this_machine(flags):
+    """Name a port of this machine, where the processes of this command find each other."""
+    if flags.distributed_no_spawn and flags.distributed_port <= 0:
+        raise InputError(
+            f"--distributed-no-spawn: with --distributed-world-size {flags.distributed_world_size} every process needs"
+            " --distributed-init-method tcp://HOST:PORT and its --distributed-rank"
+        )
+    if not flags.distributed_no_spawn and int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_PROCID" in os.environ:
+        raise InputError(
+            f"--distributed-world-size {flags.distributed_world_size}: srun started {os.environ['SLURM_NTASKS']} tasks;"
+            " on CPUs give each --distributed-init-method tcp://HOST:PORT --distributed-no-spawn"
+            " --distributed-rank $SLURM_PROCID"
+        )
+    port = flags.distributed_port if flags.distributed_port > 0 else free_port()
+    flags.distributed_init_method = f"tcp://127.0.0.1:{port}"
+    flags.nprocs_per_node = flags.distributed_world_size
+
+
+def leave_group():
+    """End gloo's threads, after success only, as no rank waits for another then.
+
+    fairseq leaves the group open. A process that exits while a thread of gloo still holds a tensor may abort with
+    "terminate called without an active exception", and the command fails after its work is done, once in some ten runs.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_processes(cfg, main, kwargs):
+    """Start the processes of this machine, wait for them, and fail when one fails.
+
+    Raises:
+        InputError: A process met a mistake of the user's; the message is that of the first one.
+        RuntimeError: A process died; the message names its rank.
+    """
+    flags = cfg.distributed_training
+    world, first = flags.distributed_world_size, flags.distributed_rank or 0
+    count = min(world, flags.nprocs_per_node) if flags.nprocs_per_node > 1 else world
+    if first < 0 or first + count > world:
+        raise InputError(
+            f"--distributed-rank: got {first}, but {count} processes of --distributed-world-size {world} start here;"
+            " add --distributed-no-spawn to be one rank alone, or --nprocs-per-node"
+        )
+    flags.distributed_rank = None  # each process finds its own
+    with hearing_mistakes(main, first) as main:
+        job = (main, cfg, dict(kwargs, start_rank=first), count)
+        torch.multiprocessing.spawn(run_process, args=job, nprocs=count, join=True)
+
+
+@contextmanager
+def hearing_mistakes(main, first=None):
+    """Yields a ``main`` for processes that the body starts: what is wrong in one of them is an error of this process.
+
+    Unpickling it imports the plugin, so every process is repaired before it does anything.
+
+    Args:
+        main: what they run.
+        first: rank of the first, where it is known here.
+
+    Raises:
+        InputError, RuntimeError: as of ``start_processes``; without ``first`` a death is torch's ``ProcessException``.
+    """
+    mistakes = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    try:
+        yield functools.partial(tell_mistakes, main, mistakes)
+    except ProcessException as error:
+        if not mistakes.empty():
+            raise InputError(mistakes.get()) from None
+        if first is None:
+            raise
+        raise RuntimeError(obituary(first + error.error_index, error)) from None
+
+
+def tell_mistakes(main, mistakes, cfg, **kwargs):
+    """Run ``main``; a mistake of the user's is told in one line before it ends the process."""
+    try:
+        return main(cfg, **kwargs)
+    except Exception as error:
+        mistake = find_input_error(error)
+        if mistake is not None:
+            mistakes.put(str(mistake))
+        raise
+
+
+def obituary(rank, error):
+    """Say which rank died and of what; the traceback of a Python error is its own."""
+    if isinstance(error, ProcessRaisedException):
+        return f"the process of rank {rank} failed:\n{error.msg.split('error:', 1)[-1].strip()}"
+    cause = f"signal {error.signal_name}" if error.signal_name else f"exit status {error.exit_code}"
+    return f"the process of rank {rank} ended with {cause}"
+
+
+def run_process(index, main, cfg, kwargs, count):
+    """Be one of ``count`` processes; this is where a started process begins."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
+    distributed_utils.distributed_main(index, main, cfg, kwargs)
+    leave_group()

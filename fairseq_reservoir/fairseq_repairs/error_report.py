@@ -1,0 +1,56 @@
+"""Shows a mistake of the user's as one line, when one of the fairseq commands was running."""
+
+import sys
+from pathlib import Path
+
+from ..errors import InputError
+
+
+def find_input_error(error):
+    """Return the first ``InputError`` in the chain of causes and contexts of ``error``, or None."""
+    seen, waiting = set(), [error]
+    while waiting:
+        link = waiting.pop(0)
+        if link is None or id(link) in seen:
+            continue
+        if isinstance(link, InputError):
+            return link
+        seen.add(id(link))
+        waiting += [link.__cause__, link.__context__]
+    return None
+
+
+def fairseq_command():
+    """Return the name of the running fairseq command, or None in any other program.
+
+    The console scripts are named ``fairseq-*``; ``python -m fairseq_cli.eval_lm`` is ``fairseq-eval-lm``.
+    """
+    program = Path(sys.argv[0]) if sys.argv else Path()
+    if program.parent.name == "fairseq_cli":
+        return "fairseq-" + program.stem.replace("_", "-")
+    return program.stem if program.stem.startswith("fairseq-") else None
+
+
+def report_input_errors():
+    """Let the fairseq commands end with one line and status 2 on an ``InputError``; once per process.
+
+    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. Everything else, and
+    every program that is not a fairseq command, keeps the hook that was there before.
+    """
+    previous = sys.excepthook
+    if getattr(previous, "reports_input_errors", False):
+        return
+
+    def excepthook(kind, error, traceback):
+        mistake, command = find_input_error(error), fairseq_command()
+        if mistake is None or command is None:
+            previous(kind, error, traceback)
+            return
+        print(f"{command}: error: {mistake}", file=sys.stderr)
+        # The interpreter honours SystemExit here, and so runs its usual farewell with the status that argparse uses.
+        # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
+        if sys.excepthook is excepthook:
+            raise SystemExit(2)
+
+    excepthook.reports_input_errors = True
+    sys.excepthook = excepthook

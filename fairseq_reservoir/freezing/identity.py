@@ -1,0 +1,115 @@
+"""What a checkpoint says of the plan, the seed and the like it was trained with, and the refusal of others."""
+
+import hashlib
+import json
+from contextvars import ContextVar
+
+import torch
+
+from ..errors import InputError
+from .backskips import fit_state
+
+# The file of the checkpoint while fairseq restores one together with its optimizer state.
+resuming = ContextVar("resuming", default=None)
+# fairseq's moving average leaves alone what has "version" in its name.
+BUFFER = "reservoir_version"
+_HASH = "sha256"
+# What a new training may add to the model of a checkpoint, and may not change or take away.
+_ADDITIONS = ("frozen_adapter", "frozen_adapter_rank")
+
+
+class CheckpointIdentity:
+    """Keeps a description of the model in the state dict and compares it when one is loaded.
+
+    It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of like checkpoints and the
+    moving average leave as it is. The average of two different texts can be a third one; a hash in the text tells. A
+    checkpoint without it (plain fairseq's) is accepted.
+
+    ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
+    training goes on with the optimizer's state; of these, those of adapters must also otherwise, if the checkpoint has any.
+    """
+
+    identity_flags: dict[str, str] = {}
+    resume_flags: dict[str, str] = {}
+
+    def remember_identity(self, identity: dict, unpruned: dict) -> None:
+        """Called once the model is built.
+
+        Args:
+            identity: what describes the model; JSON types.
+            unpruned: the same of the model before ``--encoder-layers-to-keep``; a checkpoint of that one is accepted too.
+        """
+        self.unpruned_identity = unpruned
+        self.register_buffer(BUFFER, _encode(identity))
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        super().upgrade_state_dict_named(state_dict, name)
+        fit_state(self, state_dict, f"{name}." if name else "", resuming=bool(resuming.get()))
+        key = f"{name}.{BUFFER}" if name else BUFFER
+        if key not in state_dict:
+            state_dict[key] = self.reservoir_version
+            return state_dict
+        stored, own = read_identity(state_dict[key]), read_identity(self.reservoir_version)
+        if own != self.unpruned_identity and not self._differences(stored, self.unpruned_identity):
+            state_dict[key] = self.reservoir_version
+            return state_dict
+        for field, flag in self._differences(stored, own).items():
+            refuse_change(flag, own.get(field), stored.get(field), field in self.resume_flags and field not in self._lasting(stored))
+        # What training from here on is free to change is from now on as it is given.
+        given = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
+        if given:
+            state_dict[key] = _encode(stored | given)
+        self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
+        return state_dict
+
+    def _lasting(self, stored):
+        return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
+
+    def _differences(self, stored, own):
+        compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else self._lasting(stored))}
+        return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
+
+
+def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
+    """Refuses to go on from a checkpoint with another value of a flag.
+
+    Args:
+        flag: with its dashes.
+        given, trained: the value now and that of the checkpoint; None if it was not given.
+        can_reset: whether without the optimizer's state another value makes sense.
+
+    Raises:
+        InputError: always.
+    """
+    same = "leave it out" if trained is None else f"give {trained}"
+    raise InputError(
+        f"{flag} {'not given' if given is None else given}: the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
+        f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew in another --save-dir"
+    )
+
+
+def read_identity(buffer: torch.Tensor) -> dict:
+    """The description in a checkpoint's buffer ``reservoir_version``.
+
+    Raises:
+        InputError: it is not as it was written.
+    """
+    try:
+        identity = json.loads(bytes(buffer.tolist()))
+        if identity.pop(_HASH, None) in (None, _hash_of(identity)):
+            return identity
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise InputError(
+        f"{BUFFER}: the checkpoint's description of its model is damaged, as when checkpoints of different seeds or plans are"
+        " averaged; 'fairseq-reservoir average' compares them first"
+    )
+
+
+def _encode(identity) -> torch.Tensor:
+    text = json.dumps({**identity, _HASH: _hash_of(identity)}, sort_keys=True)
+    return torch.tensor(list(text.encode()), dtype=torch.int64)
+
+
+def _hash_of(identity):
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,183 @@
+"""From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
+
+from ..errors import InputError
+from ..layers.fast_dropout import use_fast_dropout
+from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
+from ..options.transformer_options import FrozenLayerOptions
+from ..plan.freeze_spec import FROZEN_INITS, TABLES
+from ..plan.layer_plan import Slot, slots
+from ..plan.slot_table import SlotTable, compile_table
+from ..random_tensors.fill import component_recipe, fill, recipe
+from ..random_tensors.philox import GENERATOR
+from .backskips import add_backskips
+from .frozen_adapters import adapt, shared_matrices
+
+COMPONENT_FLAGS = {
+    "freeze": "--freeze",
+    "freeze_except": "--freeze-except",
+    "frozen_init": "--frozen-init",
+    "frozen_adapter": "--frozen-adapter",
+    "frozen_adapter_rank": "--frozen-adapter-rank",
+    "frozen_seed": "--reservoir-seed",
+}
+RESUME_FLAGS = {
+    **COMPONENT_FLAGS,
+    "train_layernorm": "--reservoir-train-layernorm",
+}
+
+
+def identity_flags(stacks) -> dict[str, str]:
+    """The fields of the identity of a model with layer plans, each with its flag; see ``CheckpointIdentity``."""
+    return {
+        **{stack: f"--reservoir-{stack}" for stack in stacks},
+        "seed": "--reservoir-seed",
+        "generator": "generator of frozen tensors",
+        "norm": "--reservoir-norm",
+        "kernel_sizes": "--reservoir-kernel-sizes",
+    }
+
+
+def plans_of(options, stacks) -> dict[str, tuple[Slot, ...]]:
+    """The slots of each stack, as they are built: those that ``--encoder-layers-to-keep`` and the like leave."""
+    return {
+        stack: slots(
+            getattr(options, f"reservoir_{stack}"), getattr(options, f"{stack}_layers_to_keep"), f"--{stack}-layers-to-keep"
+        )
+        for stack in stacks
+    }
+
+
+def complete(model, plans: dict[str, tuple[Slot, ...]], options):
+    """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, identity; returns it.
+
+    Args:
+        model: a ``CheckpointIdentity`` with fairseq's initial values.
+        plans: the slots of each stack.
+        options: its complete options.
+    """
+    model.slot_table = freeze_and_fill(model, plans, options)
+    _use_frozen_dtype(model, plans, options)
+    add_backskips(model, plans, options)
+    if options.reservoir_fast_dropout:
+        use_fast_dropout(model)
+    unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
+    model.remember_identity(_identity(plans, options), _identity(unpruned, options))
+    return model
+
+
+def _use_frozen_dtype(model, plans, options):
+    layers = list(frozen_layers(model, plans))
+    if options.frozen_dtype != "fp32" and not layers:
+        raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, since no layer is wholly frozen")
+    for _, layer in layers if options.frozen_dtype != "fp32" else ():
+        use_dtype(layer, DTYPES[options.frozen_dtype])
+
+
+def _identity(plans, options):
+    frozen = any(slot.frozen for stack in plans.values() for slot in stack)
+    random = any(slot.random for stack in plans.values() for slot in stack)
+    kinds = {slot.kind for stack in plans.values() for slot in stack}
+
+    def unusual(name, matters):
+        """The option's value if it is not the default and the plan has layers that it changes."""
+        value = getattr(options, name)
+        return value if matters and value != FrozenLayerOptions.__dataclass_fields__[name].default else None
+
+    return {
+        **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
+        "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
+        "seed": options.reservoir_seed if random else None,
+        "generator": GENERATOR if random else None,
+        "norm": unusual("reservoir_norm", kinds & {"F", "G", "C"}),
+        "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
+        **component_identity(options),
+        "train_layernorm": unusual("reservoir_train_layernorm", frozen),
+    }
+
+
+def component_identity(options) -> dict:
+    """The fields of a model's identity that say which components are frozen, at what, and what adapts them."""
+    drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
+    adapter = {"frozen_adapter": options.frozen_adapter, "frozen_adapter_rank": options.frozen_adapter_rank}
+    return {
+        "freeze": options.freeze,
+        "freeze_except": options.freeze_except,
+        "frozen_init": None if options.frozen_init == "model" else options.frozen_init,
+        "frozen_seed": options.reservoir_seed if drawn else None,
+        **(adapter if options.frozen_adapter else {}),
+    }
+
+
+def freeze_and_fill(model, plans, options) -> SlotTable:
+    """Freezes what is frozen, adds its adapters, draws what is drawn by name (``model.recipes``); returns the slot table.
+
+    What has a recipe already is left as it is, so that this may be called again when the model has got another head.
+
+    Args:
+        model: a model with fairseq's initial values.
+        plans: the slots of each stack.
+        options: the model's options, for the freeze spec, the adapters and the seed.
+    """
+    table = _compile_and_freeze(model, plans, options)
+    if options.frozen_adapter:
+        adapt(model, table, options.frozen_adapter, options.frozen_adapter_rank)
+        table = _compile_and_freeze(model, plans, options)
+    parameters = dict(model.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    known = getattr(model, "recipes", {})
+    new = {e.name: _recipe(e, model, shapes) for e in table.entries if e.random_name and e.name not in known}
+    fill(parameters, new, table.seed)
+    model.recipes = known | new
+    return table
+
+
+def _recipe(entry, model, shapes):
+    if entry.frozen_init is None:
+        return recipe(entry.name, entry.random_name, shapes)
+    module = model.get_submodule(entry.name.rpartition(".")[0])
+    return component_recipe(
+        FROZEN_INITS[entry.frozen_init],
+        entry.name,
+        entry.random_name,
+        shapes,
+        table=entry.atom in TABLES,
+        padding=getattr(module, "padding_idx", None),
+    )
+
+
+def _compile_and_freeze(model, plans, options) -> SlotTable:
+    parameters = dict(model.named_parameters())
+    table = compile_table(
+        [(name, p.shape) for name, p in parameters.items()],
+        plans,
+        seed=options.reservoir_seed,
+        freeze=options.freeze,
+        freeze_except=options.freeze_except,
+        frozen_init=options.frozen_init,
+        train_layernorm=getattr(options, "reservoir_train_layernorm", False),
+        untrained=[name for name, p in parameters.items() if not p.requires_grad],
+        aliases=tied_names(model, parameters),
+        shared=shared_matrices(model),
+        adapters_follow=bool(options.frozen_adapter),
+        kept=kept_layers(options),
+    )
+    for entry in table.entries:
+        if not entry.trained and entry.name in parameters:
+            parameters[entry.name].requires_grad_(False)
+    return table
+
+
+def kept_layers(options) -> dict[str, str]:
+    """By stack, the layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` leave, if they are given."""
+    kept = {stack: getattr(options, f"{stack}_layers_to_keep", None) for stack in ("encoder", "decoder")}
+    return {stack: layers for stack, layers in kept.items() if layers}
+
+
+def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The further names of tied parameters: name -> (owner's name, shape)."""
+    owners = {id(p): name for name, p in parameters.items()}
+    return {
+        name: (owners[id(p)], tuple(p.shape))
+        for name, p in model.named_parameters(remove_duplicate=False)
+        if owners[id(p)] != name
+    }

@@ -1,0 +1,52 @@
+"""Dropout whose random numbers cost little on a CPU, where torch draws them one after the other, a float for each entry."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+
+class _FastDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, p):
+        threshold = round(p * 2**16)
+        generator = np.random.SFC64(int(torch.randint(2**62, ())))
+        words = torch.from_numpy(generator.random_raw((x.numel() + 3) // 4).view(np.int16)[: x.numel()])
+        kept = (words >= threshold - 2**15).view(x.shape)
+        ctx.save_for_backward(kept)
+        ctx.scale = 2**16 / (2**16 - threshold)
+        return (x * kept).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx, g):
+        (kept,) = ctx.saved_tensors
+        return (g * kept).mul_(ctx.scale), None
+
+
+def fast_dropout(x: Tensor, p: float) -> Tensor:
+    """y = x b / (1 - p), b = 0 with probability p and else 1, p rounded to a multiple of 2^-16.
+
+    b comes from 16 bits an entry of the generator SFC64, seeded by one number of torch's own generator, so that runs with one seed
+    are equal, resume bit-exactly, and activation checkpointing draws again what it drew; the numbers are not those of
+    ``F.dropout``, which this is on any other device than a CPU. Kept for the backward pass: a byte an entry.
+    """
+    if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
+        return F.dropout(x, p)
+    return _FastDropout.apply(x.contiguous(), p)
+
+
+class FastFairseqDropout(FairseqDropout):
+    """fairseq's dropout with ``fast_dropout``'s random numbers."""
+
+    def forward(self, x, inplace: bool = False):
+        if self.p > 0 and (self.training or self.apply_during_inference):
+            return fast_dropout(x, self.p)
+        return x
+
+
+def use_fast_dropout(model: nn.Module) -> None:
+    """Lets every dropout of a model that fairseq's layers do not fuse into attention be a fast one."""
+    for module in model.modules():
+        if type(module) is FairseqDropout:
+            module.__class__ = FastFairseqDropout

@@ -1,0 +1,94 @@
+"""Makes any model of fairseq one whose components can be frozen: a subclass, its options and its architecture functions."""
+
+from argparse import Namespace
+from dataclasses import fields, make_dataclass
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+from ...freezing.heads import HeadsInTable
+from ...freezing.identity import CheckpointIdentity
+from ...freezing.reservoir_build import COMPONENT_FLAGS, component_identity, freeze_and_fill
+from ...options.transformer_options import (
+    ComponentOptions,
+    as_namespace,
+    check_components,
+    fill_defaults,
+    follow_seed,
+    read_numbers,
+)
+
+
+class FrozenComponents(CheckpointIdentity):
+    """To be mixed into a model of fairseq, before it in the bases: some of its parameters are never trained.
+
+    The model is built as always; then ``slot_table`` decides by ``freeze`` and ``freeze_except`` what is frozen, and
+    ``frozen_init`` what is frozen there. What the model itself does not train stays so. Without a spec nothing changes.
+    Source of the study: Bogoychev, 2021, "Not all parameters are born equal".
+    """
+
+    resume_flags = COMPONENT_FLAGS
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds fairseq's model and freezes what the options name.
+
+        Raises:
+            InputError: a spec does not parse, matches nothing or everything, or the initial values do not suit it.
+        """
+        options = component_options(cfg)
+        check_components(options)
+        model = super().build_model(cfg, task)
+        # Some models name their own class where they mean cls. The subclass has methods more, and no state of its own.
+        model.__class__ = cls
+        model.component_options = options
+        model.slot_table = model.compile_slot_table()
+        identity = component_identity(options)
+        model.remember_identity(identity, identity)
+        return model
+
+    def compile_slot_table(self):
+        return freeze_and_fill(self, {}, self.component_options)
+
+
+class _Flags:
+    """The flags of a model without a dataclass."""
+
+    @classmethod
+    def add_args(cls, parser):
+        super().add_args(parser)
+        gen_parser_from_dataclass(parser, ComponentOptions(), delete_default=True)
+
+
+def with_components(model: type, dataclass: type | None) -> tuple[type, type | None]:
+    """The subclass of a fairseq model that takes ``ComponentOptions``, and its dataclass if the model has one."""
+    heads = (HeadsInTable,) if hasattr(model, "register_classification_head") else ()
+    flags = () if dataclass else (_Flags,)
+    about = {
+        "__module__": __name__,
+        "__doc__": f"fairseq's ``{model.__name__}``, with components frozen: see ``FrozenComponents``.",
+    }
+    frozen = type(model)(f"Frozen{model.__name__}", (*heads, *flags, FrozenComponents, model), about)
+    if dataclass:
+        bases = (ComponentOptions, dataclass)
+        dataclass = make_dataclass(f"Frozen{dataclass.__name__}", [], bases=bases, namespace={"__module__": __name__})
+    return frozen, dataclass
+
+
+def architecture(fairseq_architecture):
+    """An architecture function of fairseq, with the defaults and checks of ``ComponentOptions``."""
+
+    def fill(args):
+        read_numbers(args, ("reservoir_seed",))
+        fairseq_architecture(args)
+        fill_defaults(args, ComponentOptions)
+        follow_seed(args, "reservoir_seed")
+        check_components(args)
+
+    return fill
+
+
+def component_options(cfg) -> Namespace:
+    """The options of ``ComponentOptions`` in those of a model, with defaults for what is missing."""
+    names = {option.name: option.default for option in fields(ComponentOptions) if option.name != "_name"}
+    given = {name: getattr(cfg, name, default) for name, default in names.items()}
+    return as_namespace(Namespace(**given, seed=getattr(cfg, "seed", 1)))

@@ -1,0 +1,3 @@
+"""Models with a layer plan."""
+
+from . import language_model, roberta, transformer  # noqa: F401

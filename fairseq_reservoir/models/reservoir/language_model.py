@@ -1,0 +1,59 @@
+"""``--arch reservoir_transformer_lm``: a language model some of whose layers are random and never trained."""
+
+from functools import partial
+
+from fairseq.models import FairseqLanguageModel, register_model
+from fairseq.models.transformer import TransformerModelBase
+
+from ...freezing.identity import CheckpointIdentity
+from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
+from ...options.language_model_options import (
+    DEPTHS,
+    SIZES,
+    ReservoirLanguageModelConfig,
+    architecture,
+    as_decoder_config,
+)
+from ...options.presets import register, reservoir_preset
+from ...options.transformer_options import as_namespace, check_options, resolve_plans
+from ..token_embedding import token_embedding
+from .stacks import ReservoirDecoder
+
+
+@register_model("reservoir_transformer_lm", dataclass=ReservoirLanguageModelConfig)
+class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
+    """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, words).
+
+    A plan of only ``L`` is fairseq's ``transformer_lm`` bit for bit. T, F, f, C and c are as in the decoder of
+    ``reservoir_transformer``, but no layer attends to a source, so that of a capital letter nothing is trained. G would
+    read the words it has yet to predict.
+    """
+
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = RESUME_FLAGS
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+
+        Raises:
+            InputError: the options contradict each other; the message names the flag.
+        """
+        options = as_namespace(cfg)
+        resolve_plans(options, DEPTHS)
+        check_options(options)
+        plans = plans_of(options, DEPTHS)
+        config = as_decoder_config(options)
+        config.decoder.layers = len(plans["decoder"])
+        embedding = token_embedding(config, task.source_dictionary, TransformerModelBase.build_embedding)
+        decoder = ReservoirDecoder(config, task.target_dictionary, embedding, plans["decoder"], no_encoder_attn=True)
+        return complete(cls(decoder), plans, options)
+
+
+preset = partial(reservoir_preset, ReservoirLanguageModelConfig, DEPTHS, architecture)
+PRESETS = {
+    **{name: preset(**sizes) for name, sizes in SIZES.items()},
+    # A character model of the sizes in Transformer-XL's recipe for enwik8 (run_enwik8_base.sh), with fairseq's positions.
+    "enwik8": preset(**{**SIZES["base"], "decoder_layers": 12}),
+}
+register("reservoir_transformer_lm", PRESETS, preset())

@@ -1,0 +1,97 @@
+"""fairseq's encoder and decoder with one kind of layer per slot; the rest of them is fairseq's, untouched."""
+
+from typing import Dict, List, Optional
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor
+
+from ...layers import SlotConfig, build_slot
+from ...options.transformer_options import kernel_sizes
+
+
+class ReservoirEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder whose layers follow ``slots``."""
+
+    def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
+        self.upcoming = iter(slots)  # fairseq asks for the layers one by one, without their numbers
+        super().__init__(cfg, dictionary, embed_tokens, **kwargs)
+        del self.upcoming
+
+    def build_encoder_layer(self, cfg):
+        slot = next(self.upcoming)
+        if slot.kind != "L":
+            return _reservoir_layer(slot, "encoder", cfg)
+        return _without_dropout_if_asked(super().build_encoder_layer(cfg), slot, cfg)
+
+
+class ReservoirDecoder(TransformerDecoderBase):
+    """fairseq's Transformer decoder whose layers follow ``slots``."""
+
+    def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
+        self.upcoming = iter(slots)
+        super().__init__(cfg, dictionary, embed_tokens, **kwargs)
+        del self.upcoming
+        self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind != "F"), default=None)
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        slot = next(self.upcoming)
+        if slot.kind != "L":
+            return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
+        return _without_dropout_if_asked(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ):
+        """fairseq aligns by the last layer; with an F on top, by the last one that attends to the source."""
+        if alignment_layer is None and not self.training:
+            alignment_layer = self.last_attending
+        return self.extract_features_scriptable(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+
+
+def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
+    """A layer of our own, wrapped as fairseq wraps its layers."""
+    layer = build_slot(slot.kind, stack, _slot_config(slot, stack, cfg, no_encoder_attn))
+    layer = _without_dropout_if_asked(layer, slot, cfg)
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+def _slot_config(slot, stack, cfg, no_encoder_attn):
+    sizes = getattr(cfg, stack)
+    # M, S and s are the model's own layers with another mixing; --reservoir-norm is about those that came between.
+    norm_first = cfg.reservoir_norm == "paper" and slot.kind in ("F", "G", "C")
+    return SlotConfig(
+        embed_dim=sizes.embed_dim,
+        ffn_dim=sizes.ffn_embed_dim,
+        heads=sizes.attention_heads,
+        depth=slot.origin,
+        memory_dim=0 if no_encoder_attn else cfg.encoder.embed_dim,
+        dropout=cfg.dropout,
+        attention_dropout=cfg.attention_dropout,
+        activation_dropout=cfg.activation_dropout or cfg.relu_dropout or 0.0,
+        activation_fn=str(cfg.activation_fn),
+        norm_first=norm_first or sizes.normalize_before,
+        kernel_sizes=kernel_sizes(cfg.reservoir_kernel_sizes),
+        max_positions=cfg.max_source_positions if stack == "encoder" else cfg.max_target_positions,
+    )
+
+
+def _without_dropout_if_asked(layer, slot, cfg):
+    """Silences the dropout of a frozen layer, but not of the cross-attention that a reservoir in a decoder trains."""
+    if slot.frozen and cfg.reservoir_no_dropout:
+        for name, module in layer.named_modules():
+            if isinstance(module, FairseqDropout) and not name.startswith("cross."):
+                module.p = 0.0
+    return layer

@@ -1,0 +1,79 @@
+"""``--arch reservoir_transformer``: a Transformer some of whose layers are random and never trained."""
+
+from functools import partial
+
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerModelBase, transformer_legacy
+
+from ...freezing.identity import CheckpointIdentity
+from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
+from ...options.presets import register, reservoir_preset
+from ...options.transformer_options import (
+    STUDY,
+    TINY,
+    ReservoirTransformerConfig,
+    as_namespace,
+    as_transformer_config,
+    check_options,
+    resolve_plans,
+)
+from .stacks import ReservoirDecoder, ReservoirEncoder
+
+DEPTHS = {"encoder": 6, "decoder": 6}
+
+
+@register_model("reservoir_transformer", dataclass=ReservoirTransformerConfig)
+class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
+    """fairseq's Transformer for translation with a layer plan (Shen et al., 2021, "Reservoir Transformers").
+
+    A plan of only ``L`` is fairseq's ``transformer`` bit for bit. ``slot_table`` says what is frozen. Frozen tensors are
+    parameters without gradient: they let gradients through to the layers below and take part in no update.
+    """
+
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = RESUME_FLAGS
+
+    @classmethod
+    def add_args(cls, parser):
+        super(TransformerModelBase, cls).add_args(parser)
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+
+        Raises:
+            InputError: the options contradict each other; the message names the flag.
+        """
+        options = as_namespace(cfg)
+        resolve_plans(options, DEPTHS)
+        check_options(options)
+        config = as_transformer_config(options)
+        config.plans = plans_of(options, DEPTHS)
+        return complete(super().build_model(config, task), config.plans, options)
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return ReservoirEncoder(cfg, src_dict, embed_tokens, cfg.plans["encoder"])
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return ReservoirDecoder(
+            cfg, tgt_dict, embed_tokens, cfg.plans["decoder"], no_encoder_attn=cfg.no_cross_attention
+        )
+
+
+preset = partial(reservoir_preset, ReservoirTransformerConfig, DEPTHS)
+PRESETS = {
+    "tiny": preset(transformer_legacy.base_architecture, **TINY),
+    "study": preset(transformer_legacy.base_architecture, **STUDY),
+    "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en),
+    "iwslt_de_en_2dec": preset(
+        transformer_legacy.transformer_iwslt_de_en, decoder_layers=2, share_decoder_input_output_embed=True
+    ),
+    "wmt_en_de": preset(transformer_legacy.transformer_wmt_en_de),
+    "wmt_en_de_1dec": preset(
+        transformer_legacy.transformer_wmt_en_de, decoder_layers=1, share_decoder_input_output_embed=True
+    ),
+    "wmt_en_de_big": preset(transformer_legacy.transformer_wmt_en_de_big),
+}  # fmt: skip
+register("reservoir_transformer", PRESETS, preset(transformer_legacy.base_architecture))

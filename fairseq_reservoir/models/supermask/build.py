@@ -1,0 +1,173 @@
+"""From a freshly built supermask model to its slot table, frozen before any optimizer exists."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
+from ...errors import InputError
+from ...freezing.reservoir_build import kept_layers, tied_names
+from ...masks.mask_cache import share_mask_cache
+from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
+from ...options.supermask_options import MaskOptions
+from ...options.transformer_options import flag_of
+from ...plan.freeze_spec import plain
+from ...plan.layer_plan import Slot, slots
+from ...plan.slot_table import SlotTable, compile_table
+from ...random_tensors import philox
+from ...random_tensors.initialisers import embedding_normal
+from .recipes import embedding_recipes, mask_recipes
+from .stacks import MaskedParts, masked_embedding
+
+# Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference.
+_IDENTITY = [
+    name for name in MaskOptions.__dataclass_fields__ if name not in ("freeze", "regenerate_weights") and not name.startswith("_")
+]
+
+
+def identity_flags(stacks) -> dict[str, str]:
+    """The fields of a supermask model's identity, each with its flag; see ``CheckpointIdentity``."""
+    return {
+        **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
+        "generator": "generator of frozen tensors",
+        **{name: flag_of(name) for name in _IDENTITY},
+    }
+
+
+def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
+    """The slots of each stack of ``depths``, all L; depths that ``options`` do not have are filled in there."""
+    for stack, depth in depths.items():
+        setattr(options, f"{stack}_layers", getattr(options, f"{stack}_layers") or depth)
+    plans = {}
+    for stack in depths:
+        to_keep = f"{stack}_layers_to_keep"
+        plans[stack] = slots("L" * getattr(options, f"{stack}_layers"), getattr(options, to_keep), flag_of(to_keep))
+    return plans
+
+
+def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str, MaskedParts]):
+    """Makes a freshly built model a supermask model: one mask cache, slot table, recipes, identity; returns it.
+
+    Args:
+        model: built of ``parts``, a ``CheckpointIdentity``.
+        plans: the slots of each stack.
+        options: its complete options.
+        parts: what made the masked matrices of each stack.
+    """
+    decoder = getattr(model, "decoder", None)
+    projection = getattr(decoder, "output_projection", None)
+    if options.mask_embeddings == "frozen" and projection is not None and not decoder.share_input_output_embed:
+        draw_frozen_projection(projection, options.mask_seed)
+    share_mask_cache(model)
+    model.slot_table = compile_mask_table(model, plans, options)
+    model.recipes = mask_recipes(model, parts) | embedding_recipes(model, options)
+    model.regenerate_weights = options.regenerate_weights
+    identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
+    unpruned = identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}
+    kept = identity | {f"{stack}_layers": len(plan) for stack, plan in plans.items()}
+    model.remember_identity(kept, unpruned)
+    return model
+
+
+def compile_mask_table(model, plans, options) -> SlotTable:
+    """The slot table of a supermask model; sets every ``requires_grad`` from it.
+
+    A layer's trained tensors are the scores of its masks; the random weights stand in rows of their own.
+    """
+    frozen = [options.freeze, "ln" if options.mask_layernorm == "plain" else None]
+    frozen.append(getattr(model, "frozen_with_embeddings", {"frozen": "emb,out"}).get(options.mask_embeddings))
+    parameters = dict(model.named_parameters())
+    try:
+        table = compile_table(
+            [(name, p.shape) for name, p in parameters.items()],
+            plans,
+            seed=options.mask_seed,
+            freeze=",".join(filter(None, frozen)) or None,
+            aliases=_aliases(model, parameters),
+            shared=_shared(model, plans),
+            kept=kept_layers(options),
+        )
+    except InputError as error:
+        if options.freeze:
+            raise
+        # Only this is left to be wrong with it, and nobody has given the --freeze that the error speaks of.
+        given = f"--mask-random --mask-layernorm plain --mask-embeddings {options.mask_embeddings}"
+        raise InputError(f"{given} freezes every parameter: leave something to train") from error
+    for entry in table.entries:
+        if entry.name in parameters:
+            parameters[entry.name].requires_grad_(entry.trained)
+    return table
+
+
+def _aliases(model, parameters):
+    """Further names of tied parameters, with those of masked embeddings that serve as output projection."""
+    owners = {id(p): name for name, p in parameters.items()}
+    aliases = tied_names(model, parameters)
+    for name, module in model.named_modules():
+        if isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding):
+            scores = module.embedding.scores
+            if scores is not None:
+                aliases[f"{name}.weight"] = (owners[id(scores)], tuple(module.embedding.weight_shape))
+    return aliases
+
+
+def _shared(model, plans):
+    """(name, shape, number of layers) of every random weight."""
+    for name, buffer in model.named_buffers():
+        stack, place = plain(name).split(".")[:2] if "." in name else ("", "")
+        if place == "random_layer":
+            yield name, tuple(buffer.shape), len(plans[stack])
+        elif name.endswith(".frozen_weight"):
+            yield name, tuple(buffer.shape), 1
+
+
+def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | None) -> nn.Module:
+    """The token embedding of a stack, with the vectors of the file ``path``; see ``new_embedding`` and ``fill_embedding``."""
+    embedding = new_embedding(cfg.parts[stack], cfg, dictionary, embed_dim)
+    flag = f"--{stack}-embed-path"
+    read = path and partial(read_embeddings, path, dictionary, embed_dim, cfg.embed_min_coverage, flag)
+    fill_embedding(embedding, stack, cfg, read)
+    return embedding
+
+
+@torch.no_grad()
+def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> nn.Module:
+    """A token embedding: a masked random one, or an ordinary one that is to be frozen or trained."""
+    if options.mask_embeddings == "masked":
+        return masked_embedding(parts, dictionary, embed_dim)
+    embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
+    nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
+    embedding.weight[dictionary.pad()] = 0
+    return embedding
+
+
+@torch.no_grad()
+def fill_embedding(embedding: nn.Module, stack: str, options, read=None) -> None:
+    """Writes the vectors that the seed or a file gives, in place.
+
+    A frozen embedding is drawn as fairseq draws it, N(0, 1 / embed_dim) with a padding row of 0, but from the seed.
+
+    Args:
+        embedding: from ``new_embedding``.
+        stack: the name it is drawn under.
+        options: the model's.
+        read: gives (indices, vectors) that replace rows, under a mask scaled like its random weights. It is not called if
+            the tensors of a checkpoint follow anyway.
+    """
+    masked = isinstance(embedding, MaskedEmbedding)
+    weight = embedding.frozen_weight if masked else embedding.weight
+    if options.mask_embeddings == "frozen":
+        weight.copy_(embedding_normal(options.mask_seed, f"{stack}.embed_tokens.weight", weight.shape))
+    if read:
+        embedding.has_recipe = False
+        if not weight.is_meta and not tensors_follow.get():
+            indices, vectors = read()
+            weight[indices] = vectors * (embedding.choices.gain if masked else 1.0)
+    weight[embedding.padding_idx] = 0
+
+
+@torch.no_grad()
+def draw_frozen_projection(projection: nn.Linear, seed: int) -> None:
+    """An output projection of its own under ``--mask-embeddings frozen``: fairseq's values, drawn from the seed."""
+    projection.weight.copy_(embedding_normal(seed, "decoder.output_projection.weight", projection.weight.shape))

@@ -1,0 +1,58 @@
+"""``--arch supermask_one_layer_transformer_lm``: a language model of one random layer, seen through a mask at every depth."""
+
+from functools import partial
+
+from fairseq.models import FairseqLanguageModel, register_model
+
+from ...freezing.identity import CheckpointIdentity
+from ...options.language_model_options import (
+    DEPTHS,
+    SIZES,
+    SupermaskLanguageModelConfig,
+    architecture,
+    as_decoder_config,
+)
+from ...options.presets import register, supermask_preset
+from ...options.supermask_options import check_mask_options
+from ...options.transformer_options import as_namespace
+from ..token_embedding import token_embedding
+from .build import build_embedding, complete, identity_flags, mask_plans
+from .inference import FoldsMasks
+from .stacks import MaskedParts, SupermaskDecoder
+
+
+@register_model("supermask_one_layer_transformer_lm", dataclass=SupermaskLanguageModelConfig)
+class SupermaskOneLayerTransformerLM(CheckpointIdentity, FoldsMasks, FairseqLanguageModel):
+    """fairseq's ``transformer_lm`` made of one random frozen layer, applied L times through L learned masks.
+
+    As ``supermask_one_layer_transformer``, without encoder and attention to it: tokens (batch, time) to logits (batch,
+    time, words). Trained: the scores, and with ``--mask-layernorm affine`` the LayerNorms. The paper (Shen et al., 2021,
+    "What's Hidden in a One-layer Randomly Weighted Transformer?") has no language model; this one is ours.
+    """
+
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = {"freeze": "--freeze"}
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds the model around one random layer.
+
+        Raises:
+            InputError: an option has a value that no mask or no such embedding can have; the message names the flag.
+        """
+        options = as_namespace(cfg)
+        check_mask_options(options)
+        plans = mask_plans(options, DEPTHS)
+        config = as_decoder_config(options)
+        config.decoder.layers = len(plans["decoder"])
+        config.parts = {"decoder": MaskedParts("decoder", options, plans["decoder"])}
+        embedding = token_embedding(config, task.source_dictionary, partial(build_embedding, "decoder"))
+        decoder = SupermaskDecoder(
+            config, task.target_dictionary, embedding, config.parts["decoder"], no_encoder_attn=True
+        )
+        return complete(cls(decoder), plans, options, config.parts)
+
+
+preset = partial(supermask_preset, SupermaskLanguageModelConfig, DEPTHS, architecture)
+PRESETS = {name: preset(**sizes) for name, sizes in SIZES.items()}
+register("supermask_one_layer_transformer_lm", PRESETS, preset())

@@ -1,0 +1,102 @@
+"""``--arch supermask_one_layer_roberta``: RoBERTa with one random layer, seen through a learned mask at every depth."""
+
+from fairseq.models import register_model
+from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
+from fairseq.models.roberta.model import RobertaLMHead
+
+from ...freezing.heads import HeadsInTable
+from ...freezing.identity import CheckpointIdentity
+from ...masks.masked_embedding import TiedProjection
+from ...masks.masked_linear import MaskedLinear
+from ...options.presets import register, supermask_preset
+from ...options.roberta_options import DEPTHS, SIZES, SupermaskRobertaOptions, add_flags, complete_options
+from ...options.supermask_options import check_mask_options
+from ...options.transformer_options import as_transformer_config
+from .build import compile_mask_table, complete, identity_flags, mask_plans, new_embedding
+from .inference import FoldsMasks
+from .roberta_embeddings import fill_embeddings
+from .stacks import MaskedParts, SupermaskEncoder
+
+
+class SupermaskRobertaEncoder(RobertaEncoder):
+    """RoBERTa's encoder with a ``SupermaskEncoder`` for a stack."""
+
+    def __init__(self, options, dictionary, parts):
+        self.parts = parts
+        super().__init__(options, dictionary)
+        del self.parts
+
+    def build_embedding(self, vocab_size, embedding_dim, padding_idx):
+        return new_embedding(self.parts, self.args, self.dictionary, embedding_dim)
+
+    def build_encoder(self, args, dictionary, embed_tokens):
+        return SupermaskEncoder(as_transformer_config(args), dictionary, embed_tokens, self.parts)
+
+    def build_lm_head(self, embed_dim, output_dim, activation_fn, weight):
+        if self.args.mask_embeddings != "masked":
+            return super().build_lm_head(embed_dim, output_dim, activation_fn, weight)
+        if weight is not None:
+            projection = TiedProjection(self.sentence_encoder.embed_tokens)
+        else:
+            projection = self.parts.make(MaskedLinear, (embed_dim, output_dim), "lm_head.projection", "output_projection")
+        return MaskedLMHead(embed_dim, output_dim, activation_fn, projection)
+
+
+class MaskedLMHead(RobertaLMHead):
+    """fairseq's head, whose last matrix is the masked ``weight`` of ``projection`` and no parameter of its own."""
+
+    def __init__(self, embed_dim, output_dim, activation_fn, projection):
+        super().__init__(embed_dim, output_dim, activation_fn, weight=projection.weight.detach())
+        self.projection = projection
+
+    weight = property(lambda self: self.projection.weight, lambda self, given: None)
+
+
+@register_model("supermask_one_layer_roberta")
+class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, RobertaModel):
+    """fairseq's RoBERTa whose layers are one random frozen layer, applied L times through L learned masks.
+
+    Every weight matrix of layer i is W * M_i (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
+    Transformer?"), without biases. Trained: the scores of the masks, and ordinarily the language model head (its dense
+    layer and biases; its last matrix is that of the token embedding, and masked like it) and all classification heads;
+    with ``--mask-layernorm affine`` the LayerNorms. Learned positions are random and frozen, or those of
+    ``--mask-embeddings-from``, unless ``--mask-embeddings`` is trained.
+    """
+
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = {"freeze": "--freeze"}
+    frozen_with_embeddings = {"masked": "pos", "frozen": "emb,pos"}
+
+    @staticmethod
+    def add_args(parser):
+        add_flags(parser, SupermaskRobertaOptions)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Builds the model around one random layer.
+
+        Raises:
+            InputError: an option has a value that no mask can have, or a file of vectors does not fit.
+        """
+        options = complete_options(args, task)
+        check_mask_options(options)
+        plans = mask_plans(options, DEPTHS)
+        parts = MaskedParts("encoder", options, plans["encoder"])
+        model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
+        # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
+        positions = fill_embeddings(model.encoder, options)
+        model.plans = plans
+        complete(model, plans, options, {"encoder": parts}).recipes.update(positions)
+        return model
+
+    def compile_slot_table(self):
+        return compile_mask_table(self, self.plans, self.args)
+
+
+PRESETS = {
+    name: supermask_preset(SupermaskRobertaOptions, DEPTHS, fairseq_preset, **sizes)
+    for name, (fairseq_preset, sizes) in SIZES.items()
+}
+register(
+    "supermask_one_layer_roberta", PRESETS, supermask_preset(SupermaskRobertaOptions, DEPTHS, roberta.base_architecture)
+)

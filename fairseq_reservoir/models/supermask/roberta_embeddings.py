@@ -1,0 +1,95 @@
+"""The token vectors and positions with which a RoBERTa of masks starts."""
+
+from functools import partial
+
+import torch
+
+from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
+from ...errors import InputError
+from ...random_tensors.recipe import Recipe
+from .build import fill_embedding
+
+FLAG = "--mask-embeddings-from"
+TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.embed_positions.weight"
+
+
+@torch.no_grad()
+def fill_embeddings(encoder, options) -> dict[str, Recipe]:
+    """Writes the token vectors and positions of a ``SupermaskRobertaEncoder`` that the seed or a file gives.
+
+    Positions that are not trained are +-1 / sqrt(width), so that they are as large as the random token vectors to which they
+    are added, and every machine draws the same bits.
+
+    Args:
+        encoder: with fairseq's initial values.
+        options: the model's.
+
+    Returns:
+        The recipe of the positions by their name in the model, if they are drawn.
+
+    Raises:
+        InputError: both kinds of files are given, or one cannot be used.
+    """
+    stack, dictionary = encoder.sentence_encoder, encoder.dictionary
+    path, text = options.mask_embeddings_from, options.encoder_embed_path
+    if path and text:
+        raise InputError(f"{FLAG} {path} and --encoder-embed-path {text}: give one of them")
+    positions = stack.embed_positions.weight
+    read, given = None, {}
+    if path and not positions.is_meta and not tensors_follow.get():
+        given = read_checkpoint(path, len(dictionary), len(positions), positions.shape[1])
+    if path:
+
+        def read():
+            return slice(None), given[TOKENS]
+
+    elif text:
+        flag = "--encoder-embed-path"
+        read = partial(read_embeddings, text, dictionary, positions.shape[1], options.embed_min_coverage, flag)
+    fill_embedding(stack.embed_tokens, "encoder", options, read)
+    if path:
+        positions.copy_(given.get(POSITIONS, positions))
+    elif options.mask_embeddings != "trained":
+        # signed_constant is +-sqrt(2 / width)
+        shape, padding = tuple(positions.shape), dictionary.pad()
+        recipe = Recipe("signed_constant", "encoder.embed_positions", shape, scale=0.5**0.5, zero_row=padding)
+        if not positions.is_meta:
+            positions.copy_(recipe.draw(options.mask_seed))
+        return {f"encoder.{POSITIONS}": recipe}
+    return {}
+
+
+def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[str, torch.Tensor]:
+    """``TOKENS`` (words, width) and ``POSITIONS`` (positions, width) of a RoBERTa checkpoint, fairseq's or ours.
+
+    Of more positions than are needed, the first are taken.
+
+    Raises:
+        InputError: the file cannot be used, is of another kind of model, or its sizes differ.
+    """
+    from ...checkpoint.opened import open_checkpoint, read_state
+
+    found = _embeddings(read_state(path, FLAG)["model"])
+    if TOKENS not in found and POSITIONS in found:
+        embedding = open_checkpoint(path).built().encoder.sentence_encoder.embed_tokens  # behind a mask
+        found[TOKENS] = embedding.weight.detach()
+    if len(found) < 2:
+        raise InputError(f"{FLAG} {path}: not the checkpoint of a RoBERTa with learned positions")
+    tokens = found[TOKENS]
+    if tokens.shape[1] != width:
+        raise InputError(f"{FLAG} {path}: vectors of {tokens.shape[1]} numbers; --encoder-embed-dim is {width}")
+    if len(tokens) != words:
+        raise InputError(f"{FLAG} {path}: vectors of {len(tokens)} words; the dictionary of DATA has {words}")
+    if len(found[POSITIONS]) < positions:
+        special = 2  # positions are counted from the number of padding on
+        raise InputError(
+            f"{FLAG} {path}: {len(found[POSITIONS]) - special} positions; the model has {positions - special} (--max-positions)"
+        )
+    return {TOKENS: tokens.float(), POSITIONS: found[POSITIONS][:positions].float()}
+
+
+def _embeddings(tensors):
+    """What a checkpoint has of the two, whatever the parts before are called: they once stood in a "decoder"."""
+    return {
+        ending: tensor for name, tensor in tensors.items() for ending in (TOKENS, POSITIONS) if name.endswith(f".{ending}")
+    }

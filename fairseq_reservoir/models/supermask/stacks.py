@@ -1,0 +1,192 @@
+"""fairseq's encoder and decoder made of one random layer each, seen through a mask of its own at every depth."""
+
+from argparse import Namespace
+
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from torch import nn
+
+from ...masks.mask_choices import MaskChoices
+from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
+from ...masks.masked_linear import MaskedLinear
+from ...masks.masked_weight import random_weight
+from ...options.supermask_options import mask_choices
+from ...plan.layer_plan import Slot
+
+
+class RandomLayer(nn.Module):
+    """The random weights of a stack, one buffer per matrix of a layer; frozen, and stored once however deep the stack."""
+
+
+class MaskedParts:
+    """Makes the masked matrices of one stack.
+
+    Matrix ``part`` of layer i sees the stack's random matrix of that name, or with ``--mask-share none`` one of its own.
+    """
+
+    def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...]):
+        self.stack, self.options, self.depth = stack, options, None
+        self.slots = iter(slots)
+        self.choices = mask_choices(options)
+        self.random_layer = RandomLayer()
+
+    def linear(self, part: str, in_features: int, out_features: int) -> MaskedLinear:
+        """The masked matrix ``part`` of the layer being built."""
+        shared = None
+        if self.options.mask_share == "layer":
+            buffer = part.replace(".", "_")
+            if not hasattr(self.random_layer, buffer):
+                weight = self.draw(f"{self.stack}.random_layer.{buffer}", part, (out_features, in_features))
+                self.random_layer.register_buffer(buffer, weight)
+            shared = (self.random_layer, buffer)
+        return self.make(MaskedLinear, (in_features, out_features), f"layers.{self.depth}.{part}", part, shared=shared)
+
+    def make(self, kind, sizes, place, part, **options):
+        """A masked module at ``place`` of this stack, its random weight drawn as that of ``part``."""
+        init, gain = self.drawn_as(part)
+        return kind(
+            *sizes, init=init, gain=gain, seed=self.options.mask_seed, name=f"{self.stack}.{place}", **self.choices, **options
+        )
+
+    def draw(self, name, part, shape):
+        init, gain = self.drawn_as(part)
+        return random_weight(shape, MaskChoices(**self.choices), init, gain, self.options.mask_seed, name)
+
+    def drawn_as(self, part):
+        """(initialiser, gain) of a part; gain None is sqrt(1 / kept share)."""
+        init = self.options.mask_init_weights
+        if init == "signed_fairseq":
+            return "signed_constant", _size_in_fairseq(part) / 2**0.5 * MaskChoices(**self.choices).gain
+        if init != "paper_code":
+            return init, None
+        # The code re-initialises attention after the masks are built, and scales nothing.
+        if part.endswith(("q_proj", "k_proj", "v_proj")):
+            return "xavier_uniform", 2**-0.5
+        return ("xavier_uniform", 1.0) if part.endswith("out_proj") else ("kaiming_uniform", 1.0)
+
+
+def _size_in_fairseq(part):
+    """Standard deviation times sqrt(fan_in) with which fairseq starts a trained matrix; attention's as if it were square.
+
+    Attention is Xavier uniform, its q, k and v with a gain of sqrt(1/2); the feed-forward matrices have torch's default,
+    U(-1/sqrt(fan_in), 1/sqrt(fan_in)); embeddings and output projection are N(0, 1 / width).
+    """
+    if part.endswith(("q_proj", "k_proj", "v_proj")):
+        return 2**-0.5
+    return 3**-0.5 if part.endswith(("fc1", "fc2")) else 1.0
+
+
+class MaskedAttention(MultiheadAttention):
+    """fairseq's attention with masked projections; its fused path reads their masked ``weight`` and zero ``bias``."""
+
+    def __init__(self, parts: MaskedParts, name: str, embed_dim: int, num_heads: int, **options):
+        super().__init__(embed_dim, num_heads, **options)
+        for projection, width in (("q_proj", embed_dim), ("k_proj", self.kdim), ("v_proj", self.vdim), ("out_proj", embed_dim)):
+            setattr(self, projection, parts.linear(f"{name}.{projection}", width, embed_dim))
+
+    def reset_parameters(self):
+        """Nothing to draw: the projections made by fairseq are replaced."""
+
+
+class _MaskedFeedForward:
+    """fairseq's two hooks for the feed-forward matrices; the parts arrive in ``cfg``, since hooks get nothing else."""
+
+    def build_fc1(self, input_dim, output_dim, q_noise, qn_block_size):
+        return self.parts.linear("fc1", input_dim, output_dim)
+
+    def build_fc2(self, input_dim, output_dim, q_noise, qn_block_size):
+        return self.parts.linear("fc2", input_dim, output_dim)
+
+
+class MaskedEncoderLayer(_MaskedFeedForward, TransformerEncoderLayerBase):
+    def __init__(self, cfg, parts):
+        self.parts = parts
+        super().__init__(cfg)
+        del self.parts
+
+    def build_self_attention(self, embed_dim, cfg):
+        return MaskedAttention(
+            self.parts,
+            "self_attn",
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+        )
+
+
+class MaskedDecoderLayer(_MaskedFeedForward, TransformerDecoderLayerBase):
+    def __init__(self, cfg, parts, no_encoder_attn=False):
+        self.parts = parts
+        super().__init__(cfg, no_encoder_attn)
+        del self.parts
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        return MaskedAttention(
+            self.parts,
+            "self_attn",
+            embed_dim,
+            cfg.decoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=not cfg.cross_self_attention,
+        )
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        return MaskedAttention(
+            self.parts,
+            "encoder_attn",
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+        )
+
+
+class _MaskedStack:
+    """What encoder and decoder share: the layers' order and the random layer's registration."""
+
+    def build_from(self, parts, init, *args, **kwargs):
+        self.parts = parts
+        init(*args, **kwargs)
+        del self.parts
+        self.random_layer = parts.random_layer
+
+    def next_layer(self, layer_class, cfg, *args):
+        self.parts.depth = next(self.parts.slots).origin
+        layer = layer_class(cfg, self.parts, *args)
+        return checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations) if cfg.checkpoint_activations else layer
+
+
+class SupermaskEncoder(_MaskedStack, TransformerEncoderBase):
+    def __init__(self, cfg, dictionary, embed_tokens, parts):
+        self.build_from(parts, super().__init__, cfg, dictionary, embed_tokens)
+
+    def build_encoder_layer(self, cfg):
+        return self.next_layer(MaskedEncoderLayer, cfg)
+
+
+class SupermaskDecoder(_MaskedStack, TransformerDecoderBase):
+    def __init__(self, cfg, dictionary, embed_tokens, parts, **kwargs):
+        self.build_from(parts, super().__init__, cfg, dictionary, embed_tokens, **kwargs)
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        return self.next_layer(MaskedDecoderLayer, cfg, no_encoder_attn)
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens):
+        if cfg.mask_embeddings != "masked" or cfg.adaptive_softmax_cutoff is not None:
+            super().build_output_projection(cfg, dictionary, embed_tokens)
+        elif self.share_input_output_embed:
+            self.output_projection = TiedProjection(embed_tokens)
+        else:
+            sizes = (self.output_embed_dim, len(dictionary))
+            self.output_projection = self.parts.make(MaskedLinear, sizes, "output_projection", "output_projection")
+
+
+def masked_embedding(parts: MaskedParts, dictionary, embed_dim: int) -> MaskedEmbedding:
+    """The masked token embedding of a stack."""
+    sizes = (len(dictionary), embed_dim, dictionary.pad())
+    return parts.make(MaskedEmbedding, sizes, "embed_tokens", "embed_tokens")

@@ -1,0 +1,89 @@
+"""``--arch supermask_one_layer_transformer``: one random layer per stack, seen through a learned mask at every depth."""
+
+from functools import partial
+
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerModelBase, transformer_legacy
+
+from ...freezing.identity import CheckpointIdentity
+from ...options.presets import register, supermask_preset
+from ...options.supermask_options import SupermaskTransformerConfig, check_mask_options
+from ...options.transformer_options import STUDY, TINY, as_namespace, as_transformer_config
+from .build import build_embedding, complete, identity_flags, mask_plans
+from .inference import FoldsMasks
+from .stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder
+
+DEPTHS = {"encoder": 6, "decoder": 6}
+
+
+@register_model("supermask_one_layer_transformer", dataclass=SupermaskTransformerConfig)
+class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerModelBase):
+    """One random frozen encoder layer and one random frozen decoder layer, each applied L times through L learned masks.
+
+    Every weight matrix of layer i is W * M_i, with W shared by all layers of the stack (``--mask-share none``: of its own)
+    and M_i the top share of learned scores (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
+    Transformer?"). No biases. Trained: the scores, and with ``--mask-layernorm affine`` the LayerNorms.
+    """
+
+    identity_flags = identity_flags(DEPTHS)
+    resume_flags = {"freeze": "--freeze"}
+
+    @classmethod
+    def add_args(cls, parser):
+        super(TransformerModelBase, cls).add_args(parser)
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds the model around one random layer per stack.
+
+        Raises:
+            InputError: an option has a value that no mask can have; the message names the flag.
+        """
+        options = as_namespace(cfg)
+        check_mask_options(options)
+        plans = mask_plans(options, DEPTHS)
+        config = as_transformer_config(options)
+        config.encoder.layers, config.decoder.layers = options.encoder_layers, options.decoder_layers
+        config.parts = {stack: MaskedParts(stack, options, plans[stack]) for stack in DEPTHS}
+        config.embeddings = iter(DEPTHS)  # fairseq asks for them in this order, without saying whose
+        return complete(super().build_model(config, task), plans, options, config.parts)
+
+    @classmethod
+    def build_embedding(cls, cfg, dictionary, embed_dim, path=None):
+        return build_embedding(next(cfg.embeddings), cfg, dictionary, embed_dim, path)
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return SupermaskEncoder(cfg, src_dict, embed_tokens, cfg.parts["encoder"])
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return SupermaskDecoder(
+            cfg, tgt_dict, embed_tokens, cfg.parts["decoder"], no_encoder_attn=cfg.no_cross_attention
+        )
+
+
+preset = partial(supermask_preset, SupermaskTransformerConfig, DEPTHS)
+_WIDE = {"encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 2048, "decoder_embed_dim": 1024, "decoder_ffn_embed_dim": 2048}
+_DEEP = {"encoder_layers": 12, "decoder_layers": 12}
+PRESETS = {
+    "tiny": preset(transformer_legacy.base_architecture, **TINY),
+    "study": preset(transformer_legacy.base_architecture, **STUDY),
+    "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True),
+    "wide_iwslt_de_en": preset(
+        transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True, **_WIDE
+    ),
+    "deep_iwslt_de_en": preset(
+        transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True, **_DEEP
+    ),
+    "wmt_en_de": preset(transformer_legacy.transformer_wmt_en_de, share_decoder_input_output_embed=True),
+    "wider_wmt_en_de": preset(
+        transformer_legacy.transformer_wmt_en_de, share_decoder_input_output_embed=True,
+        **{**_WIDE, "encoder_ffn_embed_dim": 4096, "decoder_ffn_embed_dim": 4096,
+           "encoder_attention_heads": 16, "decoder_attention_heads": 16},
+    ),
+    "deeper_wmt_en_de": preset(
+        transformer_legacy.transformer_wmt_en_de, share_decoder_input_output_embed=True, **_DEEP
+    ),
+}  # fmt: skip
+register("supermask_one_layer_transformer", PRESETS, preset(transformer_legacy.base_architecture))

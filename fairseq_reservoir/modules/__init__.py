@@ -1,1 +1,0 @@
-"""Layers and masks in plain torch and fairseq modules; usable without fairseq's commands."""

@@ -1,0 +1,1 @@
+"""The flags of the models: their dataclasses, presets and checks."""

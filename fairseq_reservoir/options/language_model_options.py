@@ -1,0 +1,120 @@
+"""The flags of our language models, their checks and the sizes of their presets."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer_lm import (
+    DEFAULT_MAX_TARGET_POSITIONS,
+    TransformerLanguageModelConfig,
+    base_lm_architecture,
+)
+from omegaconf import II
+
+from ..errors import InputError
+from .supermask_options import MaskOptions
+from .transformer_options import DecoderPlanOptions, FrozenLayerOptions, as_transformer_config, flag_of, option
+
+DEPTHS = {"decoder": 6}
+# ``base`` and ``large`` are fairseq's transformer_lm, there untied, and transformer_lm_big; ``tiny`` and ``study`` are ours.
+SIZES = {
+    name: {
+        "decoder_embed_dim": width,
+        "decoder_ffn_embed_dim": ffn_width,
+        "decoder_layers": layers,
+        "decoder_attention_heads": heads,
+        "share_decoder_input_output_embed": tied,
+    }
+    for name, width, ffn_width, layers, heads, tied in (
+        ("tiny", 64, 128, 2, 2, False),
+        ("study", 128, 512, 3, 4, True),
+        ("base", 512, 2048, 6, 8, True),
+        ("large", 1024, 4096, 12, 16, False),
+    )
+}
+
+
+@dataclass
+class WordVectorOptions(FairseqDataclass):
+    """What our language models take beside masks and plans, and fairseq's do not."""
+
+    decoder_embed_path: Optional[str] = option(
+        None, "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them", "FILE"
+    )
+
+
+@dataclass
+class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions):
+    """fairseq's options of ``transformer_lm``, in hydra with the same defaults as its command line, and word vectors."""
+
+    decoder_input_dim: int = option(II("model.decoder_embed_dim"), "width of the embedding. Default: --decoder-embed-dim", "N")
+    decoder_output_dim: int = option(
+        II("model.decoder_embed_dim"), "width before the output projection. Default: --decoder-embed-dim", "N"
+    )
+    decoder_normalize_before: bool = option(True, "LayerNorm before each decoder block, always so on the command line")
+
+
+@dataclass
+class ReservoirLanguageModelConfig(LanguageModelConfig, FrozenLayerOptions, DecoderPlanOptions):
+    """Options of ``reservoir_transformer_lm``."""
+
+    decoder_layers: Optional[int] = option(None, "number of layers. Default: those of --reservoir-decoder, or 6", "N")
+
+
+@dataclass
+class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions):
+    """Options of ``supermask_one_layer_transformer_lm``."""
+
+
+def architecture(args) -> None:
+    """fairseq's architecture function of ``transformer_lm``, and our checks."""
+    base_lm_architecture(args)
+    args.decoder_embed_path = getattr(args, "decoder_embed_path", None)
+    check_language_model(args)
+
+
+def check_language_model(options: Namespace) -> None:
+    """Refuses what a language model of ours cannot be built of.
+
+    Raises:
+        InputError: one line with the flag and what to do.
+    """
+    for name in ("character_embeddings", "base_layers"):
+        if getattr(options, name):
+            raise InputError(f"{flag_of(name)}: not in models with a layer plan or masks, leave it out")
+    widths = options.decoder_input_dim, options.decoder_output_dim
+    if options.share_decoder_input_output_embed and widths[0] != widths[1]:
+        raise InputError(
+            f"--share-decoder-input-output-embed: needs the same --decoder-input-dim ({widths[0]}) and --decoder-output-dim "
+            f"({widths[1]})"
+        )
+    if options.adaptive_input and not options.adaptive_input_cutoff:
+        raise InputError("--adaptive-input: needs --adaptive-input-cutoff, as in 20000,60000")
+    if options.adaptive_input and options.decoder_embed_path:
+        raise InputError("--decoder-embed-path: word vectors of one width do not fit --adaptive-input; leave one of them out")
+    for name in ("cutoff", "factor") if options.tie_adaptive_weights else ():
+        at_input, at_output = (getattr(options, f"adaptive_{place}_{name}") for place in ("input", "softmax"))
+        if not options.adaptive_input or at_input != at_output:
+            raise InputError(
+                f"--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-{name} ({at_input}) and "
+                f"--adaptive-softmax-{name} ({at_output})"
+            )
+
+
+def as_decoder_config(options: Namespace) -> TransformerConfig:
+    """fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
+
+    Raises:
+        InputError: see ``check_language_model``.
+    """
+    check_language_model(options)
+    config = as_transformer_config(options)
+    config.max_target_positions = (
+        getattr(options, "max_target_positions", None)
+        or getattr(options, "tokens_per_sample", None)
+        or DEFAULT_MAX_TARGET_POSITIONS
+    )
+    config.checkpoint_activations = options.checkpoint_activations or options.offload_activations
+    return config

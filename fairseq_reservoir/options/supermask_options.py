@@ -1,0 +1,180 @@
+"""The options of the supermask models."""
+
+import math
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Optional
+
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
+
+from ..errors import InputError
+from ..masks.mask_choices import MaskChoices
+from ..masks.masked_weight import INITIALISERS
+from .transformer_options import FlatTransformerConfig, flag_of, option
+
+WEIGHT_INITS = (*INITIALISERS, "signed_fairseq", "paper_code")
+CHOICES = {
+    "mask_init_weights": WEIGHT_INITS,
+    "mask_scope": ("tensor", "row", "global"),
+    "mask_scores": ("magnitude", "value"),
+    "mask_kind": ("binary", "signed"),
+    "mask_layernorm": ("plain", "affine"),
+    "mask_embeddings": ("masked", "frozen", "trained"),
+    "mask_share": ("layer", "none"),
+}
+
+
+@dataclass
+class MaskOptions(FairseqDataclass):
+    """The flags of every supermask model."""
+
+    mask_keep_ratio: float = option(0.5, "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5", "RATIO")
+    mask_init_weights: str = option(
+        "signed_fairseq",
+        "how the random weights are drawn, always scaled by sqrt(1 / kept share): kaiming_uniform (the paper's), "
+        "kaiming_normal, xavier_uniform, xavier_normal, signed_constant (plus or minus one value, Kaiming's), signed_fairseq "
+        "(plus or minus the size that fairseq starts that matrix with when it is trained, which is smaller in attention and "
+        "learns much faster), or paper_code, the unscaled mixture that the paper's code really trains: Xavier in attention, "
+        "Kaiming uniform elsewhere. Default: signed_fairseq",
+        "INIT",
+    )
+    mask_scope: str = option(
+        "tensor",
+        "what the kept share is of: each weight matrix (tensor), each row, or all together (global). Default: tensor",
+        "SCOPE",
+    )
+    mask_scores: str = option(
+        "magnitude", "rank the learned scores by magnitude, as the paper, or by value. Default: magnitude", "RANKING"
+    )
+    mask_kind: str = option(
+        "binary", "a mask of 0 and 1, or signed: of -1, 0 and 1, which also flips weights. Default: binary", "KIND"
+    )
+    mask_coats: Optional[str] = option(
+        None,
+        "further, smaller kept shares, descending, as in 0.3,0.1: their masks are added to the first one, so weights with "
+        "high scores count two or three times (multicoated masks)",
+        "RATIOS",
+    )
+    mask_layernorm: str = option(
+        "affine",
+        "plain: LayerNorms have no gain and bias, so that only masks are learned, as in the paper; affine: they are "
+        "trained. Default: affine",
+        "KIND",
+    )
+    mask_keep_schedule: Optional[str] = option(
+        None,
+        "let the kept share fall from 1 at update 0, in straight lines through UPDATE:SHARE points, the last of them "
+        "--mask-keep-ratio, as in 1000:0.7,4000:0.5",
+        "POINTS",
+    )
+    mask_pin: float = option(
+        0.0, "share of each mask that is fixed at random from the start and has no score, in [0, 1). Default: 0", "SHARE"
+    )
+    mask_random: bool = option(False, "control: random masks that are never trained")
+    mask_share: str = option(
+        "layer",
+        "layer: all layers of a stack are one random layer seen through different masks; none: each layer has random "
+        "weights of its own, as in the paper's comparison. Default: layer",
+        "WHAT",
+    )
+    mask_embeddings: str = option(
+        "masked",
+        "token embeddings and output projection: masked random ones, frozen unmasked, or trained. Default: masked",
+        "HOW",
+    )
+    embed_min_coverage: float = option(
+        0.5,
+        "refuse an --encoder-embed-path or --decoder-embed-path that has less than this share of the dictionary's words. "
+        "Default: 0.5",
+        "SHARE",
+    )
+    mask_seed: int = option(II("common.seed"), "seed of random weights, initial scores and random masks. Default: --seed", "N")
+    freeze: Optional[str] = option(
+        None, "further components to freeze at their initial values, as in att,encoder.ffn: their masks stay as drawn", "SPEC"
+    )
+    regenerate_weights: bool = option(
+        False,
+        "when translating, hold no random weights: draw those of a layer when it runs, apply its mask and drop them. "
+        "fairseq-generate and fairseq-interactive take it as --model-overrides \"{'regenerate_weights': True}\"; refused in "
+        "training",
+    )
+
+
+@dataclass
+class SupermaskTransformerConfig(FlatTransformerConfig, MaskOptions):
+    """Options of ``supermask_one_layer_transformer``: those of fairseq's ``transformer`` and those of ``MaskOptions``."""
+
+
+def check_mask_options(options: Namespace) -> None:
+    """Refuses values that no mask can have, by the flag's name.
+
+    Raises:
+        InputError: one line with flag, value and what is allowed.
+    """
+    for name, allowed in CHOICES.items():
+        if getattr(options, name) not in allowed:
+            raise InputError(f"{flag_of(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
+    if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
+        raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
+    for name in ("encoder_layers", "decoder_layers"):
+        depth = getattr(options, name, None)
+        if depth is not None and depth < 1:
+            raise InputError(f"{flag_of(name)} {depth}: must be at least 1")
+    for name in ("quant_noise_pq", "quant_noise_scalar"):
+        if getattr(options, name, 0):
+            raise InputError(f"{flag_of(name)} {getattr(options, name)}: masked weights have no quantization noise, leave it out")
+    for name in ("adaptive_input", "adaptive_softmax_cutoff"):
+        if options.mask_embeddings == "masked" and getattr(options, name, None):
+            raise InputError(f"{flag_of(name)}: has no masked form, use --mask-embeddings trained or frozen")
+    if not 0 <= options.embed_min_coverage <= 1:
+        raise InputError(f"--embed-min-coverage {options.embed_min_coverage}: must be from 0 to 1")
+    for name in ("mask_pin", "mask_keep_schedule") if options.mask_random else ():
+        if getattr(options, name):
+            raise InputError(f"--mask-random {flag_of(name)} {getattr(options, name)}: give one of them, random masks learn nothing")
+    mask_choices(options)
+
+
+def mask_choices(options: Namespace) -> dict:
+    """The fields of ``MaskChoices`` that the flags give."""
+    choices = {
+        "keep_ratio": options.mask_keep_ratio,
+        "coats": _numbers("mask_coats", options.mask_coats),
+        "scope": options.mask_scope,
+        "ranking": options.mask_scores,
+        "kind": options.mask_kind,
+        "pin": options.mask_pin,
+        "random": options.mask_random,
+        "keep_schedule": _points("mask_keep_schedule", options.mask_keep_schedule),
+    }
+    for flag, names in _FIELDS_OF_FLAGS.items():
+        try:
+            MaskChoices(choices["keep_ratio"], **{name: choices[name] for name in names})
+        except ValueError as error:
+            reason = str(error).split(": ", 1)[1]
+            raise InputError(f"{flag_of(flag)} {getattr(options, flag)!r}: {reason}") from None
+    return choices
+
+
+# Each flag with the fields that are checked in its name.
+_FIELDS_OF_FLAGS = {
+    "mask_coats": ("coats",),
+    "mask_keep_schedule": ("keep_schedule",),
+    "mask_pin": ("pin",),
+    "mask_kind": ("kind", "ranking"),
+}
+
+
+def _numbers(name, text):
+    try:
+        return tuple(float(number) for number in text.split(",")) if text else ()
+    except ValueError:
+        raise InputError(f"{flag_of(name)} {text!r}: a comma list of shares in (0, 1], as in 0.3,0.1") from None
+
+
+def _points(name, text):
+    try:
+        pairs = [point.split(":") for point in text.split(",")] if text else []
+        return tuple((int(update), float(ratio)) for update, ratio in pairs)
+    except ValueError:
+        raise InputError(f"{flag_of(name)} {text!r}: a comma list of UPDATE:SHARE, as in 1000:0.7,4000:0.5") from None

@@ -1,0 +1,1 @@
+"""Layer plans, freeze specs and the slot table they make together; needs no torch."""

@@ -1,0 +1,141 @@
+"""Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
+
+A capital letter is a frozen, random layer, its small letter the same layer trained; ``L`` is the ordinary Transformer
+layer, always trained, and ``T`` the same layer frozen. ``M`` has nothing to freeze, and ``S`` freezes its mixing alone.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import groupby
+
+from ..errors import InputError
+
+KINDS = {
+    "L": "Transformer",
+    "F": "feed-forward",
+    "G": "bidirectional GRU",
+    "C": "dynamic convolution",
+    "M": "Fourier mixing",
+    "S": "static mixing",
+}
+LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c", "M", "S", "s")
+ENCODER_ONLY = {
+    "M": "its Fourier transform mixes every word with all later ones, which a decoder has yet to write",
+    "G": "it reads the whole sentence in both directions, and a decoder may not see what it has yet to write",
+}
+RESERVOIR_TYPES = {"transformer": "T", "ffn": "F", "gru": "G", "conv": "C"}
+PLACEMENTS = ("alternate", "bottom", "middle", "top")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One layer of a stack.
+
+    ``origin`` is the slot's number in the plan as trained, which names its frozen tensors; it differs from the slot's
+    place only in a model pruned by ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep``.
+    """
+
+    letter: str
+    origin: int
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the letter freezes the whole layer (in a decoder, but for attention to the source)."""
+        return self.letter in ("T", "F", "G", "C")
+
+    @property
+    def random(self) -> bool:
+        """Whether the letter freezes anything."""
+        return self.frozen or self.letter == "S"
+
+    @property
+    def kind(self) -> str:
+        """The key of ``KINDS``: the capital letter, but ``L`` for T, since T is an L that is frozen."""
+        return "L" if self.letter == "T" else self.letter.upper()
+
+
+def expand(plan: str, flag: str, stack: str = "encoder") -> str:
+    """Writes run lengths out: ``4L2F`` -> ``LLLLFF``.
+
+    Args:
+        plan: letters of ``LETTERS``, each with an optional count before it.
+        flag: the option it came from, for messages.
+        stack: ``encoder`` or ``decoder``; a decoder refuses some letters.
+
+    Raises:
+        InputError: the plan is empty, has an unknown letter, a count of 0 or a count with no letter after it, or a
+            letter that this stack cannot have.
+    """
+
+    def refuse(reason):
+        raise InputError(f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(LETTERS)}, as in LLFLFLL or 2LF2LF")
+
+    if not plan:
+        refuse("the plan is empty")
+    letters = []
+    for count, letter in re.findall(r"([0-9]*)([^0-9]?)", plan):
+        if not letter:
+            if count:
+                refuse(f"no letter follows the count {count}")
+            continue
+        if letter == "R":
+            refuse("R is not one kind of layer: say T, F, G or C")
+        if letter not in LETTERS:
+            refuse(f"unknown letter {letter!r}")
+        if count and int(count) == 0:
+            refuse(f"a count of 0 before {letter}")
+        if stack == "decoder" and letter.upper() in ENCODER_ONLY:
+            refuse(f"{letter} cannot stand in a decoder: {ENCODER_ONLY[letter.upper()]}")
+        letters.append(letter * int(count or 1))
+    return "".join(letters)
+
+
+def compress(plan: str) -> str:
+    """The shortest way to write an expanded plan: ``LLLLFF`` -> ``4L2F``; runs of one or two letters stay as they are."""
+    runs = ((letter, len(list(run))) for letter, run in groupby(plan))
+    return "".join(letter * n if n <= 2 else f"{n}{letter}" for letter, n in runs)
+
+
+def place(layers: int, count: int, reservoir_type: str, placement: str, flag: str = "--reservoir-count") -> str:
+    """A plan of ``layers`` slots of which ``count`` are reservoirs.
+
+    Args:
+        layers: depth N.
+        count: number of reservoirs R, 0 <= R <= N.
+        reservoir_type: key of ``RESERVOIR_TYPES``.
+        placement: ``bottom``, ``middle`` and ``top`` put the reservoirs in one block. ``alternate`` puts them at
+            ``s, s + 2, ..., s + 2(R - 1)`` with ``s = floor((N - (2R - 1)) / 2)``, centred as in Reservoir Transformers:
+            7, 3 -> LRLRLRL and 7, 2 -> LLRLRLL. Where the slack N - (2R - 1) is odd the paper does not say which way to
+            round; the block sits half a slot towards the bottom: 6, 2 -> LRLRLL. ``middle`` rounds in the same way.
+
+    Raises:
+        InputError: more reservoirs than fit (``alternate`` needs 2R - 1 <= N), or an unknown type or placement.
+    """
+    if reservoir_type not in RESERVOIR_TYPES:
+        raise InputError(f"--reservoir-type {reservoir_type!r}: choose from {', '.join(RESERVOIR_TYPES)}")
+    if placement not in PLACEMENTS:
+        raise InputError(f"--reservoir-placement {placement!r}: choose from {', '.join(PLACEMENTS)}")
+    most = (layers + 1) // 2 if placement == "alternate" else layers
+    if not 0 <= count <= most:
+        raise InputError(f"{flag} {count}: {layers} layers with --reservoir-placement {placement} have room for 0 to {most}")
+    start, step = {
+        "alternate": ((layers - (2 * count - 1)) // 2, 2),
+        "bottom": (0, 1),
+        "middle": ((layers - count) // 2, 1),
+        "top": (layers - count, 1),
+    }[placement]
+    plan = ["L"] * layers
+    for i in range(count):
+        plan[start + step * i] = RESERVOIR_TYPES[reservoir_type]
+    return "".join(plan)
+
+
+def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-layers-to-keep") -> tuple[Slot, ...]:
+    """The slots of an expanded plan; with ``layers_to_keep`` (``"0,2,5"``) only those, in order, with their origins."""
+    everything = tuple(Slot(letter, i) for i, letter in enumerate(plan))
+    if not layers_to_keep:
+        return everything
+    keep = layers_to_keep.split(",")
+    if not all(k.strip().isdecimal() and int(k) < len(plan) for k in keep):
+        raise InputError(f"{flag} {layers_to_keep!r}: name slots of the plan {plan} from 0 to {len(plan) - 1}, as in 0,2")
+    return tuple(everything[i] for i in sorted(map(int, keep)))

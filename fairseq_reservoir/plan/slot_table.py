@@ -1,0 +1,343 @@
+"""The slot table: what every parameter of a model is, and whether it is frozen or trained.
+
+Compiled once from the layer plans, the freeze spec and the names and shapes of a model's parameters. Model building, the
+printed plan and every report read this table and decide nothing themselves.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+
+from ..errors import InputError
+from . import freeze_spec
+from .freeze_spec import ADAPTER
+from .layer_plan import KINDS, Slot
+
+STACKS = ("encoder", "decoder")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter: its name in the model, shape, atom (see ``freeze_spec``), and whether it is trained.
+
+    ``random_name`` is the name under which a frozen tensor is drawn, None for every other tensor; ``frozen_init`` says how,
+    for what a freeze spec and not a reservoir's letter froze. ``seen_by`` is the number of layers that see a shared random
+    tensor through their masks, or of adapters that share it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    atom: str
+    trained: bool
+    random_name: str | None = None
+    seen_by: int = 0
+    frozen_init: str | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds, counted as two, per token that meets this tensor in a matrix product.
+
+        What mixes words costs by the length of the sentence and is counted for no kind of layer: attention's scores and
+        sums, the products of static mixing, Fourier transforms. Adapters count as products of their own, also where they are
+        first added to their matrix.
+        """
+        seen_through_masks = self.seen_by and self.atom != ADAPTER
+        no_product = self.atom in ("emb", "pos", "self_att.mix") or seen_through_masks or len(self.shape) < 2
+        return 0 if no_product else 2 * self.size * (self.seen_by or 1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer slot, or a part of the model outside the layers."""
+
+    place: str
+    kind: str
+    entries: tuple[Entry, ...]
+    extra_flops: int = 0
+    trained_elsewhere: bool = False  # of what a tied row multiplies by
+
+    @property
+    def parameters(self) -> int:
+        return sum(e.size for e in self.entries)
+
+    @property
+    def trained_parameters(self) -> int:
+        return sum(e.size for e in self.entries if e.trained)
+
+    @property
+    def flops(self) -> int:
+        return self.extra_flops + sum(e.flops for e in self.entries)
+
+    @property
+    def state(self) -> str:
+        states = {"shared" if e.seen_by else "trained" if e.trained else "frozen" for e in self.entries}
+        return states.pop() if len(states) == 1 else "partly frozen" if states else "tied"
+
+
+    @property
+    def shown_state(self) -> str:
+        """The state, with the frozen components of what is partly frozen."""
+        if self.state != "partly frozen":
+            return self.state
+        names = [e.name for e in self.entries if e.atom != ADAPTER]
+        frozen = [e.name for e in self.entries if not e.trained and e.atom != ADAPTER]
+        return f"frozen: {freeze_spec.summary(frozen, names)}" if len(frozen) < len(names) else "frozen"
+
+
+@dataclass(frozen=True)
+class SlotTable:
+    """Rows in the order of the model's parameters; see ``compile_table``."""
+
+    rows: tuple[Row, ...]
+    seed: int
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(e for row in self.rows for e in row.entries)
+
+    @property
+    def parameters(self) -> int:
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def trained_parameters(self) -> int:
+        return sum(row.trained_parameters for row in self.rows)
+
+    @property
+    def trained_share_of_matrices(self) -> float:
+        """The trained share without biases and LayerNorms, which papers leave out of their counts."""
+        sizes = [(e.size, e.trained) for e in self.entries if len(e.shape) > 1]
+        return sum(size for size, trained in sizes if trained) / max(1, sum(size for size, _ in sizes))
+
+    @property
+    def flops(self) -> int:
+        """Of the forward pass, per token; see ``Entry.flops``."""
+        return sum(row.flops for row in self.rows)
+
+    @property
+    def backward_flops(self) -> int:
+        """Of the backward pass, per token: a product's gradient of its weight where that is trained, and of its input where
+        anything below it in its stack is trained (for keys and values of the source, anything in the encoder)."""
+        total, trained = 0, dict.fromkeys(STACKS, False)
+        for row in self.rows:
+            stack = row.place.split(".")[0]
+            before = trained.get(stack, True)
+            total += row.extra_flops * (before + row.trained_elsewhere)
+            for e in row.entries:
+                if e.atom in ("self_att.q", "self_att.k", "self_att.v"):
+                    below = before  # side by side
+                elif e.atom in ("cross_att.k", "cross_att.v"):
+                    below = trained["encoder"]
+                else:
+                    below = trained.get(stack, True)
+                total += e.flops * (below + e.trained)
+                if stack in trained:
+                    trained[stack] |= e.trained
+        return total
+
+    def __str__(self) -> str:
+        head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
+        body = [
+            (r.place, r.kind, r.shown_state, f"{r.parameters:,}", f"{r.trained_parameters:,}", f"{r.flops / 1e6:.3f}")
+            for r in self.rows
+        ]
+        total = ("total", "", "", f"{self.parameters:,}", f"{self.trained_parameters:,}", f"{self.flops / 1e6:.3f}")
+        widths = [max(map(len, column)) for column in zip(head, *body, total)]
+        lines = [
+            "  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
+            for line in (head, *body, total)
+        ]
+        share = self.trained_parameters / max(1, self.parameters)
+        seed = f", random tensors drawn from seed {self.seed}" if any(e.random_name for e in self.entries) else ""
+        lines.append(
+            f"trained {share:.2%} of the parameters, {self.trained_share_of_matrices:.2%} of those in matrices; "
+            f"frozen {1 - share:.2%}{seed}"
+        )
+        if self.flops:
+            saved = 1 - self.backward_flops / (2 * self.flops)
+            lines.append(f"backward {self.backward_flops / 1e6:.3f} MFLOP/token, {saved:.2%} less than with everything trained")
+        return "\n".join(lines)
+
+
+def compile_table(
+    parameters,
+    plans: dict[str, tuple[Slot, ...]],
+    seed: int,
+    freeze: str | None = None,
+    freeze_except: str | None = None,
+    frozen_init: str = "model",
+    train_layernorm: bool = False,
+    untrained=(),
+    aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
+    shared=(),
+    adapters_follow: bool = False,
+    kept: dict[str, str] | None = None,
+) -> SlotTable:
+    """Decides for every parameter of a model whether it is trained.
+
+    A tensor is frozen if its slot's letter freezes it, if ``freeze`` names it, or if ``freeze_except`` is given and does
+    not name it (with both, if ``freeze`` names it and ``freeze_except`` does not). A freeze spec never unfreezes what a
+    letter froze. Adapters are trained whatever letters and specs say.
+
+    Args:
+        parameters: pairs (name, shape), each parameter once, in the model's order.
+        plans: the slots of each stack, by stack name.
+        seed: the seed of the frozen tensors.
+        freeze, freeze_except: freeze specs.
+        frozen_init: how what they freeze is drawn, a key of ``freeze_spec.FROZEN_INITS``.
+        train_layernorm: leave the LayerNorms of frozen slots trained.
+        untrained: names of parameters that the model itself does not train.
+        aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
+        shared: triples (name, shape, number of layers) of the random tensors that layers see through masks, or (name, shape,
+            number of adapters) of those that adapters share; frozen.
+        adapters_follow: frozen parts will get adapters, so that everything may be frozen.
+        kept: of a stack that is pruned, the layers that are left, as in "0,2". Specs name layers as they were trained, and those
+            that are gone may be named too.
+
+    Raises:
+        InputError: a spec does not parse, matches or freezes nothing, everything is frozen, or words would become indistinguishable.
+    """
+    parameters = [(name, tuple(shape)) for name, shape in parameters]
+    aliases, untrained = aliases or {}, set(untrained)
+    names = [name for name, _ in parameters if freeze_spec.atom(name) != ADAPTER]
+    by_spec = _frozen_by_spec(names, aliases, freeze, freeze_except, _Pruning(kept or {}))
+    rows, order = {}, []
+    for name, shape in parameters:
+        plain = freeze_spec.plain(name)
+        place, slot = _place(plain, plans)
+        atom = freeze_spec.atom(name)
+        by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, train_layernorm)
+        drawn = frozen_init if name in by_spec and not by_letter and _can_be_drawn(name, shape, atom) else "model"
+        init = None if drawn == "model" else drawn
+        random_name = _random_name(plain, place, slot) if by_letter or init else None
+        trained = not (by_letter or name in by_spec or name in untrained)
+        entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
+        _check_table(entry)
+        if place not in rows:
+            order.append(place)
+            rows[place] = (_kind(place, slot), [])
+        rows[place][1].append(entry)
+    table = [Row(place, _with_adapters(*rows[place]), tuple(rows[place][1])) for place in order]
+    for alias, (owner, shape) in aliases.items():
+        flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
+        trained = any(entry.name == owner and entry.trained for row in table for entry in row.entries)
+        table.append(Row(_module(alias), f"tied to {_module(owner)}", (), flops, trained))
+    for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
+        entries = tuple(
+            Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
+            for name, shape, layers in tensors
+        )
+        depth = max(e.seen_by for e in entries)
+        by = f"shared by up to {depth} adapter" if entries[0].atom == ADAPTER else f"seen through {depth} mask"
+        table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
+    result = SlotTable(tuple(table), seed)
+    if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
+        plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
+        plan = f" ({plan})" if plan else ""
+        raise InputError(f"{_given(freeze, freeze_except) or 'the plan'} freezes every parameter{plan}: leave something to train")
+    return result
+
+
+class _Pruning:
+    """Names as they were before layers were left out, by the lists of those that are kept."""
+
+    def __init__(self, kept):
+        self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}
+
+    def __bool__(self):
+        return bool(self.kept)
+
+    def unpruned(self, name):
+        place = freeze_spec.place(name)
+        if place is None or place[0] not in self.kept:
+            return name
+        stack, layer = place
+        return name.replace(f".layers.{layer}.", f".layers.{self.kept[stack][layer]}.", 1)
+
+
+def _frozen_by_spec(names, aliases, freeze, freeze_except, pruning):
+    """Names that the specs freeze. A tied parameter answers to each of its names."""
+    known = {pruning.unpruned(name): name for name in names} | {alias: owner for alias, (owner, _) in aliases.items()}
+
+    def owners(spec, flag, spares=False):
+        return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}
+
+    frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
+    frozen -= owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
+    if not frozen and (freeze or freeze_except) and not pruning:
+        raise InputError(f"{_given(freeze, freeze_except)} freezes nothing: spare less, or leave it out")
+    return frozen
+
+
+def _given(freeze, freeze_except):
+    """The specs as they were given, each with its flag."""
+    return " ".join(f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec)
+
+
+def _module(name):
+    return freeze_spec.plain(name).rsplit(".", 1)[0]
+
+
+def _place(name, plans):
+    """(slot's place, Slot) of a parameter in a layer; (module's place, None) of any other."""
+    parts = name.split(".")
+    if len(parts) > 3 and parts[1] == "layers":
+        stack = plans.get(parts[0])
+        return ".".join(parts[:3]), stack and stack[int(parts[2])]
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0], None
+
+
+def _with_adapters(kind, entries):
+    return ", ".join(filter(None, (kind, "adapters"))) if any(e.atom == ADAPTER for e in entries) else kind
+
+
+def _frozen_by_letter(slot, place, name, atom, train_layernorm):
+    if atom == ADAPTER:
+        return False
+    if not slot.frozen:
+        return slot.random and atom == "self_att.mix"
+    if train_layernorm and atom == "ln":
+        return False
+    # A reservoir that takes the place of a decoder's self-attention still has to learn where to look in the source.
+    return not name.startswith(f"{place}.cross.")
+
+
+def _can_be_drawn(name, shape, atom):
+    """Not so a vector that is neither a bias nor a LayerNorm's: what it should be, its model alone knows."""
+    return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
+
+
+def _check_table(entry):
+    if entry.atom not in ("emb", "out") or len(entry.shape) < 2:
+        return
+    distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init, entry.shape[0])
+    if distinct < entry.shape[0]:
+        what = "vector" if entry.atom == "emb" else "score"
+        raise InputError(
+            f"--frozen-init {entry.frozen_init}: would give all but {distinct} of the {entry.shape[0]} rows of {entry.name} the "
+            f"same {what}, 0; do not freeze {entry.atom}, or choose another"
+        )
+
+
+def _random_name(name, place, slot):
+    if slot is None:
+        return name
+    stack = place.split(".", 1)[0]
+    return f"{stack}.layers.{slot.origin}{name[len(place):]}"
+
+
+def _kind(place, slot):
+    if slot is not None:
+        return f"{slot.letter} {KINDS[slot.kind]}"
+    if place.startswith("classification_heads."):
+        return "classification head"
+    return {
+        "lm_head": "language model head",
+        "embed_tokens": "token embedding",
+        "embed_positions": "learned positions",
+        "output_projection": "output projection",
+    }.get(place.rsplit(".", 1)[-1], "")

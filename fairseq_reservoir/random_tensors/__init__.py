@@ -1,0 +1,1 @@
+"""Random tensors that follow from a seed and a name alone."""

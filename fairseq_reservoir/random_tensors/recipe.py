@@ -1,0 +1,67 @@
+"""How a frozen tensor was drawn, in a form that can be written down: an export may hold this in place of the tensor."""
+
+import math
+from dataclasses import asdict, dataclass, fields
+
+import torch
+
+from . import initialisers
+
+_VECTORS = {
+    "ones": lambda seed, name, shape: torch.ones(shape),
+    "bias_uniform": initialisers.bias_uniform,
+}
+INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
+_EXACT = initialisers.EXACT | _VECTORS.keys()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Initial values of one frozen tensor: ``draw`` makes them again from the seed.
+
+    Args:
+        initialiser: key of ``INITIALISERS``.
+        name: what the tensor is drawn under.
+        shape: its shape; beyond two dimensions it is drawn as a matrix with the first of them for its rows.
+        blocks: equal blocks of rows, each drawn by itself, under ``name/0``, ``name/1`` and so on if there are several.
+        fan_in: for ``bias_uniform``.
+        scale: factor of the values, multiplied in float32.
+        zero_row: a row set to 0 afterwards, as that of an embedding's padding.
+    """
+
+    initialiser: str
+    name: str
+    shape: tuple[int, ...]
+    blocks: int = 1
+    fan_in: int | None = None
+    scale: float = 1.0
+    zero_row: int | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether every machine draws the same bits; the others agree to about 1e-6 (see ``philox``)."""
+        return self.initialiser in _EXACT
+
+    def draw(self, seed: int) -> torch.Tensor:
+        """The tensor, float32."""
+        further = {} if self.fan_in is None else {"fan_in": self.fan_in}
+        make = INITIALISERS[self.initialiser]
+        shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
+        if self.blocks == 1:
+            value = make(seed, self.name, shape, **further)
+        else:
+            block = (shape[0] // self.blocks, *shape[1:])
+            value = torch.cat([make(seed, f"{self.name}/{i}", block, **further) for i in range(self.blocks)])
+        value = value if self.scale == 1 else value * torch.tensor(self.scale, dtype=torch.float32)
+        if self.zero_row is not None:
+            value[self.zero_row] = 0
+        return value.reshape(self.shape)
+
+    def as_json(self) -> dict:
+        """Its fields, without those at their defaults."""
+        defaults = {field.name: field.default for field in fields(self)}
+        return {key: value for key, value in asdict(self).items() if value != defaults[key]}
+
+    @classmethod
+    def from_json(cls, stored: dict) -> "Recipe":
+        return cls(**{**stored, "shape": tuple(stored["shape"])})

@@ -1,0 +1,205 @@
+"""What ``freeze_skip`` leaves alone at which update, as a function of the update's number and of nothing else.
+
+Three flags freeze: ``--freeze-schedule``, ``--freeze-progressive``, ``--freeze-rotate``; ``--freeze-update-every`` skips updates.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from ..errors import InputError
+from ..plan import freeze_spec
+from ..random_tensors import philox
+
+# Update numbers looked at for one at which nothing is trained; the periods of --freeze-update-every repeat within it.
+_LONGEST_CYCLE = 10_000
+
+
+@dataclass(frozen=True)
+class Change:
+    """At ``update``, what ``spec`` names is frozen, or trained again."""
+
+    update: int
+    spec: str
+    freeze: bool
+    flag: str
+
+
+class FreezeSchedule:
+    """Of every update, the parameters that are frozen and those that only this update skips.
+
+    An update is numbered by how many came before it, from 0. A frozen parameter has no gradient, no update, no decay and no
+    optimizer state; when it is trained again, its state begins anew. A skipped one keeps its state and gets no update, decay or
+    momentum. Rotation as in LISA (Pan et al., 2024): of all layers, some drawn anew for each period are trained; what is in no
+    layer always is. The draw depends on the seed and the period's number, so all processes and resumed runs agree.
+
+    Args:
+        names: the parameters that may be trained, in the model's order.
+        schedule: ``"0:emb;2000:encoder.layers.0-2;8000:-emb"``.
+        progressive: ``"START:EVERY"``: at update START + i EVERY, layer i of every stack is frozen, except its last.
+        rotate: ``"K:PERIOD"``.
+        update_every: ``"ffn:4,emb:2"``: updates 0, 4, 8, ... of ffn.
+        seed: of the rotation.
+        untrained: the names of the model's other parameters.
+
+    Raises:
+        InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
+    """
+
+    def __init__(self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=()):
+        self.names, self.seed, self.untrained = tuple(names), seed, tuple(untrained)
+        self.rotate = parse_rotation(rotate)
+        if self.rotate and (schedule or progressive):
+            raise InputError(f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive")
+        changes = parse_schedule(schedule) + self._progressive(progressive)
+        self.changes = sorted(changes, key=lambda change: change.update)
+        self.phases = self._phases(self.changes)
+        self.every = self._periods(update_every)
+        self.layers = layers_of(self.names)
+        if self.rotate and self.rotate[0] >= len(self.layers):
+            raise InputError(f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time")
+        self._check_something_is_trained()
+
+    def frozen(self, update: int) -> frozenset[str]:
+        """The parameters without optimizer state at an update."""
+        if self.rotate:
+            return self._rotated_out(update // self.rotate[1])
+        return next(names for first, names in reversed(self.phases) if first <= update)
+
+    def skipped(self, update: int) -> frozenset[str]:
+        """The parameters that the update leaves out by ``--freeze-update-every``."""
+        return frozenset(name for name, period in self.every.items() if update % period)
+
+    def __str__(self) -> str:
+        count, frozen = len(self.names), dict(self.phases)
+        lines = [
+            f"update {c.update}: {c.spec} {'frozen' if c.freeze else 'trained again'}; {len(frozen[c.update])} of {count} tensors are frozen"
+            for c in self.changes
+        ]
+        if self.rotate:
+            lines.append(f"{self.rotate[0]} of {len(self.layers)} layers trained at a time, drawn anew every {self.rotate[1]} updates")
+        for period in sorted(set(self.every.values())):
+            lines.append(f"{list(self.every.values()).count(period)} of {count} tensors updated every {period} updates")
+        return "\n".join(lines)
+
+    def _phases(self, changes):
+        """Pairs (first update, frozen names), ascending, from update 0."""
+        frozen, phases = frozenset(), {0: frozenset()}
+        for change in changes:
+            chosen = self._selected(change.spec, change.flag)
+            at = f"{change.flag}: at update {change.update}, {change.spec}"
+            if change.freeze and chosen & frozen:
+                raise InputError(f"{at} is frozen, of which {min(chosen & frozen)} is so already; freeze it once")
+            if not change.freeze and chosen - frozen:
+                raise InputError(
+                    f"{at} is to be trained again, of which {min(chosen - frozen)} is not frozen; what --freeze froze stays so"
+                )
+            frozen = frozen | chosen if change.freeze else frozen - chosen
+            phases[change.update] = frozen
+        return tuple(phases.items())
+
+    def _selected(self, spec, flag):
+        return freeze_spec.selected(spec, self.names, flag, others=self.untrained)
+
+    def _progressive(self, text):
+        if not text:
+            return []
+        start, every = parse_progression(text)
+        last = {}
+        for stack, layer in layers_of(self.names):
+            last[stack] = max(last.get(stack, 0), layer)
+        if not any(last.values()):
+            raise InputError(f"--freeze-progressive {text}: no stack of the model has a layer below its last")
+        return [
+            Change(start + layer * every, f"{stack}.layers.{layer}", True, "--freeze-progressive")
+            for layer in range(max(last.values()))
+            for stack in last
+            if layer < last[stack] and (stack, layer) in layers_of(self.names)
+        ]
+
+    def _periods(self, text):
+        periods = {}
+        for spec, period in parse_periods(text):
+            for name in self._selected(spec, "--freeze-update-every"):
+                if name in periods:
+                    raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; name it once")
+                periods[name] = period
+        return periods
+
+    def _rotated_out(self, period):
+        keys = philox.words(self.seed, f"freeze-rotate/{period}", len(self.layers))
+        order = sorted(range(len(self.layers)), key=lambda i: (int(keys[i]), i))
+        layers = list(self.layers.values())
+        return frozenset(itertools.chain.from_iterable(layers[i] for i in order[self.rotate[0] :]))
+
+    def _check_something_is_trained(self):
+        if self.rotate:
+            outside = set(self.names).difference(*self.layers.values()) - self.every.keys()
+            skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
+            if not outside and len(skipped) >= self.rotate[0]:
+                raise InputError("--freeze-update-every: skips all that --freeze-rotate may train; leave something to train")
+            return
+        cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))
+        starts = [first for first, _ in self.phases]
+        for first, after in zip(starts, [*starts[1:], math.inf]):
+            for update in range(first, int(min(after, first + cycle))):
+                if not set(self.names) - self.frozen(update) - self.skipped(update):
+                    raise InputError(f"--optimizer freeze_skip: nothing is trained at update {update}; leave something to train")
+
+
+def parse_schedule(text: str | None) -> list[Change]:
+    """``"0:emb;8000:-emb"`` -> its changes.
+
+    Raises:
+        InputError: an entry is not UPDATE:SPEC or UPDATE:-SPEC, or the updates do not ascend.
+    """
+    changes = []
+    for entry in text.split(";") if text else ():
+        update, colon, spec = (part.strip() for part in entry.partition(":"))
+        if not colon or not update.isdecimal() or not spec.lstrip("-"):
+            raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
+        if changes and int(update) < changes[-1].update:
+            raise InputError(f"--freeze-schedule {text!r}: update {update} comes before {changes[-1].update}; sort it")
+        freeze = not spec.startswith("-")
+        freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")
+        changes.append(Change(int(update), spec.removeprefix("-"), freeze, "--freeze-schedule"))
+    return changes
+
+
+def parse_periods(text: str | None) -> list[tuple[str, int]]:
+    """``"ffn:4,emb:2"`` -> [("ffn", 4), ("emb", 2)]."""
+    periods = []
+    for item in text.split(",") if text else ():
+        spec, _, period = item.rpartition(":")
+        if not spec or not period.isdecimal() or int(period) < 2:
+            raise InputError(f"--freeze-update-every {text!r}: {item!r} is not COMPONENT:N with N at least 2")
+        freeze_spec.parse(spec, "--freeze-update-every")
+        periods.append((spec, int(period)))
+    return periods
+
+
+def parse_rotation(text: str | None) -> tuple[int, int] | None:
+    """``"2:100"`` -> (2, 100)."""
+    return _pair(text, "--freeze-rotate", "K:PERIOD", (1, 1)) if text else None
+
+
+def parse_progression(text: str) -> tuple[int, int]:
+    """``"2000:500"`` -> (2000, 500)."""
+    return _pair(text, "--freeze-progressive", "START:EVERY", (0, 1))
+
+
+def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int, int]:
+    parts = text.split(":")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts) or any(int(p) < low for p, low in zip(parts, least)):
+        raise InputError(f"{flag} {text!r}: must be {form}, whole numbers from {least[0]} and {least[1]}")
+    return int(parts[0]), int(parts[1])
+
+
+def layers_of(names) -> dict[tuple[str, int], list[str]]:
+    """The parameters of each layer: (stack, depth) -> names."""
+    layers = {}
+    for name in names:
+        place = freeze_spec.place(name)
+        if place:
+            layers.setdefault(place, []).append(name)
+    return layers

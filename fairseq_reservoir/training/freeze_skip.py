@@ -1,0 +1,263 @@
+"""``--optimizer freeze_skip`` and ``freeze_skip_<name>``: an optimizer of fairseq that leaves parameters alone while a run goes on.
+
+What ``--freeze`` or a layer plan froze never reaches an optimizer, with or without this one. This one freezes and thaws at
+updates, which those cannot. It alone may change what is trained once a model is built.
+"""
+
+import functools
+import logging
+from argparse import Namespace
+from dataclasses import dataclass, field, make_dataclass
+from typing import Optional
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, AMPOptimizer, register_optimizer
+
+from ..errors import InputError
+from ..fairseq_repairs.wrap_trainer import wrap_trainer
+from ..freezing.identity import refuse_change
+from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "freeze_skip"
+_FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every")
+
+
+def _flag(text, metavar):
+    return field(default=None, metadata={"help": text, "metavar": metavar})
+
+
+@dataclass
+class FreezeSkipOptions(FairseqDataclass):
+    """The flags that ``freeze_skip`` adds to those of the optimizer inside. Components are written as for ``--freeze``."""
+
+    freeze_schedule: Optional[str] = _flag(
+        "what to freeze, and with a minus to train again, from which update on: UPDATE:COMPONENTS entries with semicolons between, "
+        "updates ascending. Frozen parameters take no update, decay, momentum or optimizer memory. Example: "
+        '"0:emb;2000:encoder.layers.0-2;8000:-emb"',
+        "ENTRIES",
+    )
+    freeze_progressive: Optional[str] = _flag(
+        "freeze the layers of every stack from the bottom up, the first at update START, then one every EVERY updates; "
+        "the last layer of a stack stays trained. Example: 2000:500",
+        "START:EVERY",
+    )
+    freeze_rotate: Optional[str] = _flag(
+        "train K layers at a time, drawn anew every PERIOD updates, and freeze all others (LISA); what is in no layer, such as "
+        "embeddings, is always trained. Example: 2:200",
+        "K:PERIOD",
+    )
+    freeze_update_every: Optional[str] = _flag(
+        "update components only every N-th time: COMPONENT:N items with commas between. Their gradients are not computed in "
+        "between; momentum is kept. Example: ffn:4,emb:2",
+        "ITEMS",
+    )
+
+
+class FreezeSkip:
+    """To be mixed into an optimizer of fairseq, before it in the bases.
+
+    A frozen parameter has ``requires_grad`` off, so that its gradient is neither computed nor reduced, no gradient where the
+    optimizer looks for one, which makes every optimizer of fairseq pass it by, decay included, and no optimizer state.
+    """
+
+    schedule, idle = None, frozenset()  # until a trainer says what the parameters are called
+
+    def step(self, *args, **kwargs):
+        for name in self.idle:
+            self.copies[name].grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
+        return super().step(*args, **kwargs)
+
+    def bind(self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """Tells which parameter is which.
+
+        Args:
+            schedule: of the run.
+            parameters: the model's trained parameters by name, in the order in which this optimizer got them, or fp32 copies.
+        """
+        own = list(self.params)
+        self.schedule, self.parameters, self.update = schedule, parameters, None
+        self.copies = dict(zip(parameters, own, strict=False))
+        self.eager = bool(self.optimizer.state)
+
+    def go_to(self, update: int) -> None:
+        """Freezes and thaws for an update, the number of those before it."""
+        if self.schedule is None or update == self.update:
+            return
+        self.update = update
+        frozen = self.schedule.frozen(update)
+        self.idle = frozen | self.schedule.skipped(update)
+        for name, parameter in self.parameters.items():
+            parameter.requires_grad_(name not in self.idle)
+            if name in self.idle:
+                parameter.grad = None
+            if name in frozen:
+                self.optimizer.state.pop(self.copies[name], None)
+            elif self.eager and not self.optimizer.state.get(self.copies[name]):
+                self.optimizer.state[self.copies[name]] = self._state_at_start(self.copies[name])
+
+    def _state_at_start(self, parameter):
+        """What an optimizer that makes all state when it is built, as Adagrad does, would make for a parameter alone."""
+        return type(self.optimizer)([parameter], **self.optimizer.defaults).state[parameter]
+
+    def state_dict(self):
+        return super().state_dict() | {PREFIX: self._asked()}
+
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """A checkpoint's state is that of its own schedule: what it froze has none.
+
+        Raises:
+            InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
+        """
+        stored, own = state_dict.get(PREFIX, {}), self._asked()
+        for flag in (*_FLAGS, "seed"):
+            given, trained = own.get(flag), stored.get(flag)
+            if given != trained:
+                refuse_change(f"--{flag.replace('_', '-')}", given, trained, can_reset=True)
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
+
+    def _asked(self):
+        """The flags that were given, with the seed where it has a say."""
+        options = getattr(self, "cfg", None) or self.args
+        given = {flag: getattr(options, flag, None) for flag in _FLAGS}
+        if given["freeze_rotate"] and self.schedule:
+            given["seed"] = self.schedule.seed
+        return {flag: value for flag, value in given.items() if value is not None}
+
+
+def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
+    """The schedule that an optimizer's options describe for a model, or None if they ask for nothing."""
+    given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in _FLAGS}
+    if not any(given.values()):
+        return None
+    names = {trained: [n for n, p in model.named_parameters() if p.requires_grad == trained] for trained in (True, False)}
+    return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False])
+
+
+def check_flags(cfg) -> None:
+    """Refuses what cannot be parsed and what fairseq's engine would do wrongly.
+
+    Called before data is read, and again by the trainer, when torchrun has told the number of processes. What depends on the
+    model's names is refused by ``FreezeSchedule``, once the model is built.
+
+    fairseq's flat fp16 buffer packs the gradients of what is trained now beside the weights of what was trained at the start.
+    Its c10d and FSDP engines fix at the start whose gradients they wait for. BMUF's block momentum goes on moving what is frozen.
+
+    Raises:
+        InputError: one line with the flag to change.
+    """
+    options = cfg.optimizer
+    given = [flag for flag in _FLAGS if getattr(options, flag, None)]
+    if not given:
+        return
+    parse_schedule(options.freeze_schedule)
+    parse_rotation(options.freeze_rotate)
+    parse_periods(options.freeze_update_every)
+    if options.freeze_progressive:
+        parse_progression(options.freeze_progressive)
+    flag = "--" + given[0].replace("_", "-")
+    common, engine = cfg.common, cfg.distributed_training
+    if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
+        raise InputError(f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads")
+    if common.fp16 and cfg.optimization.debug_param_names:
+        raise InputError(f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out")
+    wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
+    if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
+        raise InputError(
+            f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start whose gradients are summed; "
+            "add --ddp-backend legacy_ddp"
+        )
+    if engine.zero_sharding != "none":
+        raise InputError(f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out")
+    if cfg.optimization.use_bmuf:
+        raise InputError(f"{flag} with --use-bmuf: its momentum would move what is frozen; leave one of them out")
+
+
+def register_all() -> None:
+    """Registers ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
+    for name, inner in list(OPTIMIZER_REGISTRY.items()):
+        if name == "composite" or name.startswith(PREFIX):
+            continue  # composite names other optimizers for groups of parameters, by configuration only
+        _register(f"{PREFIX}_{name}", inner, OPTIMIZER_DATACLASS_REGISTRY.get(name))
+    _register(PREFIX, OPTIMIZER_REGISTRY["adam"], OPTIMIZER_DATACLASS_REGISTRY["adam"])
+
+
+def _register(name, inner, options):
+    if name in OPTIMIZER_REGISTRY:
+        return
+    title = "".join(part.title() for part in name.split("_"))
+    about = {"__module__": __name__, "__doc__": f"fairseq's ``{inner.__name__}`` behind ``FreezeSkip``."}
+    if options is None:
+        about["add_args"] = staticmethod(_flags_after(inner.add_args))
+    else:
+        options = make_dataclass(f"{title}Config", [], bases=(FreezeSkipOptions, options), namespace={"__module__": __name__})
+    register_optimizer(name, dataclass=options)(type(title, (FreezeSkip, inner), about))
+
+
+def _flags_after(add_args):
+    def add(parser):
+        add_args(parser)
+        gen_parser_from_dataclass(parser, FreezeSkipOptions())
+
+    return add
+
+
+@functools.cache
+def install() -> None:
+    """Lets fairseq's trainer tell the optimizer the names of its parameters and the number of the update; once."""
+    register_all()
+    AMPOptimizer.state_dict, AMPOptimizer.load_state_dict = _state_inside_amp, _load_inside_amp
+    wrap_trainer(__init__=_make_schedule, _build_optimizer=_bind, set_num_updates=_go)
+
+
+def _state_inside_amp(amp):
+    """fairseq's other wrappers ask the optimizer inside them for its state; that of ``--amp`` asks torch's, past ours."""
+    return amp.fp32_optimizer.state_dict()
+
+
+def _load_inside_amp(amp, state_dict, optimizer_overrides=None):
+    inner = amp.fp32_optimizer
+    if isinstance(inner, FreezeSkip):  # files from before this forwarding do not say by which schedule they were trained
+        state_dict = {PREFIX: inner._asked()} | state_dict
+    inner.load_state_dict(state_dict, optimizer_overrides)
+
+
+def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
+    if isinstance(cfg, Namespace):
+        cfg = convert_namespace_to_omegaconf(cfg)
+    check_flags(cfg)
+    trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
+    trainer.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
+    if trainer.freeze_schedule:
+        logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
+    init(trainer, cfg, task, model, *args, **kwargs)
+
+
+def _bind(build, trainer):
+    # fairseq gives the optimizer what is trained at this moment, and builds it again when it loads a checkpoint.
+    for parameter in trainer.scheduled.values():
+        parameter.requires_grad_(True)
+    build(trainer)
+    if trainer.freeze_schedule:
+        moved = dict(trainer.get_model().named_parameters())
+        trainer.scheduled = {name: moved[name] for name in trainer.scheduled}
+        _inner(trainer._optimizer).bind(trainer.freeze_schedule, trainer.scheduled)
+        _inner(trainer._optimizer).go_to(trainer.get_num_updates())
+
+
+def _go(set_num_updates, trainer, num_updates):
+    set_num_updates(trainer, num_updates)
+    if trainer.freeze_schedule:
+        _inner(trainer.optimizer).go_to(num_updates)
+
+
+def _inner(optimizer):
+    """The optimizer inside those that fairseq puts around it for half precision."""
+    while not isinstance(optimizer, FreezeSkip):
+        optimizer = next(
+            getattr(optimizer, name) for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer") if hasattr(optimizer, name)
+        )
+    return optimizer

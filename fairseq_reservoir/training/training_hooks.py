@@ -1,0 +1,104 @@
+"""What of ours happens inside fairseq's trainer: it prints the slot table, refuses optimizer state of others, and reports NaN scores."""
+
+import functools
+import logging
+import shlex
+
+import torch
+from fairseq.optim import FairseqOptimizer
+
+from ..errors import InputError
+from ..fairseq_repairs.wrap_trainer import wrap_trainer
+from ..freezing.identity import refuse_change, resuming
+from ..masks.mask_cache import nan_scores
+from .freeze_skip import PREFIX
+
+logger = logging.getLogger(__name__)
+
+
+@functools.cache
+def install() -> None:
+    """Wraps methods of the trainer; a second call does nothing."""
+    wrap_trainer(
+        __init__=_print_table,
+        load_checkpoint=_say_resuming,
+        train_step=_report_nan_scores_at_log_interval,
+        begin_valid_epoch=_report_nan_scores,
+        save_checkpoint=_report_nan_scores,
+    )
+    FairseqOptimizer.load_state_dict = _refuse_state_of_others(FairseqOptimizer.load_state_dict)
+
+
+def _print_table(init, trainer, cfg, task, model, *args, **kwargs):
+    init(trainer, cfg, task, model, *args, **kwargs)
+    table = getattr(model, "slot_table", None)
+    if table is not None:
+        logger.info("what is trained and what is frozen:\n%s", table)
+
+
+def _say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
+    token = resuming.set(None if reset_optimizer else filename)
+    try:
+        return load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
+    except AssertionError as error:
+        if "--reset-optimizer" not in str(error):
+            raise
+        raise InputError(f"--restore-file {filename}: {error}") from error  # another optimizer or criterion
+    finally:
+        resuming.reset(token)
+
+
+def _refuse_state_of_others(load_state_dict):
+    """torch's own word on it is of parameter groups, and of a flat buffer that has become shorter comes after an update."""
+
+    @functools.wraps(load_state_dict)
+    def wrapper(optimizer, state_dict, optimizer_overrides=None):
+        if state_dict.get(PREFIX):
+            _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
+        if resuming.get() and not _fits(state_dict, optimizer.optimizer.param_groups):
+            raise InputError(
+                f"--restore-file {resuming.get()}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
+                f"without it, or --finetune-from-model {resuming.get()} with another --save-dir starts a new training"
+            )
+        return load_state_dict(optimizer, state_dict, optimizer_overrides)
+
+    return wrapper
+
+
+def _refuse_to_drop_schedule(optimizer, schedule):
+    """In half precision fairseq compares the names of its wrappers; ``FreezeSkip`` itself takes the schedule out of the state."""
+    options = getattr(optimizer, "cfg", None) or optimizer.args
+    name = getattr(options, "_name", None) or options.optimizer
+    flags = [(f"--{flag.replace('_', '-')}", str(value)) for flag, value in schedule.items() if flag != "seed"]
+    refuse_change("--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True)
+
+
+def _fits(state_dict, groups):
+    """Whether there are as many parameters, none of which has a state larger than itself; factored state is smaller."""
+    saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+    own = [parameter for group in groups for parameter in group["params"]]
+    if len(saved) != len(own):
+        return False
+    states = (state_dict["state"].get(i, {}) for i in saved)
+    return all(value.numel() <= p.numel() for p, state in zip(own, states) for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def _report_nan_scores(method, trainer, *args, **kwargs):
+    result = method(trainer, *args, **kwargs)
+    _look_for_nan_scores(trainer)
+    return result
+
+
+def _report_nan_scores_at_log_interval(train_step, trainer, *args, **kwargs):
+    result = train_step(trainer, *args, **kwargs)
+    interval = trainer.cfg.common.log_interval
+    if interval and trainer.get_num_updates() % interval == 0:
+        _look_for_nan_scores(trainer)
+    return result
+
+
+def _look_for_nan_scores(trainer):
+    """A NaN score still has a place in the ranking, so a mask alone would not show it; looking costs a wait for the device."""
+    names = nan_scores(trainer.get_model())
+    if names:
+        logger.error("update %d: NaN in the scores of %s", trainer.get_num_updates(), ", ".join(names))

@@ -1,0 +1,97 @@
+"""Word vectors in and out: coverage, dimension, exact numbers, and each side by its own dictionary."""
+
+import pytest
+import torch
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint.pretrained_embeddings import read_embeddings, write_embeddings
+from fairseq_reservoir.errors import InputError
+from tests.support.building import build_supermask, dictionary
+from tests.support.commands import train
+
+FLAG = "--encoder-embed-path"
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_words_are_found_by_spelling(tmp_path, caplog):
+    path = write(tmp_path / "v", "3 2\nw1 0.5 -1\nelsewhere 9 9\nw3 2 3\n")
+    with caplog.at_level("INFO"):
+        indices, vectors = read_embeddings(path, dictionary(8), 2, 0.5, FLAG)
+    # fairseq's four special symbols come first, so w1 is entry 5 and w3 entry 7
+    assert indices.tolist() == [5, 7] and vectors.tolist() == [[0.5, -1], [2, 3]]
+    assert "2 of 4 dictionary entries found" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "line 1 must be COUNT DIM"),
+        ("w1 0.5 1\n", "line 1 must be COUNT DIM"),
+        ("1 3\nw1 1 2 3\n", "vectors of 3 numbers; the model needs 2"),
+        ("1 2\nw1 1\n", "line 2 has 1 numbers; 2 are needed"),
+        ("1 2\nw1 1 x\n", "line 2 holds something that is not a number"),
+        ("1 2\nw1 1 2\n", "has 1 of the dictionary's 4 entries, less than --embed-min-coverage 0.5"),
+    ],
+)
+def test_refusals(tmp_path, text, message):
+    with pytest.raises(InputError) as error:
+        read_embeddings(write(tmp_path / "v", text), dictionary(8), 2, 0.5, FLAG)
+    assert str(error.value).startswith(f"{FLAG} {tmp_path}/v: ") and message in str(error.value)
+
+
+def test_a_missing_file():
+    with pytest.raises(InputError, match="--encoder-embed-path no/such/file: cannot be read"):
+        read_embeddings("no/such/file", dictionary(8), 2, 0.5, FLAG)
+
+
+def test_written_vectors_are_read_back_to_the_bit(tmp_path):
+    weight = torch.randn(8, 3)
+    write_embeddings(tmp_path / "v", dictionary(8), weight)
+    indices, vectors = read_embeddings(str(tmp_path / "v"), dictionary(8), 3, 1.0, FLAG)
+    assert torch.equal(vectors, weight[indices]) and len(indices) == 8
+    assert [p.name for p in tmp_path.iterdir()] == ["v"]
+    with pytest.raises(InputError, match="8 rows, the dictionary 9 entries"):
+        write_embeddings(tmp_path / "w", dictionary(9), weight)
+
+
+@pytest.mark.parametrize("how", ["masked", "frozen", "trained"])
+def test_a_model_takes_them(tmp_path, how):
+    source, target = torch.randn(20, 8), torch.randn(20, 8)
+    for side, weight in (("source", source), ("target", target)):
+        write_embeddings(tmp_path / side, dictionary(20), weight)
+    paths = {"encoder_embed_path": str(tmp_path / "source"), "decoder_embed_path": str(tmp_path / "target")}
+    model = build_supermask(mask_embeddings=how, **paths)
+    for stack, weight in ((model.encoder, source), (model.decoder, target)):
+        held = stack.embed_tokens.frozen_weight if how == "masked" else stack.embed_tokens.weight
+        # under a mask of half the entries, scaled by the square root of 2
+        expected = weight * 2**0.5 if how == "masked" else weight
+        assert torch.allclose(held[2:], expected[2:]) and held[1].abs().max() == 0
+
+
+@pytest.mark.parametrize("arch", ["transformer", "supermask_one_layer_transformer"])
+def test_dumped_vectors_start_another_model(toy_data, tmp_path, capsys, arch):
+    run = train(toy_data, "--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 2, "--save-dir", tmp_path)
+    command = ["dump-embeddings", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "vectors")]
+    cli.main(command)
+    assert "vectors.en: 12 vectors of 16 numbers" in capsys.readouterr().out
+    given = ["--encoder-embed-path", tmp_path / "vectors.en", "--decoder-embed-path", tmp_path / "vectors.de"]
+    frozen = ["--arch", "supermask_one_layer_transformer", "--mask-embeddings", "frozen"]
+    started = train(toy_data, *frozen, *given, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--no-save")
+    for stack in ("encoder", "decoder"):
+        trained = getattr(run.model.eval(), stack).embed_tokens.weight.detach()
+        assert torch.equal(started.weights[f"{stack}.embed_tokens.weight"][2:], trained[2:])
+    with pytest.raises(SystemExit, match="vectors.en: exists; --force replaces it"):
+        cli.main(command)
+
+
+def test_each_side_is_written_by_its_own_dictionary(make_corpus, tmp_path):
+    data = make_corpus()
+    (data / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
+    train(data, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
+    cli.main(["dump-embeddings", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "vectors")])
+    words = {side: [line.split()[0] for line in open(tmp_path / f"vectors.{side}")][5:] for side in ("en", "de")}
+    assert words == {"en": list("abcdefgh"), "de": list("hgfedcba")}

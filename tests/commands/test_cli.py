@@ -1,0 +1,119 @@
+"""fairseq-reservoir plan: the table without data."""
+
+import dataclasses
+
+import pytest
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.options.language_model_options import WordVectorOptions
+from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.options.transformer_options import ReservoirOptions
+
+
+def printed(capsys, *arguments):
+    cli.main(["plan", *arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_papers_iwslt_model(capsys):
+    # 8 encoder layers of which 2 frozen, 2 decoder layers, dictionaries of 8,848 and 6,632 (Shen et al., 2021)
+    lines = printed(
+        capsys,
+        "--arch=reservoir_transformer_iwslt_de_en_2dec",
+        "--reservoir-encoder=LLTLTLLL",
+        "--source-words=8848",
+        "--target-words=6632",
+    )
+    assert lines[-3].split()[:3] == ["total", "31,056,896", "26,851,328"]
+
+
+def test_counts_place_and_flags_reach_the_model(capsys):
+    lines = printed(
+        capsys,
+        "--arch=reservoir_transformer",
+        "--encoder-layers=7",
+        "--reservoir-count=2",
+        "--reservoir-type=transformer",
+        "--freeze=emb",
+        "--encoder-embed-dim=64",
+        "--seed=5",
+    )
+    kinds = [line.split()[1] for line in lines if line.startswith("encoder.layers")]
+    assert "".join(kinds) == "LLTLTLL"
+    assert next(line for line in lines if line.startswith("encoder.embed_tokens")).split()[3:] == ["frozen", "640,000", "0", "0.000"]
+    assert lines[-2].endswith("drawn from seed 5")
+
+
+@pytest.mark.parametrize("arch", ["reservoir_transformer_tiny", "supermask_one_layer_transformer_tiny"])
+def test_a_decoder_of_its_own_width(capsys, arch):
+    lines = printed(capsys, f"--arch={arch}", "--decoder-embed-dim=32", "--target-words=1000", "--seed=4")
+    rows = [line for line in lines if line.startswith("decoder.embed_tokens")]
+    assert rows and all(" 32,000 " in row for row in rows)
+
+
+def test_joined_dictionaries(capsys):
+    lines = printed(capsys, "--arch=reservoir_transformer_tiny", "--share-all-embeddings", "--source-words=1000")
+    assert [line.split()[1] for line in lines if "tied to" in line] == ["tied", "tied"]
+
+
+# A word more: a row of the source embedding; of embedding and output projection; of a tied one and a bias.
+@pytest.mark.parametrize("arch, row", [("transformer_tiny", 64), ("transformer_lm_gpt", 2 * 768), ("roberta_base", 768 + 1)])
+def test_plain_architectures_too(capsys, arch, row):
+    fewer, more = (printed(capsys, f"--arch={arch}", f"--source-words={words}") for words in (1000, 1001))
+    assert fewer[-2].startswith("trained 100.00%")
+    totals = [int(lines[-3].split()[1].replace(",", "")) for lines in (fewer, more)]
+    assert totals[1] - totals[0] == row
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--arch=no_such"], "--arch no_such: unknown; the plugin's own are reservoir_"),
+        (["--arch=reservoir_transformer", "--reservoir-encoder=LRL"], "--reservoir-encoder 'LRL': R is not one kind of layer"),
+        (["--arch=reservoir_transformer", "--freeze=layers.9.ffn"], "--freeze 'layers.9.ffn': 'layers.9.ffn' matches nothing"),
+        (["--arch=reservoir_transformer", "--reservoir-norm=post"], "--reservoir-norm 'post': choose from paper, model"),
+        (["--arch=reservoir_transformer", "--reservoir-kernel-sizes=4"], "--reservoir-kernel-sizes '4': a comma list of odd"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-encoder=LG", "--encoder-embed-dim=125", "--encoder-attention-heads=5"],
+            "--encoder-embed-dim 125: G layers need an even width",
+        ),
+        (["--arch=reservoir_transformer", "--reservoir-decoder=Ff"], "--reservoir-decoder Ff: no layer of it sees the source"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-decoder=TT", "--reservoir-encoder=T", "--freeze-except=layers.0.ffn"],
+            "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT): leave something to train",
+        ),
+        (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
+        (["--arch=transformer_lm", "--target-words=9"], "--target-words 9: transformer_lm has one dictionary, whose size is --source-words"),
+        (["--arch=reservoir_transformer", "--source-words=4"], "--source-words 4: must be more than fairseq's 4 special"),
+        (["--arch=transformer", "--encoder-layers=many"], "--encoder-layers: invalid int value: 'many'"),
+        (["--arch=reservoir_transformer", "--dropout=x"], "--dropout: invalid float value: 'x'"),
+        (["--arch=reservoir_transformer", "--activation-fn=step"], "--activation-fn: invalid choice: 'step'"),
+        (["--arch=reservoir_transformer", "--freeze"], "--freeze: expected one argument"),
+        (["--arch=reservoir_transformer", "--no-such"], "unrecognized arguments: --no-such"),
+        (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
+        (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-encoder=LFL", "--reservoir-placement=top"],
+            "--reservoir-placement top: has no effect without --reservoir-count",
+        ),
+        (["--arch=reservoir_transformer", "--encoder-layers=0"], "--encoder-layers 0: must be at least 1"),
+        (["--arch=reservoir_transformer", "--decoder-layers=-1"], "--decoder-layers -1: must be at least 1"),
+        (
+            ["--arch=reservoir_transformer", "--encoder-attention-heads=0"],
+            "--encoder-attention-heads 0: must divide --encoder-embed-dim 512",
+        ),
+    ],
+)
+def test_refusals_are_one_line(arguments, message):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["plan", *arguments])
+    assert str(exit_.value).startswith(f"fairseq-reservoir: error: {message}") and "\n" not in str(exit_.value)
+
+
+def test_help_explains_every_flag_of_the_plugin(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["plan", "--help"])
+    text = capsys.readouterr().out
+    for option in (f for options in (ReservoirOptions, MaskOptions, WordVectorOptions) for f in dataclasses.fields(options)):
+        if not option.name.startswith("_"):
+            assert f"  --{option.name.replace('_', '-')}" in text

@@ -1,0 +1,394 @@
+"""Every repair of fairseq: the defect as plain fairseq shows it, then its absence."""
+
+import hashlib
+import sys
+from argparse import Namespace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from fairseq import checkpoint_utils, options, utils
+from fairseq.data import FairseqDataset, data_utils
+from fairseq.data.language_pair_dataset import LanguagePairDataset
+from fairseq.data.token_block_dataset import TokenBlockDataset
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import distributed_fairseq_model
+from fairseq.models.ema.ema import EMA
+from fairseq.tasks import FairseqTask
+from hypothesis import given, settings, strategies as st
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import error_report, fairseq_compat
+
+
+def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=None):
+    indices = np.argsort(sizes, kind="stable")
+    return [
+        index
+        for batch in batch_by_size(
+            indices,
+            lambda index: sizes[index],
+            num_tokens_vec=np.array(sizes, dtype=np.int64)[indices],
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=multiple,
+        )
+        for index in batch
+    ]
+
+
+def test_applying_twice_changes_nothing():
+    before = data_utils.batch_by_size, options.parse_args_and_arch, EMA._step_internal, distributed_utils.call_main
+    fairseq_compat.apply()
+    assert before == (
+        data_utils.batch_by_size, options.parse_args_and_arch, EMA._step_internal, distributed_utils.call_main,
+    )  # fmt: skip
+
+
+def test_last_batch_is_kept():
+    sizes = [3] * 13  # batches of 8 and 5; 5 is no multiple of 8
+    assert batches_of(data_utils.batch_by_size.__wrapped__, sizes, 8, max_sentences=8) == list(range(8))
+    assert batches_of(data_utils.batch_by_size, sizes, 8, max_sentences=8) == list(range(13))
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    sizes=st.lists(st.integers(1, 40), max_size=60),
+    multiple=st.integers(1, 9),
+    max_sentences=st.none() | st.integers(1, 20),
+    max_tokens=st.none() | st.integers(40, 300),
+)
+def test_every_sentence_is_in_one_batch_in_order(sizes, multiple, max_sentences, max_tokens):
+    batched = batches_of(data_utils.batch_by_size, sizes, multiple, max_sentences, max_tokens)
+    assert batched == list(np.argsort(sizes, kind="stable"))
+
+
+def test_batching_takes_any_iterable_of_indices():
+    batches = data_utils.batch_by_size(iter(range(5)), lambda index: 1, max_sentences=2, required_batch_size_multiple=2)
+    assert [list(batch) for batch in batches] == [[0, 1], [2, 3], [4]]
+
+
+def test_repaired_batching_is_left_alone(monkeypatch):
+    def repaired(indices, *args, **kwargs):
+        return [indices]
+
+    monkeypatch.setattr(data_utils, "batch_by_size", repaired)
+    fairseq_compat.keep_last_batch()
+    assert data_utils.batch_by_size is repaired
+
+
+@pytest.fixture
+def plain_torch_load():
+    """torch.load as without the plugin, for the length of a test."""
+    known = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    yield
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(known)
+
+
+def test_training_resumes_from_its_checkpoint(make_corpus, run_fairseq, tiny_training, tmp_path, plain_torch_load):
+    data, save_dir = make_corpus(), tmp_path / "checkpoints"
+    flags = [*tiny_training, "--store-ema", "--ema-fp32", "--save-dir", save_dir]
+    flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 3}']
+    flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    run_fairseq("train", data, *flags)
+    last = str(save_dir / "checkpoint_last.pt")
+    with pytest.raises(Exception, match="argparse.Namespace"):
+        checkpoint_utils.load_checkpoint_to_cpu(last)
+    fairseq_compat.trust_classes_in_checkpoints()
+    first = checkpoint_utils.load_checkpoint_to_cpu(last)
+    # 21 sentences in batches of 4: 6 updates, the last of a single sentence that plain fairseq would not train on.
+    assert first["optimizer_history"][-1]["num_updates"] == 6
+    run_fairseq("train", data, *flags, "--max-epoch", 2)
+    assert checkpoint_utils.load_checkpoint_to_cpu(last)["optimizer_history"][-1]["num_updates"] == 12
+
+
+def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
+    # --eval-bleu leaves arrays of counts among the logs, a criterion may leave numbers of numpy.
+    values = {"counts": np.array([1.0, 2.0]), "sizes": np.arange(3), "best": np.float64(27.5), "step": np.int64(3)}
+    torch.save(values, tmp_path / "logs.pt")
+    with pytest.raises(Exception, match="numpy"):
+        torch.load(tmp_path / "logs.pt")
+    fairseq_compat.trust_classes_in_checkpoints()
+    loaded = torch.load(tmp_path / "logs.pt")
+    assert all(np.array_equal(loaded[name], value) for name, value in values.items())
+
+
+def test_language_model_checkpoint_loads(make_corpus, run_fairseq, tmp_path):
+    # The flags of a language model are a DictConfig, not a Namespace.
+    flags = (
+        "--cpu --task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 8"
+        " --decoder-ffn-embed-dim 8 --decoder-attention-heads 1 --optimizer adam --lr 0.001 --batch-size 4"
+        " --tokens-per-sample 8 --max-epoch 1 --num-workers 0 --log-format none --sample-break-mode eos"
+    ).split()
+    run_fairseq("train", make_corpus(), *flags, "--save-dir", tmp_path / "lm")
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "lm" / "checkpoint_last.pt"))
+    assert state["cfg"]["model"]["_name"] == "transformer_lm"
+
+
+def test_generation_scores_every_sentence(make_corpus, run_fairseq, tiny_training, tmp_path):
+    data = make_corpus(test=5)
+    run_fairseq("train", data, *tiny_training, "--save-dir", tmp_path / "ck")
+    flags = ["--path", tmp_path / "ck" / "checkpoint_last.pt", "--beam", 1, "--cpu", "--results-path", tmp_path / "out"]
+    run_fairseq("generate", data, *flags, "--batch-size", 4, "--max-len-b", 3)
+    hypotheses = [line for line in open(tmp_path / "out" / "generate-test.txt") if line.startswith("H-")]
+    assert sorted(line.split("\t")[0] for line in hypotheses) == [f"H-{i}" for i in range(5)]
+
+
+def test_numpy_names_that_fairseq_uses(monkeypatch):
+    def prompts():
+        return TokenBlockDataset([torch.arange(3)], [3], None, pad=1, eos=2, break_mode="eos").sizes
+
+    dictionary = SimpleNamespace(pad=lambda: 1, eos=lambda: 2, unk=lambda: 3)
+    pairs = LanguagePairDataset([torch.arange(3)], [3], dictionary)
+    for name in ("compat", "int", "float"):
+        monkeypatch.delattr(np, name, raising=False)
+    with pytest.raises(AttributeError):
+        prompts()
+    with pytest.raises(AttributeError):
+        np.int, np.float
+    fairseq_compat.restore_numpy_names()
+    assert list(prompts()) == [3] and (np.int, np.float) == (int, float)
+    assert list(pairs.num_tokens_vec(np.array([0]))) == [3]
+
+
+def parse(function, *words):
+    parser = options.get_training_parser()
+    return function(parser, ["data", "--arch", "transformer_tiny", *words])
+
+
+def test_bf16_is_a_number_format():
+    assert parse(options.parse_args_and_arch.__wrapped__, "--bf16").tpu is True
+    for flag in ("--bf16", "--memory-efficient-bf16"):
+        args = parse(options.parse_args_and_arch, flag)
+        assert (args.bf16, args.tpu) == (True, False)
+    assert parse(options.parse_args_and_arch, "--bf16", "--tpu").tpu is True
+    assert parse(options.parse_args_and_arch).tpu is False
+
+
+def test_bf16_trains_a_plain_model(make_corpus, run_fairseq, tiny_training, tmp_path):
+    run_fairseq("train", make_corpus(), *tiny_training, "--bf16", "--save-dir", tmp_path / "ck")
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "ck" / "checkpoint_last.pt"))
+    weight = state["model"]["encoder.layers.0.fc1.weight"]  # fairseq stores float32, whatever it trained in
+    assert torch.equal(weight, weight.bfloat16().float())
+
+
+class Pairs(FairseqDataset):
+    """Eight items in an order that numpy's global generator decides."""
+
+    can_reuse_epoch_itr_across_epochs = True
+    collater = list
+
+    def __len__(self):
+        return 8
+
+    def ordered_indices(self):
+        return np.random.permutation(8)
+
+    def num_tokens(self, index):
+        return 1
+
+
+def test_pruning_one_stack_leaves_the_other_whole():
+    names = ["encoder.layers.0.fc1.weight", "encoder.layers.1.fc1.weight", "decoder.layers.0.fc1.weight", "decoder.embed"]
+    states = {name: torch.tensor(i) for i, name in enumerate(names)}
+    repaired = checkpoint_utils.prune_state_dict
+    for prune, lost in ((repaired.__wrapped__, {"decoder.layers.0.fc1.weight"}), (repaired, set())):
+        pruned = prune(dict(states), Namespace(arch="transformer", encoder_layers_to_keep="1"))
+        # layer 1 of the encoder, worth 1, is layer 0 now
+        whole = {"encoder.layers.0.fc1.weight": 1, "decoder.layers.0.fc1.weight": 2, "decoder.embed": 3}
+        assert {name: int(t) for name, t in pruned.items()} == {n: v for n, v in whole.items() if n not in lost}
+    both = Namespace(arch="transformer", encoder_layers_to_keep="1", decoder_layers_to_keep="0")
+    assert set(repaired(dict(states), both)) == set(whole)
+    assert repaired(states, Namespace(arch="transformer")) is states
+
+
+def test_a_resumed_run_keeps_its_batches():
+    def batches(get_batch_iterator, **flags):
+        iterator = get_batch_iterator(FairseqTask(Namespace()), Pairs(), max_sentences=2, seed=5, **flags)
+        return [list(batch) for batch in iterator.frozen_batches], iterator.epoch
+
+    plain, repaired = FairseqTask.get_batch_iterator.__wrapped__, FairseqTask.get_batch_iterator
+    expected, _ = batches(plain, epoch=1)
+    assert batches(plain, epoch=3)[0] != expected
+    assert batches(repaired, epoch=3) == (expected, 3)
+    # Where a run makes new batches for every epoch, so does a resumed one.
+    assert batches(repaired, epoch=3, disable_iterator_cache=True) == batches(plain, epoch=3)
+
+
+def test_batches_made_once_are_used_again():
+    task, pairs = FairseqTask(Namespace()), Pairs()
+    first = task.get_batch_iterator(pairs, epoch=1)
+    assert task.get_batch_iterator(pairs, epoch=2) is first and first.epoch == 1
+
+
+@pytest.fixture
+def gloo(tmp_path, monkeypatch):
+    """A process group of this process alone."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which torch replaces
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_ddp_wraps_a_cpu_module(gloo, monkeypatch):
+    flags = Namespace(
+        tpu=False, ddp_backend="pytorch_ddp", device_id=0, broadcast_buffers=False, bucket_cap_mb=25,
+        find_unused_parameters=False, gradient_as_bucket_view=False, ddp_comm_hook="none", heartbeat_timeout=-1,
+    )  # fmt: skip
+
+    def wrap():
+        model = torch.nn.Linear(2, 2)
+        return distributed_fairseq_model.DistributedFairseqModel(flags, model, None, torch.device("cpu"))
+
+    wrap()(torch.ones(1, 2)).sum().backward()
+    monkeypatch.setattr(distributed_fairseq_model, "DistributedDataParallel", torch.nn.parallel.DistributedDataParallel)
+    with pytest.raises(ValueError, match="device_ids"):
+        wrap()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="plain fairseq gathers through the CUDA device")
+def test_objects_are_gathered_on_cpus(gloo, monkeypatch):
+    group, repaired = dist.group.WORLD, distributed_utils.all_gather_list
+    assert repaired({"loss": 1.5}, group=group) == [{"loss": 1.5}]
+    monkeypatch.setattr(distributed_utils, "all_gather_list", repaired.__wrapped__)
+    with pytest.raises(Exception, match="(?i)cuda|type|nvidia"):
+        distributed_utils.all_gather_list({"loss": 1.5}, group=group)
+
+
+class PartlyFrozen(torch.nn.Module):
+    """One frozen and one trained layer, the frozen weight under two names, a constant buffer and a counter."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.frozen, self.trained = torch.nn.Linear(7, 7), torch.nn.Linear(7, 7)
+        self.tied = torch.nn.Linear(7, 7, bias=False)
+        self.tied.weight = self.frozen.weight
+        self.frozen.requires_grad_(False)
+        self.register_buffer("constant", torch.rand(11))
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("count", torch.zeros(1, dtype=torch.long))
+
+
+def sha256(tensor):
+    return hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+FROZEN = ["frozen.weight", "frozen.bias", "tied.weight", "constant"]
+
+
+def average(step, model, updates=200, **flags):
+    """Return the EMA copy after ``updates`` updates with the given ``_step_internal``."""
+    ema = EMA(model, EMAConfig(store_ema=True, ema_decay=0.9999, **flags))
+    for _ in range(updates):
+        with torch.no_grad():
+            model.trained.weight += 0.01
+            model.mean += 1
+        step(ema, model)
+    return ema.get_model().state_dict()
+
+
+@pytest.mark.parametrize("half, fp32", [(False, False), (False, True), (True, False), (True, True)])
+def test_ema_keeps_frozen_tensors_exactly(half, fp32):
+    model = PartlyFrozen().half() if half else PartlyFrozen()
+    model.count += 41
+    expected = {name: sha256(model.state_dict()[name]) for name in FROZEN}
+    start = model.trained.weight.clone()
+    copy = average(EMA._step_internal, model, ema_fp32=fp32)
+    assert {name: sha256(copy[name]) for name in FROZEN} == expected
+    assert copy["count"].item() == 41
+    if not half:  # what moves is averaged as before: 0 < copy - start < model - start
+        assert (copy["trained.weight"] > start).all() and (copy["trained.weight"] < model.trained.weight).all()
+        assert 0 < copy["mean"].item() < 200
+
+
+def test_plain_ema_lets_frozen_tensors_drift():
+    model = PartlyFrozen()
+    del model.count
+    copy = average(EMA._step_internal.__wrapped__, model)
+    assert any(sha256(copy[name]) != sha256(model.state_dict()[name]) for name in FROZEN)
+
+
+def test_plain_ema_cannot_average_integers():
+    with pytest.raises(RuntimeError, match="Long"):
+        average(EMA._step_internal.__wrapped__, PartlyFrozen())
+
+
+def hook_output(monkeypatch, capsys, program, error):
+    """Return (line on stderr, exit status or None) of the exception hook in ``program``."""
+
+    monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setattr(sys, "excepthook", lambda *_: print("TRACEBACK", file=sys.stderr))
+    fairseq_compat.report_input_errors()
+    hook = sys.excepthook
+    fairseq_compat.report_input_errors()
+    assert sys.excepthook is hook
+    status = None
+    try:
+        hook(type(error), error, None)
+    except SystemExit as leaving:
+        status = leaving.code
+    return capsys.readouterr().err, status
+
+
+def caused(outer, cause=None, context=None):
+    outer.__cause__, outer.__context__ = cause, context
+    return outer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError("--flag: no"),
+        caused(RuntimeError("x"), cause=InputError("--flag: no")),
+        caused(RuntimeError("x"), context=caused(KeyError("y"), cause=InputError("--flag: no"))),
+    ],
+)
+def test_input_errors_are_one_line(monkeypatch, capsys, error):
+    assert hook_output(monkeypatch, capsys, "/bin/fairseq-train", error) == ("fairseq-train: error: --flag: no\n", 2)
+
+
+def test_other_errors_and_other_programs_keep_their_traceback(monkeypatch, capsys):
+    assert hook_output(monkeypatch, capsys, "/bin/fairseq-train", ValueError("x")) == ("TRACEBACK\n", None)
+    assert hook_output(monkeypatch, capsys, "/bin/mine.py", InputError("x")) == ("TRACEBACK\n", None)
+
+
+def test_input_errors_in_a_process_group(gloo, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/bin/fairseq-train"])
+    sys.excepthook(InputError, InputError("--flag: no"), None)  # torch's hook, around ours
+    assert capsys.readouterr().err == "[rank0]: fairseq-train: error: --flag: no\n"
+
+
+def test_chains_that_loop_are_searched_once():
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__context__ = second, first
+    assert error_report.find_input_error(first) is None
+
+
+@pytest.mark.parametrize(
+    "program, command",
+    [
+        ("/env/bin/fairseq-eval-lm", "fairseq-eval-lm"),
+        ("/env/lib/fairseq_cli/eval_lm.py", "fairseq-eval-lm"),
+        ("/home/me/train.py", None),
+    ],
+)
+def test_name_of_the_command(monkeypatch, program, command):
+    monkeypatch.setattr("sys.argv", [program])
+    assert error_report.fairseq_command() == command
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_tied_tensor_trained_in_half_precision_is_stored_once(plain):
+    move_to_cpu = utils.move_to_cpu.__wrapped__ if plain else utils.move_to_cpu
+    embedding = torch.arange(6.0).reshape(2, 3).half()
+    views = {"projection": embedding.detach(), "turned": embedding.T, "first": embedding[:1]}
+    moved = move_to_cpu({"embed": embedding, **views, "step": torch.tensor(5.0)})
+    assert (moved["embed"].data_ptr() == moved["projection"].data_ptr()) is not plain
+    assert torch.equal(moved["embed"], embedding.float()) and torch.equal(moved["turned"], embedding.T.float())
+    assert torch.equal(moved["first"], torch.tensor([[0.0, 1.0, 2.0]])) and moved["step"] == 5

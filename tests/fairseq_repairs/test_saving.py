@@ -1,0 +1,136 @@
+"""A checkpoint that cannot be written: nothing of it stays, and what plain fairseq would make of it."""
+
+import errno
+import os
+import shutil
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, file_io
+from fairseq.file_io import PathManager
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import saving
+
+STATE = {"model": torch.arange(5000.0)}
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FullOnce:
+    """A stream whose sixth write fails, as on a disk where somebody makes room a moment later."""
+
+    def __init__(self, stream):
+        self.stream, self.writes = stream, 0
+
+    def write(self, data):
+        self.writes += 1
+        if self.writes == 6:
+            raise FULL
+        return self.stream.write(data)
+
+    def flush(self):
+        self.stream.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.stream.close()
+
+
+@pytest.fixture
+def full_once(monkeypatch):
+    monkeypatch.setattr(PathManager, "open", lambda path, mode: FullOnce(open(path, mode)))
+
+
+def three_tries(state, stream):
+    """As fairseq's ``_torch_persistent_save``, without its waiting."""
+    for _ in range(3):
+        try:
+            return torch.save(state, stream)
+        except OSError:
+            pass
+
+
+def test_fairseqs_second_try_saves_what_nobody_can_load(full_once, monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoint_utils, "_torch_persistent_save", three_tries)
+    checkpoint_utils.torch_persistent_save.__wrapped__(STATE, str(tmp_path / "a.pt"))
+    with pytest.raises(RuntimeError, match="corrupted"):
+        torch.load(tmp_path / "a.pt")
+
+
+def test_the_checkpoint_before_stays(full_once, tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save({"model": torch.ones(2)}, path)
+    with pytest.raises(InputError, match=rf"^--save-dir: {path} cannot be written \(No space left on device\); what was saved before"):
+        checkpoint_utils.torch_persistent_save(STATE, str(path))
+    assert torch.load(path)["model"].equal(torch.ones(2)) and os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_an_error_of_the_system_below_another(monkeypatch, tmp_path):
+    def save(state, stream):
+        try:
+            raise FULL
+        finally:
+            raise RuntimeError("unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(checkpoint_utils, "_torch_persistent_save", save)
+    with pytest.raises(InputError, match="No space left on device"):
+        checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "a.pt"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_errors_are_no_fault_of_the_disk(tmp_path):
+    with pytest.raises(AttributeError):
+        checkpoint_utils.torch_persistent_save({"function": lambda: None}, str(tmp_path / "a.pt"))
+    assert os.listdir(tmp_path) == []
+
+
+class IOPath:
+    """As iopath's path manager: it copies byte by byte over what is there, and says only whether it could."""
+
+    _path_handlers = {"s3://": None}
+
+    def copy(self, src_path, dst_path, overwrite):
+        return f"copied to {dst_path}"
+
+
+@pytest.fixture(params=[None, IOPath()], ids=["without iopath", "with iopath"])
+def iopath(request, monkeypatch):
+    monkeypatch.setattr(file_io, "IOPathManager", request.param)
+    return request.param
+
+
+@pytest.fixture
+def new_and_last(tmp_path):
+    new, last = tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"
+    new.write_text("new")
+    last.write_text("old")
+    return new, last
+
+
+def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(iopath, new_and_last, monkeypatch):
+    new, last = new_and_last
+    synced = []
+    monkeypatch.setattr(saving, "sync", lambda path: synced.append((open(path).read(), last.read_text())))
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert synced == [("new", "old")] and last.read_text() == "new" and len(os.listdir(last.parent)) == 2
+
+
+def test_a_copy_that_fails_leaves_the_last_checkpoint(iopath, new_and_last, monkeypatch):
+    new, last = new_and_last
+
+    def half(source, target):
+        with open(target, "w") as stream:
+            stream.write("n")
+        raise FULL
+
+    monkeypatch.setattr(shutil, "copyfile", half)
+    with pytest.raises(InputError, match=rf"^--save-dir: {last} cannot be written \(No space left on device\)"):
+        PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "old" and len(os.listdir(last.parent)) == 2
+
+
+def test_a_copy_to_elsewhere_is_iopaths(new_and_last, monkeypatch):
+    monkeypatch.setattr(file_io, "IOPathManager", IOPath())
+    assert PathManager.copy(str(new_and_last[0]), "s3://b/checkpoint_last.pt", overwrite=True) == "copied to s3://b/checkpoint_last.pt"

@@ -1,0 +1,54 @@
+"""Choices of a mask: the ranges, the schedule, the gain."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from fairseq_reservoir.masks.mask_choices import MaskChoices
+
+
+@pytest.mark.parametrize(
+    "choices, message",
+    [
+        ({"keep_ratio": 0}, "keep ratio 0: must be a number greater than 0 and at most 1"),
+        ({"keep_ratio": 1.5}, "keep ratio 1.5: must be a number greater than 0 and at most 1"),
+        ({"coats": (0.5,)}, r"keep ratios \[0.5, 0.5\]: the keep ratio and those of the coats must descend strictly"),
+        ({"coats": (0.1, 0.2)}, r"keep ratios \[0.5, 0.1, 0.2\]: the keep ratio and those of the coats must descend strictly"),
+        ({"scope": "layer"}, "scope layer: must be one of tensor, row, global"),
+        ({"ranking": "sign"}, "ranking sign: must be one of magnitude, value"),
+        ({"kind": "ternary"}, "kind ternary: must be one of binary, signed"),
+        ({"kind": "signed", "ranking": "value"}, "kind signed: needs ranking magnitude, .*"),
+        ({"pin": 1}, "pin 1: must be at least 0 and less than 1; random fixes the whole mask"),
+        ({"pin": -0.1}, "pin -0.1: must be at least 0 and less than 1; .*"),
+        ({"keep_schedule": ((20, 0.7), (10, 0.5))}, "keep schedule .*: updates must rise from 0, ratios must not"),
+        ({"keep_schedule": ((10, 0.4), (20, 0.5))}, "keep schedule .*: updates must rise from 0, ratios must not"),
+        ({"keep_schedule": ((0, 0.5),)}, "keep schedule .*: updates must rise from 0, ratios must not"),
+        ({"keep_schedule": ((10, 0.6),)}, "keep schedule .*: must end at the keep ratio 0.5"),
+    ],
+)
+def test_refused(choices, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        MaskChoices(**choices)
+
+
+def test_schedule_goes_in_straight_lines_from_one_to_the_keep_ratio():
+    choices = MaskChoices(0.5, coats=(0.2,), keep_schedule=[[10, 0.8], [20, 0.5]])
+    # From (0, 1) to (10, 0.8) by 0.02 an update, from there to (20, 0.5) by 0.03.
+    expected = {0: "1", 1: "0.98", 5: "0.9", 10: "0.8", 11: "0.77", 20: "0.5", 99: "0.5"}
+    assert {u: choices.keep_ratios_at(u)[0] for u in (0, 1, 5, 10, 11)} == {
+        u: Fraction(r) for u, r in expected.items() if u < 20
+    }
+    assert choices.keep_ratios_at(20) == choices.keep_ratios_at(99) == choices.keep_ratios == (0.5, 0.2)
+    assert choices.keep_ratios_at(7)[1] == 0.2
+    assert MaskChoices(0.3).keep_ratios_at(0) == (0.3,)
+
+
+def test_gain():
+    assert MaskChoices(0.25).gain == 2
+    # Of ten entries, two are 2 and three are 1: E[m^2] = (2 * 4 + 3 * 1) / 10 = 1.1 = 0.5 + 3 * 0.2.
+    assert MaskChoices(0.5, coats=(0.2,)).gain == pytest.approx(1 / math.sqrt(1.1))
+
+
+def test_choices_can_be_compared_and_hashed():
+    assert hash(MaskChoices(0.5, coats=[0.2])) == hash(MaskChoices(0.5, coats=(0.2,)))

@@ -1,0 +1,170 @@
+"""The mask against a sort, the count kept, ties, NaN, scopes, coats, signs, the straight-through gradient."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from fairseq_reservoir.masks import topk_mask as module
+from fairseq_reservoir.masks.topk_mask import keep_count, select_largest, topk_mask
+from tests.support.masks_by_sorting import by_sorting
+
+KEEPS = [0.1, 0.3, 0.5, 0.7, 0.9]
+
+
+def draw(kind, n):
+    generator = torch.Generator().manual_seed(n)
+    x = torch.rand(n, generator=generator) * 2 - 1
+    return {
+        "distinct": x,
+        "ties": (x * 5).round(),
+        "two values": x.sign(),
+        "constant": torch.full((n,), -0.25),
+        "zeros of both signs": torch.where(x < 0, -0.0, 0.0),
+        "rising": torch.arange(n) / n,
+        "fp16": x.half(),
+        "bf16": x.bfloat16(),
+        "infinite": torch.where(x > 0.5, torch.inf, x),
+    }[kind]
+
+
+KINDS = ["distinct", "ties", "two values", "constant", "zeros of both signs", "rising", "fp16", "bf16", "infinite"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 255, 4096, 16385, 65536])
+@pytest.mark.parametrize("kind", KINDS)
+def test_mask_equals_a_sort(kind, n):
+    scores = draw(kind, n)
+    for keep in KEEPS:
+        count = keep_count(keep, n)
+        for ranking, keys in (("magnitude", scores.abs()), ("value", scores)):
+            mask = topk_mask(scores, keep, ranking=ranking)
+            assert mask.dtype == scores.dtype and mask.sum(dtype=torch.float64) == count
+            assert torch.equal(mask.bool(), by_sorting(keys, count))
+
+
+@pytest.mark.parametrize("ranking", ["magnitude", "value"])
+@pytest.mark.parametrize("kind", ["distinct", "ties", "constant", "fp16"])
+def test_mask_of_a_million_scores_equals_a_sort(kind, ranking):
+    scores = draw(kind, 10**6)
+    order = torch.sort(scores.abs() if ranking == "magnitude" else scores, descending=True, stable=True).indices
+    for keep in KEEPS:
+        expected = torch.zeros(10**6, dtype=torch.bool)
+        expected[order[: keep_count(keep, 10**6)]] = True
+        assert torch.equal(topk_mask(scores, keep, ranking=ranking).bool(), expected)
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=40), st.integers(0, 40), st.booleans())
+def test_both_selections_equal_a_sort(values, count, magnitude):
+    x, count = torch.tensor(values, dtype=torch.float32), min(count, len(values))
+    keys = x.abs() if magnitude else x
+    expected = by_sorting(keys, count)[None]
+    assert torch.equal(select_largest([x[None]], [count], magnitude)[0], expected)
+    assert torch.equal(module._select_on_device(keys[None], count), expected)
+
+
+def test_a_sample_that_misses_costs_no_exactness():
+    # The sample takes every fifth entry of 20,480: make it see none but the smallest ones.
+    x = torch.rand(20_480, generator=torch.Generator().manual_seed(1)) + 1
+    x[::5] = 0
+    assert torch.equal(topk_mask(x, 0.5).bool(), by_sorting(x, 10_240))
+
+
+def test_selection_on_a_device_waits_for_nothing():
+    # Meta tensors hold no data: an operation that asks for a value, or for a size that depends on one, fails.
+    rows = [torch.empty(2, 10, device="meta") for _ in range(3)]
+    masks = select_largest(rows, [5, 2])
+    assert [m.shape for m in masks] == [(2, 10)] * 3 and masks[0].dtype == torch.int8
+
+
+# floor(keep * n + 1/2), by hand: 0.15 * 10 + 0.5 = 2 exactly, although 0.15 in binary lies below 15/100;
+# 0.5 * 5 + 0.5 = 3; 0.1 * 4 + 0.5 = 0.9 -> 0 -> at least 1; 0.7 * 45 + 0.5 = 32, although 0.7 * 45 in floats is below 31.5.
+@pytest.mark.parametrize(
+    "keep, n, count", [(0.15, 10, 2), (0.5, 5, 3), (0.1, 4, 1), (0.7, 45, 32), (1, 7, 7), ("1/3", 9, 3)]
+)
+def test_keep_count(keep, n, count):
+    assert keep_count(keep, n) == count == keep_count(Fraction(str(keep)), n)
+
+
+@pytest.mark.parametrize("keep", [0, -0.1, 1.01, float("nan"), float("inf"), "half"])
+def test_ratio_outside_its_range(keep):
+    with pytest.raises(ValueError, match=r"^keep ratio .*: must be a number greater than 0 and at most 1$"):
+        topk_mask(torch.ones(3), keep)
+
+
+@pytest.mark.parametrize("ratios", [(0.5, 0.5), (0.1, 0.3), ()])
+def test_coats_must_descend(ratios):
+    with pytest.raises(ValueError, match="must descend strictly"):
+        topk_mask(torch.ones(3), ratios)
+
+
+@pytest.mark.parametrize("choice", [{"scope": "column"}, {"ranking": "sign"}, {"signed": True, "ranking": "value"}])
+def test_unknown_choices(choice):
+    with pytest.raises(ValueError, match="ranking"):
+        topk_mask(torch.ones(3), 0.5, **choice)
+
+
+def test_nan_ranks_as_infinite_and_keeps_the_count():
+    nan = torch.nan
+    x = torch.tensor([1.0, nan, -3.0, torch.inf, 2.0])
+    assert topk_mask(x, 0.4).tolist() == [0, 1, 0, 1, 0]
+    assert topk_mask(x, 0.6).tolist() == [0, 1, 1, 1, 0]
+    assert topk_mask(x, 0.6, ranking="value").tolist() == [0, 1, 0, 1, 1]
+    assert topk_mask(torch.full((5,), nan), 0.4).tolist() == [1, 1, 0, 0, 0]
+    assert x[1].isnan()
+    long = torch.where(draw("distinct", 20_000) > 0.9, nan, draw("distinct", 20_000))
+    assert topk_mask(long, 0.5).sum() == 10_000
+
+
+def test_scope_row_keeps_the_count_in_every_row():
+    x = draw("distinct", 600).reshape(20, 30)
+    mask = topk_mask(x, 0.3, scope="row")
+    assert torch.equal(mask.bool(), torch.stack([by_sorting(row.abs(), 9) for row in x]))
+
+
+def test_scope_global_ranks_all_tensors_together():
+    # Six scores, keep 0.5: the three largest are 9 and 8 of the second tensor and 5 of the first.
+    first, second = torch.tensor([5.0, 1.0, 2.0]), torch.tensor([[9.0], [-8.0], [3.0]])
+    masks = topk_mask([first, second], 0.5, scope="global")
+    assert [m.tolist() for m in masks] == [[1, 0, 0], [[1], [1], [0]]]
+
+
+def test_a_list_is_selected_tensor_by_tensor():
+    tensors = [draw("distinct", n).reshape(10, 10)[:, :5] for n in (100, 100)] + [draw("ties", 50).reshape(10, 5)]
+    for mask, x in zip(topk_mask(tensors, 0.3), tensors):
+        assert torch.equal(mask, topk_mask(x, 0.3))
+
+
+def test_coats_are_nested():
+    # n = 10, scores 1 .. 10: 0.5 keeps 6 .. 10, 0.3 adds one at 8 .. 10, 0.1 one at 10.
+    assert topk_mask(torch.arange(1.0, 11), [0.5, 0.3, 0.1]).tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 2, 3]
+
+
+def test_signed_masks():
+    x = torch.tensor([-3.0, 2.0, -1.0, 0.0, -0.5])
+    assert topk_mask(x, 0.6, signed=True).tolist() == [-1, 1, -1, 0, 0]
+    assert topk_mask(x, [0.8, 0.2], signed=True).tolist() == [-2, 1, -1, 0, -1]
+    assert topk_mask(torch.zeros(4), 0.5, signed=True).tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "choice, expected",
+    [
+        ({}, [-1.0, 2.0, -3.0, 4.0]),
+        ({"ranking": "value"}, [1.0, 2.0, 3.0, 4.0]),
+        ({"signed": True}, [1.0, 2.0, 3.0, 4.0]),
+        ({"scope": "row"}, [-1.0, 2.0, -3.0, 4.0]),
+    ],
+)
+def test_straight_through_gradient(choice, expected):
+    scores = torch.tensor([-0.1, 0.2, -0.3, 0.4], requires_grad=True)
+    (topk_mask(scores, 0.5, **choice) * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    assert scores.grad.tolist() == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 30_000), st.sampled_from(KEEPS), st.integers(0, 10**6))
+def test_any_size_equals_a_sort(n, keep, seed):
+    x = torch.randn(n, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(topk_mask(x, keep).bool(), by_sorting(x.abs(), keep_count(keep, n)))

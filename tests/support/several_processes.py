@@ -1,0 +1,28 @@
+"""Several CPU processes that train one model again and again, without a start of Python for each run."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+
+from tests.support.commands import train
+
+
+def in_processes(count, function, *arguments):
+    """What ``function(rank, *arguments)`` gives in each of ``count`` new processes; a function of a module."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_call, (folder, function, arguments), nprocs=count)
+        return [torch.load(Path(folder) / str(rank)) for rank in range(count)]
+
+
+def _call(rank, folder, function, arguments):
+    torch.set_num_threads(1)
+    torch.save(function(rank, *arguments), Path(folder) / str(rank))
+
+
+def train_as(rank, count, meeting, data, *flags):
+    """``train`` as one of ``count`` processes, which meet in a file that is not there yet."""
+    vars(distributed_utils.get_global_group).pop("_global_group", None)  # of the run before
+    distributed = ["--distributed-world-size", count, "--distributed-rank", rank, "--distributed-no-spawn"]
+    return train(data, *flags, *distributed, "--distributed-init-method", f"file://{meeting}")

@@ -1,0 +1,49 @@
+"""Registration: every optimizer of fairseq behind ``freeze_skip``, from the command line and from configurations."""
+
+import pytest
+import torch
+from fairseq import optim, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.optim import OPTIMIZER_REGISTRY
+
+from fairseq_reservoir.training.freeze_skip import FreezeSkip, FreezeSkipOptions
+
+FAIRSEQS = {name for name, cls in OPTIMIZER_REGISTRY.items() if not issubclass(cls, FreezeSkip)}
+# apex and DeepSpeed's kernels are not installed.
+BUILT = sorted(FAIRSEQS - {"composite", "cpu_adam", "lamb"})
+
+
+def config(*flags):
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", "--arch", "transformer_tiny", *flags]))
+
+
+def test_every_optimizer_has_one():
+    ours = {name for name, cls in OPTIMIZER_REGISTRY.items() if issubclass(cls, FreezeSkip)}
+    assert ours == {"freeze_skip"} | {f"freeze_skip_{name}" for name in FAIRSEQS - {"composite"}}
+    assert {"adam", "adafactor", "nag", "sgd", "adagrad", "adadelta", "adamax"} <= set(BUILT)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_it_takes_a_step_like_the_optimizer_inside(name):
+    weights = []
+    for optimizer in (name, f"freeze_skip_{name}"):
+        flags = ["--optimizer", optimizer, "--lr", "0.1", "--weight-decay", "0.1"]
+        flags += ["--freeze-schedule", "1:emb"] if optimizer != name else []
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        built = optim.build_optimizer(config(*flags).optimizer, [weight])
+        weight.grad = torch.tensor([0.5, 0.25])
+        built.step()
+        weights.append(weight.detach().clone())
+    assert weights[0].equal(weights[1]) and not weights[0].equal(torch.tensor([1.0, -2.0]))
+
+
+@pytest.mark.parametrize("name", ["freeze_skip", "freeze_skip_adam", "freeze_skip_nag", "freeze_skip_adafactor"])
+def test_flags_reach_the_configuration(name):
+    given = config("--optimizer", name, "--lr", "0.1", "--freeze-schedule", "1:emb", "--freeze-update-every", "ffn:2").optimizer
+    assert (given.freeze_schedule, given.freeze_update_every, given.freeze_rotate) == ("1:emb", "ffn:2", None)
+
+
+def test_every_flag_has_help_and_a_metavar():
+    for name, option in FreezeSkipOptions.__dataclass_fields__.items():
+        assert name == "_name" or (len(option.metadata["help"]) > 40 and option.metadata["metavar"].isupper())
