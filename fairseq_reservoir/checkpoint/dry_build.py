@@ -7,6 +7,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
+from ..freezing.reservoir_build import flow_of, tied_names
 from ..plan.slot_table import compile_table
 from .pretrained_embeddings import building_for_a_checkpoint
 
@@ -56,7 +57,14 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
     model = build_config(convert_namespace_to_omegaconf(args).model, *sizes.values())
     if not hasattr(model, "slot_table"):
-        model.slot_table = compile_table([(n, p.shape) for n, p in model.named_parameters()], plans={}, seed=args.seed)
+        parameters = dict(model.named_parameters())
+        model.slot_table = compile_table(
+            [(name, p.shape) for name, p in parameters.items()],
+            plans={},
+            seed=args.seed,
+            aliases=tied_names(model, parameters),
+            flow=flow_of(model),
+        )
     return model
 
 

@@ -1,8 +1,10 @@
 """Adapters on what is frozen: which matrices of a model get one, and what the adapters start with."""
 
+from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from ..errors import InputError
+from ..layers.adapted_attention import AdaptedAttention
 from ..layers.adapted_linear import AdaptedLinear, LowRank, ScaledProjections, SharedProjections
 from ..plan.freeze_spec import GROUPS, plain
 from ..random_tensors.fill import fill
@@ -52,8 +54,11 @@ def adapt(model: nn.Module, table, kind: str, rank: int) -> None:
             # LoRA's own U(-1 / sqrt(in), 1 / sqrt(in)) is Kaiming's, divided by sqrt(6).
             name = f"{plain(place)}.{NAME}.A"
             fill({name: adapter.A}, {name: Recipe("kaiming_uniform", name, tuple(adapter.A.shape), scale=6**-0.5)}, table.seed)
-        parent, _, attribute = place.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, AdaptedLinear(linear, adapter))
+        parent_name, _, attribute = place.rpartition(".")
+        parent = model.get_submodule(parent_name)
+        setattr(parent, attribute, AdaptedLinear(linear, adapter))
+        if type(parent) is MultiheadAttention:
+            parent.__class__ = AdaptedAttention  # the same state, called in another way
     buffers, known = dict(model.named_buffers()), getattr(model, "recipes", {})
     shared = [(name, shape) for name, shape, _ in shared_matrices(model) if name not in known]
     new = {name: Recipe("kaiming_uniform", name, shape) for name, shape in shared}

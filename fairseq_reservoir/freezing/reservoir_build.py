@@ -1,10 +1,16 @@
 """From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
 
+from fairseq.models.transformer import TransformerDecoderBase
+
 from ..errors import InputError
+from ..layers.adapted_linear import AdaptedLinear
 from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
+from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
+from ..masks.masked_linear import MaskedLinear
 from ..options.transformer_options import FrozenLayerOptions
-from ..plan.freeze_spec import FROZEN_INITS, TABLES
+from ..plan.flops import Flow
+from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain
 from ..plan.layer_plan import Slot, slots
 from ..plan.slot_table import SlotTable, compile_table
 from ..random_tensors.fill import component_recipe, fill, recipe
@@ -160,6 +166,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         shared=shared_matrices(model),
         adapters_follow=bool(options.frozen_adapter),
         kept=kept_layers(options),
+        flow=flow_of(model),
     )
     for entry in table.entries:
         if not entry.trained and entry.name in parameters:
@@ -181,3 +188,26 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
         for name, p in model.named_parameters(remove_duplicate=False)
         if owners[id(p)] != name
     }
+
+
+def flow_of(model) -> Flow:
+    """How a model runs, as far as the names and shapes of its parameters do not say."""
+    modules = dict(model.named_modules())
+    first = [name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)]
+    decoder = getattr(model, "decoder", None)
+    alone = isinstance(decoder, TransformerDecoderBase) and not any(".encoder_attn" in name for name in modules)
+    return Flow(
+        norm_first=frozenset(".".join(plain(name).split(".")[:3]) for name in first),
+        behind_masks=dict(_behind_masks(modules)),
+        with_adapter_added=frozenset(f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart),
+        source_unread=alone and hasattr(model, "encoder"),
+    )
+
+
+def _behind_masks(modules):
+    """(name of its scores, shape) of every random matrix that a mask makes a linear layer of."""
+    for name, module in modules.items():
+        if isinstance(module, MaskedLinear):
+            yield f"{name}.scores", tuple(module.weight_shape)
+        elif isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding):
+            yield f"{name}.weight", tuple(module.embedding.weight_shape)

@@ -14,7 +14,7 @@ class AdaptedLinear(nn.Linear):
     """y = x (W + D)^T + c, with W and the bias c of a linear layer, and D of ``adapter``; x: (..., in), y: (..., out).
 
     Trained is the adapter alone, if W and c are frozen. W keeps its name ``weight`` in the state dict. Read as an attribute,
-    ``weight`` is W + D, so that code which takes the matrix for itself, as fairseq's fused attention does, sees the change.
+    ``weight`` is W + D, so that code which takes the matrix for itself sees the change; ``AdaptedAttention`` does not.
 
     Args:
         linear: the layer whose parameters these are from now on.

@@ -5,15 +5,14 @@ printed plan and every report read this table and decide nothing themselves.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ..errors import InputError
 from . import freeze_spec
+from .flops import Flow, Tensor, per_token
 from .freeze_spec import ADAPTER
 from .layer_plan import KINDS, Slot
-
-STACKS = ("encoder", "decoder")
 
 
 @dataclass(frozen=True)
@@ -37,28 +36,16 @@ class Entry:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def flops(self) -> int:
-        """Multiply-adds, counted as two, per token that meets this tensor in a matrix product.
-
-        What mixes words costs by the length of the sentence and is counted for no kind of layer: attention's scores and
-        sums, the products of static mixing, Fourier transforms. Adapters count as products of their own, also where they are
-        first added to their matrix.
-        """
-        seen_through_masks = self.seen_by and self.atom != ADAPTER
-        no_product = self.atom in ("emb", "pos", "self_att.mix") or seen_through_masks or len(self.shape) < 2
-        return 0 if no_product else 2 * self.size * (self.seen_by or 1)
-
 
 @dataclass(frozen=True)
 class Row:
-    """A layer slot, or a part of the model outside the layers."""
+    """A layer slot, or a part of the model outside the layers; its FLOPs per token are those of ``flops.per_token``."""
 
     place: str
     kind: str
     entries: tuple[Entry, ...]
-    extra_flops: int = 0
-    trained_elsewhere: bool = False  # of what a tied row multiplies by
+    flops: int = 0
+    backward_flops: int = 0
 
     @property
     def parameters(self) -> int:
@@ -69,14 +56,9 @@ class Row:
         return sum(e.size for e in self.entries if e.trained)
 
     @property
-    def flops(self) -> int:
-        return self.extra_flops + sum(e.flops for e in self.entries)
-
-    @property
     def state(self) -> str:
         states = {"shared" if e.seen_by else "trained" if e.trained else "frozen" for e in self.entries}
         return states.pop() if len(states) == 1 else "partly frozen" if states else "tied"
-
 
     @property
     def shown_state(self) -> str:
@@ -115,29 +97,13 @@ class SlotTable:
 
     @property
     def flops(self) -> int:
-        """Of the forward pass, per token; see ``Entry.flops``."""
+        """Of the forward pass, per token; see ``flops.py``."""
         return sum(row.flops for row in self.rows)
 
     @property
     def backward_flops(self) -> int:
-        """Of the backward pass, per token: a product's gradient of its weight where that is trained, and of its input where
-        anything below it in its stack is trained (for keys and values of the source, anything in the encoder)."""
-        total, trained = 0, dict.fromkeys(STACKS, False)
-        for row in self.rows:
-            stack = row.place.split(".")[0]
-            before = trained.get(stack, True)
-            total += row.extra_flops * (before + row.trained_elsewhere)
-            for e in row.entries:
-                if e.atom in ("self_att.q", "self_att.k", "self_att.v"):
-                    below = before  # side by side
-                elif e.atom in ("cross_att.k", "cross_att.v"):
-                    below = trained["encoder"]
-                else:
-                    below = trained.get(stack, True)
-                total += e.flops * (below + e.trained)
-                if stack in trained:
-                    trained[stack] |= e.trained
-        return total
+        """Of the backward pass, per token."""
+        return sum(row.backward_flops for row in self.rows)
 
     def __str__(self) -> str:
         head = ("slot", "kind", "state", "parameters", "trained", "MFLOP/token")
@@ -176,6 +142,7 @@ def compile_table(
     shared=(),
     adapters_follow: bool = False,
     kept: dict[str, str] | None = None,
+    flow: Flow = Flow(),
 ) -> SlotTable:
     """Decides for every parameter of a model whether it is trained.
 
@@ -197,6 +164,7 @@ def compile_table(
         adapters_follow: frozen parts will get adapters, so that everything may be frozen.
         kept: of a stack that is pruned, the layers that are left, as in "0,2". Specs name layers as they were trained, and those
             that are gone may be named too.
+        flow: how the model runs, where names and shapes do not say.
 
     Raises:
         InputError: a spec does not parse, matches or freezes nothing, everything is frozen, or words would become indistinguishable.
@@ -221,11 +189,9 @@ def compile_table(
             order.append(place)
             rows[place] = (_kind(place, slot), [])
         rows[place][1].append(entry)
-    table = [Row(place, _with_adapters(*rows[place]), tuple(rows[place][1])) for place in order]
-    for alias, (owner, shape) in aliases.items():
-        flops = Entry(alias, tuple(shape), freeze_spec.atom(alias), True).flops
-        trained = any(entry.name == owner and entry.trained for row in table for entry in row.entries)
-        table.append(Row(_module(alias), f"tied to {_module(owner)}", (), flops, trained))
+    counted = per_token(_tensors([entry for place in order for entry in rows[place][1]], aliases, flow), flow)
+    table = [_row(place, _with_adapters(*rows[place]), rows[place][1], counted) for place in order]
+    table += [_row(_module(alias), f"tied to {_module(owner)}", (), counted, alias) for alias, (owner, _) in aliases.items()]
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         entries = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
@@ -234,12 +200,55 @@ def compile_table(
         depth = max(e.seen_by for e in entries)
         by = f"shared by up to {depth} adapter" if entries[0].atom == ADAPTER else f"seen through {depth} mask"
         table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
+    _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
     if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         plan = f" ({plan})" if plan else ""
         raise InputError(f"{_given(freeze, freeze_except) or 'the plan'} freezes every parameter{plan}: leave something to train")
     return result
+
+
+def _tensors(entries, aliases, flow):
+    """What a token meets on its way: (place in the table, tensor)."""
+    states = {entry.name: entry.trained for entry in entries}
+    shapes = {entry.name: entry.shape for entry in entries} | {alias: shape for alias, (_, shape) in aliases.items()}
+    shapes |= flow.behind_masks
+    states |= {alias: states[owner] for alias, (owner, _) in aliases.items()}
+    states = states | {name: False for name in flow.behind_masks if name not in states}
+    in_sentence_task = any(name.startswith("classification_heads.") for name in states)
+    found = []
+    for name, trained in states.items():
+        atom, plain = freeze_spec.atom(name), freeze_spec.plain(name)
+        adapted = name.rpartition(".frozen_adapter.")[0]
+        unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
+        is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not plain.startswith(unused)
+        is_product = is_product and f"{adapted}.weight" not in flow.with_adapter_added
+        differentiated = trained or name in flow.with_adapter_added
+        found.append(Tensor(plain, math.prod(shapes[name]) if is_product else 0, trained, differentiated))
+        if name.endswith(".frozen_adapter.d") and f"{adapted}.weight" not in flow.with_adapter_added:
+            sizes = dict(zip("BA", (math.prod(shapes[name]) * n for n in shapes[f"{adapted}.weight"])))
+            found += [Tensor(f"{freeze_spec.plain(adapted)}.frozen_adapter.{m}", sizes[m], False, False) for m in "AB"]
+    return found
+
+
+def _row(place, kind, entries, counted, *aliases):
+    """A row with the FLOPs of its entries or aliases, which are taken out of ``counted``."""
+    names = (*(entry.name for entry in entries), *aliases)
+    forward, backward = zip(*(counted.pop(freeze_spec.plain(name)) for name in names))
+    return Row(place, kind, tuple(entries), sum(forward), sum(backward))
+
+
+def _add_flops_without_parameters(table, counted):
+    """Gives the products with what is no parameter to the rows of their places, in place."""
+    places = [row.place for row in table]
+    for name, (forward, backward) in counted.items():
+        place = _place(name, {})[0]
+        if place not in places:
+            places.append(place)
+            table.append(Row(place, "behind a random mask", ()))
+        i = places.index(place)
+        table[i] = replace(table[i], flops=table[i].flops + forward, backward_flops=table[i].backward_flops + backward)
 
 
 class _Pruning:

@@ -7,7 +7,7 @@ from torch import nn
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
-from ...freezing.reservoir_build import kept_layers, tied_names
+from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.mask_cache import share_mask_cache
 from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ...options.supermask_options import MaskOptions
@@ -87,6 +87,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
             aliases=_aliases(model, parameters),
             shared=_shared(model, plans),
             kept=kept_layers(options),
+            flow=flow_of(model),
         )
     except InputError as error:
         if options.freeze:

@@ -1,0 +1,55 @@
+"""fairseq's self-attention around projections with adapters."""
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+
+
+class AdaptedAttention(MultiheadAttention):
+    """y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim), with q, k, v and the output from layers.
+
+    fairseq's fused attention takes the matrices of the four projections for itself: it would see W + D of an adapted layer, and
+    ask for the gradient of the whole matrix W + D to get that of the adapter. Here the layers are called, so that a small
+    adapter costs what it should; the operations between them are those of the fused attention, in the same order. Every other
+    use, as with a cache or for the attention weights, is fairseq's own.
+    """
+
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        incremental_state=None,
+        need_weights=True,
+        static_kv=False,
+        attn_mask=None,
+        before_softmax=False,
+        need_head_weights=False,
+    ):
+        asks_more = need_weights or need_head_weights or before_softmax or static_kv or incremental_state is not None
+        if asks_more or self.bias_k is not None or self.add_zero_attn or self.use_xformers:
+            return super().forward(
+                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask, before_softmax, need_head_weights
+            )
+        time, batch, _ = query.shape
+        q, k, v = (
+            projection(x).view(len(x), batch, self.num_heads, -1).permute(1, 2, 0, 3)
+            for projection, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
+        )
+        mask = None if attn_mask is None else _as_summand(attn_mask, q)
+        if mask is not None and mask.dim() == 3:
+            mask = mask.view(batch, self.num_heads, time, -1)
+        if key_padding_mask is not None:
+            padding = _as_summand(key_padding_mask.bool(), q).view(batch, 1, 1, -1)
+            mask = padding if mask is None else mask + padding
+        dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        return self.out_proj(y.permute(2, 0, 1, 3).reshape(time, batch, -1)), None
+
+
+def _as_summand(mask, like):
+    """A mask to be added to scores: -inf where a boolean one is true."""
+    if mask.dtype != torch.bool:
+        return mask.to(like.dtype)
+    return like.new_zeros(mask.shape).masked_fill(mask, float("-inf"))
