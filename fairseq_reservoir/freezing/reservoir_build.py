@@ -181,13 +181,22 @@ def kept_layers(options) -> dict[str, str]:
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The further names of tied parameters: name -> (owner's name, shape)."""
+    """The further names of tied parameters: name -> (owner's name, shape); of an embedding behind a mask, the scores are tied."""
     owners = {id(p): name for name, p in parameters.items()}
-    return {
+    tied = {
         name: (owners[id(p)], tuple(p.shape))
         for name, p in model.named_parameters(remove_duplicate=False)
         if owners[id(p)] != name
     }
+    for name, module in model.named_modules():
+        scores = module.embedding.scores if _is_masked_tie(module) else None
+        if scores is not None:
+            tied[f"{name}.weight"] = (owners[id(scores)], tuple(module.embedding.weight_shape))
+    return tied
+
+
+def _is_masked_tie(module):
+    return isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding)
 
 
 def flow_of(model) -> Flow:
@@ -209,5 +218,5 @@ def _behind_masks(modules):
     for name, module in modules.items():
         if isinstance(module, MaskedLinear):
             yield f"{name}.scores", tuple(module.weight_shape)
-        elif isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding):
+        elif _is_masked_tie(module):
             yield f"{name}.weight", tuple(module.embedding.weight_shape)

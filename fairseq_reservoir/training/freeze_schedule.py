@@ -41,13 +41,15 @@ class FreezeSchedule:
         update_every: ``"ffn:4,emb:2"``: updates 0, 4, 8, ... of ffn.
         seed: of the rotation.
         untrained: the names of the model's other parameters.
+        aliases: further names of tied parameters, name -> name in ``names``; specs name them as --freeze does.
 
     Raises:
         InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
     """
 
-    def __init__(self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=()):
+    def __init__(self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=(), aliases=None):
         self.names, self.seed, self.untrained = tuple(names), seed, tuple(untrained)
+        self.owners = {name: name for name in self.names} | (aliases or {})
         self.rotate = parse_rotation(rotate)
         if self.rotate and (schedule or progressive):
             raise InputError(f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive")
@@ -84,22 +86,26 @@ class FreezeSchedule:
 
     def _phases(self, changes):
         """Pairs (first update, frozen names), ascending, from update 0."""
-        frozen, phases = frozenset(), {0: frozenset()}
+        # What is tied may be frozen under one of its names after the other, as encoder and decoder are.
+        frozen, named, phases = frozenset(), set(), {0: frozenset()}
         for change in changes:
-            chosen = self._selected(change.spec, change.flag)
+            said = self._selected(change.spec, change.flag)
+            chosen = {self.owners[name] for name in said}
             at = f"{change.flag}: at update {change.update}, {change.spec}"
-            if change.freeze and chosen & frozen:
-                raise InputError(f"{at} is frozen, of which {min(chosen & frozen)} is so already; freeze it once")
+            if change.freeze and said & named:
+                raise InputError(f"{at} is frozen, of which {min(said & named)} is so already; freeze it once")
             if not change.freeze and chosen - frozen:
                 raise InputError(
                     f"{at} is to be trained again, of which {min(chosen - frozen)} is not frozen; what --freeze froze stays so"
                 )
             frozen = frozen | chosen if change.freeze else frozen - chosen
+            named = {name for name in named | said if self.owners[name] in frozen}
             phases[change.update] = frozen
         return tuple(phases.items())
 
     def _selected(self, spec, flag):
-        return freeze_spec.selected(spec, self.names, flag, others=self.untrained)
+        """The names that a spec matches, those of tied parameters among them."""
+        return freeze_spec.selected(spec, self.owners, flag, others=self.untrained)
 
     def _progressive(self, text):
         if not text:
@@ -120,8 +126,8 @@ class FreezeSchedule:
     def _periods(self, text):
         periods = {}
         for spec, period in parse_periods(text):
-            for name in self._selected(spec, "--freeze-update-every"):
-                if name in periods:
+            for name in {self.owners[name] for name in self._selected(spec, "--freeze-update-every")}:
+                if periods.get(name, period) != period:
                     raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; name it once")
                 periods[name] = period
         return periods

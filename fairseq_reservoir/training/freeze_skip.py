@@ -18,6 +18,7 @@ from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, AMPO
 from ..errors import InputError
 from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..freezing.identity import refuse_change
+from ..freezing.reservoir_build import tied_names
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
@@ -133,8 +134,10 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
     given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in _FLAGS}
     if not any(given.values()):
         return None
-    names = {trained: [n for n, p in model.named_parameters() if p.requires_grad == trained] for trained in (True, False)}
-    return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False])
+    parameters = dict(model.named_parameters())
+    names = {trained: [n for n, p in parameters.items() if p.requires_grad == trained] for trained in (True, False)}
+    aliases = {name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad}
+    return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
 
 
 def check_flags(cfg) -> None:

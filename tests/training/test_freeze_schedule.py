@@ -27,6 +27,24 @@ def test_one_update_may_freeze_and_thaw():
     assert schedule.frozen(6) == {EMB} and schedule.frozen(7) == {n for n in ENCODER if "fc1" in n}
 
 
+TIED = {"decoder.embed_tokens.weight": EMB, "decoder.output_projection.weight": EMB}
+
+
+def test_a_tied_parameter_answers_to_each_of_its_names():
+    for spec in ("out", "decoder.emb", "encoder.emb", "emb"):
+        assert FreezeSchedule(NAMES, schedule=f"1:{spec}", aliases=TIED).frozen(1) == {EMB}
+    assert FreezeSchedule(NAMES, schedule="1:decoder", aliases=TIED).frozen(1) == {EMB, *DECODER}
+    assert FreezeSchedule(NAMES, update_every="decoder:3", aliases=TIED).skipped(1) == {EMB, *DECODER}
+
+
+def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
+    schedule = FreezeSchedule(NAMES, schedule="1:encoder;5:decoder.emb;6:decoder.layers.0;9:-out", aliases=TIED)
+    assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
+    assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
+    with pytest.raises(InputError, match="at update 9, encoder is frozen, of which encoder.embed_tokens.weight is so already"):
+        FreezeSchedule(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
+
+
 def test_from_the_bottom_up():
     """Layer 0 of both stacks at 10, encoder layer 1 at 15; encoder layer 2 and decoder layer 1 are the last of their stacks."""
     schedule = FreezeSchedule(NAMES, progressive="10:5")

@@ -1,12 +1,16 @@
 """Registration: every optimizer of fairseq behind ``freeze_skip``, from the command line and from configurations."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq import optim, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import OPTIMIZER_REGISTRY
 
-from fairseq_reservoir.training.freeze_skip import FreezeSkip, FreezeSkipOptions
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.training.freeze_skip import FreezeSkip, FreezeSkipOptions, schedule_of
+from tests.support.building import build, build_lm, build_roberta, build_supermask
 
 FAIRSEQS = {name for name, cls in OPTIMIZER_REGISTRY.items() if not issubclass(cls, FreezeSkip)}
 # apex and DeepSpeed's kernels are not installed.
@@ -47,3 +51,28 @@ def test_flags_reach_the_configuration(name):
 def test_every_flag_has_help_and_a_metavar():
     for name, option in FreezeSkipOptions.__dataclass_fields__.items():
         assert name == "_name" or (len(option.metadata["help"]) > 40 and option.metadata["metavar"].isupper())
+
+
+TIED = {
+    "nothing tied": lambda **options: build("LT", "LL", **options),
+    "the decoder's embeddings": lambda **options: build("LT", "LL", share_decoder_input_output_embed=True, **options),
+    "all embeddings": lambda **options: build("LT", "LL", share_all_embeddings=True, **options),
+    "a language model": lambda **options: build_lm(plan="LL", share_decoder_input_output_embed=True, **options),
+    "a RoBERTa": lambda **options: build_roberta("reservoir_roberta", reservoir_encoder="LL", **options),
+    "masked embeddings": lambda **options: build_supermask(mask_layernorm="affine", **options),
+}
+
+
+@pytest.mark.parametrize("spec", ["emb", "out", "encoder", "decoder", "encoder.emb", "decoder.emb", "decoder.out", "ffn"])
+@pytest.mark.parametrize("model", TIED)
+def test_a_schedule_freezes_what_freeze_does(model, spec):
+    plain = TIED[model]()
+    trained = {name for name, p in plain.named_parameters() if p.requires_grad}
+    asked = Namespace(freeze_schedule=f"0:{spec}")
+    try:
+        frozen = {name for name, p in TIED[model](freeze=spec).named_parameters() if not p.requires_grad}
+    except InputError:  # it matches nothing there, or everything
+        with pytest.raises(InputError):
+            schedule_of(asked, plain, seed=1)
+    else:
+        assert schedule_of(asked, plain, seed=1).frozen(0) == frozen & trained

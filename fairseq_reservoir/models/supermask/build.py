@@ -9,7 +9,7 @@ from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.mask_cache import share_mask_cache
-from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
+from ...masks.masked_embedding import MaskedEmbedding
 from ...options.supermask_options import MaskOptions
 from ...options.transformer_options import flag_of
 from ...plan.freeze_spec import plain
@@ -84,7 +84,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
             plans,
             seed=options.mask_seed,
             freeze=",".join(filter(None, frozen)) or None,
-            aliases=_aliases(model, parameters),
+            aliases=tied_names(model, parameters),
             shared=_shared(model, plans),
             kept=kept_layers(options),
             flow=flow_of(model),
@@ -99,18 +99,6 @@ def compile_mask_table(model, plans, options) -> SlotTable:
         if entry.name in parameters:
             parameters[entry.name].requires_grad_(entry.trained)
     return table
-
-
-def _aliases(model, parameters):
-    """Further names of tied parameters, with those of masked embeddings that serve as output projection."""
-    owners = {id(p): name for name, p in parameters.items()}
-    aliases = tied_names(model, parameters)
-    for name, module in model.named_modules():
-        if isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding):
-            scores = module.embedding.scores
-            if scores is not None:
-                aliases[f"{name}.weight"] = (owners[id(scores)], tuple(module.embedding.weight_shape))
-    return aliases
 
 
 def _shared(model, plans):
