@@ -7,6 +7,7 @@ from contextvars import ContextVar
 import torch
 
 from ..errors import InputError
+from ..plan.freeze_spec import place
 from .backskips import fit_state
 
 # The file of the checkpoint while fairseq restores one together with its optimizer state.
@@ -23,7 +24,8 @@ class CheckpointIdentity:
 
     It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of like checkpoints and the
     moving average leave as it is. The average of two different texts can be a third one; a hash in the text tells. A
-    checkpoint without it (plain fairseq's) is accepted.
+    checkpoint without it (plain fairseq's) is accepted unless it has other values for what the seed draws: a capital letter and
+    --frozen-init say "random", and --freeze is what keeps trained values.
 
     ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
     training goes on with the optimizer's state; of these, those of adapters must also otherwise, if the checkpoint has any.
@@ -47,6 +49,7 @@ class CheckpointIdentity:
         fit_state(self, state_dict, f"{name}." if name else "", resuming=bool(resuming.get()))
         key = f"{name}.{BUFFER}" if name else BUFFER
         if key not in state_dict:
+            self._refuse_other_values(state_dict, f"{name}." if name else "")
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_identity(state_dict[key]), read_identity(self.reservoir_version)
@@ -62,12 +65,36 @@ class CheckpointIdentity:
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
 
+    def _refuse_other_values(self, state_dict, prefix):
+        """A tensor that is drawn from the seed may not silently hold what another program trained."""
+        entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
+        for name in getattr(self, "recipes", {}):
+            given = state_dict.get(prefix + name)
+            if name not in entries or given is None or own[name].is_meta or _are_close(given, own[name]):
+                continue
+            others = f"the checkpoint, which says of no tensor that it is random, has values of its own for {name}"
+            init, where = entries[name].frozen_init, place(name)
+            if init:
+                raise InputError(f"--frozen-init {init}: {others}; leave --frozen-init out to freeze those")
+            if where is None or where[0] not in self.identity_flags:
+                raise InputError(f"{name} is drawn from the seed: {others}; give a checkpoint of this architecture")
+            stack, plan = where[0], read_identity(self.reservoir_version)[where[0]]
+            raise InputError(
+                f"{self.identity_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze those, give its "
+                f"trained letter and --freeze {stack}.layers.{where[1]}"
+            )
+
     def _lasting(self, stored):
         return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
 
     def _differences(self, stored, own):
         compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else self._lasting(stored))}
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
+
+
+def _are_close(given, own):
+    """Whether a tensor is the one drawn here, by another machine or in half precision."""
+    return given.shape != own.shape or torch.allclose(given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4)
 
 
 def refuse_change(flag: str, given, trained, can_reset: bool) -> None:

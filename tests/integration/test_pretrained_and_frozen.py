@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fairseq_reservoir.checkpoint.materialize import materialize
 from fairseq_reservoir.freezing.identity import BUFFER
 from tests.conftest import write_split
 from tests.support import commands
@@ -102,6 +103,63 @@ def test_the_same_command_goes_on_and_another_plan_is_refused(tuned, tmp_path):
     flag, plan = tuned.kind.plan.split()
     line, status = error_of(*tuned.command, flag, plan, "--save-dir", tmp_path)
     assert status != 0 and f"{flag} {plan}: the checkpoint was trained with {tuned.kind.given}" in line and line.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def plain(toy_data, tmp_path_factory):
+    """The checkpoint of fairseq's own Transformer, with two layers, and the sizes of its model as words."""
+    folder = tmp_path_factory.mktemp("plain")
+    sizes = [*ENCODER.split(), *DECODER.replace("--decoder-learned-pos", "").split()]
+    depths = ["--encoder-layers", 2, "--decoder-layers", 2]
+    train(toy_data, "--arch", "transformer", *sizes, *depths, "--max-update", 2, "--save-dir", folder)
+    return SimpleNamespace(path=folder / "checkpoint_last.pt", sizes=sizes)
+
+
+@pytest.mark.parametrize("start", [["--finetune-from-model"], ["--reset-optimizer", "--restore-file"]])
+@pytest.mark.parametrize(
+    "plans, said",
+    [
+        ("--reservoir-encoder LT --reservoir-decoder LL", "--reservoir-encoder LT: T is a random layer, but the checkpoint"),
+        ("--reservoir-encoder LL --reservoir-decoder TL", "--reservoir-decoder TL: T is a random layer, but the checkpoint"),
+    ],
+)
+def test_a_random_layer_does_not_take_the_values_of_a_plain_checkpoint(plain, toy_data, tmp_path, plans, said, start):
+    command = [toy_data, "--arch", "reservoir_transformer", *plain.sizes, *plans.split(), *start, plain.path, "--save-dir", tmp_path]
+    line, status = error_of(*command)
+    stack, layer = ("encoder", 1) if "LT" in plans else ("decoder", 0)
+    assert status != 0 and said in line and line.count("\n") == 1
+    assert line.endswith(f"to freeze those, give its trained letter and --freeze {stack}.layers.{layer}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_refusal_says_freezes_the_plain_checkpoints_values(plain, toy_data, tmp_path):
+    plans = "--reservoir-encoder LL --reservoir-decoder LL --freeze encoder.layers.1".split()
+    start = ["--finetune-from-model", plain.path, "--max-update", 2, "--save-dir", tmp_path]
+    run = train(toy_data, "--arch", "reservoir_transformer", *plain.sizes, *plans, *start)
+    before, after = load(plain.path.parent)["model"], load(tmp_path)["model"]
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved and not any(name.startswith("encoder.layers.1.") for name in moved)
+    assert not run.model.recipes and "drawn from seed" not in str(run.model.slot_table)
+
+
+def test_drawn_components_do_not_take_the_values_of_a_plain_checkpoint(plain, toy_data, tmp_path):
+    spec = ["--freeze", "encoder.ffn", "--frozen-init", "orthogonal", "--reset-optimizer", "--restore-file", plain.path]
+    depths = ["--encoder-layers", 2, "--decoder-layers", 2]
+    line, status = error_of(toy_data, "--arch", "frozen_transformer", *plain.sizes, *depths, *spec, "--save-dir", tmp_path)
+    assert status != 0 and "--frozen-init orthogonal: the checkpoint" in line and line.count("\n") == 1
+    assert line.endswith("leave --frozen-init out to freeze those\n")
+
+
+def test_a_plain_checkpoint_with_the_values_of_the_seed_is_no_other(plain, toy_data, tmp_path):
+    """As ``materialize`` writes it, which folds T into an ordinary layer."""
+    model = ["--arch", "reservoir_transformer", *plain.sizes, "--reservoir-encoder", "LT", "--reservoir-decoder", "LL"]
+    train(toy_data, *model, "--max-update", 2, "--save-dir", tmp_path / "ours")
+    materialize(str(tmp_path / "ours" / "checkpoint_last.pt"), str(tmp_path / "folded.pt"))
+    assert BUFFER not in load(tmp_path, "folded.pt")["model"]
+    start = ["--finetune-from-model", tmp_path / "folded.pt", "--max-update", 1, "--save-dir", tmp_path / "on"]
+    assert train(toy_data, *model, *start).trainer.get_num_updates() == 1
+    line, status = error_of(toy_data, *model, *start, "--reservoir-seed", 4, "--save-dir", tmp_path / "other")
+    assert status != 0 and "--reservoir-encoder LT: T is a random layer" in line
 
 
 def test_initial_values_for_what_the_checkpoint_fills_are_refused(tuned, tmp_path):
