@@ -6,10 +6,23 @@ the same each. Sizes are width 8, feed-forward 12, 2 heads, kernel 3; the source
 """
 
 import pytest
+from hypothesis import given, reject, settings, strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.support.building import build, loss, pad, sentences
+from fairseq_reservoir.errors import InputError
+from tests.support.building import (
+    DECODER_LETTERS,
+    ENCODER_LETTERS,
+    build,
+    build_lm,
+    build_roberta,
+    build_supermask,
+    loss,
+    pad,
+    sentences,
+)
 
 SOURCE, TARGET = 10, 8
 FEED_FORWARD = 8 * 12 + 12 * 8
@@ -72,7 +85,7 @@ def test_numbers_written_out():
 def test_slot_table_counts_the_same(encoder):
     table = build(encoder, reservoir_kernel_sizes="3").slot_table
     saved = backward_flops(encoder.replace("T", "L").swapcase().replace("l", "L"), "L") - backward_flops(encoder, "L")
-    assert saved == SOURCE * sum(e.flops for e in table.entries if not e.trained)
+    assert saved == SOURCE * sum(row.flops for row in table.rows if row.state == "frozen")
 
 
 class TestFrozenEmbeddings:
@@ -144,3 +157,137 @@ def test_nothing_is_saved_where_everything_is_trained():
     # All but the input gradients of the lowest products, of which there are none: embeddings are trained below them.
     assert table.backward_flops == 2 * table.flops
     assert "backward" in str(table).splitlines()[-1] and " 0.00% less" in str(table)
+
+
+def counted(model):
+    """FLOPs (forward, backward) of a model per token, counted by torch: those that grow with the number of words.
+
+    Sentences of n words cost c + n w + n^2 a: of the costs of 2, 3 and 4 words, a is half the second difference, and
+    w = f(3) - f(2) - 5 a. Attention's own products are in a, what is done once an update or a sentence is in c.
+    """
+    costs = [_of_one_sentence(model, n) for n in (2, 3, 4)]
+    per_token = []
+    for two, three, four in zip(*costs):
+        twice_a = four - 2 * three + two
+        per_token.append((2 * (three - two) - 5 * twice_a) // 2)
+    return tuple(per_token)
+
+
+def _of_one_sentence(model, length):
+    source, target = pad(sentences(length)), pad(sentences(length, seed=2))
+    with sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as forward:
+            if hasattr(model, "encoder") and hasattr(model, "decoder"):
+                value = loss(model, source, target)
+            else:
+                value = cross_entropy(model(source)[0].flatten(0, 1), target.flatten(), reduction="sum")
+        with FlopCounterMode(display=False) as backward:
+            if value.requires_grad:
+                value.backward()
+    return forward.get_total_flops(), backward.get_total_flops()
+
+
+def said(model):
+    return model.slot_table.flops, model.slot_table.backward_flops
+
+
+TIED = {"share_decoder_input_output_embed": True}
+ALL_TIED = {"share_all_embeddings": True}
+PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+# Width 8 and feed-forward 12: rank 1 is applied next to every matrix (3 * 1 * 16 < 64), rank 2 to none (3 * 2 * 20 > 96).
+LORA, MERGED_LORA, VERA = (
+    {"frozen_adapter": kind, "frozen_adapter_rank": rank} for kind, rank in (("lora", 1), ("lora", 2), ("vera", 1))
+)
+MODELS = {
+    "all tied": lambda: build("LFL", "LL", **ALL_TIED),
+    "only the decoder frozen": lambda: build("LL", "LL", freeze="decoder"),
+    "only the decoder frozen, all tied": lambda: build("LL", "LL", freeze="decoder", **ALL_TIED),
+    "only the encoder frozen": lambda: build("LL", "LL", freeze="encoder,emb", **PRE_NORM),
+    "biases alone, post-norm": lambda: build("LFGCS", "LC", freeze_except="bias", reservoir_kernel_sizes="3"),
+    "biases alone, pre-norm": lambda: build("LfgcM", "Ls", freeze_except="bias", reservoir_kernel_sizes="3", **PRE_NORM),
+    "LoRA beside attention": lambda: build("LL", "LL", freeze="att", **LORA),
+    "LoRA beside all": lambda: build("LT", "TL", freeze="emb", **LORA, **TIED),
+    "LoRA added to its matrices": lambda: build("LT", "LT", **MERGED_LORA),
+    "VeRA": lambda: build("TF", "TL", freeze="encoder.emb", **VERA, **ALL_TIED),
+    "no cross-attention": lambda: build("LT", "LL", no_cross_attention=True),
+    "masks": lambda: build_supermask(),
+    "random masks": lambda: build_supermask(mask_random=True),
+    "random masks, trained embeddings": lambda: build_supermask(mask_random=True, mask_embeddings="trained"),
+    "half of each mask pinned": lambda: build_supermask(mask_pin=0.5),
+    "masks, LayerNorms alone": lambda: build_supermask(freeze="att,ffn,emb", mask_layernorm="affine"),
+    "language model": lambda: build_lm(plan="LTS", **TIED),
+    "language model of masks": lambda: build_lm("supermask_one_layer_transformer_lm", mask_pin=0.5),
+    "RoBERTa": lambda: build_roberta("reservoir_roberta", reservoir_encoder="LTF", freeze="pos,emb"),
+    "RoBERTa of masks": lambda: build_roberta(),
+    "RoBERTa of random masks": lambda: build_roberta(mask_random=True, untie_weights_roberta=True),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_table_says_what_torch_counts(name):
+    model = MODELS[name]()
+    assert said(model) == counted(model)
+
+
+def specs(components):
+    return st.none() | st.lists(st.sampled_from(components), min_size=1, max_size=3, unique=True).map(",".join)
+
+
+SPECS = specs(["att", "self_att.q", "cross_att.k", "cross_att", "o", "ffn", "fc1", "fc2", "ln", "emb", "out", "pos", "bias", "mix"]
+              + ["encoder", "decoder", "encoder.emb", "encoder.ffn", "decoder.att", "encoder.layers.0", "decoder.layers.0.ffn"])  # fmt: skip
+FLAG = st.booleans()
+LAYERS = {
+    "freeze": SPECS,
+    "freeze_except": SPECS,
+    "reservoir_train_layernorm": FLAG,
+    "adapter": st.sampled_from([{}, LORA, MERGED_LORA, VERA]),
+}
+MASKS = {
+    "freeze": SPECS,
+    "mask_share": st.sampled_from(["layer", "none"]),
+    "mask_pin": st.sampled_from([0.0, 0.5]),
+    "mask_random": FLAG,
+    "mask_embeddings": st.sampled_from(["masked", "frozen", "trained"]),
+    "mask_layernorm": st.sampled_from(["plain", "affine"]),
+}
+NORMS = {f"{stack}_normalize_before": FLAG for stack in ("encoder", "decoder")}
+POSITIONS = {f"{stack}_learned_pos": FLAG for stack in ("encoder", "decoder")}
+TRANSLATION = {"ties": st.sampled_from([{}, TIED, ALL_TIED]), "layernorm_embedding": FLAG, **NORMS, **POSITIONS}
+LANGUAGE_MODEL = {
+    "share_decoder_input_output_embed": FLAG,
+    "decoder_normalize_before": FLAG,
+    "decoder_learned_pos": FLAG,
+    "decoder_input_dim": st.just(8),
+}
+ROBERTA = {"untie_weights_roberta": FLAG, "encoder_normalize_before": FLAG}
+
+
+def plan(letters, most):
+    return st.lists(st.sampled_from(letters), min_size=1, max_size=most).map("".join)
+
+
+ANY_MODEL = st.one_of(
+    *(st.tuples(st.just(function), st.fixed_dictionaries(options)) for function, options in (
+        (build, {"encoder": plan(ENCODER_LETTERS, 3), "decoder": plan(DECODER_LETTERS, 2), **LAYERS, **TRANSLATION}),
+        (build_supermask, MASKS | TRANSLATION),
+        (build_lm, {"plan": plan(DECODER_LETTERS, 3), **LAYERS, **LANGUAGE_MODEL}),
+        (build_lm, {"arch": st.just("supermask_one_layer_transformer_lm"), **MASKS, **LANGUAGE_MODEL}),
+        (build_roberta, {"arch": st.just("reservoir_roberta"), "reservoir_encoder": plan(ENCODER_LETTERS, 3), **LAYERS, **ROBERTA}),
+        (build_roberta, MASKS | ROBERTA),
+    ))
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(ANY_MODEL)
+def test_the_table_of_any_model_says_what_torch_counts(drawn):
+    function, options = drawn
+    grouped = {name: value for name in ("adapter", "ties") for name, value in options.get(name, {}).items()}
+    options = {name: value for name, value in options.items() if name not in ("adapter", "ties")} | grouped
+    if function is build:
+        options["reservoir_kernel_sizes"] = "3"
+    try:
+        model = function(**options)
+    except InputError:
+        reject()  # a spec that matches or freezes nothing, or everything; an adapter without a frozen matrix
+    assert said(model) == counted(model)
