@@ -67,9 +67,9 @@ def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int
         stacks[stack if stack in STACKS else "elsewhere"].append(tensor)
     counted, trained = {}, {}
     for stack in (*STACKS, "elsewhere"):
-        reads_source = any(_of_source(t.name) for t in stacks[stack]) or flow.source_unread
-        # Elsewhere, and where a decoder of another kind sees the source, is not known: from the start.
-        trained[stack] = stack == "elsewhere" or (stack == "decoder" and not reads_source and trained["encoder"])
+        known = flow.source_unread or any(".encoder_attn." in t.name for t in stacks[stack])
+        # A decoder of which it is not known where it looks at the source does so from the start.
+        trained[stack] = stack == "elsewhere" or (stack == "decoder" and not known and trained["encoder"])
         for group in _in_order(stacks[stack], flow.norm_first):
             _count_group(group, stack, trained, counted)
     if flow.source_unread:

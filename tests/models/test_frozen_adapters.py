@@ -89,8 +89,10 @@ def test_the_table_and_the_ledger_count_lora_as_trained():
     model = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=2)
     (row,) = (row for row in model.slot_table.rows if row.place == "encoder.layers.1")
     assert (row.kind, row.state, row.trained_parameters, row.parameters) == ("T Transformer, adapters", "partly frozen", 208, 740)
-    # 2 * (4 * 64 + 2 * 96) for the frozen matrices, 2 * 208 for the adapters
-    assert row.flops == 896 + 416
+    # 2 * (4 * 64 + 2 * 96) for the frozen matrices, to which adapters of rank 2 are added; 2 * 104 for those of rank 1 beside them
+    assert row.flops == 896
+    beside = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=1).slot_table.rows
+    assert [r.flops for r in beside if r.place == "encoder.layers.1"] == [896 + 208]
     trained = sum(item.size for item in ledger(model).of("trained"))
     assert trained == model.slot_table.trained_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
 
@@ -103,7 +105,9 @@ def test_the_table_and_the_ledger_count_veras_matrices_once():
     shared = rows["frozen_adapter"]
     assert (shared.state, shared.parameters, shared.trained_parameters) == ("shared", 32 + 40 + 40, 0)
     assert shared.kind == "random, shared by up to 8 adapters"
-    assert shared.flops == 2 * (8 * 32 + 2 * 40 + 2 * 40)
+    # Products belong to the layers: four of 8 x 1 and 1 x 8, one of 8 x 1 and 1 x 12, one of 12 x 1 and 1 x 8.
+    beside = {row.place: row.flops for row in build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=1).slot_table.rows}
+    assert shared.flops == beside["frozen_adapter"] == 0 and beside["encoder.layers.0"] == 896 + 208
     random = [item for item in ledger(model).of("random") if item.name.startswith("frozen_adapter.")]
     assert len(random) == 6 and all(item.export_bytes() == 0 for item in random)
 
