@@ -4,7 +4,7 @@ from .arms import Arm
 from .measures import Spread, Study
 from .tables import Cell
 
-EMPTY = Cell("—")
+EMPTY, NEVER = Cell("—", number=True), Cell("never", number=True)
 
 
 def score_digits(study: Study) -> int:

@@ -2,7 +2,7 @@
 
 from .against import against_table
 from .arms import Arm
-from .cells import EMPTY, cell, name_cell, score_digits, sources
+from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
 from .measures import Spread, Study, spread
 from .tables import Cell, Table
 
@@ -74,7 +74,7 @@ def _cost(study, arm, what):
     costs = [getattr(one, what) for one in study.of(arm)]
     updates, seconds = (spread([cost[key] for cost in costs]) for key in ("updates", "seconds"))
     if not updates.count:
-        return [Cell("never"), Cell("never"), EMPTY]
+        return [NEVER, NEVER, EMPTY]
     minutes = spread([None if cost["seconds"] is None else cost["seconds"] / 60 for cost in costs])
     rates = spread([cost["seconds"] / cost["updates"] if cost["updates"] else None for cost in costs])
     assert seconds.count == updates.count
@@ -149,7 +149,7 @@ def bootstrap(study: Study) -> Table:
     rows = [
         [
             Cell(pair.arm),
-            Cell("?" if pair.seed is None else str(pair.seed), pair.seed),
+            Cell("?" if pair.seed is None else str(pair.seed), pair.seed, number=True),
             Cell(f"{pair.bleu:.2f}", pair.bleu, source=pair.source),
             Cell(f"{pair.interval:.2f}", pair.interval, source=pair.source),
             Cell(f"{pair.baseline:.2f}", pair.baseline),
@@ -187,7 +187,7 @@ def runs(study: Study) -> Table:
     rows = []
     for run in sorted([*_all_runs(study), *(run for run, _ in study.skipped)], key=lambda run: run.name):
         source, one = str(run.log_file), study.measured.get(run.name)
-        row = [Cell(run.name, source=source), Cell("?" if run.seed is None else str(run.seed), run.seed)]
+        row = [Cell(run.name, source=source), Cell("?" if run.seed is None else str(run.seed), run.seed, number=True)]
         row += [Cell(next((why for other, why in study.skipped if other is run), run.state) if not one else run.state)]
         lost = run.clock.lost_seconds / 60
         for value, text in (

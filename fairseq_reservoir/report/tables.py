@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from."""
+    """What is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from.
+
+    ``number`` marks what stands where others have a number, such as a dash.
+    """
 
     text: str
     value: float | int | None = None
     deviation: float | None = None
     source: str = ""
+    number: bool = False
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Which columns hold numbers, and are set flush right."""
-        return [any(row[place].value is not None for row in self.rows) for place in range(len(self.head))]
+        return [any(row[place].value is not None or row[place].number for row in self.rows) for place in range(len(self.head))]
 
 
 def markdown(table: Table) -> str:

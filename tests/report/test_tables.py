@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from fairseq_reservoir.report.cells import EMPTY, NEVER
 from fairseq_reservoir.report.tables import Cell, Table, as_csv, as_html, escape_latex, latex, markdown
 
 ODD = ['a&b_50%$#{x}~^', '<script>alert("1")</script>', "back\\slash|pipe`tick*", 'comma, "quote"', "new\nline", "Ü 名"]
@@ -51,3 +52,14 @@ def test_markdown_keeps_its_columns(table):
     assert lines[1] == "| --- | ---: |"
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in lines[: 2 + len(ODD)])
     assert "\\<script\\>" in lines[3] and "new line" in lines[6]
+
+
+def test_a_column_without_a_value_stays_one_of_numbers():
+    """Dashes, "never" and the seeds of runs that say none stand as the numbers beside them do, and so do the heads above them."""
+    rows = [[Cell(arm), EMPTY, NEVER, Cell("?", None, number=True), Cell("")] for arm in "ab"]
+    table = Table("none", "None", ["arm", "score", "updates", "seed", "remarks"], rows)
+    assert markdown(table).splitlines()[1] == "| --- | ---: | ---: | ---: | --- |"
+    assert "\\begin{tabular}{lrrrl}" in latex(table)
+    head, body = as_html(table).split("<tbody>")
+    assert head.count('<th scope="col" class="number">') == 3 and body.count('<td class="number">') == 6
+    assert as_csv(table).splitlines()[1:] == ["a,,never,?,", "b,,never,?,"]

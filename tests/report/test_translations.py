@@ -126,6 +126,25 @@ def test_loss_of_a_language_model(run):
     assert read_test(run, None).bits == 3.2811
 
 
+SOME = translations(12)
+EQUAL = {
+    "in every letter": (SOME, SOME),
+    "in every word": (SOME, [line.replace(" ", "  ") for line in SOME]),
+    "without a right word": (["all wrong"] * len(SOME), ["wrong, too"] * len(SOME)),
+}
+
+
+@pytest.mark.parametrize("how", EQUAL)
+def test_equal_translations_have_p_1(tmp_path, how):
+    for arm, layers, lines in zip("ab", (2, 3), EQUAL[how]):
+        plain_run(tmp_path / f"{arm}-1", [10], [4], layers=layers).write()
+        generated(tmp_path / f"{arm}-1", REFERENCES, lines)
+    runs = find_runs([tmp_path])
+    arms = group(runs)
+    (pair,) = paired_bootstrap(arms, arms[0], {run.name: read_test(run, None) for run in runs})
+    assert pair.bleu == pair.baseline and pair.p == 1
+
+
 def test_pairs_are_of_one_seed_and_one_test_set(tmp_path):
     for seed in (1, 2):
         for arm, layers, quality in (("a", 2, 15), ("b", 3, 5)):
