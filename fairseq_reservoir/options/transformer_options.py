@@ -65,7 +65,7 @@ class ComponentOptions(FairseqDataclass):
         None,
         "further components to freeze at their initial values: a comma list of "
         "[encoder.|decoder.][layers.<i>[-<j>].][<component>], component one of emb, att, self_att, cross_att, q, k, v, o, "
-        "ffn, fc1, fc2, ln, pos, out, other, bias. Example: emb,encoder.ffn",
+        "mix, ffn, fc1, fc2, ln, pos, out, other, bias. Example: emb,encoder.ffn",
         "SPEC",
     )
     freeze_except: Optional[str] = option(

@@ -1,13 +1,18 @@
 """fairseq-reservoir plan: the table without data."""
 
 import dataclasses
+import re
 
 import pytest
 
 from fairseq_reservoir import cli
+from fairseq_reservoir.layers.backskip import ESTIMATORS
+from fairseq_reservoir.layers.frozen_dtype import DTYPES
 from fairseq_reservoir.options.language_model_options import WordVectorOptions
-from fairseq_reservoir.options.supermask_options import MaskOptions
-from fairseq_reservoir.options.transformer_options import ReservoirOptions
+from fairseq_reservoir.options.supermask_options import CHOICES, MaskOptions
+from fairseq_reservoir.options.transformer_options import ADAPTERS, NORMS, ReservoirOptions
+from fairseq_reservoir.plan.freeze_spec import COMPONENTS, FROZEN_INITS
+from fairseq_reservoir.plan.layer_plan import LETTERS, PLACEMENTS, RESERVOIR_TYPES
 
 
 def printed(capsys, *arguments):
@@ -110,10 +115,20 @@ def test_refusals_are_one_line(arguments, message):
     assert str(exit_.value).startswith(f"fairseq-reservoir: error: {message}") and "\n" not in str(exit_.value)
 
 
-def test_help_explains_every_flag_of_the_plugin(capsys):
+def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
     with pytest.raises(SystemExit):
         cli.main(["plan", "--help"])
     text = capsys.readouterr().out
     for option in (f for options in (ReservoirOptions, MaskOptions, WordVectorOptions) for f in dataclasses.fields(options)):
         if not option.name.startswith("_"):
             assert f"  --{option.name.replace('_', '-')}" in text
+
+    def said(flag):
+        return set(re.findall(r"\w+", text.split(f"\n  --{flag} ")[1].split("\n  --")[0]))
+
+    values = {name.replace("_", "-"): choices for name, choices in CHOICES.items()}
+    values |= {"freeze": [name for name in COMPONENTS if "." not in name], "frozen-init": FROZEN_INITS, "frozen-adapter": ADAPTERS}
+    values |= {"reservoir-type": RESERVOIR_TYPES, "reservoir-placement": PLACEMENTS, "reservoir-norm": NORMS}
+    values |= {"reservoir-encoder": LETTERS, "frozen-dtype": DTYPES, "backskip": ESTIMATORS}
+    missing = {flag: set(names) - said(flag) for flag, names in values.items()}
+    assert {flag: names for flag, names in missing.items() if names} == {}
