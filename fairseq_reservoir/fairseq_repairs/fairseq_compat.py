@@ -257,32 +257,30 @@ def keep_untrained_tensors_in_ema():
 
     The moving average is taken of every tensor of the model, but ``d * x + (1 - d) * x`` is not ``x`` when rounded: a
     frozen tensor drifts away from itself, a little with every update; an integer buffer ends the run ("result type
-    Float can't be cast to ... Long"). A tensor that is not trained and equals its copy already is its own average.
+    Float can't be cast to ... Long"). An entry that equals its average already is left as it is; which ones do is found
+    out on the device, without waiting for it. What is trained is left to fairseq.
     """
     original = EMA._step_internal
     if hasattr(original, "__wrapped__"):
         return
 
-    def settled_keys(ema, model):
-        averages = ema.fp32_params if ema.config.ema_fp32 else ema.model.state_dict()
-        trained = {name for name, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
-        for key, tensor in model.state_dict().items():
-            if key in trained or not isinstance(tensor, torch.Tensor):
-                continue
-            average = averages.get(key)
-            if not tensor.is_floating_point() or (
-                average is not None and torch.equal(average, tensor.to(average.dtype))
-            ):
-                yield key
-
     @functools.wraps(original)
     def step(self, new_model, updates=None):
-        asked = self.skip_keys
-        self.skip_keys = asked.union(settled_keys(self, new_model))
-        try:
-            original(self, new_model, updates)
-        finally:
-            self.skip_keys = asked
+        trained = {name for name, p in new_model.named_parameters(remove_duplicate=False) if p.requires_grad}
+        state = new_model.state_dict()
+        left = trained | self.skip_keys
+        ours = {k for k, value in state.items() if k not in left and "version" not in k and isinstance(value, torch.Tensor)}
+        rest = {name: value for name, value in state.items() if name not in ours}
+        original(self, SimpleNamespace(state_dict=lambda: rest), updates)
+        copied = self.model.state_dict()
+        averages = self.fp32_params if self.config.ema_fp32 else copied
+        for name in ours & averages.keys():
+            average, tensor = averages[name], state[name].to(averages[name].dtype)
+            if tensor.is_floating_point():
+                moved = (average * self.decay).add_(tensor, alpha=1 - self.decay)
+                tensor = torch.where(average == tensor, average, moved)
+            average.copy_(tensor)
+            copied[name].copy_(average)
 
     EMA._step_internal = step
 

@@ -89,8 +89,7 @@ class Reinforce(nn.Module):
 
     def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
         returns, _ = self._returns(g)
-        words = _words(g)
-        self.value.add(self._features(x[words]), returns[words].unsqueeze(-1))
+        self.value.add(self._features(x).flatten(0, -2), returns.reshape(-1, 1), _words(g).flatten())
 
     def _returns(self, g):
         returns = -g.float().mean(-1)

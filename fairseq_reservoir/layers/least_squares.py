@@ -8,7 +8,8 @@ class LeastSquares(nn.Module):
     """W = argmin sum_t decay^age(t) |y_t - W x_t|^2 + ridge tr(X X^T) / d |W|^2, over all samples seen so far.
 
     Each batch is added up until ``solve`` is called, once per update, which also adds up those of all processes. A batch is
-    scaled to a mean |x_t|^2 of 1, both sides alike, so that W does not depend on a loss scale.
+    scaled to a mean |x_t|^2 of 1, both sides alike, so that W does not depend on a loss scale. Nothing here waits for the
+    device: what is to be left out is chosen there.
 
     Args:
         inputs: d, the length of x.
@@ -35,13 +36,21 @@ class LeastSquares(nn.Module):
         return super()._apply(convert, recurse)
 
     @torch.no_grad()
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """x (samples, d) and y (samples, outputs); what is not finite, as in an update that overflows, is left out."""
-        x, y = x.float(), y.float()
-        size = x.square().sum() / len(x)
-        if not torch.isfinite(size + y.square().sum()) or size == 0:
-            return
-        gram, cross = x.t() @ x / size, y.t() @ x / size
+    def add(self, x: Tensor, y: Tensor, samples: Tensor | None = None) -> None:
+        """Adds a batch; one that is not finite, as in an update that overflows, is left out.
+
+        Args:
+            x: (rows, d).
+            y: (rows, outputs).
+            samples: (rows,), true for rows that are samples; without it all are.
+        """
+        x, y, count = x.float(), y.float(), len(x)
+        if samples is not None:
+            x, y = (rows.masked_fill(~samples.unsqueeze(-1), 0) for rows in (x, y))
+            count = samples.sum().clamp(min=1)
+        size = x.square().sum() / count
+        usable = torch.isfinite(size + y.square().sum()) & (size > 0)
+        gram, cross = ((product / size).masked_fill(~usable, 0) for product in (x.t() @ x, y.t() @ x))
         self.new_gram = gram if self.new_gram is None else self.new_gram + gram
         self.new_cross = cross if self.new_cross is None else self.new_cross + cross
 
@@ -60,11 +69,10 @@ class LeastSquares(nn.Module):
         if shared:
             for tensor in new:
                 torch.distributed.all_reduce(tensor)
-        if not new[0].any():
-            return
-        self.gram.mul_(self.decay).add_(new[0])
-        self.cross.mul_(self.decay).add_(new[1])
+        learned = new[0].any()
+        for held, added in zip((self.gram, self.cross), new):
+            held.copy_(torch.where(learned, held * self.decay + added, held))
         variance = self.gram.diagonal().mean()
-        if variance > 0:
-            penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)
-            self.map.copy_(torch.linalg.solve(self.gram + penalty, self.cross.t()).t())
+        penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)
+        found, info = torch.linalg.solve_ex(self.gram + penalty, self.cross.t())  # ``solve`` reads info, to raise an error
+        self.map.copy_(torch.where(learned & (info == 0), found.t(), self.map))

@@ -307,6 +307,22 @@ def test_ema_keeps_frozen_tensors_exactly(half, fp32):
         assert 0 < copy["mean"].item() < 200
 
 
+def test_ema_averages_what_is_not_trained_but_moves():
+    """mean is 1 after the update and 0 before: 0.9999 * 0 + 0.0001 * 1; entries that are equal stay, infinite ones too."""
+    model = PartlyFrozen()
+    model.constant[0] = float("-inf")
+    ema = EMA(model, EMAConfig(store_ema=True, ema_decay=0.9999))
+    expected = model.constant.clone()
+    model.mean += 1
+    model.constant[1] += 1
+    expected[1] = expected[1] * 0.9999 + (expected[1] + 1) * 0.0001
+    ema.step(model)
+    copy = ema.get_model()
+    assert copy.mean.item() == pytest.approx(0.0001)
+    torch.testing.assert_close(copy.constant, expected)
+    assert copy.constant[2:].equal(model.constant[2:])
+
+
 def test_plain_ema_lets_frozen_tensors_drift():
     model = PartlyFrozen()
     del model.count

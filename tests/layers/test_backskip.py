@@ -127,9 +127,11 @@ def test_padding_has_no_return_to_learn_from():
     g = torch.tensor([[[-1.0, -3.0]], [[-2.0, -2.0]], [[0.0, 0.0]]])
     estimator.learn(torch.zeros(3, 1, 2), g, None)
     assert estimator.value.new_gram.sum() == estimator.value.new_gram[-1, -1] == 2 and estimator.value.new_cross.sum() == 2
-    estimator.value.new_gram = None
+    estimator.value.new_gram = estimator.value.new_cross = None
     estimator.learn(torch.zeros(3, 1, 2), torch.zeros(3, 1, 2), None)
-    assert estimator.value.new_gram is None, "a batch whose loss is multiplied by 0"
+    assert not estimator.value.new_gram.any(), "a batch whose loss is multiplied by 0"
+    estimator.learn(torch.tensor([[[0.0, 0.0]], [[float("nan"), 0.0]]]), torch.tensor([[[-1.0, -3.0]], [[0.0, 0.0]]]), None)
+    assert estimator.value.new_gram.sum() == 1, "what padding holds does not matter"
 
 
 def test_padding_does_not_change_the_estimate_of_words():
@@ -266,3 +268,17 @@ class TestLeastSquares:
         halves.add(x[4:], y[4:])
         whole.solve(), halves.solve()
         torch.testing.assert_close(whole.map, halves.map)
+
+    def test_rows_that_are_no_samples_do_not_count(self):
+        """As by hand above, with a third row."""
+        model = LeastSquares(1, 1, ridge=0.0)
+        model.add(torch.tensor([[1.0], [2.0], [float("inf")]]), torch.tensor([[3.0], [5.0], [7.0]]), torch.tensor([True, True, False]))
+        model.solve()
+        assert model.gram.item() == pytest.approx(5 / 2.5) and model.map.item() == pytest.approx(13 / 5)
+
+    def test_what_cannot_be_solved_changes_nothing(self):
+        """Without a ridge two equal inputs have no one answer."""
+        model = LeastSquares(2, 1, ridge=0.0)
+        model.add(torch.ones(3, 2), torch.ones(3, 1))
+        model.solve()
+        assert model.gram.eq(1 / 2 * 3).all() and model.map.eq(0).all()

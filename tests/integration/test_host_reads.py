@@ -1,0 +1,77 @@
+"""In an update nothing of ours reads the values of a tensor: on a GPU the processor would wait for them."""
+
+import sys
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import fairseq_reservoir
+from tests.support.commands import train
+
+_OURS, _FAIRSEQ = (str(Path(package.__file__).parent) for package in (fairseq_reservoir, fairseq))
+# A number or a yes for Python, a result as long as values say, and the look whether a factorisation failed.
+_READS = "_local_scalar_dense equal nonzero masked_select _unique2 unique_dim _linalg_check_errors".split()
+
+
+class HostReads(TorchDispatchMode):
+    """Within it, ``found`` collects "operation file:line" of each place of the package where an update reads a tensor's values.
+
+    What fairseq reads is its own affair. What is copied to the processor as a whole, as by ``tolist``, is not seen.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name().removeprefix("aten::").partition(".")[0]
+        by_mask = name in ("index", "index_put", "index_put_") and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if name in _READS or by_mask:
+            self._note(name, sys._getframe(1))
+        return function(*args, **(kwargs or {}))
+
+    def _note(self, name, frame):
+        whose, in_update = None, False
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if whose is None and file.startswith((_OURS, _FAIRSEQ)):
+                whose = f"{name} {Path(file).name}:{frame.f_lineno}" if file.startswith(_OURS) else ""
+            in_update |= frame.f_code.co_name == "train_step" and file.endswith("trainer.py")
+            frame = frame.f_back
+        if whose and in_update:
+            self.found.add(whose)
+
+
+RUNS = {
+    "backskip synthetic": "--reservoir-encoder LTL --backskip synthetic --backskip-warmup 3 --backskip-anneal 0.5",
+    "backskip reinforce": "--reservoir-encoder LTL --backskip reinforce --backskip-warmup 3 --backskip-anneal 0.5",
+    "average": "--reservoir-encoder LT --freeze emb --store-ema",
+    "average in fp32": "--reservoir-encoder LT --freeze emb --store-ema --ema-fp32",
+    "average of masks": "--arch supermask_one_layer_transformer --encoder-layers 2 --mask-scope global --store-ema",
+    "adapters": "--encoder-layers 2 --freeze att --frozen-adapter lora",
+}
+
+
+@pytest.mark.parametrize("which", RUNS)
+def test_an_update_reads_nothing(toy_data, which):
+    with HostReads() as reads:
+        run = train(toy_data, *RUNS[which].split(), "--decoder-layers", 1, "--disable-validation", "--no-save", "--max-update", 6)
+    assert len(run.losses) == 6 and reads.found == set()
+
+
+@pytest.mark.parametrize("read", [lambda x: float(x.sum()), lambda x: x.equal(x), lambda x: x[x > 0], lambda x: torch.linalg.inv(x)])
+def test_reads_are_found(toy_data, monkeypatch, read):
+    """As an update of ours would, every time the number of updates is set."""
+    from fairseq_reservoir.layers.backskip import Backskip
+
+    source = "def set_num_updates(skip, number):\n    read(eye)\n"
+    scope = {"read": read, "eye": torch.eye(2)}
+    exec(compile(source, f"{_OURS}/reading.py", "exec"), scope)
+    monkeypatch.setattr(Backskip, "set_num_updates", scope["set_num_updates"])
+    flags = "--reservoir-encoder LF --backskip identity --decoder-layers 1 --disable-validation --no-save --max-update 1"
+    with HostReads() as reads:
+        train(toy_data, *flags.split())
+    assert [place.split()[1] for place in reads.found] == ["reading.py:2"]
