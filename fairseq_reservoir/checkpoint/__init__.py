@@ -12,7 +12,7 @@ def load_translator(path: str, data: str, **overrides):
     """An exported model, or a checkpoint, ready to translate: ``load_translator(path, data).translate("a sentence")``.
 
     Args:
-        path: export or checkpoint.
+        path: export or checkpoint. Like ``data``, relative to the current folder.
         data: folder of the dictionaries.
         overrides: fairseq's options by name, such as ``tokenizer="moses"`` or ``bpe="sentencepiece"``.
 
@@ -20,11 +20,28 @@ def load_translator(path: str, data: str, **overrides):
         fairseq's ``GeneratorHubInterface``.
 
     Raises:
-        InputError: the file is not usable, or the dictionaries are not those of the model.
+        InputError: file or folder are not there or not usable, or the dictionaries are not those of the model.
     """
+    import os
     from pathlib import Path
 
     from fairseq import hub_utils
 
-    found = hub_utils.from_pretrained(str(Path(path).parent), Path(path).name, str(data), **overrides)
+    from ..errors import InputError
+
+    path, data = Path(path).absolute(), Path(data).absolute()
+    if not path.is_file():
+        raise InputError(f"path {path}: no such file")
+    if not data.is_dir():
+        raise InputError(f"data {data}: no such folder; it must hold the dictionaries of the model")
+    if os.pathsep in str(data):
+        raise InputError(f"data {data}: fairseq takes what is around {os.pathsep!r} for two folders; give it another name")
+    found = hub_utils.from_pretrained(str(path.parent), _OneFile(path.name), str(data), **overrides)
     return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
+
+
+class _OneFile(str):
+    """The name of one file where fairseq expects several around colons."""
+
+    def split(self, *_):
+        return [self]

@@ -5,6 +5,10 @@ from pathlib import Path
 from ..errors import InputError
 from . import packed_file
 from .damage import refuse_damaged
+from .opened import read_state
+
+# What fairseq restores if nothing is said, from --save-dir.
+_DEFAULT = "checkpoint_last.pt"
 
 
 def check_start(config, model=None) -> None:
@@ -43,15 +47,31 @@ def check_start(config, model=None) -> None:
 
 
 def check_whole(config) -> None:
-    """Refuses to start from a checkpoint that is damaged; see ``refuse_damaged``.
+    """Refuses to start from what is not there, is no checkpoint or is a damaged one.
+
+    fairseq trains from scratch when the file of ``--restore-file`` is not there or is a folder, and when that of
+    ``--finetune-from-model`` is a folder. It may do so only when ``checkpoint_last.pt``, which nobody named, is absent.
 
     Raises:
-        InputError: one line with the file and what to take instead.
+        InputError: one line with the flag and the file, of a damaged one also what to take instead.
     """
-    if config.restore_file == "checkpoint_last.pt":
-        refuse_damaged(Path(config.save_dir) / config.restore_file, "--restore-file ")
-    else:
-        refuse_damaged(config.restore_file, "--restore-file ")
+    for flag, path in _starts(config):
+        if "://" in path:
+            continue
+        if Path(path).exists() and not Path(path).is_file():
+            raise InputError(f"{flag} {path or repr(path)}: {'a folder' if Path(path).is_dir() else 'no ordinary file'}, no checkpoint")
+        refuse_damaged(path, f"{flag} ")
+        read_state(path, flag)
+
+
+def _starts(config):
+    """The files from which training is to start, each with its flag; the default ``checkpoint_last.pt`` only if it is there."""
+    suffix = getattr(config, "checkpoint_suffix", None) or ""
+    if config.restore_file != _DEFAULT:
+        yield "--restore-file", config.restore_file.replace(".pt", f"{suffix}.pt")
+    elif (last := Path(config.save_dir) / _DEFAULT.replace(".pt", f"{suffix}.pt")).exists():
+        yield "--restore-file", str(last)
     for flag in ("continue_once", "finetune_from_model"):
-        if path := getattr(config, flag, None):
-            refuse_damaged(path, f"--{flag.replace('_', '-')} ")
+        path = getattr(config, flag, None)
+        if path is not None:
+            yield f"--{flag.replace('_', '-')}", path

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import written_table
 from fairseq_reservoir.random_tensors import initialisers
 from tests.support.commands import train
@@ -198,3 +200,28 @@ def test_load_translator(every_kind, tmp_path, toy_data):
         load_translator(path, toy_data) for path in (exported(every_kind, tmp_path), every_kind.path)
     )
     assert from_export.translate(["a b c", "h g"]) == from_checkpoint.translate(["a b c", "h g"])
+
+
+def test_load_translator_takes_paths_as_the_caller_does(every_kind, tmp_path, toy_data, monkeypatch):
+    """Relative to the current folder, not to the model's, which has another "data"; the name with a colon is that of one file."""
+    (tmp_path / "models" / "data").mkdir(parents=True)
+    (tmp_path / "data").symlink_to(toy_data)
+    exported(every_kind, tmp_path).rename(tmp_path / "models" / "a:b.safetensors")
+    monkeypatch.chdir(tmp_path)
+    expected = load_translator(every_kind.path, toy_data).translate(["a b c", "h g"])
+    for data in ("data", "./data", "models/../data"):
+        assert load_translator("models/a:b.safetensors", data).translate(["a b c", "h g"]) == expected
+    monkeypatch.chdir(tmp_path / "models")
+    assert load_translator("./a:b.safetensors", "../data").translate(["a b c", "h g"]) == expected
+
+
+def test_load_translator_says_what_is_not_there(every_kind, tmp_path, toy_data):
+    (tmp_path / "a:b").symlink_to(toy_data)
+    for path, data, message in (
+        (every_kind.path, tmp_path / "no", f"data {tmp_path}/no: no such folder; it must hold the dictionaries of the model"),
+        (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq takes what is around ':' for two folders"),
+        (tmp_path / "no" / "model.pt", toy_data, f"path {tmp_path}/no/model.pt: no such file"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)) as refused:
+            load_translator(path, data)
+        assert "\n" not in str(refused.value)

@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 import pytest
+import torch
 
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.training_start import check_start
@@ -29,6 +30,38 @@ def test_going_on_from_an_export(of_l_and_t, tmp_path):
         2,
     )
     check_start(Namespace(restore_file="checkpoint_last.pt", finetune_from_model=str(path)))
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model", "--continue-once"])
+def test_what_is_not_there_or_no_checkpoint(flag, tmp_path):
+    """fairseq would train from scratch, or end in a traceback, and only after it has read the data."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "text.pt").write_text("no pickle")
+    torch.save({"weights": torch.ones(1)}, tmp_path / "others.pt")
+    for path, why in (
+        (tmp_path / "nope.pt", ": no such file"),
+        (tmp_path / "nope.safetensors", ": no such file"),
+        (tmp_path / "folder", ": a folder, no checkpoint"),
+        ("/dev/null", ": no ordinary file, no checkpoint"),
+        (tmp_path / "empty.pt", ": a damaged checkpoint, cut short or overwritten"),
+        (tmp_path / "text.pt", ": not a checkpoint of fairseq ("),
+        (tmp_path / "others.pt", ": not a checkpoint of fairseq ("),
+    ):
+        text, status = error_of("no-data", *ARCH, flag, path, "--save-dir", tmp_path / "run")
+        assert text.startswith(f"fairseq-train: error: {flag} {path}{why}") and text.count("\n") == 1 and status == 2
+    text, status = error_of("no-data", *ARCH, flag, "", "--save-dir", tmp_path / "run")
+    assert text.startswith(f"fairseq-train: error: {flag} ") and text.count("\n") == 1 and status == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_nobody_named_the_default(toy_data, tmp_path):
+    flags = [*ARCH, "--max-update", 1, "--disable-validation", "--no-epoch-checkpoints", "--save-dir", tmp_path]
+    assert len(train(toy_data, *flags, "--restore-file", "checkpoint_last.pt").losses) == 1
+    (tmp_path / "checkpoint_last.pt").unlink()
+    (tmp_path / "checkpoint_last.pt").mkdir()
+    text, status = error_of(toy_data, *flags)
+    assert text.endswith(f"error: --restore-file {tmp_path}/checkpoint_last.pt: a folder, no checkpoint\n") and status == 2
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
