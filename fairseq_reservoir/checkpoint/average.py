@@ -10,6 +10,7 @@ from ..files import check_out, replacing
 from ..freezing.identity import BUFFER, read_identity
 from . import packed_file
 from .opened import Checkpoint, open_checkpoint
+from .origin import origin, without_run
 
 
 def average(checkpoints: list[str], out: str, force: bool = False) -> str:
@@ -30,23 +31,25 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         What was written, in a line.
 
     Raises:
-        InputError: a file is not usable, or they are not checkpoints of one model with the same random tensors.
+        InputError: a file is not usable, or they are not checkpoints of one run: of one model, with the same random and frozen
+            tensors, and with the same mark of a run (see ``origin``), or where one has none with the same ``--seed``.
     """
     check_out(out, force, ".pt")
     if len(checkpoints) < 2:
         raise InputError(f"CHECKPOINT {' '.join(checkpoints)}: an average needs two or more")
     latest = first = _open(checkpoints[0])
-    random = {item.name for item in first.ledger.of("random")}
+    constant = {item.name: item.role for item in first.ledger.of("random", "frozen")}
     sums = {name: tensor.double() for name, tensor in first.tensors.items() if tensor.is_floating_point()}
     equal = set(first.tensors)
     for path in checkpoints[1:]:
         other = _open(path)
         _check_identity(first, other)
+        _check_run(first, other)
         for name, tensor in other.tensors.items():
             if tensor.equal(first.tensors[name]):
                 pass
-            elif name in random:
-                raise InputError(f"CHECKPOINT {path}: its random tensor {name} is not that of {first.path}")
+            elif name in constant:
+                raise InputError(f"CHECKPOINT {path}: its {constant[name]} tensor {name} is not that of {first.path}")
             else:
                 equal.discard(name)
             if name in sums:
@@ -60,7 +63,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     model |= {item.name: model[item.owner] for item in first.ledger.of("tied")}
     state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
     config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
-    state |= {"cfg": config, "model": model, "extra_state": {"train_iterator": {"epoch": 1}}}
+    state |= {"cfg": config, "model": model, "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)}}
     with replacing(out) as temporary:
         torch.save(state, temporary)
     size = Path(out).stat().st_size
@@ -88,3 +91,14 @@ def _check_identity(first, other):
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             raise InputError(f"CHECKPOINT {other.path}: {name} is {theirs.get(name)}, in {first.path} {ours.get(name)}")
+
+
+def _check_run(first, other):
+    """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart."""
+    (ours, theirs), seeds = ([origin(c.state).get("run") for c in (first, other)], [c.config.common.seed for c in (first, other)])
+    if ours and theirs and ours != theirs:
+        raise InputError(f"CHECKPOINT {other.path}: of another training run than {first.path}; average checkpoints of one run")
+    if not (ours and theirs) and seeds[0] != seeds[1]:
+        raise InputError(
+            f"CHECKPOINT {other.path}: trained with --seed {seeds[1]}, {first.path} with {seeds[0]}; average checkpoints of one run"
+        )

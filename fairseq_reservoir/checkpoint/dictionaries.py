@@ -37,8 +37,21 @@ def task_of_config(config, data: str | None):
         ) from error
 
 
+def where_trained(config) -> dict[str, dict]:
+    """``describe`` of the dictionaries in the folder that a configuration names, empty if they are no longer there."""
+    try:
+        return describe(task_of_config(config, None))
+    except InputError:
+        return {}
+
+
 def check(path: str, expected: dict[str, dict], task) -> None:
-    """Refuses dictionaries that differ from those of an export.
+    """Refuses dictionaries that differ from those of an export or a checkpoint.
+
+    Args:
+        path: what the message is to begin with.
+        expected: as ``describe`` gives it.
+        task: with the dictionaries.
 
     Raises:
         InputError: one differs.

@@ -14,6 +14,7 @@ from . import dictionaries, digest, packed_file, reader
 from .ledger import WIDTHS, Ledger
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
+from .origin import origin
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def export(
         data: folder of the dictionaries, if not the one that the checkpoint names.
 
     Raises:
-        InputError: a file or an option is not usable; with ``regenerate``, a tensor drawn here is not the one trained with.
+        InputError: a file or an option is not usable; the dictionaries are not those trained with; with ``regenerate``, a tensor drawn here is not the one trained with.
     """
     check_out(out, force, packed_file.SUFFIX)
     if with_weights and regenerate:
@@ -69,7 +70,9 @@ def export(
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
         raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
-    words = dictionaries.describe(dictionaries.task_of_config(source.config, data))
+    trained = origin(source.state).get("dictionaries") or (dictionaries.where_trained(source.config) if data else {})
+    task = dictionaries.task_of_config(source.config, data)
+    dictionaries.check(f"--data {source.config.task.data}", trained, task)
     ledger, seed = source.ledger, source.model.slot_table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
     if ledger.of("mask"):
@@ -84,7 +87,7 @@ def export(
         "tied": {item.name: item.owner for item in ledger.of("tied")},
         "slot_table": written_table.as_json(source.model.slot_table),
         "config": _as_json(source.config),
-        "dictionaries": words,
+        "dictionaries": dictionaries.describe(task),
         "num_updates": source.num_updates,
     }
     packed_file.write(out, body, tensors | kept)

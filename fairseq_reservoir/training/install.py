@@ -1,6 +1,6 @@
 """Installs everything that the plugin changes in fairseq, in an order with its reasons."""
 
-from ..checkpoint import fairseq_loader
+from ..checkpoint import fairseq_loader, origin
 from ..fairseq_repairs import fairseq_compat
 from . import (
     backskip_hooks,
@@ -18,6 +18,7 @@ def install() -> None:
     preflight.install()  # after the repairs' cpu_launch, so that files are checked before processes are started
     training_hooks.install()
     fairseq_loader.install()  # after saving's repairs, whose files it reads
+    origin.install()  # its mark is in what is saved and compared in what is loaded
     freeze_skip.install()
     backskip_hooks.install()
     rank_checks.install()  # last, and so called first: processes are compared before any of them does anything

@@ -92,6 +92,54 @@ def test_what_cannot_be_averaged(run, toy_data, tmp_path):
     assert out.read_text() == "old"
 
 
+SMALL = "--encoder-layers 1 --decoder-layers 1 --disable-validation --no-epoch-checkpoints --save-interval-updates 1".split()
+
+
+def without_mark(path):
+    """As plain fairseq writes it, and this plugin did before it marked runs."""
+    state = torch.load(path)
+    del state["extra_state"]["fairseq_reservoir"]
+    path = path.with_name(f"unmarked_{path.name}")
+    torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize("flags", [["--freeze", "emb"], [], ["--arch", "transformer_tiny"]], ids=" ".join)
+def test_runs_of_other_seeds(flags, toy_data, tmp_path):
+    """All-L models and fairseq's own hold nothing random of ours; --freeze freezes what --seed drew."""
+    for seed in (1, 2):
+        train(toy_data, *flags, *SMALL, "--seed", seed, "--max-update", 1, "--save-dir", tmp_path / f"{seed}")
+    one, two = (tmp_path / f"{seed}" / "checkpoint_1_1.pt" for seed in (1, 2))
+    assert f"CHECKPOINT {two}: of another training run than {one}; average checkpoints of one run" in refusal(one, two, tmp_path / "mean.pt")
+    found = refusal(without_mark(one), two, tmp_path / "mean.pt")
+    assert f"CHECKPOINT {two}: trained with --seed 2, {tmp_path}/1/unmarked_checkpoint_1_1.pt with 1; average" in found
+    assert not (tmp_path / "mean.pt").exists()
+
+
+def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
+    train(toy_data, "--freeze", "emb", *SMALL, "--max-update", 2, "--save-dir", tmp_path)
+    one, two = tmp_path / "checkpoint_1_1.pt", tmp_path / "checkpoint_1_2.pt"
+    state = torch.load(two)
+    state["model"]["encoder.embed_tokens.weight"][0, 0] += 1
+    torch.save(state, two)
+    assert "its frozen tensor encoder.embed_tokens.weight is not that of" in refusal(one, two, tmp_path / "mean.pt")
+
+
+def test_a_resumed_run_is_one_run(toy_data, tmp_path):
+    """Also with another --seed and folder, and where its first part has no mark; a training from its weights alone is another."""
+    first, second = tmp_path / "first" / "checkpoint_1_1.pt", tmp_path / "second" / "checkpoint_1_2.pt"
+    train(toy_data, *SMALL, "--max-update", 1, "--save-dir", first.parent)
+    on = [*SMALL, "--max-update", 2]
+    train(toy_data, *on, "--seed", 9, "--restore-file", first, "--save-dir", second.parent)
+    cli.main(["average", str(first), str(second), str(tmp_path / "mean.pt")])
+    assert set(torch.load(tmp_path / "mean.pt")["extra_state"]["fairseq_reservoir"]) == {"dictionaries"}
+    train(toy_data, *on, "--restore-file", without_mark(first), "--save-dir", tmp_path / "third")
+    cli.main(["average", str(without_mark(first)), str(tmp_path / "third" / "checkpoint_1_2.pt"), str(tmp_path / "other.pt")])
+    train(toy_data, *on, "--finetune-from-model", first, "--save-dir", tmp_path / "tuned")
+    tuned = tmp_path / "tuned" / "checkpoint_1_2.pt"
+    assert f"CHECKPOINT {tuned}: of another training run than {first}" in refusal(first, tuned, tmp_path / "no.pt")
+
+
 def test_a_mean_of_other_seeds_made_elsewhere_does_not_load(run, tmp_path):
     """Seeds 3 and 4 differ in one digit; the mean of their codes, rounded down as fairseq's script does, is seed 3 again."""
     ours, other = torch.load(run / "checkpoint_1_20.pt"), torch.load(run / "other" / "checkpoint_1_20.pt")

@@ -225,3 +225,23 @@ def test_load_translator_says_what_is_not_there(every_kind, tmp_path, toy_data):
         with pytest.raises(InputError, match=re.escape(message)) as refused:
             load_translator(path, data)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("known", ["in the checkpoint", "in the folder trained on"])
+def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
+    """As many words, but in another order. A checkpoint without a mark is compared with what it was trained on, if that is there."""
+    (tmp_path / "other").mkdir()
+    for name in ("dict.en.txt", "dict.de.txt"):
+        lines = (toy_data / name).read_text().splitlines(keepends=True)
+        (tmp_path / "other" / name).write_text("".join(lines[::-1]))
+    checkpoint, state = tmp_path / "checkpoint.pt", torch.load(of_l_and_t.path)
+    if known != "in the checkpoint":
+        del state["extra_state"]["fairseq_reservoir"]
+    state["cfg"]["task"] |= {"source_lang": "en", "target_lang": "de"}
+    torch.save(state, checkpoint)
+    out = tmp_path / "model.safetensors"
+    with pytest.raises(InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* is not the one trained with"):
+        export(checkpoint, out, data=str(tmp_path / "other"))
+    assert not out.exists()
+    export(checkpoint, out, data=str(toy_data))
+    load_translator(out, toy_data)
