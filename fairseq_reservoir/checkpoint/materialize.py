@@ -77,7 +77,8 @@ def _check_model(source: Checkpoint):
     if type(source.model) not in [MODEL_REGISTRY[name] for name in _MODELS]:
         refuse(f"{config._name} is not a translation model of this plugin")
     for stack in ("encoder", "decoder"):
-        for slot in slots(getattr(config, f"reservoir_{stack}", None) or ""):
+        plan, kept = getattr(config, f"reservoir_{stack}", None), getattr(config, f"{stack}_layers_to_keep", None)
+        for slot in slots(plan, kept) if plan else ():
             if slot.kind != "L":
                 refuse(
                     f"{stack} layer {slot.origin} is {slot.letter} ({KINDS[slot.kind]}), which fairseq's transformer has not;"
@@ -106,6 +107,9 @@ def _args(source: Checkpoint) -> OrderedDict:
     args = OrderedDict(arch="transformer")
     vars(args).update({name: value for name, value in task.items() if name != "_name"})
     vars(args).update({name: model[name] for name in sorted(flat) if name not in ("_name", "quant_noise")})
+    for stack in ("encoder", "decoder"):
+        layers = getattr(source.model, stack).layers
+        vars(args).update({f"{stack}_layers": len(layers), f"{stack}_layers_to_keep": None})  # no others are in the file
     args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
     args.encoder_embed_path = args.decoder_embed_path = None
     if getattr(args, "source_lang", None) is None or getattr(args, "target_lang", None) is None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from argparse import Namespace
 from contextvars import ContextVar
 
 import torch
@@ -17,6 +18,8 @@ BUFFER = "reservoir_version"
 _HASH = "sha256"
 # What a new training may add to the model of a checkpoint, and may not change or take away.
 _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank")
+# What leaves layers out of a model; the rest of a description is that of the whole model.
+PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 
 
 class CheckpointIdentity:
@@ -27,6 +30,9 @@ class CheckpointIdentity:
     checkpoint without it (plain fairseq's) is accepted unless it has other values for what the seed draws: a capital letter and
     --frozen-init say "random", and --freeze is what keeps trained values.
 
+    Of a model with ``--encoder-layers-to-keep`` it describes the whole model, and says which layers are kept. Such a model takes
+    the layers that it keeps from a checkpoint of the whole one, and a checkpoint of its own as it is.
+
     ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
     training goes on with the optimizer's state; of these, those of adapters must also otherwise, if the checkpoint has any.
     """
@@ -34,15 +40,26 @@ class CheckpointIdentity:
     identity_flags: dict[str, str] = {}
     resume_flags: dict[str, str] = {}
 
-    def remember_identity(self, identity: dict, unpruned: dict) -> None:
+    # Why a model that keeps some layers cannot be made of a trained one with all of them, if it cannot.
+    whole_only: str | None = None
+
+    def remember_identity(self, identity: dict, kept: dict[str, str]) -> None:
         """Called once the model is built.
 
         Args:
-            identity: what describes the model; JSON types.
-            unpruned: the same of the model before ``--encoder-layers-to-keep``; a checkpoint of that one is accepted too.
+            identity: what describes the model with all its layers; JSON types.
+            kept: by stack, the layers that are kept of it, as in "0,2"; empty if all are.
         """
-        self.unpruned_identity = unpruned
-        self.register_buffer(BUFFER, _encode(identity))
+        self.register_buffer(BUFFER, _encode(identity | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()}))
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """As fairseq's, but layers are left out as this model says, and not once more of a checkpoint that has no others.
+
+        fairseq goes by ``model_cfg``, and deletes the flags there, so that a training stored itself without them.
+        """
+        stored = read_identity(state_dict[BUFFER]) if BUFFER in state_dict else {}
+        kept = {} if _kept(stored) else _kept(read_identity(self.reservoir_version))
+        return super().load_state_dict(state_dict, strict, Namespace(arch=type(self).__name__, **kept))
 
     def upgrade_state_dict_named(self, state_dict, name):
         super().upgrade_state_dict_named(state_dict, name)
@@ -53,13 +70,15 @@ class CheckpointIdentity:
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_identity(state_dict[key]), read_identity(self.reservoir_version)
-        if own != self.unpruned_identity and not self._differences(stored, self.unpruned_identity):
-            state_dict[key] = self.reservoir_version
-            return state_dict
-        for field, flag in self._differences(stored, own).items():
+        # A whole model's layers are yet to be left out.
+        leaves_out = {} if _kept(stored) else _kept(own)
+        for field, flag in self._differences(stored | leaves_out, own).items():
             refuse_change(flag, own.get(field), stored.get(field), field in self.resume_flags and field not in self._lasting(stored))
+        if leaves_out and self.whole_only:
+            given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in leaves_out.items())
+            raise InputError(f"{given}: {self.whole_only}")
         # What training from here on is free to change is from now on as it is given.
-        given = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
+        given = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)} | leaves_out
         if given:
             state_dict[key] = _encode(stored | given)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
@@ -88,7 +107,7 @@ class CheckpointIdentity:
         return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
 
     def _differences(self, stored, own):
-        compared = {**self.identity_flags, **(self.resume_flags if resuming.get() else self._lasting(stored))}
+        compared = {**self.identity_flags, **PRUNING_FLAGS, **(self.resume_flags if resuming.get() else self._lasting(stored))}
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 
@@ -131,6 +150,11 @@ def read_identity(buffer: torch.Tensor) -> dict:
         f"{BUFFER}: the checkpoint's description of its model is damaged, as when checkpoints of different seeds or plans are"
         " averaged; 'fairseq-reservoir average' compares them first"
     )
+
+
+def _kept(identity) -> dict[str, str]:
+    """The fields of a description that say which layers are kept."""
+    return {field: identity[field] for field in PRUNING_FLAGS if identity.get(field)}
 
 
 def _encode(identity) -> torch.Tensor:

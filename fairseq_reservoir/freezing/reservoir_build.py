@@ -11,7 +11,7 @@ from ..masks.masked_linear import MaskedLinear
 from ..options.transformer_options import FrozenLayerOptions
 from ..plan.flops import Flow
 from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain
-from ..plan.layer_plan import Slot, slots
+from ..plan.layer_plan import Slot, layers_kept, slots
 from ..plan.slot_table import SlotTable, compile_table
 from ..random_tensors.fill import component_recipe, fill, recipe
 from ..random_tensors.philox import GENERATOR
@@ -66,8 +66,8 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
     add_backskips(model, plans, options)
     if options.reservoir_fast_dropout:
         use_fast_dropout(model)
-    unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
-    model.remember_identity(_identity(plans, options), _identity(unpruned, options))
+    whole = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
+    model.remember_identity(_identity(whole, options), kept_layers(options))
     return model
 
 
@@ -91,7 +91,6 @@ def _identity(plans, options):
 
     return {
         **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
-        "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
         "seed": options.reservoir_seed if random else None,
         "generator": GENERATOR if random else None,
         "norm": unusual("reservoir_norm", kinds & {"F", "G", "C"}),
@@ -175,9 +174,17 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
 
 
 def kept_layers(options) -> dict[str, str]:
-    """By stack, the layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` leave, if they are given."""
-    kept = {stack: getattr(options, f"{stack}_layers_to_keep", None) for stack in ("encoder", "decoder")}
-    return {stack: layers for stack, layers in kept.items() if layers}
+    """By stack, the layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` leave, if they are given: "0,2".
+
+    Raises:
+        InputError: they name a layer twice, or one that the stack does not have.
+    """
+    kept = {}
+    for stack in ("encoder", "decoder"):
+        if given := getattr(options, f"{stack}_layers_to_keep", None):
+            layers = layers_kept(given, getattr(options, f"{stack}_layers"), f"--{stack}-layers-to-keep")
+            kept[stack] = ",".join(map(str, layers))
+    return kept
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:

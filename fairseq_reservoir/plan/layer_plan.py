@@ -133,9 +133,19 @@ def place(layers: int, count: int, reservoir_type: str, placement: str, flag: st
 def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-layers-to-keep") -> tuple[Slot, ...]:
     """The slots of an expanded plan; with ``layers_to_keep`` (``"0,2,5"``) only those, in order, with their origins."""
     everything = tuple(Slot(letter, i) for i, letter in enumerate(plan))
-    if not layers_to_keep:
-        return everything
-    keep = layers_to_keep.split(",")
-    if not all(k.strip().isdecimal() and int(k) < len(plan) for k in keep):
-        raise InputError(f"{flag} {layers_to_keep!r}: name slots of the plan {plan} from 0 to {len(plan) - 1}, as in 0,2")
-    return tuple(everything[i] for i in sorted(map(int, keep)))
+    return tuple(everything[i] for i in layers_kept(layers_to_keep, len(plan), flag)) if layers_to_keep else everything
+
+
+def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[int]:
+    """``"2,0"`` -> ``[0, 2]``: the layers that are kept of a stack of ``depth`` layers, in order.
+
+    fairseq's own models get a list from the command line, and text from everywhere else.
+
+    Raises:
+        InputError: the text is no comma list of different layers of that stack.
+    """
+    text = layers_to_keep if isinstance(layers_to_keep, str) else ",".join(map(str, layers_to_keep))
+    keep = [int(k) if k.strip().isdecimal() else depth for k in text.split(",")]
+    if max(keep) >= depth or len(set(keep)) < len(keep):
+        raise InputError(f"{flag} {text!r}: name layers from 0 to {depth - 1}, each of them once, as in 0,2")
+    return sorted(keep)

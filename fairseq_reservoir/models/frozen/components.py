@@ -7,7 +7,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ...freezing.heads import HeadsInTable
 from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import COMPONENT_FLAGS, component_identity, freeze_and_fill
+from ...freezing.reservoir_build import COMPONENT_FLAGS, component_identity, freeze_and_fill, kept_layers
 from ...options.transformer_options import (
     ComponentOptions,
     as_namespace,
@@ -37,13 +37,18 @@ class FrozenComponents(CheckpointIdentity):
         """
         options = component_options(cfg)
         check_components(options)
+        kept = kept_layers(options)
+        for stack, layers in kept.items():
+            setattr(cfg, f"{stack}_layers_to_keep", layers)  # text, as fairseq's models read it
         model = super().build_model(cfg, task)
+        for stack in kept:
+            # fairseq has counted in ``cfg`` the layers that are left; what is stored there has to build the same model again.
+            setattr(cfg, f"{stack}_layers", getattr(options, f"{stack}_layers"))
         # Some models name their own class where they mean cls. The subclass has methods more, and no state of its own.
         model.__class__ = cls
         model.component_options = options
         model.slot_table = model.compile_slot_table()
-        identity = component_identity(options)
-        model.remember_identity(identity, identity)
+        model.remember_identity(component_identity(options), kept)
         return model
 
     def compile_slot_table(self):
@@ -88,7 +93,10 @@ def architecture(fairseq_architecture):
 
 
 def component_options(cfg) -> Namespace:
-    """The options of ``ComponentOptions`` in those of a model, with defaults for what is missing."""
+    """The options of ``ComponentOptions`` in those of a model, with defaults for what is missing, and its layers."""
     names = {option.name: option.default for option in fields(ComponentOptions) if option.name != "_name"}
     given = {name: getattr(cfg, name, default) for name, default in names.items()}
+    for stack in ("encoder", "decoder"):
+        for name in (f"{stack}_layers", f"{stack}_layers_to_keep"):
+            given[name] = getattr(cfg, name, None)
     return as_namespace(Namespace(**given, seed=getattr(cfg, "seed", 1)))

@@ -61,12 +61,16 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str
         draw_frozen_projection(projection, options.mask_seed)
     share_mask_cache(model)
     model.slot_table = compile_mask_table(model, plans, options)
-    model.recipes = mask_recipes(model, parts) | embedding_recipes(model, options)
+    model.recipes = mask_recipes(model, parts, plans) | embedding_recipes(model, options)
     model.regenerate_weights = options.regenerate_weights
     identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
-    unpruned = identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}
-    kept = identity | {f"{stack}_layers": len(plan) for stack, plan in plans.items()}
-    model.remember_identity(kept, unpruned)
+    kept = kept_layers(options)
+    model.remember_identity(identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept)
+    if options.mask_scope == "global":
+        model.whole_only = (
+            "with --mask-scope global a mask is chosen among the scores of all layers together, so that without some of them those "
+            "that are left would get other masks; leave it out, or train with it from the start"
+        )
     return model
 
 

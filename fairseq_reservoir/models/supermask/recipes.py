@@ -1,21 +1,23 @@
 """How the random weights of a supermask model are drawn, for exports that leave them out."""
 
 from ...masks.mask_choices import MaskChoices
-from ...plan.freeze_spec import plain
+from ...plan.freeze_spec import place as layer_of, plain
+from ...plan.layer_plan import Slot
 from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts
 
 
-def mask_recipes(model, parts: dict[str, MaskedParts]) -> dict[str, Recipe]:
+def mask_recipes(model, parts: dict[str, MaskedParts], plans: dict[str, tuple[Slot, ...]]) -> dict[str, Recipe]:
     """The recipe of every random weight behind masks, by its name in the state dict; word vectors from a file have none.
 
     Args:
         model: a built supermask model.
         parts: what made the masked matrices of each stack.
+        plans: the slots of each stack, after whose numbers in the whole model matrices are named.
     """
     recipes = {}
     for name, buffer in model.named_buffers():
-        drawn_under = plain(name).removesuffix(".frozen_weight")
+        drawn_under = _with_origin(plain(name).removesuffix(".frozen_weight"), plans)
         stack, _, place = drawn_under.partition(".")
         module = model.get_submodule(name.rpartition(".")[0])
         random = name.endswith(".frozen_weight") or place.startswith("random_layer.")
@@ -26,6 +28,14 @@ def mask_recipes(model, parts: dict[str, MaskedParts]) -> dict[str, Recipe]:
         gain = MaskChoices(**parts[stack].choices).gain if gain is None else gain
         recipes[name] = Recipe(init, drawn_under, tuple(buffer.shape), scale=gain, zero_row=padding)
     return recipes
+
+
+def _with_origin(name, plans):
+    layer = layer_of(name)
+    if layer is None:
+        return name
+    stack, depth = layer
+    return name.replace(f".layers.{depth}.", f".layers.{plans[stack][depth].origin}.", 1)
 
 
 def embedding_recipes(model, options) -> dict[str, Recipe]:

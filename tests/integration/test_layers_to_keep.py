@@ -1,0 +1,108 @@
+"""A training with --encoder-layers-to-keep ends in a checkpoint that every command reads, as one of the layers that are left."""
+
+from functools import partial
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir.checkpoint.average import average
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.materialize import materialize
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.errors import InputError
+from tests.support.building import build, build_supermask, pad, sentences, shift
+from tests.support.commands import error_of, load, train
+
+KEEP = "--encoder-layers-to-keep 0,2 --decoder-layers-to-keep 1"
+# The layers that are left are numbers 0 and 2 of the encoder and 1 of the decoder: names and seeds follow those numbers.
+MODELS = {
+    "reservoir": "--reservoir-encoder LFT --reservoir-decoder LT",
+    "supermask": "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --mask-share none",
+    "frozen": "--arch frozen_transformer --encoder-layers 3 --decoder-layers 2 --freeze encoder.layers.2.ffn,decoder.layers.1.self_att",
+}
+RUN = "--no-epoch-checkpoints --disable-validation --lr 0.003 --share-decoder-input-output-embed".split()
+
+
+@pytest.fixture(scope="module", params=["reservoir", "supermask", pytest.param("frozen", marks=pytest.mark.slow)])
+def whole(request, toy_data, tmp_path_factory):
+    """The flags of a model, and the folder of a run of it with all layers."""
+    flags, folder = [*MODELS[request.param].split(), *RUN], tmp_path_factory.mktemp("whole")
+    train(toy_data, *flags, "--max-update", 6, "--save-dir", folder)
+    return flags, folder
+
+
+@pytest.fixture(scope="module", params=["from the start", "of a trained model"])
+def pruned(request, whole, toy_data, tmp_path_factory):
+    """The flags of a model without some layers, the run, and its checkpoint."""
+    flags, folder = whole
+    flags, out = [*flags, *KEEP.split()], tmp_path_factory.mktemp("pruned")
+    begin = [] if request.param == "from the start" else ["--finetune-from-model", folder / "checkpoint_last.pt"]
+    run = train(toy_data, *flags, *begin, "--max-update", 6, "--save-dir", out)
+    if begin:  # it began with the layers of the whole model
+        before = load(folder)["model"]
+        for place, origin in (("encoder.layers.0.", "encoder.layers.0."), ("encoder.layers.1.", "encoder.layers.2.")):
+            frozen = [e.name for e in run.model.slot_table.entries if not e.trained and e.name.startswith(place)]
+            assert all(run.weights[name].equal(before[name.replace(place, origin, 1)]) for name in frozen)
+    return flags, run, out / "checkpoint_last.pt"
+
+
+def answer(path):
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+    with torch.no_grad():
+        return model.eval()(pad(sentences(3, 6)) % 12, torch.tensor([3, 6]), shift(pad(sentences(4, 5, seed=2)) % 12))[0]
+
+
+def test_it_is_loaded_as_it_was_trained_and_translates(run_fairseq, toy_data, pruned, tmp_path):
+    _, run, path = pruned
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
+    assert model.slot_table == run.model.slot_table
+    assert all(tensor.equal(run.weights[name]) for name, tensor in model.state_dict().items())
+    run_fairseq("generate", toy_data, "--path", path, "--results-path", tmp_path, "--cpu")
+    assert "BLEU4" in (tmp_path / "generate-test.txt").read_text()
+
+
+def test_it_is_resumed_with_the_same_layers_only(toy_data, pruned, tmp_path):
+    flags, _, path = pruned
+    goes_on = train(toy_data, *flags, "--restore-file", path, "--max-update", 8, "--save-dir", tmp_path)
+    assert goes_on.trainer.get_num_updates() == 8
+    assert answer(tmp_path / "checkpoint_last.pt").isfinite().all()
+    for keep, given in (("0,1", "0,1"), (None, "not given")):
+        with pytest.raises(InputError, match=f"--encoder-layers-to-keep {given}: the checkpoint was trained with 0,2; give 0,2"):
+            checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"encoder_layers_to_keep": keep})
+
+
+def test_it_is_exported_and_materialized(pruned, tmp_path):
+    _, run, path = pruned
+    assert {name: t.shape for name, t in open_checkpoint(path).model.state_dict().items()} == {n: t.shape for n, t in run.weights.items()}
+    export(path, tmp_path / "model.safetensors")
+    assert answer(tmp_path / "model.safetensors").equal(answer(path))
+    materialize(tmp_path / "model.safetensors", tmp_path / "plain.pt")
+    assert torch.load(tmp_path / "plain.pt", weights_only=True)["args"].encoder_layers == 2
+    assert torch.allclose(answer(tmp_path / "plain.pt"), answer(path), atol=1e-5)
+    average([path, path], tmp_path / "mean.pt")
+    assert answer(tmp_path / "mean.pt").equal(answer(path))
+
+
+def test_what_is_drawn_again_is_what_the_layer_was_trained_with(pruned, tmp_path):
+    written = export(pruned[2], tmp_path / "model.safetensors", regenerate=True)
+    assert written.stored == 0
+
+
+def test_a_layer_named_twice_is_refused(toy_data):
+    expected = "--encoder-layers-to-keep '0,0': name layers from 0 to 2, each of them once, as in 0,2"
+    error, status = error_of(toy_data, *MODELS["frozen"].split(), "--encoder-layers-to-keep", "0,0", "--no-save")
+    assert (error, status) == (f"fairseq-train: error: {expected}\n", 2)
+    for make in (partial(build, "LFT"), build_supermask):
+        with pytest.raises(InputError, match=expected):
+            make(encoder_layers_to_keep="0,0")
+
+
+def test_masks_of_all_layers_together_are_not_chosen_anew():
+    whole, keep = build_supermask(mask_scope="global"), {"encoder_layers_to_keep": "0,2"}
+    with pytest.raises(InputError, match="^--encoder-layers-to-keep 0,2: with --mask-scope global a mask is chosen among"):
+        build_supermask(mask_scope="global", **keep).load_state_dict(whole.state_dict())
+    pruned = build_supermask(mask_scope="global", torch_seed=2, **keep)
+    build_supermask(mask_scope="global", **keep).load_state_dict(pruned.state_dict())
+    build_supermask(mask_scope="row", **keep).load_state_dict(build_supermask(mask_scope="row").state_dict())
