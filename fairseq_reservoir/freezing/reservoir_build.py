@@ -8,6 +8,7 @@ from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ..masks.masked_linear import MaskedLinear
+from ..layers.quant_noise import spare_frozen
 from ..options.transformer_options import FrozenLayerOptions
 from ..plan.flops import Flow
 from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain
@@ -170,6 +171,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
     for entry in table.entries:
         if not entry.trained and entry.name in parameters:
             parameters[entry.name].requires_grad_(False)
+    spare_frozen(model)
     return table
 
 

@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..freezing.identity import refuse_change
 from ..freezing.reservoir_build import tied_names
+from ..layers.quant_noise import spare_frozen
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,22 @@ class FreezeSkip:
     def step(self, *args, **kwargs):
         for name in self.idle:
             self.copies[name].grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
+        self._rescale_idle_momentum()
         return super().step(*args, **kwargs)
+
+    def _rescale_idle_momentum(self):
+        """nag's momentum is in units of the rate of the last step, which it keeps for all parameters together: ``lr_old``.
+
+        It corrects the momentum of what it updates by rate / lr_old, and so would lose the changes that the others sit out.
+        """
+        idle = {id(self.copies[name]) for name in self.idle}
+        for group in self.optimizer.param_groups if idle else ():
+            if not group.get("lr_old"):
+                continue
+            for parameter in group["params"]:
+                momentum = self.optimizer.state.get(parameter, {}).get("momentum_buffer") if id(parameter) in idle else None
+                if momentum is not None:
+                    momentum.mul_(group["lr"] / group["lr_old"])
 
     def bind(self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter]) -> None:
         """Tells which parameter is which.
@@ -236,6 +252,7 @@ def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
     trainer.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
     if trainer.freeze_schedule:
         logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
+        spare_frozen(model)
     init(trainer, cfg, task, model, *args, **kwargs)
 
 

@@ -21,4 +21,5 @@ def install() -> None:
     origin.install()  # its mark is in what is saved and compared in what is loaded
     freeze_skip.install()
     backskip_hooks.install()
+    frozen_guard.install()
     rank_checks.install()  # last, and so called first: processes are compared before any of them does anything

@@ -24,6 +24,7 @@ from ..fairseq_repairs.cpu_launch import is_training
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from . import freeze_skip
+from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
 
 MAKE_IT = "fairseq-preprocess writes it"
@@ -86,6 +87,7 @@ def check_training(cfg):
     freeze_skip.check_flags(cfg)
     refuse_sharding(cfg)
     refuse_fp16(cfg)
+    refuse_quantization(cfg)
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:
