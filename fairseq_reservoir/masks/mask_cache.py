@@ -95,9 +95,9 @@ def _learned_masks(members, choices, ratios):
 
 
 def _stamp(member):
-    """What a tensor shows of its changes: another storage, or a write that torch counted."""
+    """What a tensor shows of its changes: another storage, or a write that torch counted, as it does not in inference mode."""
     tensors = [member.frozen_weight] + ([] if member.scores is None else [member.scores])
-    return (member.keep_ratios, *((t.data_ptr(), t._version, t.dtype) for t in tensors))
+    return (member.keep_ratios, *((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors))
 
 
 def masked_modules(model: nn.Module) -> dict[str, nn.Module]:

@@ -335,6 +335,9 @@ def check_options(options: Namespace) -> None:
         raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C, c, S and s do")
     check_components(options)
     _check_engine(options)
+    letters = {letter for stack in ("encoder", "decoder") for letter in getattr(options, f"reservoir_{stack}", None) or ""}
+    if getattr(options, "quant_noise_scalar", None) and letters & set("GgCc"):
+        raise InputError(f"--quant-noise-scalar {options.quant_noise_scalar}: not with G, g, C or c layers, which it cannot read; leave it out")
     for stack in ("encoder", "decoder"):
         plan = (getattr(options, f"reservoir_{stack}", None) or "").upper()
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
@@ -374,6 +377,9 @@ def check_components(options: Namespace) -> None:
         raise InputError(f"--frozen-init {options.frozen_init}: has no effect without {' or '.join(specs)}")
     if options.frozen_adapter not in (None, *ADAPTERS):
         raise InputError(f"--frozen-adapter {options.frozen_adapter!r}: choose from {', '.join(ADAPTERS)}")
+    noise = getattr(options, "quant_noise_scalar", None)
+    if noise and options.frozen_adapter:
+        raise InputError(f"--quant-noise-scalar {noise}: not with --frozen-adapter, whose layers it cannot replace; leave one of them out")
     rank = options.frozen_adapter_rank
     if rank < 1:
         raise InputError(f"--frozen-adapter-rank {rank}: must be at least 1")

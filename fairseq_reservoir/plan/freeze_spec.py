@@ -51,7 +51,8 @@ _PATTERNS = tuple(
     (re.compile(rf"(^|\.)({pattern})(\.|$)"), atom)
     for pattern, atom in (
         (r"frozen_adapter", ADAPTER),
-        (r"\w*layer_?norm\w*", "ln"),
+        # With the gains that NormFormer adds to layers, of attention's output, its heads and the residual.
+        (r"\w*layer_?norm\w*|attn_ln|layers\.\d+\.(?:c_attn|w_resid)", "ln"),
         *((rf"{module}\.{name}", f"{kind}.{part}")
           for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),

@@ -33,7 +33,7 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
     """How the frozen tensor ``name`` of a reservoir is drawn.
 
     A matrix becomes orthogonal, each projection by itself. The weights of static mixing become +-1/4, a size that its
-    normalisation takes away. A LayerNorm becomes 1 and 0. A bias is drawn from
+    normalisation takes away. A LayerNorm becomes 1 and 0, and any other gain 1. A bias is drawn from
     U(-1/sqrt(fan_in), 1/sqrt(fan_in)) as in ``nn.Linear`` and ``nn.GRU`` (there with the hidden size), except that of
     attention's output projection, which fairseq sets to 0.
 
@@ -47,9 +47,9 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
         return Recipe("signed_constant", random_name, shape, scale=math.sqrt(shape[1] / 2) / 4)
     if len(shape) == 2:
         return Recipe("orthogonal", random_name, shape, blocks=_projections(name, shapes))
-    if name.endswith("layer_norm.weight"):
+    if "bias" not in name.rpartition(".")[2]:
         return Recipe("ones", random_name, shape)
-    if name.endswith(("layer_norm.bias", "out_proj.bias")):
+    if name.endswith(("layer_norm.bias", "layernorm.bias", "attn_ln.bias", "out_proj.bias")):
         return Recipe("zero", random_name, shape)
     return Recipe("bias_uniform", random_name, shape, fan_in=_fan_in(name, shape, shapes))
 

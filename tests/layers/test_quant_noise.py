@@ -1,13 +1,18 @@
-"""fairseq's quantization noise on frozen matrices: the same products and gradients as fairseq's, and the matrix keeps its bits."""
+"""fairseq's quantization noise on frozen matrices: the same products and gradients as fairseq's, and the matrix keeps its bits; and noise of single numbers."""
 
 import copy
+from argparse import Namespace
 
 import pytest
 import torch
 from fairseq.modules.quant_noise import quant_noise
+from fairseq.modules.quantization.scalar.modules import IntLinear
+from fairseq.quantization_utils import quantize_model_scalar
 from torch import nn
 
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.layers.quant_noise import spare_frozen
+from tests.support.building import ENCODER_LETTERS, build
 
 WORDS = torch.tensor([[1, 3], [0, 2]])
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 3 * 3).reshape(2, 4, 3, 3)
@@ -73,3 +78,18 @@ def test_a_pass_that_fails_leaves_the_matrix():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         linear(torch.ones(2, 7))
     assert linear.weight.equal(before) and linear.weight is linear._parameters["weight"]
+
+
+@pytest.mark.parametrize("letter", ENCODER_LETTERS)
+def test_scalar_noise_is_built_in_or_refused(letter):
+    """fairseq replaces linear layers and embeddings; it can name neither a GRU's matrices nor a dynamic convolution's."""
+    if letter in "GgCc":
+        message = "^--quant-noise-scalar 0.1: not with G, g, C or c layers, which it cannot read; leave it out$"
+        with pytest.raises(InputError, match=message):
+            build(f"L{letter}", "L", quant_noise_scalar=0.1)
+        return
+    model = build(f"L{letter}", "L", quant_noise_scalar=0.1)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    quantize_model_scalar(model, Namespace(quant_noise_scalar=0.1))
+    assert isinstance(model.encoder.layers[1].get_submodule("fc1" if letter in "LT" else "ffn.fc1"), IntLinear)
+    assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())

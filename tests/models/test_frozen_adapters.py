@@ -173,6 +173,8 @@ def test_specs_do_not_name_adapters():
         ({"frozen_adapter": "lora", "freeze": "adapter"}, "--freeze 'adapter': unknown component 'adapter'"),
         ({"frozen_adapter": "lora", "freeze": "att", "quant_noise_pq": 0.1, "encoder_ffn_embed_dim": 16},
          "--frozen-adapter lora: encoder.layers.0.self_attn.k_proj is frozen and no ordinary linear layer"),
+        ({"frozen_adapter": "lora", "encoder": "T", "quant_noise_scalar": 0.1},
+         "--quant-noise-scalar 0.1: not with --frozen-adapter, whose layers it cannot replace"),
     ],
 )  # fmt: skip
 def test_refusals(options, message):

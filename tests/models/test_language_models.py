@@ -15,6 +15,7 @@ from fairseq_reservoir.masks.mask_cache import masked_modules
 from fairseq_reservoir.models.reservoir import language_model as reservoir_transformer_lm
 from fairseq_reservoir.models.supermask import language_model as supermask_one_layer_transformer_lm
 from fairseq_reservoir.options.transformer_options import as_namespace
+from fairseq_reservoir.plan.freeze_spec import atom
 from tests.support.building import DECODER_LETTERS, build_lm, dictionary, pad, sentences
 
 MODULES = {
@@ -214,3 +215,27 @@ def test_refusals_name_the_flag(arch, options, message):
 
 def test_a_plan_of_feed_forward_layers_needs_no_source():
     assert [slot.kind for slot in build_lm(plan="Ff").slot_table.rows if "layers" in slot.place] == ["F feed-forward", "f feed-forward"]
+
+
+@pytest.mark.parametrize("flag", ["scale_attn", "scale_fc", "scale_heads", "scale_resids"])
+def test_normformers_gains_are_frozen_and_trained_with_the_layernorms(flag):
+    """The flags of fairseq's transformer_lm; its names in the layer: attn_ln, ffn_layernorm, c_attn, w_resid."""
+    added = {"scale_attn": "attn_ln", "scale_fc": "ffn_layernorm", "scale_heads": "c_attn", "scale_resids": "w_resid"}[flag]
+
+    def gains(**options):
+        """Whether each gain is trained, by the number of its layer."""
+        model = build_lm(**{flag: True}, **options)
+        assert model(TEXT)[0].isfinite().all()
+        found = {n: p for n, p in model.named_parameters() if f".{added}" in n}
+        assert all(atom(n) == "ln" and p.detach().eq(0.0 if n.endswith("bias") else 1.0).all() for n, p in found.items())
+        by_layer = {(n.split(".")[2], p.requires_grad) for n, p in found.items()}
+        assert len(by_layer) == len(model.decoder.layers)
+        return dict(sorted(by_layer))
+
+    assert gains(plan="TLT") == {"0": False, "1": True, "2": False}
+    assert gains(plan="TL", reservoir_train_layernorm=True) == {"0": True, "1": True}
+    assert gains(plan="LL", freeze="ln") == {"0": False, "1": False}
+    assert gains(arch=SUPERMASK) == {"0": True, "1": True}
+    assert gains(arch=SUPERMASK, mask_layernorm="plain") == {"0": False, "1": False}
+    trained = {n for n, p in build_lm(SUPERMASK, mask_layernorm="plain", **{flag: True}).named_parameters() if p.requires_grad}
+    assert trained and all(name.endswith(".scores") for name in trained)

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.mask_cache import masked_modules
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.random_tensors import philox
-from tests.support.building import build, build_supermask, logits, pad, sentences, shift
+from tests.support.building import build, build_lm, build_roberta, build_supermask, logits, pad, sentences, shift
 
 SOURCE, TARGET = pad(sentences(6, 4, 5)), pad(sentences(5, 7, 3, seed=2))
 
@@ -147,3 +148,33 @@ def test_refusals_name_the_flag(options, message):
     with pytest.raises(InputError) as error:
         build_supermask(**options)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("make", [build_supermask, partial(build_lm, "supermask_one_layer_transformer_lm"), build_roberta])
+def test_a_model_built_in_inference_mode_answers_there_and_is_trained_elsewhere(make):
+    def answer(model):
+        source = (SOURCE, None) if make is build_supermask else ()
+        return model(*source, shift(TARGET))[0]
+
+    ordinary = make(mask_keep_schedule="10:0.5").eval()
+    others = {name: t.flip(0) if name.endswith(".scores") else t for name, t in ordinary.state_dict().items()}
+    with torch.no_grad():
+        expected = [answer(ordinary)]
+        ordinary.load_state_dict(dict(others))
+        expected.append(answer(ordinary))
+    with torch.inference_mode():
+        built = make(mask_keep_schedule="10:0.5").eval()
+        found = [answer(built)]
+        built.load_state_dict(dict(others))
+        found.append(answer(built))
+        assert answer(make().half().float().eval()).isfinite().all()
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, expected, strict=True))
+    built.train().set_num_updates(3)
+    answer(built).sum().backward()
+    assert all(module.scores.grad.any() for module in masked_modules(built).values())
+
+
+def test_a_masked_layer_made_in_inference_mode():
+    with torch.inference_mode():
+        layer = MaskedLinear(8, 3, seed=1).eval()
+        assert layer(torch.eye(8)).equal(MaskedLinear(8, 3, seed=1).eval()(torch.eye(8)))

@@ -9,6 +9,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import OPTIMIZER_REGISTRY
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
 from fairseq_reservoir.training.freeze_skip import FreezeSkip, FreezeSkipOptions, schedule_of
 from tests.support.building import build, build_lm, build_roberta, build_supermask
 
@@ -76,3 +77,25 @@ def test_a_schedule_freezes_what_freeze_does(model, spec):
             schedule_of(asked, plain, seed=1)
     else:
         assert schedule_of(asked, plain, seed=1).frozen(0) == frozen & trained
+
+
+def test_nags_momentum_follows_the_rate_through_the_updates_that_are_left_out():
+    """v is in units of the rate: it is multiplied by rate / last rate, whoever had the last update; then v = 0.5 v - rate g.
+
+    ``b`` sits updates 1 and 2 out. At update 0, rate 1 and g = 1: w = 0 - 1.5, v = -1. At update 3, rate 0.25 and g = 0: v has become
+    -0.25, w = -1.5 + 0.5 * 0.5 * -0.25 = -1.5625, v = -0.125. ``a``, with the same gradients at 0 and 3 and none between them, goes by 0.5
+    times rate / last rate in each update: v = -1, -0.25, -0.125 and -0.03125.
+    """
+    flags = ["--optimizer", "freeze_skip_nag", "--lr", "1", "--momentum", "0.5", "--freeze-update-every", "bias:3"]
+    a, b = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
+    built = optim.build_optimizer(config(*flags).optimizer, [a, b])
+    built.bind(FreezeSchedule(["a.weight", "b.bias"], update_every="bias:3"), {"a.weight": a, "b.bias": b})
+    momenta = []
+    for update, (rate, slope) in enumerate([(1.0, 1.0), (0.5, 0.0), (0.5, 0.0), (0.25, 0.0)]):
+        built.go_to(update)
+        built.set_lr(rate)
+        a.grad, b.grad = torch.full((1,), slope), torch.full((1,), slope) if b.requires_grad else None
+        built.step()
+        momenta.append([built.optimizer.state[p]["momentum_buffer"].item() for p in (a, b)])
+    assert momenta == [[-1, -1], [-0.25, -0.5], [-0.125, -0.5], [-0.03125, -0.125]]
+    assert b.item() == -1.5625

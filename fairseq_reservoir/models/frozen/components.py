@@ -93,10 +93,9 @@ def architecture(fairseq_architecture):
 
 
 def component_options(cfg) -> Namespace:
-    """The options of ``ComponentOptions`` in those of a model, with defaults for what is missing, and its layers."""
+    """The options of ``ComponentOptions`` in those of a model, with defaults for what is missing, and of the model's what these go by."""
     names = {option.name: option.default for option in fields(ComponentOptions) if option.name != "_name"}
     given = {name: getattr(cfg, name, default) for name, default in names.items()}
-    for stack in ("encoder", "decoder"):
-        for name in (f"{stack}_layers", f"{stack}_layers_to_keep"):
-            given[name] = getattr(cfg, name, None)
+    further = (f"{stack}_{name}" for stack in ("encoder", "decoder") for name in ("layers", "layers_to_keep"))
+    given |= {name: getattr(cfg, name, None) for name in (*further, "quant_noise_scalar")}
     return as_namespace(Namespace(**given, seed=getattr(cfg, "seed", 1)))

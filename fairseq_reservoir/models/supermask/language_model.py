@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import torch
 from fairseq.models import FairseqLanguageModel, register_model
 
 from ...freezing.identity import CheckpointIdentity
@@ -34,6 +35,7 @@ class SupermaskOneLayerTransformerLM(CheckpointIdentity, FoldsMasks, FairseqLang
     resume_flags = {"freeze": "--freeze"}
 
     @classmethod
+    @torch.inference_mode(False)
     def build_model(cls, cfg, task):
         """Builds the model around one random layer.
 

@@ -1,5 +1,6 @@
 """``--arch supermask_one_layer_roberta``: RoBERTa with one random layer, seen through a learned mask at every depth."""
 
+import torch
 from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
 from fairseq.models.roberta.model import RobertaLMHead
@@ -72,6 +73,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, Rob
         add_flags(parser, SupermaskRobertaOptions)
 
     @classmethod
+    @torch.inference_mode(False)
     def build_model(cls, args, task):
         """Builds the model around one random layer.
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import torch
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
@@ -33,6 +34,7 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerMo
         super(TransformerModelBase, cls).add_args(parser)
 
     @classmethod
+    @torch.inference_mode(False)
     def build_model(cls, cfg, task):
         """Builds the model around one random layer per stack.
 
