@@ -1,7 +1,7 @@
 """Files that are there whole or not at all."""
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import InputError
@@ -34,16 +34,41 @@ def replacing(path: str):
     Raises:
         InputError: the disk is full or refuses the file.
     """
-    temporary = Path(f"{path}.{os.getpid()}.tmp")
+    temporary = temporary_name(path)
     try:
+        claim(temporary)
+        mode = temporary.stat().st_mode
         yield temporary
+        os.chmod(temporary, mode)  # safetensors puts a file of its own there, which nobody else may read
         sync(temporary)
         os.replace(temporary, path)
         sync(Path(path).parent)
-    except OSError as error:
-        raise InputError(f"OUT {path}: cannot be written ({error.strerror or error})") from error
+    except Exception as error:
+        refusal = None if isinstance(error, InputError) else error_of_the_system(error)
+        if refusal is None:
+            raise
+        raise InputError(f"OUT {path}: cannot be written ({refusal.strerror or refusal})") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def temporary_name(path) -> Path:
+    """Where this process writes what is to become ``path``; two processes that write the same do not meet."""
+    return Path(f"{path}.{os.getpid()}.tmp")
+
+
+def claim(temporary) -> None:
+    """Makes a new, empty file at a temporary name; a link that somebody has put there is removed, not followed."""
+    Path(temporary).unlink(missing_ok=True)
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+
+
+def error_of_the_system(error) -> OSError | None:
+    """The first OSError in a chain of causes: torch's writer may put another error on top."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def sync(path) -> None:

@@ -1,16 +1,21 @@
 """A file is there whole or not at all."""
 
+import os
+import resource
+import stat
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 import fairseq_reservoir
+from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.files import check_out, replacing
+from fairseq_reservoir.files import check_out, replacing, temporary_name
 
 
 def test_replaces_at_the_end(tmp_path):
@@ -34,6 +39,56 @@ def test_an_error_leaves_the_old_file(tmp_path):
 def test_a_full_disk_is_one_line(tmp_path):
     with pytest.raises(InputError, match="OUT .*a.bin: cannot be written .No space left on device"), replacing(tmp_path / "a.bin"):
         raise OSError(28, "No space left on device")
+
+
+@contextmanager
+def files_of_at_most(count):
+    """A limit on the size of files stops a write midway, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export CHECKPOINT OUT.safetensors",
+        "materialize CHECKPOINT OUT.pt",
+        "average CHECKPOINT CHECKPOINT OUT.pt",
+        "dump-embeddings CHECKPOINT OUT",
+    ],
+)
+def test_every_command_says_in_one_line_that_the_disk_is_full(words, of_l_and_t, tmp_path):
+    command = words.replace("CHECKPOINT", str(of_l_and_t.path)).replace("OUT", str(tmp_path / "out")).split()
+    with files_of_at_most(1000), pytest.raises(SystemExit) as leaving:
+        cli.main(command)
+    message = str(leaving.value)
+    assert message.startswith(f"fairseq-reservoir: error: OUT {tmp_path}/out.") and "\n" not in message
+    assert "cannot be written (" in message and "File too large" in message and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_who_may_read_what_is_written_is_the_umasks_affair(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        packed_file.write(tmp_path / "a.safetensors", {}, {"w": torch.zeros(3)})
+        with replacing(tmp_path / "a.txt") as temporary:
+            temporary.write_text("new")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()] == [mode, mode]
+
+
+def test_a_link_planted_at_the_temporary_name_is_not_followed(tmp_path):
+    precious, out = tmp_path / "precious", tmp_path / "a.bin"
+    precious.write_text("precious")
+    temporary_name(out).symlink_to(precious)
+    with replacing(out) as temporary:
+        temporary.write_text("new")
+    assert precious.read_text() == "precious" and out.read_text() == "new" and not out.is_symlink()
 
 
 @pytest.mark.parametrize(

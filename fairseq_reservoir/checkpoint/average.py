@@ -64,8 +64,8 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
     config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
     state |= {"cfg": config, "model": model, "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)}}
-    with replacing(out) as temporary:
-        torch.save(state, temporary)
+    with replacing(out) as temporary, temporary.open("wb") as file:  # torch's own file would not say that the disk is full
+        torch.save(state, file)
     size = Path(out).stat().st_size
     found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"
     return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"

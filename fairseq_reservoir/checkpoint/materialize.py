@@ -60,7 +60,8 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         "extra_state": {"train_iterator": {"epoch": 1}},
     }
     with replacing(out) as temporary:
-        torch.save(state, temporary)
+        with temporary.open("wb") as file:  # torch's own file would not say that the disk is full
+            torch.save(state, file)
         written = torch.load(temporary, weights_only=True)["model"]
         if not all(torch.equal(written[name], tensor) for name, tensor in state["model"].items()):
             raise OSError("what was written reads back different")
