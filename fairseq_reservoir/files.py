@@ -25,14 +25,17 @@ def check_out(path: str, force: bool, suffix: str) -> None:
 
 
 @contextmanager
-def replacing(path: str):
+def replacing(path: str, refusal: str = "OUT {path}: cannot be written ({why})"):
     """Yields a temporary name beside ``path``; what was written there takes the place of ``path`` in one step.
 
     It reaches the disk before the name changes. If the body raises, ``path`` stays as it was and the temporary file is
     removed; a killed process leaves ``path`` as it was and ``path.<process>.tmp`` behind.
 
+    Args:
+        refusal: what to say when the disk is full or refuses the file.
+
     Raises:
-        InputError: the disk is full or refuses the file.
+        InputError: it does.
     """
     temporary = temporary_name(path)
     try:
@@ -44,10 +47,10 @@ def replacing(path: str):
         os.replace(temporary, path)
         sync(Path(path).parent)
     except Exception as error:
-        refusal = None if isinstance(error, InputError) else error_of_the_system(error)
-        if refusal is None:
+        cause = None if isinstance(error, InputError) else _error_of_the_system(error)
+        if cause is None:
             raise
-        raise InputError(f"OUT {path}: cannot be written ({refusal.strerror or refusal})") from error
+        raise InputError(refusal.format(path=path, why=cause.strerror or cause)) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -64,7 +67,7 @@ def claim(temporary) -> None:
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
 
 
-def error_of_the_system(error) -> OSError | None:
+def _error_of_the_system(error) -> OSError | None:
     """The first OSError in a chain of causes: torch's writer may put another error on top."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__

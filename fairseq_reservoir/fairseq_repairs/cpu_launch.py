@@ -53,6 +53,8 @@ def uses_cpu(cfg):
 
 def is_training(main):
     """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
+    while isinstance(main, functools.partial):  # with work of ours around it
+        main = main.args[0]
     source = getattr(getattr(main, "__code__", None), "co_filename", None)
     return source in {importlib.util.find_spec(f"fairseq_cli.{name}").origin for name in ("train", "hydra_train")}
 

@@ -1,16 +1,14 @@
 """Repairs of how fairseq writes checkpoints: whole or not at all, and in one line when the disk refuses."""
 
 import functools
-import os
 import shutil
-from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from fairseq import checkpoint_utils, file_io
 
-from ..errors import InputError
-from ..files import sync
+from ..files import replacing
+
+REFUSAL = "--save-dir: {path} cannot be written ({why}); what was saved before is as it was"
 
 
 def install() -> None:
@@ -30,9 +28,11 @@ def write_once() -> None:
     original = checkpoint_utils.torch_persistent_save
 
     @functools.wraps(original)
-    def torch_persistent_save(obj, filename, *args, **kwargs):
-        with _undone_on_errors(filename):
-            return original(obj, filename, *args, **kwargs)
+    def torch_persistent_save(obj, filename, async_write=False):
+        if async_write or not file_io.PathManager.supports_rename(filename):
+            return original(obj, filename, async_write)
+        with replacing(filename, REFUSAL) as part, file_io.PathManager.open(str(part), "wb") as stream:
+            checkpoint_utils._torch_persistent_save(obj, stream)
 
     checkpoint_utils._torch_persistent_save = torch.save
     checkpoint_utils.torch_persistent_save = torch_persistent_save
@@ -50,32 +50,8 @@ def copy_checkpoints_whole() -> None:
     def copy(src_path, dst_path, overwrite=False):
         if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):  # not both on this machine: iopath's affair
             return original(src_path, dst_path, overwrite)
-        with _undone_on_errors(dst_path):
-            part = shutil.copyfile(src_path, f"{dst_path}.tmp")  # iopath does so too, but keeps errors to itself
-            sync(part)
-            os.replace(part, dst_path)
+        with replacing(dst_path, REFUSAL) as part:
+            shutil.copyfile(src_path, str(part))  # iopath does so too, but keeps errors to itself
         return dst_path
 
     file_io.PathManager.copy = staticmethod(copy)
-
-
-@contextmanager
-def _undone_on_errors(path):
-    """Leaves no ``path``.tmp behind when its body fails; an error of the system becomes one line."""
-    try:
-        yield
-    except Exception as error:
-        refusal = _error_of_the_system(error)
-        if refusal is None:
-            raise
-        why = refusal.strerror or refusal
-        raise InputError(f"--save-dir: {path} cannot be written ({why}); what was saved before is as it was") from error
-    finally:
-        Path(f"{path}.tmp").unlink(missing_ok=True)
-
-
-def _error_of_the_system(error):
-    """The first OSError in a chain: torch's writer may put another error on top."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error

@@ -26,6 +26,7 @@ from ..models.supermask.inference import refuse_in_training
 from . import freeze_skip
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
+from .save_dir_lock import train_alone
 
 MAKE_IT = "fairseq-preprocess writes it"
 # Magic of an index file, and where its number of sentences stands.
@@ -48,6 +49,7 @@ def install():
     def call_main(cfg, main, **kwargs):
         if is_training(main):
             check_training(cfg)
+            main = functools.partial(train_alone, main)
         return original(cfg, main, **kwargs)
 
     call_main.checks_files = True

@@ -9,8 +9,8 @@ import torch
 from fairseq import checkpoint_utils, file_io
 from fairseq.file_io import PathManager
 
+from fairseq_reservoir import files as atomic_file
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.fairseq_repairs import saving
 
 STATE = {"model": torch.arange(5000.0)}
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -36,6 +36,15 @@ class FullOnce:
 
     def __exit__(self, *error):
         self.stream.close()
+
+
+def test_two_processes_do_not_write_to_one_temporary_file(monkeypatch, tmp_path):
+    names = []
+    monkeypatch.setattr(checkpoint_utils, "_torch_persistent_save", lambda state, stream: names.append(stream.name))
+    (tmp_path / "theirs").write_text("precious")
+    (tmp_path / "a.pt.tmp").symlink_to("theirs")
+    checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "a.pt"))
+    assert names == [str(tmp_path / f"a.pt.{os.getpid()}.tmp")] and (tmp_path / "theirs").read_text() == "precious"
 
 
 @pytest.fixture
@@ -112,7 +121,7 @@ def new_and_last(tmp_path):
 def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(iopath, new_and_last, monkeypatch):
     new, last = new_and_last
     synced = []
-    monkeypatch.setattr(saving, "sync", lambda path: synced.append((open(path).read(), last.read_text())))
+    monkeypatch.setattr(atomic_file, "sync", lambda path: path.is_file() and synced.append((path.read_text(), last.read_text())))
     assert PathManager.copy(str(new), str(last), overwrite=True)
     assert synced == [("new", "old")] and last.read_text() == "new" and len(os.listdir(last.parent)) == 2
 

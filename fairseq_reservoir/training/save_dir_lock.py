@@ -1,0 +1,157 @@
+"""One training at a time in a ``--save-dir``: the file ``training.lock`` in it names the process that saves there."""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import socket
+from pathlib import Path
+
+from fairseq.distributed import utils as distributed_utils
+
+from ..errors import InputError
+
+logger = logging.getLogger(__name__)
+
+NAME = "training.lock"
+# What a process that was killed while it saved leaves behind; see ``atomic_file.temporary_name``.
+_LEFT = re.compile(r"checkpoint.*\.pt\.(\d+)\.tmp")
+
+
+def train_alone(main, cfg, **kwargs):
+    """Runs fairseq's ``main`` while nobody else trains in its ``--save-dir``; of several processes of a run, rank 0 sees to it.
+
+    Raises:
+        InputError: somebody does; the message names host and process.
+    """
+    saves = not cfg.checkpoint.no_save and "://" not in cfg.checkpoint.save_dir
+    with held(cfg.checkpoint.save_dir) if saves and distributed_utils.is_master(cfg.distributed_training) else contextlib.nullcontext():
+        return main(cfg, **kwargs)
+
+
+@contextlib.contextmanager
+def held(save_dir: str):
+    """Holds the lock of a folder, which is made where it is not there.
+
+    The system takes the lock from a process that ends, however it ends, so what a killed one leaves is taken over. That of
+    another machine cannot be told from one that has lost its host, unless the same job of Slurm runs again.
+
+    Raises:
+        InputError: another process has the lock or may have it, or the file cannot be written.
+    """
+    path = Path(save_dir) / NAME
+    try:
+        Path(save_dir).mkdir(parents=True, exist_ok=True)
+        lock = _take(path, save_dir)
+    except OSError as error:
+        raise InputError(f"--save-dir: {path} cannot be written ({error.strerror or error})") from error
+    try:
+        _remove_what_was_left(Path(save_dir))
+        yield
+    finally:
+        if _is_at(lock, path):
+            path.unlink()
+        os.close(lock)
+
+
+def _take(path, save_dir):
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            is_ours = _locked(lock)
+            owner = _read(lock)
+            if is_ours is None:  # the file system has no locks
+                is_ours = not _is_alive(owner)
+            if not is_ours:
+                raise InputError(
+                    f"--save-dir {save_dir}: process {owner.get('process', '?')} on {owner.get('host', '?')} is training there; "
+                    "wait for its end, or give another folder"
+                )
+            if not _is_gone(owner):
+                raise InputError(
+                    f"--save-dir {save_dir}: process {owner['process']} on {owner['host']} is training there, or was killed, which "
+                    f"cannot be seen from {socket.gethostname()}; if it is gone, delete {path}"
+                )
+            if not _is_at(lock, path):  # its holder has just ended, and taken the file away
+                os.close(lock)
+                continue
+            if owner:
+                logger.info("process %s on %s, which trained in %s, is gone", owner["process"], owner["host"], save_dir)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, json.dumps(_ourselves()).encode(), 0)
+            return lock
+        except BaseException:
+            os.close(lock)
+            raise
+
+
+def _locked(lock):
+    """Whether the lock could be had; None where the file system has none. Processes forked later do not have it."""
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _ourselves():
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "boot": _boot(),
+        "job": os.environ.get("SLURM_JOB_ID"),
+        "restart": os.environ.get("SLURM_RESTART_COUNT"),
+    }
+
+
+def _boot():
+    """What containers of one machine have in common and no other machine has; None where the system does not tell."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _read(lock):
+    """What a lock says of its owner; nothing of one who was killed before that was written."""
+    try:
+        owner = json.loads(os.pread(lock, 4096, 0))
+        return owner if {"host", "process"} <= owner.keys() else {}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _is_gone(owner):
+    """Whether the owner of a lock that is free has ended for certain: on this machine, or in this job before it was queued again."""
+    ours = _ourselves()
+    here = owner.get("host") == ours["host"] or owner.get("boot") == ours["boot"] is not None
+    again = owner.get("job") == ours["job"] is not None and owner.get("restart") != ours["restart"]
+    return not owner or here or again
+
+
+def _is_alive(owner):
+    """Whether a process of this machine is running; one that cannot be asked is not found."""
+    try:
+        os.kill(int(owner.get("process", 0)), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError, TypeError, OverflowError):
+        pass
+    return bool(owner) and owner.get("host") == socket.gethostname()
+
+
+def _is_at(lock, path):
+    """Whether the open file is still the one at ``path``."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock), os.lstat(path))
+    return False
+
+
+def _remove_what_was_left(folder):
+    for path in folder.glob("checkpoint*.tmp"):
+        found = _LEFT.fullmatch(path.name)
+        if found and not _is_alive({"host": socket.gethostname(), "process": found[1]}):
+            with contextlib.suppress(OSError):
+                path.unlink()
