@@ -7,7 +7,8 @@ from ..errors import InputError
 
 HELP = """\
 Does every run of a grid file, each in a folder of its own below DIR, several at a time. Started again it keeps the runs that are done
-and resumes those that were interrupted; one that fails is marked, and the others go on. Ctrl-C ends all. The grid file is YAML:
+and resumes those that were interrupted; one that fails is marked, and the others go on. Ctrl-C ends all. What another sweep is at, or
+what a killed one has left running, is waited for and then gone on with. The grid file is YAML:
 
   command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
   axes:                              # flags of the command; every combination is a run
@@ -85,7 +86,7 @@ def run(known, fairseq_flags):
     else:
         finished = local.run_all(runs, known.jobs or 1, known.retry_failed, say)
     table = _table(runs, minutes)
-    if finished and all(each.state[0] == "done" or each.describe().startswith("running") for each in runs):
+    if finished and all(each.state[0] == "done" for each in runs):
         return table
     print(table, flush=True)
     sys.exit(1 if finished else 130)

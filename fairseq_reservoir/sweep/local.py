@@ -16,19 +16,23 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
     """Runs what is due, ``jobs`` at a time; returns False where an interrupt ended that, and all commands with it.
 
     Of several, each has one of the GPUs in turn, where there are any, and its share of the cores; one alone has all of them.
+    A run that somebody else has begun is waited for, and gone on with if it is then not over. So the commands that a killed sweep
+    has left come to their end, and what is to follow them is done; they count among the ``jobs``.
 
     Args:
         say: called with a run and its minutes when it is over.
     """
-    waiting, active = [run for run in runs if run.is_due(retry_failed)], {}
+    waiting, active, elsewhere = [run for run in runs if run.is_due(retry_failed)], {}, Elsewhere()
+    waiting = elsewhere.without_begun(waiting)
     gpus = devices() if jobs > 1 else []
     shared = {}
     if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
         shared["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
     with interrupts() as interrupted:
         try:
-            while (waiting or active) and not interrupted:
-                while waiting and len(active) < jobs:
+            while (waiting or active or elsewhere.runs) and not interrupted:
+                waiting += elsewhere.left(retry_failed, say)
+                while waiting and len(active) + elsewhere.count_left_over() < jobs:
                     run, environment = waiting.pop(0), dict(shared)
                     if gpus:
                         taken = list(active.values())
@@ -36,6 +40,8 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
                     under_way = begin(run, retry_failed, environment)
                     if under_way:
                         active[under_way] = environment.get("CUDA_VISIBLE_DEVICES")
+                    else:
+                        elsewhere.add(run)
                 time.sleep(_POLL_SECONDS)
                 for under_way in list(active):
                     if under_way.poll():
@@ -47,6 +53,39 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
             for under_way in active:
                 under_way.end()
     return not interrupted
+
+
+class Elsewhere:
+    """Runs that another sweep has begun, or what a killed one has left of itself; they are waited for."""
+
+    def __init__(self):
+        self.runs = []
+
+    def add(self, run: Run) -> None:
+        self.runs.append((run, time.monotonic()))
+        if run.is_locked():
+            host, sweep, command = run.holder or ("?", "?", "?")
+            whose = "left by a sweep that is gone" if run.is_left_over else f"of another sweep, process {sweep}"
+            print(f"{run.name}: waiting for process {command} on {host}, {whose}", flush=True)
+
+    def without_begun(self, runs: list[Run]) -> list[Run]:
+        """``runs`` without those that somebody else is at; these are waited for."""
+        begun = [run for run in runs if run.state[0] == "running" and run.is_locked()]
+        for run in begun:
+            self.add(run)
+        return [run for run in runs if run not in begun]
+
+    def count_left_over(self) -> int:
+        return sum(run.is_left_over for run, _ in self.runs)
+
+    def left(self, retry_failed: bool, say) -> list[Run]:
+        """Those that nobody runs any more and that are not over; ``say`` is called with the others of these, and their minutes."""
+        free = [pair for pair in self.runs if not pair[0].is_locked()]
+        self.runs = [pair for pair in self.runs if pair not in free]
+        for run, since in free:
+            if not run.is_due(retry_failed):
+                say(run, (time.monotonic() - since) / 60)
+        return [run for run, _ in free if run.is_due(retry_failed)]
 
 
 def perform(run: Run, retry_failed: bool) -> None:

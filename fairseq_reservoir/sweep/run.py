@@ -2,7 +2,8 @@
 
 command   the commands, quoted, as a shell would take them
 state     waiting; running STEP; done; failed STEP STATUS
-lock      held by whoever runs it, and by the commands themselves, so that not even after a killed sweep a run is started twice
+lock      held by whoever runs it, and by the commands themselves, so that not even after a killed sweep a run is started twice;
+          names the host, the process of the sweep and that of the command
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -83,21 +85,37 @@ class Run:
             raise InputError(f"--out: {self.folder} is there and no run of a sweep; take another --out")
 
     def prepare(self) -> None:
-        """Makes the folder, where it is not there."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Makes the folder, where it is not there.
+
+        Raises:
+            InputError: the disk refuses it.
+        """
+        with _naming_the_folder(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         self.write("command", self.commands)
-        with contextlib.suppress(FileExistsError), open(self.folder / "state", "x") as state:
+        with _naming_the_folder(self.folder), contextlib.suppress(FileExistsError), open(self.folder / "state", "x") as state:
             state.write("waiting\n")
 
     def write(self, name: str, text: str) -> None:
-        """A file of the folder, which has the old text or the new one, whatever happens."""
+        """A file of the folder, which has the old text or the new one, whatever happens.
+
+        Raises:
+            InputError: the disk refuses it.
+        """
         part = self.folder / f"{name}.{os.getpid()}.part"
-        part.write_text(text if text.endswith("\n") else f"{text}\n")
-        os.replace(part, self.folder / name)
+        with _naming_the_folder(self.folder / name):
+            try:
+                part.unlink(missing_ok=True)
+                with open(part, "x") as file:  # new, and no link to elsewhere
+                    file.write(text if text.endswith("\n") else f"{text}\n")
+                os.replace(part, self.folder / name)
+            finally:
+                part.unlink(missing_ok=True)
 
     def locked(self):
         """The open lock, or None where somebody else has it."""
-        file = open(self.folder / "lock", "a")
+        with _naming_the_folder(self.folder / "lock"):
+            file = open(self.folder / "lock", "a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
@@ -111,6 +129,20 @@ class Run:
         if lock:
             lock.close()
         return lock is None
+
+    @property
+    def holder(self) -> tuple[str, int, int] | None:
+        """Host, process of the sweep and process of the command of whoever runs it, None where the lock does not say."""
+        with contextlib.suppress(OSError, ValueError):
+            host, sweep, command = (self.folder / "lock").read_text().split()
+            return host, int(sweep), int(command)
+        return None
+
+    @property
+    def is_left_over(self) -> bool:
+        """Whether its command goes on here without the sweep that started it."""
+        holder = self.holder
+        return holder is not None and holder[0] == socket.gethostname() and not _is_alive(holder[1])
 
     def describe(self) -> str:
         """The state in words; a run that says it is running and whose lock is free was interrupted."""
@@ -176,6 +208,7 @@ class UnderWay:
     def _start(self):
         step = self.run.steps[self.next]
         self.run.write("state", f"running {step.name}")
+        self._name_holder(0)
         self.process = None  # what cannot be started, or whose log cannot be written, has failed: others may go on
         # A training that is resumed goes on with its log, as with everything else.
         with contextlib.suppress(OSError), open(step.log, "ab" if self.next == 0 else "wb") as log:
@@ -191,6 +224,13 @@ class UnderWay:
                 )
             except OSError as error:
                 log.write(f"{error}\n".encode())
+        if self.process:
+            self._name_holder(self.process.pid)
+
+    def _name_holder(self, command):
+        with contextlib.suppress(OSError):  # the lock itself needs no room on the disk
+            os.ftruncate(self.lock.fileno(), 0)
+            os.write(self.lock.fileno(), f"{socket.gethostname()} {os.getpid()} {command}\n".encode())
 
     def _signal(self, number):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -206,6 +246,25 @@ def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> UnderWay
     if lock:
         lock.close()
     return None
+
+
+def _is_alive(process_id):
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@contextlib.contextmanager
+def _naming_the_folder(path):
+    """An error of the system in its body becomes one line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"--out: {path} cannot be written ({error.strerror or error})") from error
 
 
 def _path(environment):

@@ -5,7 +5,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ..errors import InputError
-from .local import interrupts, perform
+from .local import Elsewhere, interrupts, perform
 from .run import Run
 
 _POLL_SECONDS = 1
@@ -55,20 +55,27 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, jobs:
 
 
 def run_all(runs: list[Run], executor, retry_failed: bool, say) -> bool:
-    """Submits what is due and waits for it; returns False where an interrupt ended that, and cancelled the jobs."""
-    due = [run for run in runs if run.is_due(retry_failed)]
-    if not due:
-        return True
-    with executor.batch():
-        jobs = [executor.submit(Job(run, retry_failed)) for run in due]
-    left, started = list(zip(due, jobs)), monotonic()
+    """Submits what is due and waits for it; returns False where an interrupt ended that, and cancelled the jobs.
+
+    What somebody else has begun is waited for, and submitted if it is then not over.
+    """
+    elsewhere = Elsewhere()
+    due = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
+    left, started = [], monotonic()
+    if due:
+        with executor.batch():
+            left = [(run, executor.submit(Job(run, retry_failed))) for run in due]
     with interrupts() as interrupted:
-        while left and not interrupted:
+        while (left or elsewhere.runs) and not interrupted:
             sleep(_POLL_SECONDS)
+            left += [(run, executor.submit(Job(run, retry_failed))) for run in elsewhere.left(retry_failed, say)]
             over = [(run, job) for run, job in left if job.done()]
             left = [pair for pair in left if pair not in over]
             for run, _ in over:
-                say(run, (monotonic() - started) / 60)
+                if run.is_locked():  # its job found somebody else at it
+                    elsewhere.add(run)
+                else:
+                    say(run, (monotonic() - started) / 60)
         for _, job in left:
             job.cancel()
     return not interrupted

@@ -1,7 +1,9 @@
 """Runs on this machine: failures, interrupts, resuming, several at a time, two sweeps at once."""
 
+import errno
 import os
 import signal
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -69,21 +71,68 @@ def test_an_interrupt_ends_the_commands_and_leaves_all_resumable(how, sweep, cap
     assert sweep() == 0 and [sweep.said(f"run-{seed}") for seed in (1, 2, 3)] == [["again"]] * 3
 
 
-def test_a_killed_sweep_leaves_no_run_to_be_started_twice(sweep, capsys):
-    process = sweep.write(f"{SLEEPS}axes: {{seed: [1]}}").start()
-    first = sweep.out / "run-1" / "first"
-    sweep.wait_for(first.exists)
+# The first time it leaves its process id and waits for the file "end"; every time it says so at its end. Then another step.
+WAITS = (
+    "command: sh -c 'test -f {out}/first || { echo $$ > {out}/1; mv {out}/1 {out}/first; };"
+    " until test -f {out}/end; do sleep 0.05; done; echo over'\n"
+    "then: [sh -c 'echo then']\n"
+)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_a_killed_sweep_has_left_is_waited_for_and_gone_on_with(jobs, sweep, capfd):
+    process = sweep.write(f"{WAITS}axes: {{seed: [1, 2]}}").start()
+    first, second = (sweep.out / f"run-{seed}" / "first" for seed in (1, 2))
+    sweep.wait_for(lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()])
     process.kill()
     process.join()
-    command = int(first.read_text())
-    try:
-        # The command goes on without it, and has the lock.
-        assert sweep() == 0 and "run-1           running: sh\n" in capsys.readouterr().out
-        assert sweep.said("run-1") == []
-    finally:
-        os.killpg(command, signal.SIGKILL)
-    sweep.wait_for(lambda: not is_alive(command))
-    assert sweep() == 0 and sweep.said("run-1") == ["again"] and sweep.states() == {"run-1": "done"}
+    again = sweep.start("--jobs", jobs)
+    waits = f"run-1: waiting for process {first.read_text().strip()} on {socket.gethostname()}, left by a sweep that is gone\n"
+    said = []
+    sweep.wait_for(lambda: said.append(capfd.readouterr().out) or waits in "".join(said))
+    if jobs == "2":  # one of two places is free
+        sweep.wait_for(second.exists)
+    else:
+        assert not second.exists()
+    assert again.is_alive() and sweep.said("run-1") == []
+    for run in ("run-1", "run-2"):
+        (sweep.out / run / "end").touch()
+    again.join(30)
+    assert again.exitcode == 0 and sweep.states() == {"run-1": "done", "run-2": "done"}
+    # Its end was seen by nobody, so that step is done once more, as after every interrupt; then what follows it.
+    assert sweep.said("run-1") == ["over", "over"] and [sweep.said(run, "sh-2.out") for run in ("run-1", "run-2")] == [["then"]] * 2
+
+
+def test_an_interrupt_ends_the_waiting_and_leaves_what_others_run(sweep, capfd):
+    process = sweep.write(f"{SLEEPS}axes: {{seed: [1]}}").start()
+    first = sweep.out / "run-1" / "first"
+    sweep.wait_for(lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()])
+    said = []
+    again = sweep.start()
+    waits = f"on {socket.gethostname()}, of another sweep, process {process.pid}\n"
+    sweep.wait_for(lambda: said.append(capfd.readouterr().out) or waits in "".join(said))
+    os.kill(again.pid, signal.SIGINT)
+    again.join(30)
+    assert again.exitcode == 130 and is_alive(first.read_text().strip())
+    os.kill(process.pid, signal.SIGINT)
+    process.join(30)
+
+
+@pytest.mark.parametrize("what", ["state", "command"])
+def test_a_full_disk_is_one_line_and_leaves_all_resumable(what, sweep, monkeypatch):
+    sweep.write("command: sh -c 'echo done'\naxes: {seed: [1, 2]}")
+    replace = os.replace
+
+    def full(source, target):
+        if target == sweep.out / "run-2" / what:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    assert sweep() == f"fairseq-reservoir: error: --out: {sweep.out}/run-2/{what} cannot be written (No space left on device)"
+    assert not list(sweep.out.glob("*/*.part"))
+    monkeypatch.undo()
+    assert sweep() == 0 and sweep.said("run-1") == ["done"]
 
 
 def test_a_command_that_is_killed_has_failed_and_one_that_is_asked_to_end_was_interrupted(sweep, capsys):
