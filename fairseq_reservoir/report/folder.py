@@ -66,7 +66,8 @@ def _earlier(folder):
 def _replace(path, content):
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as file:  # new, and no link to elsewhere
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

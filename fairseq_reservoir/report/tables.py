@@ -54,24 +54,33 @@ def latex(table: Table) -> str:
 
 
 def _latex_row(cells):
-    return " & ".join(map(escape_latex, cells)) + " \\\\"
+    row = " & ".join(map(escape_latex, cells)) + " \\\\"
+    # Of the line break or rule above it a bracket would be the distance, and a star a part.
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def as_csv(table: Table) -> str:
-    """Numbers unrounded. A column with deviations is followed by one for them."""
+    """Numbers unrounded. A column with deviations is followed by one for them.
+
+    Text that a spreadsheet would take for a formula is written behind an apostrophe.
+    """
     with_deviation = [any(row[place].deviation is not None for row in table.rows) for place in range(len(table.head))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     heads = ([name, f"{name}, deviation"] if two else [name] for name, two in zip(table.head, with_deviation))
-    writer.writerow([name for names in heads for name in names])
+    writer.writerow([_no_formula(name) for names in heads for name in names])
     for row in table.rows:
         line = []
         for cell, two, number in zip(row, with_deviation, table.numeric):
-            line.append(("" if cell.text in ("", "—") else cell.text) if cell.value is None else repr(cell.value))
+            line.append(("" if cell.text in ("", "—") else _no_formula(cell.text)) if cell.value is None else repr(cell.value))
             if two:
                 line.append("" if cell.deviation is None else repr(cell.deviation))
         writer.writerow(line)
     return out.getvalue()
+
+
+def _no_formula(text):
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def as_html(table: Table) -> str:

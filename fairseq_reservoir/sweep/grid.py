@@ -9,6 +9,7 @@ are six runs, LLL-lr1e-3-1 and so on. See ``commands/sweep.py`` for every key.
 """
 
 import itertools
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import yaml
 from ..errors import InputError
 from .run import Run, Step
 
+_LONGEST_NAME = 255  # of a folder
 KEYS = ("command", "environment", "axes", "arms", "exclude", "then")
 
 
@@ -72,6 +74,8 @@ def read_grid(path: str, out: str) -> list[Run]:
     folder, runs = Path(out).absolute(), {}
     for values in chosen:
         name = _name(values)
+        if len(os.fsencode(name)) > _LONGEST_NAME:
+            raise grid.error("axes", f"a run would be called {name[:40]}..., of more than {_LONGEST_NAME} bytes; name its flags under arms")
         if name in runs:
             raise grid.error("axes", f"two runs would be called {name}; give their flags a name each, under arms")
         runs[name] = grid.run(name, folder / name, values)
@@ -106,6 +110,10 @@ class _Grid:
         axes += [self._axis("environment", name, "variable") for name in self._mapping("environment")]
         axes += [self._axis("axes", name.removeprefix("--"), "flag", name) for name in self._mapping("axes")]
         for axis in axes:
+            for value in axis.values:
+                # "", "." and ".." would be the sweep's own folder and the one above it.
+                if axis.named and not re.search(r"[^\W_]", axis.tag(value)):
+                    raise self.error("arms" if axis.kind == "arm" else axis.name, f"{value!r}: a name needs a letter or a digit")
             if axis.kind == "flag" and any(word.split("=")[0] == f"--{axis.name}" for word in self.command):
                 raise self.error(f"axes: {axis.name}", f"--{axis.name} is in the command too; leave it out there")
         seeds = [axis for axis in axes if axis.is_seed]

@@ -63,3 +63,18 @@ def test_a_column_without_a_value_stays_one_of_numbers():
     head, body = as_html(table).split("<tbody>")
     assert head.count('<th scope="col" class="number">') == 3 and body.count('<td class="number">') == 6
     assert as_csv(table).splitlines()[1:] == ["a,,never,?,", "b,,never,?,"]
+
+
+def test_no_name_is_a_formula_of_a_spreadsheet():
+    formulas = ["=1+2", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    rows = [[Cell(name), Cell("-0.50", -0.5)] for name in [*formulas, "a=1"]]
+    head, *read = csv.reader(io.StringIO(as_csv(Table("t", "t", ["=arm", "score"], rows)), newline=""))
+    assert head == ["'=arm", "score"]
+    assert read == [[f"'{name}", "-0.5"] for name in formulas] + [["a=1", "-0.5"]]
+
+
+def test_no_row_of_latex_is_an_option_of_what_stands_above_it():
+    rows = [[Cell("[2pt] a"), Cell("1")], [Cell("*"), Cell("[2]")], [Cell("a [2]"), Cell("*")]]
+    body = latex(Table("t", "t", ["[arm]", "score"], rows)).splitlines()
+    assert body[3:5] == ["{}[arm] & score \\\\", "\\midrule"]
+    assert body[5:8] == ["{}[2pt] a & 1 \\\\", "{}* & [2] \\\\", "a [2] & * \\\\"]
