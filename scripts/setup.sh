@@ -18,7 +18,7 @@ die() { echo "setup: $*" >&2; exit 1; }
 
 # Two lines: what the environment itself depends on, and what is installed into it.
 environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
-packages_line() { echo "$EXTRAS|$(cat setup.py pyproject.toml | cksum)"; }
+packages_line() { echo "$EXTRAS|$(cat setup.py pyproject.toml scripts/setup.sh | cksum)"; }
 stamp_text() {
     environment_line
     packages_line
@@ -106,6 +106,18 @@ pip_install() {
     fi
 }
 
+# fairseq-fixed asks for torchaudio, which it needs for speech alone, and pip would fetch 2.11, the last one there is. Beside a newer
+# torch that cannot be loaded: `import torchaudio` is an OSError, and whatever looks for it, as transformers does, fails on import.
+# Where none can be loaded, a package without a module bears its name: pip is content, and nobody finds a torchaudio.
+leave_out_torchaudio() {
+    ! .venv/bin/python -W ignore -c 'import torchaudio' 2>/dev/null || return 0
+    mkdir -p .venv/no_torchaudio
+    echo 'from setuptools import setup
+setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none can be loaded here", py_modules=[])' \
+        >.venv/no_torchaudio/setup.py
+    pip_install --no-build-isolation --no-deps .venv/no_torchaudio
+}
+
 install_packages() {
     local torch extras="test${EXTRAS:+,$EXTRAS}"
     # Torch comes first, and nothing is built in isolation: otherwise pip fetches a second, newest torch to build with.
@@ -118,6 +130,7 @@ install_packages() {
     torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
     echo "torch==$torch" >.venv/constraints.txt
     say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled: about two minutes)"
+    leave_out_torchaudio
     (  # CUDA_HOME would make fairseq build kernels whose sources its package lacks
         unset CUDA_HOME
         export CFLAGS="-O0 -w"

@@ -5,11 +5,13 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+FILES = ("METADATA", "INSTALLER", "RECORD")
 TOOLS = "bash cat cksum dirname env grep head ln mkdir mv readlink rm rmdir sed sleep uname".split()
 
 
@@ -118,6 +120,58 @@ def test_lock_of_a_dead_process_is_taken_over(clone):
     dead.wait()
     (clone / ".setup.lock").symlink_to(str(dead.pid))
     assert "is the network reachable?" in run(clone, PYTHON=sys.executable).stderr
+
+
+LEAVE_OUT = r"""
+set -euo pipefail
+die() { echo "$*" >&2; exit 1; }
+eval "$(sed -n '/^pip_install() {/,/^}/p;/^leave_out_torchaudio() {/,/^}/p' scripts/setup.sh)"
+leave_out_torchaudio
+"""
+LOOK = """
+from importlib.metadata import version
+from importlib.util import find_spec
+print(version("torchaudio"), find_spec("torchaudio") is not None)
+"""
+
+
+def test_a_torchaudio_that_cannot_be_loaded_is_left_out_and_pip_is_content(clone):
+    """Offline, in an environment that sees setuptools, and first the one then the other torchaudio."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=clone, check=True)
+    python, environment = clone / ".venv/bin/python", {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    seen = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip())
+    for name in ("pip", "setuptools", "wheel", "pkg_resources", "_distutils_hack", "packaging"):
+        if found := find_spec(name):
+            package = Path(found.origin).parent
+            for path in (package, *package.parent.glob(f"{name}-*.dist-info")):
+                (seen / path.name).symlink_to(path)
+
+    def torchaudio(code):
+        (seen / "torchaudio").mkdir(exist_ok=True)
+        (seen / "torchaudio" / "__init__.py").write_text(code)
+        (seen / "torchaudio-2.11.0.dist-info").mkdir(exist_ok=True)
+        for name, text in {
+            "METADATA": "Metadata-Version: 2.1\nName: torchaudio\nVersion: 2.11.0\n",
+            "INSTALLER": "pip\n",
+            "RECORD": "".join(f"torchaudio{file},,\n" for file in ("/__init__.py", *(f"-2.11.0.dist-info/{n}" for n in FILES))),
+        }.items():
+            (seen / "torchaudio-2.11.0.dist-info" / name).write_text(text)
+
+    def after_leaving_out():
+        subprocess.run(["bash", "-c", LEAVE_OUT], cwd=clone, env=environment, check=True, timeout=120)
+        return subprocess.check_output([python, "-c", LOOK], cwd=clone, text=True).split()
+
+    torchaudio("")
+    assert after_leaving_out() == ["2.11.0", "True"]
+    torchaudio("raise OSError('undefined symbol')")
+    assert after_leaving_out() == ["2.11.0+none", "False"]
+    assert after_leaving_out() == ["2.11.0+none", "False"]
+
+
+@pytest.mark.skipif(not (ROOT / ".venv" / ".setup-stamp").exists(), reason="needs the .venv of scripts/setup.sh")
+def test_torchaudio_can_be_loaded_or_is_not_there():
+    look = "from importlib.util import find_spec\nif find_spec('torchaudio'): import torchaudio"
+    assert subprocess.run([ROOT / ".venv/bin/python", "-W", "ignore", "-c", look], cwd=ROOT).returncode == 0
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / ".setup-stamp").exists(), reason="needs the .venv of scripts/setup.sh")

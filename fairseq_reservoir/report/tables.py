@@ -80,7 +80,8 @@ def as_csv(table: Table) -> str:
 
 
 def _no_formula(text):
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    text = text.replace("\r", "\n")  # which alone the writer would leave without quotes
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text
 
 
 def as_html(table: Table) -> str:

@@ -1,6 +1,7 @@
 """Public archives: where they are, and single files out of them."""
 
 import gzip
+import os
 import posixpath
 import shutil
 import tarfile
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prepare.console import InputError, say
-from prepare.download import BLOCK, fetch, is_digest_of
+from prepare.download import BLOCK, answers, fetch, hash_of, is_digest_of
+
+NOTED = "SHA256SUMS"  # as sha256sum -c reads it
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,14 @@ class Archive:
 def locate(archives, given, mirror, folder):
     """Where each of ``archives`` lies: among the files and folders ``given`` (--archive), else downloaded into ``folder``.
 
-    A file given that is not the public one is taken all the same, and said to be another.
+    A file given that is not the public one is taken all the same, and said to be another. Of a download whose digest no source states,
+    the SHA-256 is noted in ``folder/SHA256SUMS`` the first time, and compared from then on. Public addresses are tried over HTTPS first.
 
     Returns:
         dict: path by name.
 
     Raises:
-        InputError: a given path does not exist or is none of the archives.
+        InputError: a given path does not exist or is none of the archives, or a download is another file than the first time.
     """
     paths = {}
     for path in map(Path, given):
@@ -61,8 +65,10 @@ def locate(archives, given, mirror, folder):
         path = paths.setdefault(archive.name, folder / archive.name)
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else archive.url
+            url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else _over_https(archive.url)
             fetch(url, path, archive.size, archive.digest)
+        if not is_given and not archive.digest:
+            _compare_with_noted(path)
         size = archive.size or archive.copy_size
         if size not in (None, path.stat().st_size):
             say(f"note: {path} has {path.stat().st_size:,} bytes, the public archive has {size:,}")
@@ -70,6 +76,35 @@ def locate(archives, given, mirror, folder):
             verdict = "the" if is_digest_of(path, archive.digest) else "not the"
             say(f"note: {path} is {verdict} public archive, by its {archive.digest.partition(':')[0]}")
     return paths
+
+
+def _over_https(url):
+    """``url``, over HTTPS if its server can be reached in that way."""
+    secure = url.replace("http://", "https://", 1)
+    if secure == url or answers(secure):
+        return secure
+    say(f"note: {secure} does not answer; HTTP is used, on which anybody on the way could change the file")
+    return url
+
+
+def _compare_with_noted(path):
+    """Compares the file with the SHA-256 noted for its name; notes it where there is none."""
+    sums, found = path.parent / NOTED, hash_of(path, "sha256")
+    lines = sums.read_text().splitlines() if sums.exists() else []
+    noted = {line[66:]: line[:64] for line in lines}
+    expected = noted.setdefault(path.name, found)
+    if expected != found:
+        raise InputError(
+            f"{path}: its sha256 is {found}, but was {expected} when it was first used ({sums}): delete it to download it again, or its "
+            f"line there if the new one is to be trusted"
+        )
+    if len(noted) > len(lines):
+        say(f"note: sha256 of {path.name} is {found}, noted in {sums}; no source states it")
+        part = sums.with_name(f"{NOTED}.{os.getpid()}.part")
+        part.unlink(missing_ok=True)
+        with open(part, "x") as file:
+            file.write("".join(f"{digest}  {name}\n" for name, digest in sorted(noted.items())))
+        part.replace(sums)
 
 
 def stamp(path):

@@ -20,11 +20,15 @@ def require(purpose, packages):
 
 
 def run(name, main):
-    """Call ``main()`` and leave the process: status 2 and one line for a refusal, 130 for an interrupt."""
+    """Call ``main()`` and leave the process: status 2 and one line for a refusal or an error of the system, 130 for an interrupt."""
     try:
         main()
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: {place}{error.strerror or error}; run again to go on", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Downloads that resume, and are checked before they bear their name."""
 
 import hashlib
+import os
 import time
 import urllib.error
 import urllib.request
@@ -69,12 +70,28 @@ def _continue(url, part):
         resumed = getattr(response, "status", None) == 206
         length = response.headers.get("Content-Length")
         total = None if length is None else int(length) + (have if resumed else 0)
-        with open(part, "ab" if resumed else "wb") as file:
+        with open(part, "ab" if resumed else "wb", opener=_no_link) as file:
             while block := response.read(BLOCK):
                 file.write(block)
     if total is not None and part.stat().st_size < total:
         raise OSError(f"broke off after {part.stat().st_size:,} of {total:,} bytes")
     return total
+
+
+def _no_link(path, flags):
+    """As ``open`` opens, but where a link lies at ``path`` with an error of the system."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def answers(url):
+    """Whether a server gives an answer to ``url``, any at all."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=20).close()
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, HTTPException):
+        return False
+    return True
 
 
 def check(path, size=None, digest=None, named=None):
@@ -84,16 +101,17 @@ def check(path, size=None, digest=None, named=None):
         raise InputError(f"{named or path}: {found:,} bytes came, {size:,} were expected")
     if digest is not None:
         kind, _, expected = digest.partition(":")
-        if (found := _hash(path, kind)) != expected:
+        if (found := hash_of(path, kind)) != expected:
             raise InputError(f"{named or path}: its {kind} is {found}, expected {expected}")
 
 
 def is_digest_of(path, digest):
     """Whether ``digest``, as of ``check``, is that of the file at ``path``."""
     kind, _, expected = digest.partition(":")
-    return _hash(path, kind) == expected
+    return hash_of(path, kind) == expected
 
 
-def _hash(path, kind):
+def hash_of(path, kind):
+    """The digest of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()

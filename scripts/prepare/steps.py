@@ -46,7 +46,7 @@ class Steps:
             settings: what the content depends on besides earlier steps; JSON.
 
         Raises:
-            InputError: ``target`` is there and was made by something else.
+            InputError: ``target`` is there and was made by something else, or the disk refuses it.
         """
         self.key = hashlib.sha256(json.dumps([self.key, target.name, settings], sort_keys=True).encode()).hexdigest()
         part, old = (target.with_name(f".{target.name}.{state}") for state in ("part", "old"))
@@ -59,9 +59,13 @@ class Steps:
                 say(f"{target}: kept")
                 return
         say(f"{target}: making it")
-        part.mkdir(parents=True)
-        build(part)
-        (part / KEY).write_text(self.key)
+        try:
+            part.mkdir(parents=True)
+            build(part)
+            (part / KEY).write_text(self.key)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)  # what it takes up of a full disk
+            raise InputError(f"{target} cannot be made ({error.strerror or error}); run again to go on") from error
         if target.exists():
             target.rename(old)
         part.rename(target)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from prepare import download
+from prepare import archives, download
 from prepare.archives import Archive, locate
 from prepare.console import InputError
 from prepare.download import fetch
@@ -125,6 +125,54 @@ def test_another_size_than_that_of_a_copy_elsewhere_is_only_mentioned(tmp_path, 
     archive = Archive("http://nowhere.invalid/corpus.tgz", copy_size=6)
     assert locate([archive], [], mirror.as_uri(), tmp_path)["corpus.tgz"].read_text() == "12345"
     assert f"note: {tmp_path}/corpus.tgz has 5 bytes, the public archive has 6\n" in capsys.readouterr().out
+
+
+def test_what_no_source_vouches_for_is_noted_the_first_time_and_compared_afterwards(tmp_path, capsys):
+    (mirror := tmp_path / "mirror").mkdir()
+    (mirror / "corpus.tgz").write_bytes(b"first")
+    archive, folder = Archive("http://nowhere.invalid/corpus.tgz"), tmp_path / "archives"
+    locate([archive], [], mirror.as_uri(), folder)
+    # sha256 of the five bytes "first", by sha256sum
+    line = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e  corpus.tgz\n"
+    assert (folder / "SHA256SUMS").read_text() == line and f"note: sha256 of corpus.tgz is {line[:64]}, noted in" in capsys.readouterr().out
+    locate([archive], [], mirror.as_uri(), folder)
+    assert "note" not in capsys.readouterr().out
+    (folder / "corpus.tgz").unlink()
+    (mirror / "corpus.tgz").write_bytes(b"other")
+    for _ in range(2):  # downloaded anew, then found there
+        with pytest.raises(InputError, match=rf"^{folder}/corpus.tgz: its sha256 is d9298a.*, but was a7937b.* when it was first used"):
+            locate([archive], [], mirror.as_uri(), folder)
+    assert (folder / "SHA256SUMS").read_text() == line
+    # What a source vouches for is noted nowhere, and what is given is the user's affair.
+    for known, given in ((SHA256, []), (None, [mirror / "corpus.tgz"])):
+        (mirror / "corpus.tgz").write_bytes(CONTENT)
+        locate([Archive("http://nowhere.invalid/corpus.tgz", digest=known)], given, mirror.as_uri(), tmp_path / "more")
+    assert [path.name for path in (tmp_path / "more").iterdir()] == ["corpus.tgz"]
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_public_address_is_asked_over_https_first(secure, tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(archives, "answers", lambda url: asked.append(url) or secure)
+    monkeypatch.setattr(archives, "fetch", lambda url, path, *known: asked.append(url) or path.write_text("x"))
+    locate([Archive("http://nowhere.invalid/corpus.tgz", digest=SHA256)], [], None, tmp_path)
+    assert asked == ["https://nowhere.invalid/corpus.tgz", f"http{'s' if secure else ''}://nowhere.invalid/corpus.tgz"]
+    assert ("does not answer; HTTP is used" in capsys.readouterr().out) is not secure
+
+
+def test_a_server_answers_or_does_not():
+    with server() as (url, asked):
+        assert download.answers(url)  # with 501, as it knows no HEAD
+        assert not download.answers(url.replace("http:", "https:"))
+    assert not download.answers(url)
+
+
+def test_a_planted_link_is_not_written_to(tmp_path):
+    (precious := tmp_path / "precious").write_text("precious")
+    (tmp_path / "corpus.tgz.part").symlink_to(precious)
+    with server(ranges=False) as (url, asked), pytest.raises(InputError, match="Too many levels of symbolic links"):
+        fetch(url, tmp_path / "corpus.tgz")
+    assert precious.read_text() == "precious"
 
 
 def test_archives_given_are_not_downloaded(tmp_path):

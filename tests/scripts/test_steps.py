@@ -1,9 +1,12 @@
 """Steps: made once, made again with what comes after them when something changes, never two runs at a time."""
 
+import errno
+import os
 import subprocess
 import sys
 
 import pytest
+from prepare import console
 from prepare.steps import Steps
 
 
@@ -76,3 +79,26 @@ def test_a_second_run_waits_for_what_the_first_one_started(run, tmp_path, capsys
     assert (tmp_path / "done").exists()
     assert "waiting for another run that works in" in capsys.readouterr().out
     working.communicate()
+
+
+def test_a_full_disk_is_one_line_and_nothing_half_made_stays(run, tmp_path, capsys):
+    run(1, 1)
+    steps = Steps(tmp_path / "work")
+
+    def full(folder):
+        (folder / "text").write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(SystemExit) as leaving:
+        console.run("prepare_it", lambda: steps.make(tmp_path / "work" / "a", 2, full))
+    steps.lock.close()
+    expected = f"prepare_it: {tmp_path}/work/a cannot be made (No space left on device); run again to go on\n"
+    assert leaving.value.code == 2 and capsys.readouterr().err == expected
+    assert not (tmp_path / "work" / ".a.part").exists() and (tmp_path / "work" / "a" / "text").read_text() == "1 1"
+
+
+def test_other_errors_of_the_system_are_one_line_too(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        console.run("prepare_it", lambda: Steps(tmp_path / "file"))
+    assert capsys.readouterr().err == f"prepare_it: {tmp_path}/file: File exists; run again to go on\n"
