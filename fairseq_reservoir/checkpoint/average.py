@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import torch
 from omegaconf import OmegaConf
 
 from ..errors import InputError
 from ..files import check_out, replacing
 from ..freezing.identity import BUFFER, read_identity
-from . import packed_file
+from . import archive, packed_file
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin, without_run
 
@@ -65,7 +64,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
     state |= {"cfg": config, "model": model, "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)}}
     with replacing(out) as temporary, temporary.open("wb") as file:  # torch's own file would not say that the disk is full
-        torch.save(state, file)
+        archive.save(state, file)
     size = Path(out).stat().st_size
     found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"
     return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"

@@ -1,21 +1,20 @@
 """Checkpoints whose bytes are no longer those that were written."""
 
 import functools
-import pickle
-import zipfile
+import mmap
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InputError
-
-_CHUNK = 2**20
+from . import archive
 
 
 def refuse_damaged(path, flag: str = "") -> None:
     """Refuses a checkpoint that has been cut short or of which a bit has changed, and names the newest one beside it that is whole.
 
-    ``torch.save`` writes a zip archive with a checksum of every tensor, which ``torch.load`` does not look at: it loads a tensor with
-    another sign or exponent without a word. What is no such archive (an export, an older format, another program's file) is let pass.
+    ``torch.load`` loads a tensor with another sign or exponent without a word, though a checksum of it stands in the file; see
+    ``archive``. What is no such archive (an export, an older format, another program's file) is let pass.
 
     Args:
         path: of a file, or of nothing.
@@ -31,18 +30,29 @@ def refuse_damaged(path, flag: str = "") -> None:
 
 @contextmanager
 def reading(path):
-    """While torch reads a checkpoint: refuses a damaged one before, and in one line too what only torch finds, in the list of contents.
+    """While fairseq reads a checkpoint: refuses a damaged one before, and says in one line what torch or fairseq finds in it.
 
     Raises:
-        InputError: as of ``refuse_damaged``.
+        InputError: as of ``refuse_damaged``; the file asks for what is no part of a checkpoint; it is none.
     """
     refuse_damaged(path)
     try:
         yield
-    except (EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        if Path(path).is_file() and _is_archive(path) and "PytorchStreamReader" in str(error):
-            raise _refusal(Path(path), "its list of contents is not as it was written", "") from error
+    except (InputError, OSError):
         raise
+    except Exception as error:  # bytes that are no pickle, or somebody's own, end in errors of any kind
+        raise InputError(f"{path}: {_reason(error)}") from error
+
+
+def _reason(error):
+    text = " ".join(str(error).split())
+    if asked := re.search(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL) (\S+)", text):
+        return (
+            f"not loaded: it asks for {asked[1][:80]}, which is no part of a checkpoint and may run any program"
+            " (see docs/files-from-others.md)"
+        )
+    text = text.partition("WeightsUnpickler error: ")[2] or text
+    return f"not a checkpoint of fairseq ({type(error).__name__}: {text[:80]})"
 
 
 def is_whole(path) -> bool:
@@ -57,11 +67,6 @@ def _refusal(path, what, flag):
     return InputError(f"{flag}{path}: a damaged checkpoint, {what}; {how}")
 
 
-def _is_archive(path):
-    with open(path, "rb") as stream:
-        return stream.read(2) in (b"PK", b"") or zipfile.is_zipfile(path)
-
-
 def _what(path):
     stat = path.stat()
     return _damage(path, stat.st_size, stat.st_mtime_ns)
@@ -70,15 +75,6 @@ def _what(path):
 @functools.lru_cache
 def _damage(path, size, changed):
     """What is wrong with a file of this size and time; reading it once is enough."""
-    if not _is_archive(path):
-        return None
-    entry = None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                with archive.open(entry) as stream:
-                    while entry.CRC and stream.read(_CHUNK):  # 0 where torch was told to leave checksums out
-                        pass
-    except Exception:  # a changed byte may be taken for a length, a name, a method: errors of any kind
-        return f"{entry.filename.partition('/')[2]} in it is not as it was written" if entry else "cut short or overwritten"
-    return None
+    with open(path, "rb") as stream:
+        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
+    return archive.damage(data) if archive.is_archive(data) else None

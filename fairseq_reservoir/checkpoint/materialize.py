@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..files import check_out, replacing
 from ..options.transformer_options import FlatTransformerConfig
 from ..plan.layer_plan import KINDS, slots
+from . import archive
 from .dry_build import build_config
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 
@@ -61,7 +62,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     }
     with replacing(out) as temporary:
         with temporary.open("wb") as file:  # torch's own file would not say that the disk is full
-            torch.save(state, file)
+            archive.save(state, file)
         written = torch.load(temporary, weights_only=True)["model"]
         if not all(torch.equal(written[name], tensor) for name, tensor in state["model"].items()):
             raise OSError("what was written reads back different")

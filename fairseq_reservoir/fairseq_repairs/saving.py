@@ -1,11 +1,11 @@
-"""Repairs of how fairseq writes checkpoints: whole or not at all, and in one line when the disk refuses."""
+"""Repairs of how fairseq writes checkpoints: whole or not at all, sealed, and in one line when the disk refuses."""
 
 import functools
 import shutil
 
-import torch
 from fairseq import checkpoint_utils, file_io
 
+from ..checkpoint import archive
 from ..files import replacing
 
 REFUSAL = "--save-dir: {path} cannot be written ({why}); what was saved before is as it was"
@@ -20,7 +20,7 @@ def install() -> None:
 
 
 def write_once() -> None:
-    """Write a checkpoint once, and leave nothing of one that could not be written.
+    """Write a checkpoint once, with a seal on it (see ``archive``), and leave nothing of one that could not be written.
 
     When writing fails, fairseq tries twice more, into the same stream and so after what is there already. If that succeeds, it has
     a file that ``torch.load`` refuses, and gives it the name of the checkpoint; if not, half a file and three tracebacks.
@@ -34,7 +34,7 @@ def write_once() -> None:
         with replacing(filename, REFUSAL) as part, file_io.PathManager.open(str(part), "wb") as stream:
             checkpoint_utils._torch_persistent_save(obj, stream)
 
-    checkpoint_utils._torch_persistent_save = torch.save
+    checkpoint_utils._torch_persistent_save = archive.save
     checkpoint_utils.torch_persistent_save = torch_persistent_save
 
 
