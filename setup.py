@@ -11,7 +11,7 @@ setup(
     # What has been measured; fairseq-fixed says nothing of other versions.
     python_requires=">=3.11,<3.13",
     install_requires=[
-        "torch>=2.0",  # measured with 2.13
+        "torch>=2.6",  # before, loading weights alone could run a program; measured with 2.13
         "numpy>=1.21.3,<3",
         "fairseq-fixed==0.12.3.1",  # installs the module `fairseq`; the only release that imports on Python 3.11
         "sacrebleu>=2.3",

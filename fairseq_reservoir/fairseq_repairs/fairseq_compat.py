@@ -20,6 +20,7 @@ from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
 from fairseq.tasks import FairseqTask
 
+from ..checkpoint import numpy_values
 from . import cpu_launch, recomputation, saving
 from .error_report import report_input_errors
 
@@ -28,6 +29,7 @@ from .error_report import report_input_errors
 def apply():
     """Repair fairseq; calling it again does nothing."""
     keep_last_batch()
+    load_no_programs()
     trust_classes_in_checkpoints()
     restore_numpy_names()
     keep_bf16_off_tpu()
@@ -72,6 +74,26 @@ def keep_last_batch():
     data_utils.batch_by_size = batch_by_size
 
 
+def load_no_programs():
+    """Say ``weights_only=True`` for every ``torch.load`` that says nothing, whatever the environment says.
+
+    fairseq says nothing anywhere. With TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, which many set to get over the error below, a
+    checkpoint from elsewhere may run any program. A call that says ``weights_only=False`` knows what it does.
+    """
+    original = torch.load
+    if hasattr(original, "loads_no_programs"):
+        return
+
+    @functools.wraps(original)
+    def load(f, map_location=None, pickle_module=None, *, weights_only=None, **kwargs):
+        if weights_only is None and pickle_module is None:
+            weights_only = True
+        return original(f, map_location, pickle_module, weights_only=weights_only, **kwargs)
+
+    load.loads_no_programs = True
+    torch.load = load
+
+
 def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
@@ -79,13 +101,7 @@ def trust_classes_in_checkpoints():
     ``argparse.Namespace``, and with ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end
     with ``Unsupported global: argparse.Namespace``.
     """
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        return
-    rebuild_array, rebuild_number = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
-    number_types = {type(np.dtype(code)) for code in ("f8", "f4", "i8", "i4", "b1")}
-    torch.serialization.add_safe_globals(
-        [argparse.Namespace, np.ndarray, np.dtype, rebuild_array, rebuild_number, *number_types]
-    )
+    torch.serialization.add_safe_globals([argparse.Namespace, *numpy_values.CONSTRUCTORS])
 
 
 def restore_numpy_names():
@@ -170,7 +186,7 @@ def broadcast_checkpoints():
     send an object trusts the other processes of a run.
     """
     original = distributed_utils._broadcast_object_slow
-    if "load" not in original.__code__.co_names or not hasattr(torch.serialization, "add_safe_globals"):
+    if "load" not in original.__code__.co_names:
         return
 
     @functools.wraps(original)

@@ -1,0 +1,89 @@
+"""Numbers and arrays of numpy in a checkpoint, made by constructors that look at what they are given.
+
+numpy's own believe it: a type whose fields lie beyond its size, or hold objects, makes of chosen bytes a pointer. Under
+their names ``torch.load`` finds these, which know plain numbers only.
+"""
+
+import math
+from pickle import UnpicklingError
+
+import numpy as np
+
+# Widths in bytes follow the kind: bool, signed, unsigned, floating point.
+CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+
+
+class PlainType:
+    """In place of ``numpy.dtype``; ``dtype`` is what it stands for."""
+
+    def __new__(cls, code, align=False, copy=False):
+        if type(code) is not str or code not in CODES:
+            raise UnpicklingError(f"a numpy type {str(code)[:20]!r}; known are {', '.join(CODES)}")
+        self = super().__new__(cls)
+        self.dtype = np.dtype(f"<{code}")
+        return self
+
+    def __setstate__(self, state):
+        version, order, *further = state
+        if version != 3 or order not in ("<", "|") or tuple(further) != (None, None, None, -1, -1, 0):
+            raise UnpicklingError("a numpy type with fields, or of another byte order")
+
+
+class Array(np.ndarray):
+    """In place of ``numpy.ndarray``: an array whose entries come once, with as many bytes as its shape asks for.
+
+    It is saved as the ordinary array that it equals.
+    """
+
+    filled = False
+
+    def __new__(cls, *_):
+        raise UnpicklingError("a numpy array of no bytes of its own")
+
+    def __setstate__(self, state):
+        version, shape, kind, fortran, raw = state
+        if self.filled or version != 1 or type(fortran) is not bool:
+            raise UnpicklingError("a numpy array of another form")
+        _check(kind, raw, shape)
+        self.filled = True
+        super().__setstate__((1, shape, kind.dtype, fortran, raw))
+
+    def __reduce__(self):
+        return self.view(np.ndarray).__reduce__()
+
+    def __reduce_ex__(self, protocol):
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+def empty_array(kind, shape, code) -> Array:
+    """In place of ``_reconstruct``, which every array begins with."""
+    if kind is not Array or shape != (0,) or code not in (b"b", "b"):
+        raise UnpicklingError("a numpy array of another form")
+    return np.ndarray.__new__(Array, (0,), "i1")
+
+
+def number(kind, raw):
+    """In place of ``scalar``."""
+    _check(kind, raw, ())
+    return np.frombuffer(raw, kind.dtype)[0]
+
+
+def no_bytes() -> bytes:
+    """In place of ``bytes``, which a pickle calls for none, as an array without entries has."""
+    return b""
+
+
+def _check(kind, raw, shape):
+    sizes = type(shape) is tuple and len(shape) <= 32 and all(type(size) is int and size >= 0 for size in shape)
+    if type(kind) is not PlainType or type(raw) is not bytes or not sizes:
+        raise UnpicklingError("numpy values other than plain numbers")
+    if math.prod(shape) * kind.dtype.itemsize != len(raw):
+        raise UnpicklingError(f"a numpy array of shape {str(shape)[:40]} in {len(raw)} bytes")
+
+
+# For ``torch.serialization.add_safe_globals``. numpy 2 has another name for its module, and checkpoints have both.
+CONSTRUCTORS = [(PlainType, "numpy.dtype"), (Array, "numpy.ndarray"), (no_bytes, "builtins.bytes")] + [
+    (ours, f"numpy.{core}.multiarray.{name}")
+    for core in ("core", "_core")
+    for ours, name in ((empty_array, "_reconstruct"), (number, "scalar"))
+]
