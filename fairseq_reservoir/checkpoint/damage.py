@@ -51,7 +51,7 @@ def _reason(error):
             f"not loaded: it asks for {asked[1][:80]}, which is no part of a checkpoint and may run any program"
             " (see docs/files-from-others.md)"
         )
-    text = text.partition("WeightsUnpickler error: ")[2] or text
+    text = (text.partition("WeightsUnpickler error: ")[2] or text).partition(" Check the documentation")[0]
     return f"not a checkpoint of fairseq ({type(error).__name__}: {text[:80]})"
 
 

@@ -8,6 +8,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 
+from ..errors import InputError
 from . import damage, dictionaries, packed_file, reader
 from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 
@@ -27,10 +28,13 @@ def _is_export(path):
 def _reading_exports(original):
     @wraps(original)
     def load_checkpoint_to_cpu(path, arg_overrides=None, load_on_all_ranks=False):
-        if _is_export(path):
-            return _state(path, arg_overrides)
         with damage.reading(path):
-            return original(path, arg_overrides, load_on_all_ranks)
+            if _is_export(path):
+                return _state(path, arg_overrides)
+            state = original(path, arg_overrides, load_on_all_ranks)
+            for place in ("args", "cfg"):
+                _refuse_interpolations(path, place, state.get(place))
+            return state
 
     load_checkpoint_to_cpu.reads_exports = True
     return load_checkpoint_to_cpu
@@ -42,7 +46,8 @@ def _checking_dictionaries(original):
         with building_for_a_checkpoint():
             models, config, task = original(filenames, *args, **kwargs)
         for path in filter(_is_export, filenames):
-            dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
+            with damage.reading(path):
+                dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
         return models, config, task
 
     return load_model_ensemble_and_task
@@ -61,6 +66,7 @@ def _reading_no_vectors(original):
 def _state(path, arg_overrides):
     """What fairseq would have read from the checkpoint, but for the optimizer and the place in the data."""
     body, tensors = packed_file.read(path)
+    _refuse_interpolations(path, "config", body["config"])
     config = json.loads(json.dumps(body["config"]), object_hook=_namespace)
     config = OmegaConf.create(config, flags={"allow_objects": True})
     if arg_overrides:
@@ -74,6 +80,24 @@ def _state(path, arg_overrides):
         "task_state": {},
         "extra_state": None,
     }
+
+
+def _refuse_interpolations(path, place, entry):
+    """fairseq stores values. A text with ``${oc.env:NAME}`` would take one from this machine's environment and write it down."""
+    if OmegaConf.is_config(entry):
+        entry = OmegaConf.to_container(entry, resolve=False)
+    if isinstance(entry, Namespace):
+        entry = vars(entry)
+    if isinstance(entry, str) and "${" in entry:
+        raise InputError(
+            f"{path}: {place} in its configuration is {entry[:80]}, which would be looked up on this machine; a checkpoint holds values"
+        )
+    if isinstance(entry, dict):
+        for name, value in entry.items():
+            _refuse_interpolations(path, name, value)
+    elif isinstance(entry, (list, tuple)):
+        for value in entry:
+            _refuse_interpolations(path, place, value)
 
 
 def _namespace(entry):

@@ -89,7 +89,8 @@ def _description(path, file):
         version, _ = described["version"], described["sha256"]
         if version == VERSION:
             packed = base64.b64decode(described["body"], validate=True)
-            return described, json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error, zlib.error) as error:
+            body = json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
+            return described, dict(body.items())
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error, zlib.error) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
     raise InputError(f"{path}: an export of version {version}; this fairseq_reservoir reads version {VERSION}")

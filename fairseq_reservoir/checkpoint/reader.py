@@ -1,13 +1,17 @@
 """The tensors of an export, without fairseq: what is stored, and what is drawn again from the seed."""
 
+import math
+
 import torch
 
 from ..errors import InputError
 from ..masks import bits
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
-from . import digest, packed_file
+from . import damage, digest, packed_file
 
+# More random numbers than this are no model's, and would fill the memory of most machines.
+MOST_DRAWN = 2**31
 ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -20,11 +24,13 @@ def read_state_dict(path: str) -> dict[str, torch.Tensor]:
     Raises:
         InputError: the file is truncated, altered or not an export, or this machine draws other bits than it was made of.
     """
-    return state_dict(path, *packed_file.read(path))
+    with damage.reading(path):
+        return state_dict(path, *packed_file.read(path))
 
 
 def state_dict(path, body, tensors) -> dict[str, torch.Tensor]:
     """The same from what ``packed_file.read`` returned."""
+    _check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(f"{path}: random tensors of generator {body['generator']}; this fairseq_reservoir has {GENERATOR}")
     state = {name: _widen(tensor) for name, tensor in tensors.items()}
@@ -41,6 +47,36 @@ def state_dict(path, body, tensors) -> dict[str, torch.Tensor]:
     for name, owner in body["tied"].items():
         state[name] = state[owner]
     return state
+
+
+def _check_sizes(path, body, tensors):
+    """Refuses, before any memory is taken, masks of more entries than their bytes, and tensors too large or in blocks that do not fit."""
+
+    def refuse(name, what):
+        raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
+
+    for name, mask in body["masks"].items():
+        shape, planes = mask["shape"], mask["bits"]
+        if name not in tensors or not _is_shape(shape) or planes not in range(1, 9):
+            refuse(name, "no mask")
+        if tensors[name].dtype != torch.uint8 or tensors[name].numel() != bits.bytes_of(math.prod(shape), planes):
+            refuse(name, f"shape {shape} in {tensors[name].numel():,} bytes")
+    drawn = 0
+    for name, random in body["random"].items():
+        shape, blocks = random["shape"], random.get("blocks", 1)
+        if not _is_shape(shape) or not shape:
+            refuse(name, f"shape {str(shape)[:80]}")
+        if type(blocks) is not int or not 1 <= blocks <= max(shape[0], 1) or shape[0] % blocks:
+            refuse(name, f"{blocks} blocks of {shape[0]} rows")
+        if name in tensors and list(tensors[name].shape) != shape:
+            refuse(name, f"shape {shape}, stored with {list(tensors[name].shape)}")
+        drawn += 0 if name in tensors else math.prod(shape)
+        if drawn > MOST_DRAWN:
+            refuse(name, f"shape {shape}, with which more than {MOST_DRAWN:,} random numbers were to be drawn")
+
+
+def _is_shape(shape):
+    return type(shape) is list and len(shape) <= 8 and all(type(size) is int and 0 <= size for size in shape)
 
 
 def _draw(name, random, seed):

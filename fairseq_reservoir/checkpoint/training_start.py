@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from . import packed_file
-from .damage import refuse_damaged
+from .damage import reading, refuse_damaged
 from .opened import read_state
 
 # What fairseq restores if nothing is said, from --save-dir.
@@ -35,7 +35,9 @@ def check_start(config, model=None) -> None:
         if not str(path).endswith(packed_file.SUFFIX):
             continue
         name = f"--{flag.replace('_', '-')} {path}"
-        if packed_file.read_body(path)["masks"]:
+        with reading(path):
+            masks = packed_file.read_body(path)["masks"]
+        if masks:
             raise InputError(
                 f"{name}: an export of masks, without the scores that training needs; give the checkpoint it was made from"
             )
