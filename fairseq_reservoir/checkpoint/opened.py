@@ -72,7 +72,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"].model, state["model"]
     except InputError as error:
-        raise InputError(f"{what} {error}" if str(error).startswith(str(path)) else str(error)) from error
+        raise InputError(f"{what} {error}" if str(error).startswith(f"{path}: not ") else str(error)) from error
     except Exception as error:
         raise InputError(f"{what} {path}: not a checkpoint of fairseq ({' '.join(str(error).split())[:80]})") from error
     return state
