@@ -1,9 +1,30 @@
-"""The one exception that stands for a mistake of the user's."""
+"""The one exception that stands for a mistake of the user's, and the reading of whole numbers."""
+
+import re
+
+_LONGEST_WORD, _LONGEST_LINE = 300, 2000
+_DIGITS = 15
 
 
 class InputError(ValueError):
     """A flag or file is not usable as given.
 
-    The message is one line: the flag or file, the value received, what is allowed. From Python it is an ordinary
-    ``ValueError``; the fairseq commands print its message alone (see ``error_report.report_input_errors``).
+    The message is one line: the flag or file, the value received, what is allowed. A line feed or another control character
+    in a value is shown by its escape, and of a value of hundreds of characters the beginning and the end. From Python it is an
+    ordinary ``ValueError``; the fairseq commands print its message alone (see ``error_report.report_input_errors``).
     """
+
+    def __init__(self, message):
+        super().__init__(in_one_line(str(message)))
+
+
+def in_one_line(text: str) -> str:
+    """``text`` without line feeds, and not longer than a screen."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    line = re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: f"{word[0][:80]}...{word[0][-20:]}", line)
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 100]}...{line[-90:]}"
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` writes in at most 15 digits, or None: Python's own ``int`` refuses some longer ones, and takes others."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None

@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
 from ..freezing.reservoir_build import flow_of, tied_names
+from ..fairseq_repairs.error_report import raise_as_mistake
 from ..plan.slot_table import compile_table
 from .pretrained_embeddings import building_for_a_checkpoint
 
@@ -53,7 +54,7 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
     if task != "translation":
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
-    parser.error = _refuse  # argparse's own prints all flags of fairseq
+    parser.error = raise_as_mistake  # argparse's own prints all flags of fairseq
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
     model = build_config(convert_namespace_to_omegaconf(args).model, *sizes.values())
     if not hasattr(model, "slot_table"):
@@ -66,11 +67,6 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
             flow=flow_of(model),
         )
     return model
-
-
-def _refuse(message):
-    """One line of argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``."""
-    raise InputError(message.removeprefix("argument "))
 
 
 def build_config(config, source_words: int, target_words: int, device: str = "meta"):

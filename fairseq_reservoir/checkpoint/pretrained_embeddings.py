@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..files import replacing
 
 logger = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, 
     Raises:
         InputError: the file is missing or malformed, has another dimension, or covers too little.
     """
-    found = {}
+    found, number = {}, 1
     try:
         with open(path, encoding="utf-8") as lines:
             header = next(lines, "").split()
-            if len(header) != 2 or not all(number.isdecimal() for number in header):
+            if len(header) != 2 or not all(text.isdecimal() for text in header):
                 raise InputError(f"{flag} {path}: line 1 must be COUNT DIM, as word2vec writes it")
-            if int(header[1]) != embed_dim:
+            if whole_number(header[1]) != embed_dim:
                 raise InputError(f"{flag} {path}: vectors of {header[1]} numbers; the model needs {embed_dim}")
             for number, line in enumerate(lines, 2):
                 token, *values = line.rstrip("\n").split(" ")
@@ -57,7 +57,9 @@ def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, 
                 if len(values) != embed_dim:
                     raise InputError(f"{flag} {path}: line {number} has {len(values)} numbers; {embed_dim} are needed")
                 if token in dictionary.indices:
-                    found[dictionary.indices[token]] = torch.tensor([float(v) for v in values])
+                    found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
+                    if not vector.isfinite().all():
+                        raise InputError(f"{flag} {path}: line {number} holds a number that is not finite")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None
     except ValueError as error:
@@ -75,6 +77,25 @@ def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, 
     indices = sorted(found)
     vectors = torch.stack([found[i] for i in indices]) if indices else torch.empty(0, embed_dim)
     return torch.tensor(indices, dtype=torch.int64), vectors
+
+
+def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary, flag: str) -> None:
+    """Writes the vectors of a file into an embedding, as fairseq's models do, for the words that it has.
+
+    Args:
+        embedding: of the dictionary's words.
+        path: the file, or None to leave the embedding as it is.
+        flag: the option the path came from, for messages.
+
+    Raises:
+        InputError: as of ``read_embeddings``, or not one of the words is in the file.
+    """
+    if not path or tensors_follow.get():
+        return
+    indices, vectors = read_embeddings(path, dictionary, embedding.embedding_dim, 0, flag)
+    if not len(indices):
+        raise InputError(f"{flag} {path}: has none of the dictionary's entries; is it the file of the other language?")
+    embedding.weight.data[indices] = vectors
 
 
 def write_embeddings(path: str, dictionary, weight: torch.Tensor) -> None:

@@ -1,7 +1,10 @@
 """Shows a mistake of the user's as one line, when one of the fairseq commands was running."""
 
+import functools
 import sys
 from pathlib import Path
+
+from fairseq import options
 
 from ..errors import InputError
 
@@ -29,6 +32,34 @@ def fairseq_command():
     if program.parent.name == "fairseq_cli":
         return "fairseq-" + program.stem.replace("_", "-")
     return program.stem if program.stem.startswith("fairseq-") else None
+
+
+def refuse_flags_in_one_line():
+    """Let a fairseq command answer a flag that argparse refuses as all others: it prints the 150 lines of its usage before.
+
+    Functions that parse arguments without being a command keep argparse's way. Of ``--flag=--`` argparse makes an empty list,
+    whatever type the flag has, which is no value to anybody.
+    """
+    original = options.parse_args_and_arch
+    if hasattr(original, "in_one_line"):
+        return
+
+    @functools.wraps(original)
+    def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+        if fairseq_command() and "error" not in vars(parser):
+            parser.error = raise_as_mistake
+        for word in sys.argv[1:] if input_args is None else input_args:
+            if word.startswith("--") and word.endswith("=--"):
+                raise InputError(f"{word.removesuffix('=--')} '--': is no value")
+        return original(parser, input_args, *args, **kwargs)
+
+    parse_args_and_arch.in_one_line = True
+    options.parse_args_and_arch = parse_args_and_arch
+
+
+def raise_as_mistake(message):
+    """Raise argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``, as an ``InputError``."""
+    raise InputError(message.removeprefix("argument "))
 
 
 def report_input_errors():

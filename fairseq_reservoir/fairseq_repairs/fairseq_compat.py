@@ -22,7 +22,7 @@ from fairseq.tasks import FairseqTask
 
 from ..checkpoint import numpy_values
 from . import cpu_launch, recomputation, saving
-from .error_report import report_input_errors
+from .error_report import refuse_flags_in_one_line, report_input_errors
 
 
 @functools.cache
@@ -44,6 +44,7 @@ def apply():
     saving.install()
     recomputation.install()
     report_input_errors()
+    refuse_flags_in_one_line()
     hush_hydra()
     cpu_launch.install()
 

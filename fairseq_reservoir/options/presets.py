@@ -3,7 +3,15 @@
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
 from .supermask_options import check_mask_options
-from .transformer_options import check_options, fill_defaults, fill_in, follow_seed, read_numbers, resolve_plans
+from .transformer_options import (
+    check_options,
+    check_texts,
+    fill_defaults,
+    fill_in,
+    follow_seed,
+    read_numbers,
+    resolve_plans,
+)
 
 
 def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
@@ -20,6 +28,7 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
         read_numbers(args)
         # First, since plans set depths.
         resolve_plans(args, {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()})
+        check_texts(args, dataclass)
         fill_in(args, sizes)
         fairseq_preset(args)
         fill_defaults(args, dataclass)
@@ -34,6 +43,7 @@ def supermask_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
 
     def fill(args):
         read_numbers(args)
+        check_texts(args, dataclass)
         fill_in(args, {f"{stack}_layers": depth for stack, depth in depths.items()} | sizes)
         fairseq_preset(args)
         fill_defaults(args, dataclass)

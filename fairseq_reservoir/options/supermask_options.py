@@ -8,11 +8,13 @@ from typing import Optional
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..masks.mask_choices import MaskChoices
 from ..masks.masked_weight import INITIALISERS
-from .transformer_options import FlatTransformerConfig, flag_of, option
+from .transformer_options import FlatTransformerConfig, check_ranges, flag_of, option
 
+# Less is one weight of every matrix anyway, scaled up until numbers overflow.
+SMALLEST_SHARE = 1e-9
 WEIGHT_INITS = (*INITIALISERS, "signed_fairseq", "paper_code")
 CHOICES = {
     "mask_init_weights": WEIGHT_INITS,
@@ -117,6 +119,9 @@ def check_mask_options(options: Namespace) -> None:
             raise InputError(f"{flag_of(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
     if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
         raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
+    if options.mask_keep_ratio < SMALLEST_SHARE:
+        raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight of a billion")
+    check_ranges(options)
     for name in ("encoder_layers", "decoder_layers"):
         depth = getattr(options, name, None)
         if depth is not None and depth < 1:
@@ -175,6 +180,9 @@ def _numbers(name, text):
 def _points(name, text):
     try:
         pairs = [point.split(":") for point in text.split(",")] if text else []
-        return tuple((int(update), float(ratio)) for update, ratio in pairs)
+        points = tuple((whole_number(update.strip()), float(ratio)) for update, ratio in pairs)
+        if any(update is None for update, _ in points):
+            raise ValueError
+        return points
     except ValueError:
         raise InputError(f"{flag_of(name)} {text!r}: a comma list of UPDATE:SHARE, as in 1000:0.7,4000:0.5") from None

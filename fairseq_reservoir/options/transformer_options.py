@@ -12,13 +12,15 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import II, DictConfig, OmegaConf
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..layers.backskip import ESTIMATORS
 from ..layers.frozen_dtype import DTYPES
 from ..plan import freeze_spec, layer_plan
 
 NORMS = ("paper", "model")
 ADAPTERS = ("lora", "vera")
+# Longer kernels than fairseq's longest sentences serve nobody, and those of millions of weights fill the memory.
+LONGEST_KERNEL = 1023
 
 
 def option(default, help_text, metavar=""):
@@ -116,7 +118,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
-        "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
+        f"odd kernel sizes of C and c layers by depth, up to {LONGEST_KERNEL}; the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(
@@ -257,21 +259,58 @@ def as_transformer_config(options: Namespace) -> TransformerConfig:
     return TransformerConfig.from_namespace(options)
 
 
+# What a number may be that nobody has given.
+_FOLLOWED = {*_DEFAULTS.values(), II("common.seed")}
+_MOST = 2**63 - 1
+
+
 def read_numbers(args, names=(*_DEFAULTS, "reservoir_seed", "mask_seed")) -> None:
     """Turns the numbers that the command line leaves as text into integers, in place.
 
     fairseq gives a flag no type if its default follows another option.
 
     Raises:
-        InputError: one of them is not a whole number.
+        InputError: one of them is not a whole number of 64 bits.
     """
     for name in names:
         value = getattr(args, name, None)
-        if isinstance(value, str) and not value.startswith("${"):
+        if isinstance(value, str) and value not in _FOLLOWED:
             try:
-                setattr(args, name, int(value))
+                value = int(value)
             except ValueError:
                 raise InputError(f"{flag_of(name)} {value!r}: must be a whole number") from None
+            setattr(args, name, value)
+        if isinstance(value, int) and not -_MOST <= value <= _MOST:
+            raise InputError(f"{flag_of(name)} {value}: must be a whole number of 64 bits")
+
+
+def check_texts(options, dataclass) -> None:
+    """Refuses flags of a dataclass that are given an empty text, which would mean not given, or one that refers to other options.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    for option in fields(dataclass):
+        value = getattr(options, option.name, None)
+        if option.name.startswith("_") or not isinstance(value, str) or value == option.default:
+            continue
+        if not value.strip():
+            raise InputError(f"{flag_of(option.name)} {value!r}: is empty; give it a value or leave it out")
+        if "${" in value:
+            raise InputError(f"{flag_of(option.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself")
+
+
+def check_ranges(options) -> None:
+    """Refuses shares of dropout and of dropped layers that are none, and depths that nobody can build.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    for name, value in vars(options).items():
+        if name.endswith(("dropout", "layerdrop")) and isinstance(value, (int, float)) and not 0 <= value <= 1:
+            raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
+        if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > layer_plan.MOST_LAYERS:
+            raise InputError(f"{flag_of(name)} {value}: must be at most {layer_plan.MOST_LAYERS}")
 
 
 def resolve_plans(args, depths: dict[str, int]) -> None:
@@ -289,7 +328,8 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
     how = {}
     for name in ("reservoir_type", "reservoir_placement"):
         default = FrozenLayerOptions.__dataclass_fields__[name].default
-        how[name] = getattr(args, name, None) or default
+        given = getattr(args, name, None)
+        how[name] = default if given is None else given
         if how[name] != default and all(count is None for count in counts.values()):
             raise InputError(f"{flag_of(name)} {how[name]}: has no effect without {flag_of(_COUNTS[next(iter(depths))])}")
     for stack, depth in depths.items():
@@ -306,8 +346,8 @@ def resolve_plans(args, depths: dict[str, int]) -> None:
                     "plan sets the depth"
                 )
         else:
-            if layers is not None and layers < 1:
-                raise InputError(f"--{stack}-layers {layers}: must be at least 1")
+            if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
+                raise InputError(f"--{stack}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
             kind = how["reservoir_type"]
             plan = layer_plan.place(layers or depth, count or 0, kind, how["reservoir_placement"], count_flag)
             plan = layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {kind}, that is", stack)
@@ -323,12 +363,13 @@ def check_options(options: Namespace) -> None:
     """Refuses what can be seen to be wrong without building anything; ``options`` are complete.
 
     Raises:
-        InputError: an unknown norm, an unusable kernel size, an odd width under G, heads that do not divide the width
+        InputError: an unknown norm, an unusable kernel size or share of dropout, an odd width under G, heads that do not divide the width
             under C or S, a freeze spec that does not parse, or a decoder in which no layer attends to the source.
     """
     if options.reservoir_norm not in NORMS:
         raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")
     kernel_sizes(options.reservoir_kernel_sizes)
+    check_ranges(options)
     decoder = getattr(options, "reservoir_decoder", None)
     has_source = hasattr(options, "reservoir_encoder") and not getattr(options, "no_cross_attention", False)
     if decoder and has_source and not set(decoder) & set("LTCcSs"):
@@ -389,10 +430,10 @@ def check_components(options: Namespace) -> None:
 
 def kernel_sizes(text: str) -> tuple[int, ...]:
     """``"3,7"`` -> ``(3, 7)``."""
-    sizes = text.split(",")
-    if not all(s.strip().isdecimal() and int(s) % 2 for s in sizes):
-        raise InputError(f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers, as in 3,7,15,31")
-    return tuple(int(s) for s in sizes)
+    sizes = tuple(whole_number(size.strip()) for size in text.split(","))
+    if not all(size is not None and size % 2 and size <= LONGEST_KERNEL for size in sizes):
+        raise InputError(f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers up to {LONGEST_KERNEL}, as in 3,7,15,31")
+    return sizes
 
 
 def flag_of(name: str) -> str:

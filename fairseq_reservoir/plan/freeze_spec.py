@@ -7,7 +7,7 @@ every parameter has exactly one, or a named group of atoms.
 import re
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 
 ATTENTION_PARTS = ("q", "k", "v", "o")
 ATOMS = (
@@ -65,7 +65,7 @@ _PATTERNS = tuple(
         (r"output_projection|adaptive_softmax|lm_head|classification_heads|fc_out|decoder\.fc3", "out"),
     )
 )  # fmt: skip
-_ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)")
+_ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)", re.DOTALL)
 _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$)")
 
 
@@ -127,15 +127,17 @@ def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
 def _parse_item(text, spec, flag):
     item = _ITEM.fullmatch(text)
     component = item["component"] or None
-    first, last = item["first"], item["last"] or item["first"]
+    first, last = (whole_number(number) if number else None for number in (item["first"], item["last"] or item["first"]))
     if not text or (component and component not in COMPONENTS):
         raise InputError(
             f"{flag} {spec!r}: unknown component {text!r}; an item is [encoder.|decoder.][layers.<i>[-<j>].][<component>] "
             f"with a component of {' '.join(COMPONENTS)}"
         )
-    if first and int(first) > int(last):
+    if item["first"] and None in (first, last):
+        raise InputError(f"{flag} {spec!r}: {text!r}: layers.<i> or layers.<i>-<j> needs numbers of layers")
+    if item["first"] and first > last:
         raise InputError(f"{flag} {spec!r}: the range {first}-{last} runs backwards")
-    layers = range(int(first), int(last) + 1) if first else None
+    layers = range(first, last + 1) if item["first"] else None
     return Item(text, item["stack"], layers, component)
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from itertools import groupby
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 
 KINDS = {
     "L": "Transformer",
@@ -25,6 +25,8 @@ ENCODER_ONLY = {
 }
 RESERVOIR_TYPES = {"transformer": "T", "ffn": "F", "gru": "G", "conv": "C"}
 PLACEMENTS = ("alternate", "bottom", "middle", "top")
+# The deepest Transformer that has been trained has this many layers a stack at most (DeepNet; Wang et al., 2022).
+MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
         stack: ``encoder`` or ``decoder``; a decoder refuses some letters.
 
     Raises:
-        InputError: the plan is empty, has an unknown letter, a count of 0 or a count with no letter after it, or a
-            letter that this stack cannot have.
+        InputError: the plan is empty, has an unknown letter, a count of 0 or a count with no letter after it, a letter that
+            this stack cannot have, or more than ``MOST_LAYERS`` layers.
     """
 
     def refuse(reason):
@@ -72,7 +74,7 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
 
     if not plan:
         refuse("the plan is empty")
-    letters = []
+    letters, length = [], 0
     for count, letter in re.findall(r"([0-9]*)([^0-9]?)", plan):
         if not letter:
             if count:
@@ -82,11 +84,15 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
             refuse("R is not one kind of layer: say T, F, G or C")
         if letter not in LETTERS:
             refuse(f"unknown letter {letter!r}")
-        if count and int(count) == 0:
+        number = whole_number(count) if count else 1
+        if number == 0:
             refuse(f"a count of 0 before {letter}")
         if stack == "decoder" and letter.upper() in ENCODER_ONLY:
             refuse(f"{letter} cannot stand in a decoder: {ENCODER_ONLY[letter.upper()]}")
-        letters.append(letter * int(count or 1))
+        if number is None or length + number > MOST_LAYERS:
+            refuse(f"more than {MOST_LAYERS} layers")
+        letters.append(letter * number)
+        length += number
     return "".join(letters)
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..plan import freeze_spec
 from ..random_tensors import philox
 
@@ -161,14 +161,15 @@ def parse_schedule(text: str | None) -> list[Change]:
     """
     changes = []
     for entry in text.split(";") if text else ():
-        update, colon, spec = (part.strip() for part in entry.partition(":"))
-        if not colon or not update.isdecimal() or not spec.lstrip("-"):
+        number, colon, spec = (part.strip() for part in entry.partition(":"))
+        update = whole_number(number)
+        if not colon or update is None or not spec.lstrip("-"):
             raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
-        if changes and int(update) < changes[-1].update:
+        if changes and update < changes[-1].update:
             raise InputError(f"--freeze-schedule {text!r}: update {update} comes before {changes[-1].update}; sort it")
         freeze = not spec.startswith("-")
         freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")
-        changes.append(Change(int(update), spec.removeprefix("-"), freeze, "--freeze-schedule"))
+        changes.append(Change(update, spec.removeprefix("-"), freeze, "--freeze-schedule"))
     return changes
 
 
@@ -176,11 +177,12 @@ def parse_periods(text: str | None) -> list[tuple[str, int]]:
     """``"ffn:4,emb:2"`` -> [("ffn", 4), ("emb", 2)]."""
     periods = []
     for item in text.split(",") if text else ():
-        spec, _, period = item.rpartition(":")
-        if not spec or not period.isdecimal() or int(period) < 2:
+        spec, _, number = item.rpartition(":")
+        period = whole_number(number)
+        if not spec or period is None or period < 2:
             raise InputError(f"--freeze-update-every {text!r}: {item!r} is not COMPONENT:N with N at least 2")
         freeze_spec.parse(spec, "--freeze-update-every")
-        periods.append((spec, int(period)))
+        periods.append((spec, period))
     return periods
 
 
@@ -195,10 +197,10 @@ def parse_progression(text: str) -> tuple[int, int]:
 
 
 def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int, int]:
-    parts = text.split(":")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts) or any(int(p) < low for p, low in zip(parts, least)):
+    parts = [whole_number(part) for part in text.split(":")]
+    if len(parts) != 2 or None in parts or any(part < low for part, low in zip(parts, least)):
         raise InputError(f"{flag} {text!r}: must be {form}, whole numbers from {least[0]} and {least[1]}")
-    return int(parts[0]), int(parts[1])
+    return parts[0], parts[1]
 
 
 def layers_of(names) -> dict[tuple[str, int], list[str]]:

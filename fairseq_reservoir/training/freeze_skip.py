@@ -20,6 +20,7 @@ from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..freezing.identity import refuse_change
 from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
+from ..options.transformer_options import check_texts
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
@@ -169,6 +170,7 @@ def check_flags(cfg) -> None:
         InputError: one line with the flag to change.
     """
     options = cfg.optimizer
+    check_texts(options, FreezeSkipOptions)
     given = [flag for flag in _FLAGS if getattr(options, flag, None)]
     if not given:
         return

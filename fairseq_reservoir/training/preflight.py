@@ -14,6 +14,7 @@ from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import IndexedDataset, infer_dataset_impl
 from fairseq.distributed import utils as distributed_utils
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
@@ -23,12 +24,16 @@ from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import is_training
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
+from ..options.supermask_options import MaskOptions
+from ..options.transformer_options import ComponentOptions, check_texts
 from . import freeze_skip
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
 from .save_dir_lock import train_alone
 
 MAKE_IT = "fairseq-preprocess writes it"
+# Bytes of a name, as Linux and macOS have them, and of a path that leaves room for the names of checkpoints.
+_LONGEST_NAME, _LONGEST_PATH = 255, 3800
 # Magic of an index file, and where its number of sentences stands.
 INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
 
@@ -84,6 +89,7 @@ def check_training(cfg):
     if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
         check_save_dir(cfg.checkpoint.save_dir)
         check_whole(cfg.checkpoint)
+    refuse_empty_texts(cfg.model)
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
     freeze_skip.check_flags(cfg)
@@ -99,11 +105,25 @@ def check_training(cfg):
         check(cfg, utils.split_paths(data))
 
 
+def refuse_empty_texts(model):
+    """Refuse flags of a model of ours that are given and empty; hydra's, as those of a command line have been seen before."""
+    dataclass = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None), object)
+    for options in (ComponentOptions, MaskOptions):
+        if issubclass(dataclass, options):
+            check_texts(model, options)
+
+
 def check_save_dir(save_dir):
     """Refuse a ``--save-dir`` in which no checkpoint can be written."""
     if "://" in save_dir:
         return
+    if not save_dir.strip():
+        raise InputError(f"--save-dir {save_dir!r}: is empty; name a folder")
+    if any(ord(character) < 32 for character in save_dir):
+        raise InputError(f"--save-dir {save_dir!r}: has a control character in it; name another folder")
     folder = Path(save_dir).absolute()
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in folder.parts) or len(os.fsencode(folder)) > _LONGEST_PATH:
+        raise InputError(f"--save-dir {save_dir}: is too long a name for a folder; name another one")
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():

@@ -12,6 +12,8 @@ from ...options.transformer_options import (
     ComponentOptions,
     as_namespace,
     check_components,
+    check_ranges,
+    check_texts,
     fill_defaults,
     follow_seed,
     read_numbers,
@@ -84,6 +86,8 @@ def architecture(fairseq_architecture):
 
     def fill(args):
         read_numbers(args, ("reservoir_seed",))
+        check_texts(args, ComponentOptions)
+        check_ranges(args)
         fairseq_architecture(args)
         fill_defaults(args, ComponentOptions)
         follow_seed(args, "reservoir_seed")

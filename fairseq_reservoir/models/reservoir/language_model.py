@@ -5,6 +5,7 @@ from functools import partial
 from fairseq.models import FairseqLanguageModel, register_model
 from fairseq.models.transformer import TransformerModelBase
 
+from ...checkpoint.pretrained_embeddings import start_from
 from ...freezing.identity import CheckpointIdentity
 from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
 from ...options.language_model_options import (
@@ -45,9 +46,15 @@ class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
         plans = plans_of(options, DEPTHS)
         config = as_decoder_config(options)
         config.decoder.layers = len(plans["decoder"])
-        embedding = token_embedding(config, task.source_dictionary, TransformerModelBase.build_embedding)
+        embedding = token_embedding(config, task.source_dictionary, _embedding)
         decoder = ReservoirDecoder(config, task.target_dictionary, embedding, plans["decoder"], no_encoder_attn=True)
         return complete(cls(decoder), plans, options)
+
+
+def _embedding(config, dictionary, width, path):
+    embedding = TransformerModelBase.build_embedding(config, dictionary, width)
+    start_from(embedding, path, dictionary, "--decoder-embed-path")
+    return embedding
 
 
 preset = partial(reservoir_preset, ReservoirLanguageModelConfig, DEPTHS, architecture)

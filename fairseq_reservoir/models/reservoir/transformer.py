@@ -5,6 +5,7 @@ from functools import partial
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
+from ...checkpoint.pretrained_embeddings import start_from
 from ...freezing.identity import CheckpointIdentity
 from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
 from ...options.presets import register, reservoir_preset
@@ -50,6 +51,12 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         config = as_transformer_config(options)
         config.plans = plans_of(options, DEPTHS)
         return complete(super().build_model(config, task), config.plans, options)
+
+    @classmethod
+    def build_embedding(cls, cfg, dictionary, embed_dim, path=None):
+        embedding = super().build_embedding(cfg, dictionary, embed_dim)
+        start_from(embedding, path, dictionary, f"--{'encoder' if path == cfg.encoder.embed_path else 'decoder'}-embed-path")
+        return embedding
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):

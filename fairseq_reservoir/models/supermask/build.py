@@ -10,6 +10,7 @@ from ...errors import InputError
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.mask_cache import share_mask_cache
 from ...masks.masked_embedding import MaskedEmbedding
+from ...masks.masked_weight import MaskedWeight
 from ...options.supermask_options import MaskOptions
 from ...options.transformer_options import flag_of
 from ...plan.freeze_spec import plain
@@ -60,6 +61,7 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str
     if options.mask_embeddings == "frozen" and projection is not None and not decoder.share_input_output_embed:
         draw_frozen_projection(projection, options.mask_seed)
     share_mask_cache(model)
+    refuse_pin_of_everything(model, options)
     model.slot_table = compile_mask_table(model, plans, options)
     model.recipes = mask_recipes(model, parts, plans) | embedding_recipes(model, options)
     model.regenerate_weights = options.regenerate_weights
@@ -72,6 +74,20 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str
             "that are left would get other masks; leave it out, or train with it from the start"
         )
     return model
+
+
+def refuse_pin_of_everything(model, options) -> None:
+    """A share of a row below one is rounded, for short rows to all of it, and a matrix without scores trains nothing.
+
+    Raises:
+        InputError: ``--mask-pin`` leaves nothing to learn in a matrix.
+    """
+    full = [(name, m) for name, m in model.named_modules() if isinstance(m, MaskedWeight) and m.scores is None]
+    if full and not options.mask_random:
+        name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
+        raise InputError(
+            f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
+        )
 
 
 def compile_mask_table(model, plans, options) -> SlotTable:
