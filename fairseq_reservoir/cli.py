@@ -10,7 +10,7 @@ import warnings
 
 from .commands import average, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
 from .commands.plan import plan  # noqa: F401
-from .errors import InputError
+from .errors import InputError, in_one_line
 
 
 def main(arguments=None) -> None:
@@ -33,7 +33,13 @@ def main(arguments=None) -> None:
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):
-    """Adds the plugin's flags to ``--help`` where they can be given; only then, since importing fairseq takes seconds."""
+    """Adds the plugin's flags to ``--help`` where they can be given; only then, since importing fairseq takes seconds.
+
+    A mistake is answered by one line, without the usage.
+    """
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {in_one_line(message)}\n")
 
     def format_help(self):
         text = super().format_help()

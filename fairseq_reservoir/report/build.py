@@ -41,6 +41,8 @@ def report(
         InputError: nothing to report, an unknown name, or ``out`` holds something else; nothing has been written then.
     """
     folder.check_out(out)
+    if target is not None and not abs(target) < 1e100:
+        raise InputError(f"--target {target:g}: must be a finite number")
     if horizon is not None and not 0 < horizon < float("inf"):
         raise InputError(f"--horizon {horizon:g}: must be a positive number of seconds")
     if with_figures:
@@ -65,6 +67,9 @@ def measure(runs, metric=None, target=None, horizon=None, baseline=None, against
     chosen = choose(metric, validated)
     skipped += [(run, f"no valid_{chosen.name}") for run in validated if not scored(run, chosen)]
     used = [run for run in validated if scored(run, chosen)]
+    if not used:
+        names = ", ".join(str(run.log_file) for run in validated[:3])
+        raise InputError(f"RUNS {names}: no validation has a finite {chosen.name}, give another --metric")
     configurations = [run.configuration for run in used]
     ignored = tuple(find_key(name, configurations, "--ignore") for name in ignore)
     arms = group(used, ignored)

@@ -27,7 +27,7 @@ def parse(text: str) -> dict:
         tree = ast.parse(re.sub(r"<[^<>']*>", "None", text.strip()), mode="eval").body
         if isinstance(tree, ast.Dict):
             return _value(tree)
-    except (SyntaxError, TypeError, RecursionError):
+    except (SyntaxError, TypeError, RecursionError, MemoryError):
         pass
     raise ValueError(f"not a printed configuration: {text[:40]}")
 

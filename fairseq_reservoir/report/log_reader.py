@@ -6,14 +6,21 @@ from dataclasses import dataclass, field
 
 from . import configuration
 
-_CONFIGURATION = re.compile(r"\{'_name': [^\n]*'common': .*\}")
-_RESTORED = re.compile(r"Loaded checkpoint .* \(epoch \d+ @ (\d+) updates\)")
-_SIZES = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
-_TOTAL = re.compile(r"^total\s+[\d,]+\s+[\d,]+\s+([\d,]+\.\d+)$")
-_BACKWARD = re.compile(r"^backward ([\d.]+) MFLOP/token")
-_JSON = re.compile(r'\{"epoch": .*\}')
-_SUMMARY = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?(.*\bnum_updates \d+.*)$")
-_INNER = re.compile(r"epoch (\d+):.*\bnum_updates=\d+")
+# Patterns are looked for one after the other in what is left of a line: one with two ".*" takes a line of a megabyte for hours.
+_CONFIGURATION = ("{'_name': ", "'common': ", "}")
+_RESTORED = re.compile(r" \(epoch \d+ @ (\d+) updates\)")
+_SIZES = re.compile(r"num\. shared model params: (\d[\d,]*) \(num\. trained: (\d[\d,]*)\)")
+_TOTAL = re.compile(r"^total\s+[\d,]+\s+[\d,]+\s+(\d[\d,]{0,20}\.\d{1,9})$")
+_BACKWARD = re.compile(r"^backward (\d{1,20}(?:\.\d{1,9})?) MFLOP/token")
+_JSON = ('{"epoch": ', "}")
+_SUMMARY = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?")
+_INNER = re.compile(r"epoch (\d+):")
+_INNER_UPDATES, _SUMMARY_UPDATES = re.compile(r"\bnum_updates=\d"), re.compile(r"\bnum_updates \d")
+_PAIR = re.compile(r"\b(\w+)=([^,\s\]]+)")
+# No epoch, update or size of a model has more digits; Python refuses to read thousands of them.
+_DIGITS = 15
+# Of these, what is no time and no count of words is left out.
+_AMOUNTS = ("wall", "train_wall", "wpb")
 _OLD_SUBSET = re.compile(r"\| (\w+) \| epoch \d+ \|")
 
 
@@ -71,19 +78,21 @@ class Log:
 
 def looks_like_training(text: str) -> bool:
     """Whether the beginning of a file is that of a training log."""
-    return bool(_CONFIGURATION.search(text) or _JSON.search(text) or re.search(r"^.*\bepoch \d+( \||:)", text, re.MULTILINE))
+    return any(_span(line, *marks) for line in text.splitlines() for marks in (_CONFIGURATION, _JSON)) or bool(
+        re.search(r"\bepoch \d+( \||:)", text)
+    )
 
 
 def read_log(text: str) -> Log:
     """All parts of a log; a part begins where fairseq prints its configuration, or where updates or the wall clock go back."""
     log, forward = Log([Part()], told=False), 0.0
     for line in text.splitlines():
-        if match := _CONFIGURATION.search(line):
+        if printed := _span(line, *_CONFIGURATION):
             log.told = True
             if log.parts[-1].records or log.parts[-1].configuration:
                 log.parts.append(Part())
             try:
-                log.parts[-1].configuration = configuration.flatten(configuration.parse(match[0]))
+                log.parts[-1].configuration = configuration.flatten(configuration.parse(printed))
             except ValueError:
                 pass
         elif record := read_record(line):
@@ -91,12 +100,12 @@ def read_log(text: str) -> Log:
                 log.parts.append(Part())
             if not log.parts[-1].records or log.parts[-1].records[-1] != record:  # a bar repeats itself
                 log.parts[-1].records.append(record)
-        elif match := _RESTORED.search(line):
-            log.parts[-1].start = int(match[1])
+        elif "Loaded checkpoint " in line and (match := _RESTORED.search(line)):
+            log.parts[-1].start = _whole(match[1])
         elif "No existing checkpoint found" in line:
             log.parts[-1].start = 0
         elif match := _SIZES.search(line):
-            log.parameters, log.trained = (int(number.replace(",", "")) for number in match.groups())
+            log.parameters, log.trained = (_whole(number.replace(",", "")) for number in match.groups())
         elif match := _TOTAL.search(line):
             log.table, forward = True, float(match[1].replace(",", ""))
         elif match := _BACKWARD.search(line):
@@ -108,20 +117,34 @@ def read_log(text: str) -> Log:
 
 def read_record(line: str) -> Record | None:
     """The record in a line, if there is one with a number of updates."""
-    if match := _JSON.search(line):
+    if printed := _span(line, *_JSON):
         try:
-            return _record(json.loads(match[0]))
-        except ValueError:  # the process was killed in the middle of the line
+            return _record(json.loads(printed))
+        # The process was killed in the middle of the line, or it is none of fairseq's.
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return None
-    if match := _INNER.search(line):
-        values = dict(re.findall(r"(\w+)=([^,\s\]]+)", line))
-        return _make("inner", int(match[1]), values)
-    if match := _SUMMARY.search(line):
-        values = dict(pair.split(" ", 1) for pair in match[3].split(" | ") if " " in pair)
+    if (match := _INNER.search(line)) and _INNER_UPDATES.search(line, match.end()):
+        return _make("inner", _whole(match[1]), dict(_PAIR.findall(line)))
+    if (match := _SUMMARY.search(line)) and _SUMMARY_UPDATES.search(line, match.end()):
+        values = dict(pair.split(" ", 1) for pair in line[match.end() :].split(" | ") if " " in pair)
         old = _OLD_SUBSET.search(line)
         subset = match[2] or (old[1] if old and old[1] != "train" else "")
-        return _make("valid" if subset else "epoch", int(match[1]), values, subset)
+        return _make("valid" if subset else "epoch", _whole(match[1]), values, subset)
     return None
+
+
+def _span(line, *marks):
+    """The part of a line from the first of the marks to the last place of the last, if all are there in that order; else None."""
+    at = begin = line.find(marks[0])
+    for mark in marks[1:-1]:
+        at = line.find(mark, at) if at >= 0 else at
+    end = line.rfind(marks[-1], at) if at >= 0 else -1
+    return line[begin : end + len(marks[-1])] if end >= 0 else None
+
+
+def _whole(digits):
+    """The number of a text of digits, 0 where it is none that fairseq counts to."""
+    return int(digits) if len(digits) <= _DIGITS else 0
 
 
 def _record(values):
@@ -139,11 +162,13 @@ def _make(kind, epoch, values, subset=""):
     numbers = {}
     for key, value in values.items():
         try:
-            numbers[key] = float(value)
+            number = float(value)
         except (TypeError, ValueError):  # "N/A" or null: not measured
-            pass
+            continue
+        if key not in _AMOUNTS or 0 <= number < 10**_DIGITS:
+            numbers[key] = number
     updates = numbers.pop("num_updates", None)
-    return None if updates is None else Record(kind, epoch, int(updates), numbers, subset)
+    return None if updates is None or not 0 <= updates < 10**_DIGITS else Record(kind, epoch, int(updates), numbers, subset)
 
 
 def _goes_back(records, new):

@@ -99,8 +99,8 @@ def measure_run(run: Run, metric: Metric) -> Measured:
 
 
 def scored(run: Run, metric: Metric):
-    """The validations that have a finite score: a run that diverged writes nan."""
-    return [r for r in run.validations if abs(r.values.get(metric.name, float("nan"))) < float("inf")]
+    """The validations that have a score one can count with: a run that diverged writes nan, inf or 1e300."""
+    return [r for r in run.validations if abs(r.values.get(metric.name, float("nan"))) < 1e100]
 
 
 def common_target(measured: list[Measured], metric: Metric) -> float:

@@ -10,6 +10,7 @@ are six runs, LLL-lr1e-3-1 and so on. See ``commands/sweep.py`` for every key.
 
 import itertools
 import os
+import math
 import re
 import shlex
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from ..errors import InputError
 from .run import Run, Step
 
 _LONGEST_NAME = 255  # of a folder
+# More would take hours to name, and years to train.
+MOST_RUNS = 10_000
 KEYS = ("command", "environment", "axes", "arms", "exclude", "then")
 
 
@@ -66,6 +69,9 @@ def read_grid(path: str, out: str) -> list[Run]:
     """
     grid = _Grid(path)
     axes = grid.axes()
+    combinations = math.prod(len(axis.values) for axis in axes)
+    if combinations > MOST_RUNS:
+        raise grid.error("axes", f"{combinations} combinations; at most {MOST_RUNS} are done in one sweep")
     seed_first = sorted(axes, key=lambda axis: not axis.is_seed)
     chosen = [dict(zip(seed_first, values)) for values in itertools.product(*(axis.values for axis in seed_first))]
     chosen = grid.without_excluded([{axis: values[axis] for axis in axes} for values in chosen])
@@ -94,6 +100,8 @@ class _Grid:
         except yaml.YAMLError as error:
             line = f"line {error.problem_mark.line + 1}: " if getattr(error, "problem_mark", None) else ""
             raise InputError(f"GRID {path}: {line}{getattr(error, 'problem', None) or error}") from None
+        except RecursionError:
+            raise InputError(f"GRID {path}: is nested too deeply") from None
         self.found = found if isinstance(found, dict) else {}
         for key in self.found.keys() - set(KEYS):
             raise self.error(key, f"unknown; choose from {', '.join(KEYS)}")
@@ -165,6 +173,10 @@ class _Grid:
 
     def _axis(self, key, name, kind, written=None):
         values = self.found[key][written or name]
+        if kind == "variable" and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise self.error(f"{key}: {name!r}", "is no name of a variable: letters, digits and _")
+        if kind == "flag" and not re.fullmatch(r"[A-Za-z][\w.-]*", name):
+            raise self.error(f"{key}: {name!r}", "is no name of a flag")
         listed = values if isinstance(values, list) else [values]
         if not listed or not all(isinstance(value, str) and value for value in listed):
             raise self.error(f"{key}: {name}", "must be a value or a list of values")
@@ -201,6 +213,8 @@ class _Loader(yaml.BaseLoader):
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is no text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
             seen.add(key.value)

@@ -1,0 +1,235 @@
+"""Whatever is given to a flag of ours: it works, or one line names the flag; nothing is written, and nobody waits ten seconds.
+
+The flags come from the dataclasses and parsers that define them, and values from their help texts too, so that a new flag is
+tried as soon as it exists.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import shutil
+import sys
+import time
+import warnings
+from unittest.mock import patch
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.commands import report as report_command, sweep as sweep_command
+from fairseq_reservoir.options.language_model_options import (
+    ReservoirLanguageModelConfig,
+    SupermaskLanguageModelConfig,
+    WordVectorOptions,
+)
+from fairseq_reservoir.options.roberta_options import ReservoirRobertaOptions, SupermaskRobertaOptions
+from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.options.transformer_options import ComponentOptions, ReservoirOptions
+from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
+from tests.support.commands import RUN, error_of
+from tests.support.logs import Writer
+
+SECONDS = 10
+TINY_LM = "--task language_modeling --tokens-per-sample 8 --sample-break-mode eos"
+# Architectures with what they need beside the flags of ours that they take.
+MODELS = {
+    "reservoir_transformer_tiny": ("", ReservoirOptions),
+    "supermask_one_layer_transformer_tiny": ("", MaskOptions),
+    "frozen_transformer_tiny": ("", ComponentOptions),
+    "reservoir_transformer_lm_tiny": (TINY_LM, ReservoirLanguageModelConfig),
+    "supermask_one_layer_transformer_lm_tiny": (TINY_LM, SupermaskLanguageModelConfig),
+    "reservoir_roberta_tiny": ("--task masked_lm --tokens-per-sample 8", ReservoirRobertaOptions),
+    "supermask_one_layer_roberta_tiny": ("--task masked_lm --tokens-per-sample 8", SupermaskRobertaOptions),
+    "transformer_tiny": ("--optimizer freeze_skip", FreezeSkipOptions),
+}
+OURS = {option.name for options in (ReservoirOptions, MaskOptions, WordVectorOptions, SupermaskRobertaOptions, FreezeSkipOptions)
+        for option in dataclasses.fields(options)}  # fmt: skip
+# fairseq's own, of which models of ours are made.
+FAIRSEQS = "--dropout --attention-dropout --encoder-layerdrop --decoder-layerdrop --encoder-layers --decoder-layers --save-dir".split()
+HOSTILE = [
+    "", " ", "-1", "0", "00", "1", "2", "0.5", "1.0", "-0.0", "nan", "inf", "-inf", "1e999", "1e-320", "0.9999999", "1_000",
+    "9" * 25, "9" * 5000, "1000000", "-" + "9" * 30, "1e6", "0x10", "²", "٣", "é", "\n", "\t", "\\", "'", '"', "`", "*", "%s", "{}", "{", "[",
+    "${oc.env:HOME}", "${", "$HOME", "null", "None", "True", ",", ":", ";", "-", "--", "=", "..", "/", "a,b", "a:b", "1:2", "2:1",
+    "x" * 5000, "1,2,3", "0:emb", "0:-emb", "0-1", "1-0", "\x7f", "LFL", "T", "emb", "layers.0",
+]  # fmt: skip
+
+
+def words_of(text):
+    """The words of a help text that look like values: choices, examples, numbers."""
+    return sorted({word for word in re.findall(r"[^\s()\[\]\"'`|]+", text or "") for word in (word.strip(".,;:"),) if word})
+
+
+def mutated(random, word):
+    """A value like another one: up to two parts of it left out, repeated or replaced."""
+    for _ in range(random.randint(0, 2)):
+        at, until = sorted((random.randint(0, len(word)), random.randint(0, len(word))))
+        word = word[:at] + random.choice([*HOSTILE, word[at:until] * 3]) + word[until:]
+    return word
+
+
+def value(random, help_text):
+    """A value of a flag: a hostile one, one of its help, or a mixture."""
+    return random.choice(HOSTILE) if random.random() < 0.4 else mutated(random, random.choice([*words_of(help_text), "0"]))
+
+
+def model_and_flags(random):
+    """The words for an architecture, and one to three flags of ours or fairseq's that size the same model, as ``--flag=value``."""
+    arch = random.choice(sorted(MODELS))
+    needs, options = MODELS[arch]
+    fields = [field for field in dataclasses.fields(options) if field.name in OURS and not field.name.startswith("_")]
+    flags = {}
+    for _ in range(random.randint(1, 3)):
+        if random.random() < 0.1:
+            flag = random.choice(FAIRSEQS)
+            flags[flag] = f"{flag}={random.choice(HOSTILE)}"
+        else:
+            field = random.choice(fields)
+            flag = f"--{field.name.replace('_', '-')}"
+            flags[flag] = flag if field.type is bool else f"{flag}={value(random, field.metadata['help'])}"
+    return f"--arch {arch} {needs}".split(), list(flags.values())
+
+
+def problem(flags, answer, status, seconds):
+    """What is wrong with an answer, if anything: it is an error that is not one line with one of the flags, or it took too long."""
+    if seconds > SECONDS:
+        return f"took {seconds:.1f} s"
+    if status == 0:
+        return None
+    given = {flag.split("=")[0] for flag in flags}
+    if "Traceback" in answer:
+        return f"traceback: {answer.splitlines()[-1][:300]}"
+    if answer.count("\n") != 1 or not answer.endswith("\n") or "error: " not in answer or len(answer) > 2000:
+        return f"not one line: {answer[:300]!r}"
+    if not any(flag in answer for flag in given):
+        return f"names none of {given}: {answer[:300]}"
+    return None
+
+
+def plan_of(words):
+    """What ``fairseq-reservoir`` prints on stderr, and its exit status, run in this process."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            cli.main(words)
+            status = 0
+        except SystemExit as leaving:
+            status = leaving.code
+        except BaseException as error:
+            status = 1
+            errors.write(f"Traceback\n{type(error).__name__}: {error}")
+    if isinstance(status, str):  # the interpreter prints it
+        errors.write(f"{status}\n")
+        status = 1
+    return errors.getvalue(), status
+
+
+def problem_of_training(data, folder, model, flags):
+    """Trains one update; ``folder`` is to stay empty."""
+    begin = time.process_time()
+    run = [*RUN, "--max-update", "1", "--no-save", "--disable-validation", "--save-dir", str(folder / "checkpoints")]
+    answer, status = error_of(data, *flags, begin=[*model, *run])
+    found = problem(flags, answer, status, time.process_time() - begin)
+    written = [path for path in folder.rglob("*") if path.is_file()]
+    return found or (f"wrote {written}" if written else None)
+
+
+def problem_of_plan(model, flags):
+    begin = time.process_time()
+    answer, status = plan_of(["plan", *model, *flags, "--source-words", "100"])
+    return problem(flags, answer, status, time.process_time() - begin)
+
+
+def options_of(command):
+    """The flags of a command of ``fairseq-reservoir`` beside --help, as (flag, whether it takes a value, help)."""
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    (inner,) = choices.values()
+    return [
+        (action.option_strings[-1], action.nargs != 0, action.help)
+        for action in inner._actions
+        if action.option_strings and "--help" not in action.option_strings
+    ]
+
+
+LINE = '{"epoch": 1, "valid_loss": "9.5", "valid_bleu": "3.1", "valid_num_updates": "20"}'
+
+
+def log(random):
+    """The log of a run of which some lines are not as fairseq writes them."""
+    writer = Writer("/a", text=random.random() < 0.5).start()
+    for update in range(5, 45, 5):
+        writer.inner(update, 1, 100, update)
+        if update % 20 == 0:
+            writer.valid(update, loss=9.5 - update / 20, bleu=update).epoch(update, 4, 400, update)
+    lines = [*writer.done().lines, LINE]
+    for _ in range(random.randint(0, 4)):
+        at = random.randrange(len(lines))
+        lines[at] = mutated(random, re.sub(r"\d+(\.\d+)?", lambda number: random.choice([number[0], *HOSTILE]), lines[at], count=2))
+        lines[at] = lines[at].replace("x" * 100, random.choice(["epoch 1:", "{'_name': ", "a", "'common': ", '{"epoch": ']) * 1000)
+    return "\n".join(lines)
+
+
+def problem_of_report(folder, random):
+    """Makes a report, without figures, of two runs with broken logs, or finds out why not."""
+    for name in ("runs/dense-1", "runs/other-1"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "train.log").write_text(log(random), errors="replace")
+    flags = [
+        f"{flag}={value(random, text)}" if takes_value else flag
+        for flag, takes_value, text in random.sample(options_of(report_command), random.randint(0, 2))
+        if flag != "--out"
+    ]
+    out, begin = folder / "out", time.process_time()
+    answer, status = plan_of(["report", str(folder / "runs"), "--out", str(out), "--no-figures", *flags])
+    took = time.process_time() - begin
+    found = problem([*flags, "RUNS", "--metric", "--target"], answer, status, took)
+    written = list(out.rglob("*")) if status and out.exists() else []
+    shutil.rmtree(out, ignore_errors=True)
+    return found or (f"wrote {written}" if written else None)
+
+
+GRID = {
+    "command": "true data --max-update 3",
+    "axes": {"lr": ["1e-3", "2e-3"], "seed": ["1", "2"], "fast": ["yes", "no"]},
+    "environment": {"OMP_NUM_THREADS": "1"},
+    "arms": {"plain": "", "drop": "--encoder-layerdrop 0.2"},
+    "exclude": [{"lr": "2e-3", "arm": "drop"}],
+    "then": ["true {out}/checkpoint_best.pt"],
+}
+
+
+def grid(random):
+    """A grid file of which some keys or values are not what they should be; now and then it is no YAML."""
+    found = json.loads(json.dumps(GRID))
+    for _ in range(random.randint(1, 3)):
+        key = random.choice([*found, random.choice(HOSTILE)])
+        broken = random.choice([*HOSTILE, [], {}, None, 3, True, [[]], [{}], [None], {"a": {"b": "c"}}, [str(i) for i in range(3000)]])
+        inner = found.get(key)
+        if isinstance(inner, dict) and inner and random.random() < 0.7:
+            name = random.choice([*inner, random.choice(HOSTILE)])
+            inner[name] = broken
+        else:
+            found[key] = broken
+    text = yaml.safe_dump(found)
+    return mutated(random, text) if random.random() < 0.3 else text
+
+
+def problem_of_sweep(folder, random):
+    """Says what a sweep of a broken grid would do."""
+    (folder / "grid.yaml").write_text(grid(random), errors="replace")
+    flags = [
+        f"{flag}={value(random, text)}" if takes_value else flag
+        for flag, takes_value, text in random.sample(options_of(sweep_command), random.randint(0, 2))
+        if flag not in ("--out", "--slurm")
+    ]
+    begin = time.process_time()
+    answer, status = plan_of(["sweep", str(folder / "grid.yaml"), "--out", str(folder / "out"), "--dry-run", *flags])
+    found = problem([*flags, "GRID", "--out"], answer, status, time.process_time() - begin)
+    return found or ("wrote --out" if (folder / "out").exists() else None)
