@@ -20,8 +20,15 @@ work=${WORK:-runs/quickstart/$(basename "$corpus")-$src-$tgt${mini:+-mini}}
 model=model-$plan-$max_update-$seed
 helpers=examples/quickstart
 
+case $work in -*) work=./$work ;; esac # not a flag of the commands below
 say() { echo "quickstart: $*"; }
 die() { say "$*" >&2; exit 2; }
+
+case $work in *[,:$'\n']*) die "WORK=$work: fairseq would read a comma or colon in it as several folders; name another folder" ;; esac
+[[ ! -e $work || -d $work ]] || die "WORK=$work: is no folder; name another one"
+for number in "MAX_UPDATE=$max_update" "SEED=$seed"; do
+    [[ ${number#*=} =~ ^[0-9]{1,15}$ ]] || die "$number: must be a whole number"
+done
 
 case $corpus in
 homeassistant) min_words=4 ;; # shorter strings are names of things, not sentences
@@ -52,7 +59,7 @@ commands=() key=
 # step NAME COMMAND...: runs COMMAND, which writes into $work/NAME. The folder bears that name only once it is complete;
 # until then it is NAME.part. It is kept until the command, a file that the command names, or an earlier step changes.
 step() {
-    local target=$work/$1 part=$work/$1.part file
+    local target=$work/$1 part=$work/$1.part file word moved=()
     shift
     commands+=("$(printf ' %q' "$@")")
     key=$(
@@ -71,10 +78,13 @@ step() {
     [[ $1 != fairseq-train ]] || check_last "$part"
     echo "$key" >"$part/key"
     [[ $1 != fairseq-train || ! -t 2 ]] || set -- "$@" --log-format tqdm
+    for word in "$@"; do # a substitution in one go would read [x] and & in the folder's name
+        case $word in "$target"*) moved+=("$part${word#"$target"}") ;; *) moved+=("$word") ;; esac
+    done
     local status=0
     {
         case $1 in fairseq-preprocess | fairseq-generate) exec 2>>"$part/log" ;; esac  # their log; others write errors there
-        "${@/#$target/$part}"
+        "${moved[@]}"
     } | tee -a "$part/log" | progress || status=$?
     if [[ $status != 0 ]]; then
         [[ $status == 2 ]] || say "$1 stopped ($(tail -n 1 "$part/log")); all of its output: $part/log; run again to go on" >&2

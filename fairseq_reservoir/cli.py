@@ -10,7 +10,7 @@ import warnings
 
 from .commands import average, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
 from .commands.plan import plan  # noqa: F401
-from .errors import InputError, in_one_line
+from .errors import InputError, check_words, in_one_line
 
 
 def main(arguments=None) -> None:
@@ -21,10 +21,11 @@ def main(arguments=None) -> None:
     )
     for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep):
         command.add_parser(commands)
-    known, fairseq_flags = parser.parse_known_args(arguments)
-    if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
-        commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
     try:
+        check_words(sys.argv[1:] if arguments is None else arguments)
+        known, fairseq_flags = parser.parse_known_args(arguments)
+        if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
+            commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
         with _quiet():
             result = known.run(known, fairseq_flags)
     except InputError as error:

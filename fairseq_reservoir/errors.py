@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake of the user's, and the reading of whole numbers."""
+"""The one exception that stands for a mistake of the user's, and what mistakes are found by."""
 
 import re
 
@@ -23,6 +23,13 @@ def in_one_line(text: str) -> str:
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     line = re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: f"{word[0][:80]}...{word[0][-20:]}", line)
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 100]}...{line[-90:]}"
+
+
+def check_words(words: list[str]) -> None:
+    """Refuses ``--flag=--`` on a command line, of which argparse makes an empty list, whatever type the flag has."""
+    for word in words:
+        if word.startswith("--") and word.endswith("=--"):
+            raise InputError(f"{word.removesuffix('=--')} '--': is no value")
 
 
 def whole_number(text: str) -> int | None:

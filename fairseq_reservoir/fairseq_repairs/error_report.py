@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairseq import options
 
-from ..errors import InputError
+from ..errors import InputError, check_words
 
 
 def find_input_error(error):
@@ -37,8 +37,7 @@ def fairseq_command():
 def refuse_flags_in_one_line():
     """Let a fairseq command answer a flag that argparse refuses as all others: it prints the 150 lines of its usage before.
 
-    Functions that parse arguments without being a command keep argparse's way. Of ``--flag=--`` argparse makes an empty list,
-    whatever type the flag has, which is no value to anybody.
+    Functions that parse arguments without being a command keep argparse's way.
     """
     original = options.parse_args_and_arch
     if hasattr(original, "in_one_line"):
@@ -48,9 +47,7 @@ def refuse_flags_in_one_line():
     def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
         if fairseq_command() and "error" not in vars(parser):
             parser.error = raise_as_mistake
-        for word in sys.argv[1:] if input_args is None else input_args:
-            if word.startswith("--") and word.endswith("=--"):
-                raise InputError(f"{word.removesuffix('=--')} '--': is no value")
+        check_words(sys.argv[1:] if input_args is None else input_args)
         return original(parser, input_args, *args, **kwargs)
 
     parse_args_and_arch.in_one_line = True

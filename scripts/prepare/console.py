@@ -24,11 +24,11 @@ def run(name, main):
     try:
         main()
     except InputError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {' '.join(str(error).splitlines())}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        print(f"{name}: {place}{error.strerror or error}; run again to go on", file=sys.stderr)
+        print(f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to go on", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)

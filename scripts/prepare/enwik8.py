@@ -11,7 +11,7 @@ from collections import Counter
 from prepare import options
 from prepare.archives import Archive, extract, stamp
 from prepare.binarise import binarise
-from prepare.console import run, say
+from prepare.console import InputError, run, say
 from prepare.steps import Steps
 from prepare.text import write
 
@@ -22,6 +22,8 @@ ARCHIVE = Archive(
     36445475,
     "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
 )
+# Of fewer bytes validation and test would be less than a line of this recipe's text.
+FEWEST = 1000
 NUMBERS = [str(byte) for byte in range(256)]
 
 
@@ -43,6 +45,8 @@ def main(arguments=None):
 
 
 def split(data, folder):
+    if len(data) < FEWEST:
+        raise InputError(f"enwik8 has {len(data)} bytes, at least {FEWEST} are needed for three parts: is it the right archive?")
     held_out = len(data) // 20
     for name, part in (
         ("train", data[: -2 * held_out]),

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from pathlib import Path
 
 from prepare import bpe
@@ -11,14 +12,14 @@ from prepare.console import InputError
 
 def parser(name, description):
     """A parser with the flags of every recipe; ``name`` is that of the folders below data/ and data-bin/."""
-    options = argparse.ArgumentParser(
+    options = _Parser(
         prog=f"prepare_{name.replace('-', '_')}.sh", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--dest", type=Path, default=Path("data-bin", name), help="folder for fairseq-train (%(default)s)")
+    options.add_argument("--dest", type=_folder, default=Path("data-bin", name), help="folder for fairseq-train (%(default)s)")
     options.add_argument("--work", type=_work, default=Path("data", name), help="folder for archives and text (%(default)s)")
     there = "an archive already downloaded, or a folder of them; repeatable"
     options.add_argument("--archive", action="append", default=[], metavar="PATH", help=there)
-    options.add_argument("--mirror", metavar="URL", help="download URL/NAME instead of the public addresses; file:// works")
+    options.add_argument("--mirror", type=_address, metavar="URL", help="download URL/NAME instead of the public addresses; file:// works")
     options.add_argument("--jobs", type=_positive, default=_processors(), metavar="N", help="processes (%(default)s)")
     return options
 
@@ -37,17 +38,40 @@ def archives(options, wanted):
     return locate(wanted, options.archive, options.mirror, options.work / "archives")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers a mistake by one line, as everything else here does."""
+
+    def error(self, message):
+        raise InputError(message.removeprefix("argument "))
+
+
 def _work(text):
     if "," in text:
         raise InputError(f"--work {text}: a comma in it would be read as two folders by fairseq-preprocess; name another folder")
-    return Path(text)
+    return _folder(text)
+
+
+def _folder(text):
+    """A folder that can be made; its name and those of the folders above it are no files."""
+    path = Path(text)
+    if not text.strip() or not path.name:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a folder")
+    file = next((above for above in (path, *path.parents) if above.exists() and not above.is_dir()), None)
+    if file:
+        raise argparse.ArgumentTypeError(f"{text!r}: {file} is no folder")
+    return path
+
+
+def _address(text):
+    if not re.match(r"(https?|ftp|file)://.", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; it begins with https://, http://, ftp:// or file://")
+    return text
 
 
 def _positive(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
 
 
 def _processors():

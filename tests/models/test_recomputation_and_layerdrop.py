@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch.testing import assert_close
 
 from tests.support.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
 
@@ -10,7 +11,7 @@ BATCH = pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))
 
 
 def compare(build_with, loss_of):
-    """Asserts that a model has the loss and the gradients of the same model with ``checkpoint_activations``."""
+    """Asserts that a model has, up to rounding, the loss and the gradients of the same model with ``checkpoint_activations``."""
     results = []
     for flags in ({}, {"checkpoint_activations": True}, {"checkpoint_activations": True, "offload_activations": True}):
         model = build_with(**flags)
@@ -20,7 +21,9 @@ def compare(build_with, loss_of):
     (value, gradients), *recomputed = results
     assert gradients
     for recomputed_value, found in recomputed:
-        assert recomputed_value.equal(value)
+        # The first time a recomputed layer runs without gradients, for which torch has other kernels: on some processors the
+        # last bit differs.
+        assert_close(recomputed_value, value, rtol=1e-6, atol=0)
         assert found.keys() == gradients.keys()
         for name, gradient in gradients.items():
             assert (found[name] - gradient).abs().max() < 1e-5 * (1 + gradient.abs().max()), name
