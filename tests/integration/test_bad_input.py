@@ -51,6 +51,10 @@ MISTAKES = {
 
 # These take a model to be found.
 LATE_MISTAKES = {
+    "everything pinned": (
+        f"{SUPERMASK} --mask-pin 0.9999999",
+        "--mask-pin 0.9999999: leaves nothing to learn in encoder.layers.0.self_attn",
+    ),
     "everything frozen": (f"{SUPERMASK} --freeze att,ffn,emb,ln,out", "--freeze att,ffn,emb,ln,out freezes every parameter"),
     "random masks and plain LayerNorms": (
         f"{SUPERMASK} --mask-random --mask-layernorm plain",
@@ -77,6 +81,80 @@ def test_flags_are_refused_before_data_is_looked_for(tmp_path, mistake):
     save_dir = tmp_path / "checkpoints"
     assert_refused(error_of(tmp_path / "no-data", *flags, "--save-dir", save_dir), message)
     assert not save_dir.exists()
+
+
+LONG = "9" * 5000
+# What no shell loop would write, and somebody will: a flag, the value, and what the line says of it.
+ODD_VALUES = [
+    ("--reservoir-encoder", "1000000L", "more than 1000 layers"),
+    ("--reservoir-encoder", "9999999999999999999999999L", "more than 1000 layers"),
+    ("--reservoir-encoder", f"{LONG}L", "more than 1000 layers"),
+    ("--encoder-layers", "1000000", "must be at least 1 and at most 1000"),
+    ("--reservoir-count", "many", "invalid int value: 'many'"),
+    ("--reservoir-kernel-sizes", LONG, "a comma list of odd numbers up to 1023"),
+    ("--reservoir-kernel-sizes", "1000001", "a comma list of odd numbers up to 1023"),
+    ("--reservoir-seed", "${oc.env:HOME}", "must be a whole number"),
+    ("--reservoir-seed", LONG, "must be a whole number"),
+    ("--freeze", "", "is empty; give it a value or leave it out"),
+    ("--freeze", "em\nb", "--freeze 'em\\nb': unknown component 'em\\nb'"),
+    ("--freeze", f"layers.{LONG}", "needs numbers of layers"),
+    ("--freeze", "--", "is no value"),
+    ("--freeze-except", "", "is empty"),
+    ("--dropout", "nan", "must be from 0 to 1"),
+    ("--dropout", "-1", "must be from 0 to 1"),
+    ("--encoder-layerdrop", "2", "must be from 0 to 1"),
+    (f"{SUPERMASK} --mask-coats", "", "is empty"),
+    (f"{SUPERMASK} --mask-keep-schedule", "", "is empty"),
+    (f"{SUPERMASK} --mask-keep-ratio", "1e-320", "must be at least 1e-09"),
+    (f"{SUPERMASK} --mask-keep-schedule", f"{LONG}:0.5", "a comma list of UPDATE:SHARE"),
+    (f"{SUPERMASK} --attention-dropout", "inf", "must be from 0 to 1"),
+    ("--arch frozen_transformer_tiny --freeze", "", "is empty"),
+    ("--arch frozen_transformer_tiny --activation-dropout", "-0.5", "must be from 0 to 1"),
+    ("--optimizer freeze_skip --freeze-schedule", "", "is empty"),
+    ("--optimizer freeze_skip --freeze-schedule", "0:em\nb", "unknown component"),
+    ("--optimizer freeze_skip --freeze-schedule", f"{LONG}:emb", "is not UPDATE:COMPONENTS"),
+    ("--optimizer freeze_skip --freeze-rotate", f"1:{LONG}", "must be K:PERIOD"),
+    ("--optimizer freeze_skip --freeze-update-every", f"ffn:{LONG}", "is not COMPONENT:N"),
+    ("--save-dir", "", "is empty; name a folder"),
+    ("--save-dir", "a\0b", "has a control character"),
+    ("--save-dir", "x" * 300, "is too long a name"),
+    ("--save-dir", "x/" * 2000, "is too long a name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flag, value, message", ODD_VALUES, ids=[f"{flag.split()[-1]}-{value[:12]!r}" for flag, value, _ in ODD_VALUES])
+def test_odd_values_are_refused_before_data_is_looked_for(tmp_path, monkeypatch, flag, value, message):
+    monkeypatch.chdir(tmp_path)
+    *before, flag = flag.split()
+    line, status = answer = error_of(tmp_path / "no-data", *before, "--save-dir", "checkpoints", f"{flag}={value}")
+    assert_refused(answer, message)
+    assert flag in line and len(line) < 1000
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "cannot be read"),
+        ("", "line 1 must be COUNT DIM"),
+        ("nonsense\n", "line 1 must be COUNT DIM"),
+        (f"1 {LONG}\n", "the model needs 16"),
+        ("1 16\na 1 2 3\n", "line 2 has 3 numbers; 16 are needed"),
+        ("1 16\na" + " x" * 16 + "\n", "line 2 holds something that is not a number"),
+        ("1 16\na" + " nan" * 16 + "\n", "line 2 holds a number that is not finite"),
+        ("1 16\nzzz" + " 1" * 16 + "\n", "has none of the dictionary's entries"),
+    ],
+)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_word_vectors_of_reservoir_models_are_checked(toy_data, tmp_path, side, content, message):
+    vectors, save_dir = tmp_path / "vectors", tmp_path / "checkpoints"
+    if content is not None:
+        vectors.write_text(content)
+    flags = f"--reservoir-encoder LF --decoder-layers 1 --{side}-embed-path {vectors} --max-update 1 --save-dir {save_dir}"
+    line, status = answer = error_of(toy_data, *flags.split())
+    assert_refused(answer, message)
+    assert f"--{side}-embed-path {vectors}: " in line
+    assert not list(save_dir.rglob("*"))
 
 
 @pytest.mark.parametrize("mistake", LATE_MISTAKES)

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.commands import report as report_command, sweep as sweep_command
@@ -110,7 +110,7 @@ def problem(flags, answer, status, seconds):
     return None
 
 
-def plan_of(words):
+def answer_of(words):
     """What ``fairseq-reservoir`` prints on stderr, and its exit status, run in this process."""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -141,7 +141,7 @@ def problem_of_training(data, folder, model, flags):
 
 def problem_of_plan(model, flags):
     begin = time.process_time()
-    answer, status = plan_of(["plan", *model, *flags, "--source-words", "100"])
+    answer, status = answer_of(["plan", *model, *flags, "--source-words", "100"])
     return problem(flags, answer, status, time.process_time() - begin)
 
 
@@ -187,7 +187,7 @@ def problem_of_report(folder, random):
         if flag != "--out"
     ]
     out, begin = folder / "out", time.process_time()
-    answer, status = plan_of(["report", str(folder / "runs"), "--out", str(out), "--no-figures", *flags])
+    answer, status = answer_of(["report", str(folder / "runs"), "--out", str(out), "--no-figures", *flags])
     took = time.process_time() - begin
     found = problem([*flags, "RUNS", "--metric", "--target"], answer, status, took)
     written = list(out.rglob("*")) if status and out.exists() else []
@@ -230,6 +230,58 @@ def problem_of_sweep(folder, random):
         if flag not in ("--out", "--slurm")
     ]
     begin = time.process_time()
-    answer, status = plan_of(["sweep", str(folder / "grid.yaml"), "--out", str(folder / "out"), "--dry-run", *flags])
+    answer, status = answer_of(["sweep", str(folder / "grid.yaml"), "--out", str(folder / "out"), "--dry-run", *flags])
     found = problem([*flags, "GRID", "--out"], answer, status, time.process_time() - begin)
     return found or ("wrote --out" if (folder / "out").exists() else None)
+
+
+def fuzzed(examples, number):
+    """Runs a test on ``examples`` seeded draws of a random generator; what failed is printed with its flags, so nothing is shrunk."""
+
+    def decorate(test):
+        chosen = settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        return seed(number)(chosen(given(random=st.randoms(use_true_random=True))(test)))
+
+    return decorate
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A value may be a folder's name, as of --save-dir."""
+    monkeypatch.chdir(tmp_path)
+
+
+def assert_flags_are_answered(data, folder, random):
+    model, flags = model_and_flags(random)
+    problems = {"train": problem_of_training(data, folder, model, flags)}
+    if "freeze_skip" not in model:  # whose flags are those of an optimizer, which a plan does not have
+        problems["plan"] = problem_of_plan(model, flags)
+    assert not any(problems.values()), f"{[*model, *flags]}: {problems}"
+
+
+@fuzzed(50, 1)
+def test_flags_of_models(toy_data, tmp_path, random):
+    assert_flags_are_answered(toy_data, tmp_path, random)
+
+
+@fuzzed(100, 2)
+def test_logs_and_flags_of_reports(tmp_path, random):
+    assert not (found := problem_of_report(tmp_path, random)), found
+
+
+@fuzzed(100, 3)
+def test_grids_and_flags_of_sweeps(tmp_path, random):
+    assert not (found := problem_of_sweep(tmp_path, random)), found
+
+
+@pytest.mark.slow
+@fuzzed(1000, 4)
+def test_flags_of_models_at_length(toy_data, tmp_path, random):
+    assert_flags_are_answered(toy_data, tmp_path, random)
+
+
+@pytest.mark.slow
+@fuzzed(1000, 5)
+def test_reports_and_sweeps_at_length(tmp_path, random):
+    for find in (problem_of_report, problem_of_sweep):
+        assert not (found := find(tmp_path, random)), found
