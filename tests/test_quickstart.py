@@ -138,10 +138,39 @@ def test_a_missing_corpus_is_named_before_anything_is_done(tmp_path):
     assert output.count("\n") == 1 and f"{tmp_path}/none.en does not exist" in output
 
 
+@pytest.mark.parametrize(
+    "setting, value, message",
+    [
+        ("WORK", "runs/a,b", "WORK=runs/a,b: fairseq would read a comma or colon in it as several folders"),
+        ("WORK", "runs/a:b", "WORK=runs/a:b: fairseq would read"),
+        ("WORK", str(ROOT / "setup.py"), "setup.py: is no folder"),
+        ("MAX_UPDATE", "many", "MAX_UPDATE=many: must be a whole number"),
+        ("SEED", "-w", "SEED=-w: must be a whole number"),
+    ],
+)
+def test_odd_settings_are_refused_before_anything_is_done(setting, value, message):
+    environment = {**os.environ, "MINI": "1", setting: value}
+    ended = subprocess.run(["bash", "examples/quickstart.sh"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and message in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["a&b", "q[x]", "a b", "*", "-w"])
+def test_a_step_writes_into_a_folder_of_any_name(tmp_path, name):
+    """The script's own lines up to its first step, without set-up, then a step of ours."""
+    lines = (ROOT / "examples" / "quickstart.sh").read_text().split("\nraw=")[0].splitlines()
+    script = "fairseq-reservoir() { :; }\n"
+    script += "\n".join(line for line in lines if not line.startswith(("bash scripts/setup.sh", 'cd "$(dirname')))
+    script += '\nstep one touch -- "$work/one/made"\n'
+    environment = {**os.environ, "WORK": name}
+    ended = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(path.name for path in (tmp_path / name).rglob("*")) == ["key", "log", "made", "one"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".venv" / ".setup-stamp").exists(), reason="needs the .venv of scripts/setup.sh")
 def test_interrupted_and_run_again(tmp_path):
-    corpus, work = tmp_path / "tiny", tmp_path / "work"
+    corpus, work = tmp_path / "tiny", tmp_path / "a&b[x]"
     numbers = [f"{i} {i * i % 7} {i * i % 11}" for i in range(400)]
     corpus.with_suffix(".en").write_text("".join(f"open door {n} now\n" for n in numbers))
     corpus.with_suffix(".de").write_text("".join(f"jetzt Tür {n} öffnen\n" for n in numbers))

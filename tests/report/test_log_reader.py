@@ -1,12 +1,14 @@
 """Logs read back: formats, configurations, and the clock over interruptions and resumes."""
 
+import time
+
 import pytest
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report.clock import kept_records, read_clock
 from fairseq_reservoir.report.configuration import find_key, flatten, parse
 from fairseq_reservoir.report.curves import aucc
-from fairseq_reservoir.report.log_reader import read_log, read_record
+from fairseq_reservoir.report.log_reader import looks_like_training, read_log, read_record
 from fairseq_reservoir.report.runs import find_runs, without_seed
 from tests.support.logs import Writer, plain_run
 
@@ -169,3 +171,40 @@ def test_one_log_per_folder(tmp_path):
         find_runs([tmp_path / "bin"])
     with pytest.raises(InputError, match="RUNS .*nowhere: does not exist"):
         find_runs([tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize(
+    "part", ["epoch 1:", "epoch 1 | ", "{'_name': ", "{'_name': 'common': ", '{"epoch": ', "Loaded checkpoint ", "epoch 1: num_updates=1 a", "epoch 1"]
+)
+def test_a_line_of_a_megabyte_is_read_at_once(part):
+    """A pattern with two stretches of anything in it takes the square of the length: hours."""
+    line, begin = part * (1_000_000 // len(part)), time.process_time()
+    looks_like_training(line)
+    read_log(line)
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"epoch": 1e999, "valid_num_updates": "20"}',
+        '{"epoch": 1, "valid_num_updates": "1e999"}',
+        '{"epoch": 1, "valid_loss": "9", "valid_num_updates": "nan"}',
+        '{"epoch": [1], "valid_num_updates": "20"}',
+        f'{{"epoch": {"9" * 5000}, "valid_num_updates": "20"}}',
+        '{"epoch": ' + "[" * 100_000 + "}",
+    ],
+)
+def test_numbers_without_end_are_no_records(line):
+    assert read_record(line) is None
+
+
+def test_amounts_without_end_are_left_out():
+    record = read_record('{"epoch": 1, "valid_loss": "inf", "valid_wall": "1e999", "valid_wpb": "-5", "valid_num_updates": "20"}')
+    assert record.values == {"loss": float("inf")} and record.updates == 20
+
+
+@pytest.mark.parametrize("line", ["total   ,   ,   ,.0", "backward 1.2.3 MFLOP/token", "num. shared model params: , (num. trained: ,)"])
+def test_sizes_that_are_no_numbers_are_not_read(line):
+    log = read_log(line)
+    assert (log.parameters, log.mflop, log.table) == (None, None, False)

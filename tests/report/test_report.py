@@ -340,6 +340,22 @@ def test_an_arm_that_was_interrupted_sets_neither_target_nor_horizon(tmp_path):
     assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == "never"
 
 
+@pytest.mark.parametrize("target", [float("nan"), float("inf"), -float("inf")])
+def test_a_target_that_is_no_number_is_refused(tmp_path, target):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    with pytest.raises(InputError, match=f"--target {target:g}: must be a finite number"):
+        report([tmp_path / "runs"], tmp_path / "out", target=target)
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_all_diverged_are_refused(tmp_path):
+    for seed in (1, 2):
+        plain_run(tmp_path / "runs" / f"a-{seed}", [float("inf")] * 2, [4, 4], seed=seed).write()
+    with pytest.raises(InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu, give another --metric"):
+        report([tmp_path / "runs"], tmp_path / "out", metric="bleu")
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_matplotlib(tmp_path, monkeypatch):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     monkeypatch.setitem(sys.modules, "matplotlib", None)

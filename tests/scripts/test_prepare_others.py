@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
-from prepare import enwik8, glue, wmt14, wmt18_tr_en
+from prepare import console, enwik8, glue, wmt14, wmt18_tr_en
 from prepare.console import InputError
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -147,6 +147,39 @@ def test_a_comma_in_the_folder_of_text_is_refused(recipe, tmp_path):
     with pytest.raises(InputError, match="--work .*/a,b: a comma in it"):
         recipe.main(["--work", str(tmp_path / "a,b")])
     assert not (tmp_path / "a,b").exists()
+
+
+@pytest.mark.parametrize("size", [0, 11, 999])
+def test_an_enwik8_of_no_text_is_refused(prepare, tmp_path, size):
+    archive = miniature.zipped(tmp_path / "enwik8.zip", {"enwik8": b"x" * size})
+    with pytest.raises(InputError, match=f"enwik8 has {size} bytes, at least 1000 are needed"):
+        prepare(enwik8, "--archive", archive)
+    assert not Path("data-bin").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--mirror=x", "--mirror: 'x' is no address"),
+        ("--work=FILE", "--work: 'FILE': FILE is no folder"),
+        ("--work=FILE/below", "FILE is no folder"),
+        ("--dest=FILE", "--dest: 'FILE': FILE is no folder"),
+        ("--dest=", "--dest: '' is no name of a folder"),
+        ("--dest=/", "--dest: '/' is no name of a folder"),
+        ("--jobs=0", "--jobs: '0' is not a positive number"),
+        (f"--jobs={'9' * 5000}", "is not a positive number"),
+        ("--bpe=x", "--bpe"),
+    ],
+)
+@pytest.mark.parametrize("recipe", [enwik8, glue, wmt14, wmt18_tr_en])
+def test_odd_flags_are_refused_in_one_line(recipe, flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_text("kept")
+    with pytest.raises(SystemExit) as ended:
+        console.run("prepare", lambda: recipe.main([flags]))
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.err.count("\n") == 1 and said.err.startswith("prepare: ") and message in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)

@@ -95,6 +95,12 @@ def test_several_values_are_excluded_at_once(read):
 @pytest.mark.parametrize(
     "text, message",
     [
+        ("command: x\naxes: {? [a, b] : c}", "line 2: a key is no text"),
+        ("command: x\nenvironment: {a=b: c}", "environment: 'a=b': is no name of a variable: letters, digits and _"),
+        ("command: x\nenvironment: {'': c}", "environment: '': is no name of a variable"),
+        ("command: x\naxes: {'a b': c}", "axes: 'a b': is no name of a flag"),
+        (f"command: x\naxes: {{{', '.join(f'{c}: {list(range(10))}' for c in 'abcdefgh')}}}", "axes: 100000000 combinations; at most 10000"),
+        ("command: x\naxes: " + "[" * 5000, "is nested too deeply"),
         ("axes: {lr: [1]}", "command: must be a command"),
         ("command: ''", "command: must be a command"),
         ("command: 'x \"'", "command: 'x \"': No closing quotation"),
