@@ -53,7 +53,7 @@ MISTAKES = {
 LATE_MISTAKES = {
     "everything pinned": (
         f"{SUPERMASK} --mask-pin 0.9999999",
-        "--mask-pin 0.9999999: leaves nothing to learn in encoder.layers.0.self_attn",
+        "--mask-pin 0.9999999: leaves nothing to learn in encoder.embed_tokens",
     ),
     "everything frozen": (f"{SUPERMASK} --freeze att,ffn,emb,ln,out", "--freeze att,ffn,emb,ln,out freezes every parameter"),
     "random masks and plain LayerNorms": (
