@@ -5,9 +5,10 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from ..errors import InputError
+from ..fairseq_repairs import archive
 from ..files import check_out, replacing
 from ..freezing.identity import BUFFER, read_identity
-from . import archive, packed_file
+from . import packed_file
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin, without_run
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InputError
-from . import archive
+from ..fairseq_repairs import archive
 
 
 def refuse_damaged(path, flag: str = "") -> None:

@@ -7,8 +7,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError
-from ..freezing.reservoir_build import flow_of, tied_names
 from ..fairseq_repairs.error_report import raise_as_mistake
+from ..freezing.reservoir_build import flow_of, tied_names
 from ..plan.slot_table import compile_table
 from .pretrained_embeddings import building_for_a_checkpoint
 

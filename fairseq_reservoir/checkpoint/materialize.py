@@ -12,10 +12,10 @@ from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
+from ..fairseq_repairs import archive
 from ..files import check_out, replacing
 from ..options.transformer_options import FlatTransformerConfig
 from ..plan.layer_plan import KINDS, slots
-from . import archive
 from .dry_build import build_config
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 

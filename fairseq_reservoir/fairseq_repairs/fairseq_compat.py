@@ -20,8 +20,7 @@ from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
 from fairseq.tasks import FairseqTask
 
-from ..checkpoint import numpy_values
-from . import cpu_launch, recomputation, saving
+from . import cpu_launch, numpy_values, recomputation, saving
 from .error_report import refuse_flags_in_one_line, report_input_errors
 
 

@@ -5,8 +5,8 @@ import shutil
 
 from fairseq import checkpoint_utils, file_io
 
-from ..checkpoint import archive
 from ..files import replacing
+from . import archive
 
 REFUSAL = "--save-dir: {path} cannot be written ({why}); what was saved before is as it was"
 

@@ -6,9 +6,9 @@ from ..errors import InputError
 from ..layers.adapted_linear import AdaptedLinear
 from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
+from ..layers.quant_noise import spare_frozen
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ..masks.masked_linear import MaskedLinear
-from ..layers.quant_noise import spare_frozen
 from ..options.transformer_options import FrozenLayerOptions
 from ..plan.flops import Flow
 from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain

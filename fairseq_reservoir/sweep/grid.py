@@ -9,8 +9,8 @@ are six runs, LLL-lr1e-3-1 and so on. See ``commands/sweep.py`` for every key.
 """
 
 import itertools
-import os
 import math
+import os
 import re
 import shlex
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ from ..fairseq_repairs import fairseq_compat
 from . import (
     backskip_hooks,
     freeze_skip,
+    frozen_guard,
     fused_criterion,  # noqa: F401  registers the criterion
     preflight,
     rank_checks,

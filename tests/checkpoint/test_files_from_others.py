@@ -5,9 +5,7 @@ import json
 import os
 import pickle
 import re
-import sys
 from argparse import Namespace
-from importlib import import_module
 
 import pytest
 import torch
@@ -21,7 +19,7 @@ from fairseq_reservoir.commands import dump_embeddings
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import fairseq_compat
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
-from tests.support.commands import USER_DIR, error_of
+from tests.support.commands import error_of
 
 PLANS = ["--reservoir-encoder", "LTFGC", "--reservoir-decoder", "LTFC"]
 

@@ -11,10 +11,8 @@ import io
 import json
 import re
 import shutil
-import sys
 import time
 import warnings
-from unittest.mock import patch
 
 import pytest
 import yaml

@@ -10,9 +10,9 @@ import zipfile
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import archive
-from fairseq_reservoir.checkpoint.archive import damage, is_archive
 from fairseq_reservoir.checkpoint.damage import is_whole
+from fairseq_reservoir.fairseq_repairs import archive
+from fairseq_reservoir.fairseq_repairs.archive import damage, is_archive
 from tests.support.commands import train
 
 # 7 records, one of them empty; a byte of the data itself is one of the 352 and 6 bytes of its first two tensors.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import numpy_values
+from fairseq_reservoir.fairseq_repairs import numpy_values
 
 
 def saved(value) -> io.BytesIO:
