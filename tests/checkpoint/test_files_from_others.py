@@ -81,7 +81,7 @@ class Evaluates:
         return builtins.eval, ("1",)
 
 
-@pytest.mark.parametrize("what", [Evaluates(), {"model": {}}, [1], {"model": {}, "optimizer_history": []}], ids=str)
+@pytest.mark.parametrize("what", [Evaluates(), {"model": {}}, [1], {"model": {}, "optimizer_history": []}], ids=["a program", "no configuration", "a list", "no weights"])
 def test_what_is_no_checkpoint_is_one_line(what, tmp_path):
     torch.save(what, tmp_path / "a.pt")
     with pytest.raises(InputError, match=rf"^{tmp_path}/a.pt: not (loaded|a checkpoint of fairseq)") as refusal:
