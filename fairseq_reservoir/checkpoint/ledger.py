@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ..layers import backskip
-from ..masks.mask_cache import masked_modules
+from ..masks.masked_weight import masked_modules
 from ..random_tensors.recipe import Recipe
 
 ROLES = ("trained", "mask", "random", "frozen", "buffer", "training", "tied")

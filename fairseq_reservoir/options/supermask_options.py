@@ -9,8 +9,8 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
 from ..errors import InputError
-from ..masks.mask_choices import MaskChoices
 from ..masks.masked_weight import INITIALISERS
+from ..masks.selection import MaskChoices
 from .transformer_options import FlatTransformerConfig, flag_of, option
 
 WEIGHT_INITS = (*INITIALISERS, "signed_fairseq", "paper_code")

@@ -10,7 +10,7 @@ from fairseq.optim import FairseqOptimizer
 from ..errors import InputError
 from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..freezing.identity import refuse_change, resuming
-from ..masks.mask_cache import nan_scores
+from ..masks.masked_weight import nan_scores
 from .freeze_skip import PREFIX
 
 logger = logging.getLogger(__name__)
