@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
+from .repair import repair, wrap
 
 
 def find_input_error(error):
@@ -31,17 +32,15 @@ def fairseq_command():
     return program.stem if program.stem.startswith("fairseq-") else None
 
 
+@repair("input-errors")
 def report_input_errors():
-    """Let the fairseq commands end with one line and status 2 on an ``InputError``; once per process.
+    """Let the fairseq commands end with one line and status 2 on an ``InputError``.
 
     Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. Everything else, and
     every program that is not a fairseq command, keeps the hook that was there before.
     """
-    previous = sys.excepthook
-    if getattr(previous, "reports_input_errors", False):
-        return
 
-    def excepthook(kind, error, traceback):
+    def excepthook(previous, kind, error, traceback):
         mistake, command = find_input_error(error), fairseq_command()
         if mistake is None or command is None:
             previous(kind, error, traceback)
@@ -49,8 +48,7 @@ def report_input_errors():
         print(f"{command}: error: {mistake}", file=sys.stderr)
         # The interpreter honours SystemExit here, and so runs its usual farewell with the status that argparse uses.
         # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
-        if sys.excepthook is excepthook:
+        if getattr(sys.excepthook, "hook", None) is excepthook:
             raise SystemExit(2)
 
-    excepthook.reports_input_errors = True
-    sys.excepthook = excepthook
+    wrap(sys, "excepthook", excepthook)

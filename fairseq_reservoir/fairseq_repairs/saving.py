@@ -1,6 +1,5 @@
 """Repairs of how fairseq writes checkpoints: whole or not at all, and in one line when the disk refuses."""
 
-import functools
 import os
 import shutil
 from contextlib import contextmanager
@@ -11,43 +10,34 @@ from fairseq import checkpoint_utils, file_io
 
 from ..errors import InputError
 from ..files import sync
+from .repair import repair, wrap
 
 
-def install() -> None:
-    """Puts the repairs in place; a second call does nothing."""
-    if hasattr(checkpoint_utils.torch_persistent_save, "__wrapped__"):
-        return
-    write_once()
-    copy_checkpoints_whole()
-
-
+@repair("save-once")
 def write_once() -> None:
     """Write a checkpoint once, and leave nothing of one that could not be written.
 
     When writing fails, fairseq tries twice more, into the same stream and so after what is there already. If that succeeds, it has
     a file that ``torch.load`` refuses, and gives it the name of the checkpoint; if not, half a file and three tracebacks.
     """
-    original = checkpoint_utils.torch_persistent_save
 
-    @functools.wraps(original)
-    def torch_persistent_save(obj, filename, *args, **kwargs):
+    def torch_persistent_save(original, obj, filename, *args, **kwargs):
         with _undone_on_errors(filename):
             return original(obj, filename, *args, **kwargs)
 
     checkpoint_utils._torch_persistent_save = torch.save
-    checkpoint_utils.torch_persistent_save = torch_persistent_save
+    wrap(checkpoint_utils, "torch_persistent_save", torch_persistent_save)
 
 
+@repair("copy-whole")
 def copy_checkpoints_whole() -> None:
     """Replace ``checkpoint_last.pt`` in one step.
 
     fairseq writes one checkpoint beside its place and then renames it, but copies it over the others byte by byte. A run
     that is stopped meanwhile, or a disk that is full, leaves half a ``checkpoint_last.pt`` and nothing to resume from.
     """
-    original = file_io.PathManager.copy
 
-    @functools.wraps(original)
-    def copy(src_path, dst_path, overwrite=False):
+    def copy(original, src_path, dst_path, overwrite=False):
         if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):  # not both on this machine: iopath's affair
             return original(src_path, dst_path, overwrite)
         with _undone_on_errors(dst_path):
@@ -56,7 +46,7 @@ def copy_checkpoints_whole() -> None:
             os.replace(part, dst_path)
         return dst_path
 
-    file_io.PathManager.copy = staticmethod(copy)
+    wrap(file_io.PathManager, "copy", copy)
 
 
 @contextmanager
