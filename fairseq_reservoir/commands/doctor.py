@@ -20,9 +20,9 @@ A repair is left out by its name, several with commas between, as in
 """
 # Module, packages that bring it, what to install, what it is for.
 NEEDED = (
-    ("torch", ("torch",), "torch>=2.0", "everything but report and sweep"),
-    ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "everything but report, sweep and reading exports"),
-    ("numpy", ("numpy",), "numpy>=1.21.3,<3", "the same"),
+    ("torch", ("torch",), "torch>=2.0", "all but report and sweep"),
+    ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
+    ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
     ("sacrebleu", ("sacrebleu",), "sacrebleu>=2.3", "BLEU"),
     ("sentencepiece", ("sentencepiece",), "sentencepiece", "--bpe sentencepiece"),
@@ -34,7 +34,7 @@ OPTIONAL = (
     ("subword_nmt", ("subword-nmt",), "subword-nmt>=0.3.8", "--bpe subword_nmt"),
 )
 MEASURED_PYTHON, MEASURED_FAIRSEQ = ((3, 11), (3, 12)), ("fairseq-fixed", "0.12.3.1")
-_NAME = 22
+_NAME = 23
 
 
 def add_parser(commands) -> None:
@@ -51,7 +51,7 @@ def add_parser(commands) -> None:
 
 def run(known, fairseq_flags) -> str:
     advice = []
-    sections = [_versions(advice), _repairs(), _machine(advice)]
+    sections = [_versions(advice), _repairs(advice), _machine(advice)]
     sections.append(["advice", *(f"  {line}" for line in advice or ["nothing to do"])])
     return "\n\n".join("\n".join(lines) for lines in sections)
 
@@ -74,8 +74,14 @@ def _versions(advice):
     if sys.version_info[:2] not in MEASURED_PYTHON:
         measured = " and ".join(".".join(map(str, version)) for version in MEASURED_PYTHON)
         advice.append(f"python {platform.python_version()}: this software has been tried on {measured} only")
+    missing = []
     for module, packages, install, purpose in (*NEEDED, *OPTIONAL):
-        lines.append(_line(module, _installed(module, packages, install, purpose)))
+        found, is_usable = _installed(module, packages, purpose)
+        lines.append(_line(module, found if is_usable else f"{found}: pip install '{install}'"))
+        if not is_usable and (module, packages, install, purpose) in NEEDED:
+            missing.append(f"'{install}'")
+    if missing:
+        advice.append(f"pip install {' '.join(missing)}")
     fairseq = _version(("fairseq-fixed", "fairseq"))
     if fairseq and fairseq != MEASURED_FAIRSEQ:
         advice.append(f"{' '.join(fairseq)}: the repairs have been tried on {' '.join(MEASURED_FAIRSEQ)} only")
@@ -92,8 +98,8 @@ def _version(packages):
     return None
 
 
-def _installed(module, packages, install, purpose):
-    """The version of a module, or in one line that it is missing or broken, and what to do."""
+def _installed(module, packages, purpose):
+    """(version, True) of a module, or (what is wrong in one line, False)."""
     found = _version(packages)
     named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
     try:
@@ -103,16 +109,16 @@ def _installed(module, packages, install, purpose):
             raise ModuleNotFoundError(name=module)
     except ModuleNotFoundError as error:
         if error.name == module:
-            return f"not installed, needed for {purpose}: pip install '{install}'"
-        return f"{named} does not import, since {error.name} is not installed: pip install '{install}'"
+            return f"not installed, needed for {purpose}", False
+        return f"{named} does not import without {error.name}", True
     except Exception as error:  # as many ways as there are versions
-        return f"{named} does not import ({_one_line(error)}): pip install '{install}'"
-    return named
+        return f"{named} does not import ({_one_line(error)})", False
+    return named, True
 
 
-def _repairs():
+def _repairs(advice):
     try:
-        from ..fairseq_repairs.repair import WITHOUT
+        from ..fairseq_repairs.repair import SWITCHED_OFF, WITHOUT
         from ..training.install import REPAIRS, install
 
         install()
@@ -120,6 +126,8 @@ def _repairs():
         return [f"repairs of fairseq: none, {error}"]
     except Exception as error:
         return [f"repairs of fairseq: none, since it cannot be loaded ({_one_line(error)})"]
+    if off := [one.name for one in REPAIRS if one.state == SWITCHED_OFF]:
+        advice.append(f"{WITHOUT}: switched off are {', '.join(off)}; results may be those of fairseq's defects")
     head = f"repairs of fairseq ({WITHOUT}=NAME,NAME leaves some out)"
     return [head, *(_line(one.name, f"{one.state:<14}{one.purpose}") for one in REPAIRS)]
 

@@ -24,7 +24,7 @@ def restore_numpy_names():
         setattr(np, name, _NUMPY_NAMES[name])
 
 
-@repair("bf16")
+@repair("bf16-off-tpu")
 def keep_bf16_off_tpu():
     """Let ``--bf16`` mean the number format alone; ``--tpu`` still means a TPU.
 

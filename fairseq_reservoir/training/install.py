@@ -9,6 +9,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
 from ..checkpoint import fairseq_loader
+from ..errors import InputError
 from ..fairseq_repairs import (
     batches,
     checkpoints,
@@ -95,7 +96,11 @@ def install() -> None:
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` names no repair.
     """
-    repair.apply(REPAIRS)
+    try:
+        repair.apply(REPAIRS)
+    except InputError:
+        error_report.report_input_errors()  # which it has refused to install, with all others
+        raise
     for owner, name, hook in HOOKS:
         repair.wrap(owner, name, hook)
     freeze_skip.register_all()
