@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ..layers import backskip
+from ..masks.bits import bytes_of
 from ..masks.masked_weight import masked_modules
 from ..random_tensors.recipe import Recipe
 
@@ -53,7 +54,7 @@ class Item:
     @property
     def mask_bytes(self) -> int:
         """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
-        return self.bits * math.ceil(self.size / 8)
+        return bytes_of(self.size, self.bits)
 
     @property
     def is_embedding(self) -> bool:

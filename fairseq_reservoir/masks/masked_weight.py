@@ -21,7 +21,7 @@ from ..random_tensors.recipe import Recipe
 from .pinned_mask import draw_pinned, pinned_per_row
 from .selection import MaskChoices, select_masks
 
-INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
+WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 
 
 class MaskedWeight(nn.Module):
@@ -38,7 +38,7 @@ class MaskedWeight(nn.Module):
     Args:
         rows, columns: shape of W.
         keep_ratio, choices: see ``MaskChoices``; ``choices`` are its other fields by name.
-        init: one of ``INITIALISERS``.
+        init: one of ``WEIGHT_INITIALISERS``.
         gain: multiplies W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
         seed, name: what all random tensors depend on.
         zero_row: a row to set to 0 in W.
@@ -167,8 +167,8 @@ class MaskedWeight(nn.Module):
 
 def weight_recipe(shape, choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None) -> Recipe:
     """How W of ``shape`` is drawn under ``name``: by the initialiser, times ``gain``, by default that of the choices."""
-    if init not in INITIALISERS:
-        raise ValueError(f"init {init}: must be one of {', '.join(INITIALISERS)}")
+    if init not in WEIGHT_INITIALISERS:
+        raise ValueError(f"init {init}: must be one of {', '.join(WEIGHT_INITIALISERS)}")
     return Recipe(init, name, tuple(shape), scale=choices.gain if gain is None else gain, zero_row=zero_row)
 
 

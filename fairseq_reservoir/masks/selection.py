@@ -19,7 +19,7 @@ from torch import Tensor
 
 SCOPES = ("tensor", "row", "global")
 RANKINGS = ("magnitude", "value")
-KINDS = ("binary", "signed")
+MASK_KINDS = ("binary", "signed")
 
 _SAMPLE = 4096
 
@@ -55,7 +55,7 @@ class MaskChoices:
     def __post_init__(self):
         object.__setattr__(self, "coats", tuple(self.coats))
         object.__setattr__(self, "keep_schedule", tuple(map(tuple, self.keep_schedule)))
-        for field, allowed in (("scope", SCOPES), ("ranking", RANKINGS), ("kind", KINDS)):
+        for field, allowed in (("scope", SCOPES), ("ranking", RANKINGS), ("kind", MASK_KINDS)):
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} {getattr(self, field)}: must be one of {', '.join(allowed)}")
         if self.kind == "signed" and self.ranking == "value":

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
-from fairseq_reservoir.masks.masked_weight import INITIALISERS, MaskedWeight, weight_recipe
+from fairseq_reservoir.masks.masked_weight import WEIGHT_INITIALISERS, MaskedWeight, weight_recipe
 from fairseq_reservoir.masks.selection import keep_count
 from fairseq_reservoir.random_tensors import philox
 from fairseq_reservoir.random_tensors.initialisers import MATRIX_INITIALISERS
@@ -114,7 +114,7 @@ def test_coats_and_signs():
     assert torch.equal(layer.weight, layer.frozen_weight * layer.mask)
 
 
-@pytest.mark.parametrize("init", INITIALISERS)
+@pytest.mark.parametrize("init", WEIGHT_INITIALISERS)
 def test_weights_are_the_initialisers_times_the_scale(init):
     layer = MaskedLinear(6, 4, 0.25, init=init, seed=5, name="w")
     assert torch.equal(layer.frozen_weight, MATRIX_INITIALISERS[init](5, "w", (4, 6)) * 2)
@@ -135,7 +135,7 @@ def test_the_recipe_that_is_kept_is_the_one_drawn_from():
     assert sharing.recipe is None
 
 
-@pytest.mark.parametrize("init", INITIALISERS)
+@pytest.mark.parametrize("init", WEIGHT_INITIALISERS)
 def test_variance_does_not_depend_on_what_is_kept(init):
     x = torch.randn(512, 256, generator=torch.Generator().manual_seed(1))
     cases = [{"keep_ratio": k} for k in (0.1, 0.3, 0.5, 0.9, 1)]

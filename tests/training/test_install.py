@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
@@ -76,14 +75,3 @@ def test_an_unknown_name_is_one_line_of_the_command():
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].startswith(f"fairseq-train: error: {WITHOUT} batch: no such repair; choose from input-errors, ")
     assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [one.name for one in REPAIRS])
-def test_every_repair_has_a_test_that_fails_without_it(name):
-    tests = Path(__file__).parents[1]
-    files = [tests / "fairseq_repairs", *(tests / "integration" / f"test_{kind}.py" for kind in ("processes", "reduced_gradients", "saving"))]
-    files = [file for file in files if file.exists()] + [tests / "models" / "test_recomputation_and_layerdrop.py"]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *files]
-    ended = subprocess.run(command, env=os.environ | {WITHOUT: name}, capture_output=True, text=True, cwd=tests.parent)
-    assert ended.returncode == 1, ended.stdout[-1000:]
