@@ -6,8 +6,8 @@ tensor sorts it again, a tied output projection too. The package selects without
 
 import torch
 
-from fairseq_reservoir.masks.mask_cache import masked_modules
-from fairseq_reservoir.masks.topk_mask import keep_count
+from fairseq_reservoir.masks.masked_weight import masked_modules
+from fairseq_reservoir.masks.selection import keep_count
 
 
 class _LargestBySorting(torch.autograd.Function):

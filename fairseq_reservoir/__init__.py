@@ -5,8 +5,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# Two commands need neither fairseq nor torch, and importing them would take as long as a report.
-_alone = Path(sys.argv[0] if sys.argv else "").name == "fairseq-reservoir" and sys.argv[1:2] in (["report"], ["sweep"])
+# Three commands need neither fairseq nor torch: importing them would take as long as a report, or fail before doctor says why.
+_program = sys.argv[0] if sys.argv else ""
+_is_ours = Path(_program).name == "fairseq-reservoir" or _program == "-m" and "fairseq_reservoir.cli" in sys.orig_argv
+_alone = _is_ours and sys.argv[1:2] in (["report"], ["sweep"], ["doctor"])
 
 # Without fairseq there is nothing to register, but an export's tensors can still be read.
 if find_spec("fairseq") and not _alone:

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import warnings
 
-from .commands import average, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
+from .commands import average, doctor, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
 
@@ -19,7 +19,7 @@ def main(arguments=None) -> None:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags
     )
-    for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep):
+    for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
         command.add_parser(commands)
     try:
         check_words(sys.argv[1:] if arguments is None else arguments)

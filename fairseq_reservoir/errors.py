@@ -11,7 +11,7 @@ class InputError(ValueError):
 
     The message is one line: the flag or file, the value received, what is allowed. A line feed or another control character
     in a value is shown by its escape, and of a value of hundreds of characters the beginning and the end. From Python it is an
-    ordinary ``ValueError``; the fairseq commands print its message alone (see ``error_report.report_input_errors``).
+    ordinary ``ValueError``; the fairseq commands print its message alone (see ``fairseq_repairs.error_report``).
     """
 
     def __init__(self, message):

@@ -4,7 +4,6 @@ fairseq imports ``common.user_dir`` in the process that trains. That is too late
 processes on CPUs, and to say what is wrong in one line.
 """
 
-import functools
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fairseq.distributed import utils as distributed_utils
 from hydra.experimental.callback import Callback
 
 from .errors import InputError
+from .fairseq_repairs.repair import wrap
 
 
 class LoadPlugin(Callback):
@@ -21,21 +21,16 @@ class LoadPlugin(Callback):
     """
 
     def on_job_start(self, config, **kwargs):
-        if not hasattr(distributed_utils.call_main, "started_by_hydra"):
-            distributed_utils.call_main = _in_one_line(distributed_utils.call_main)
+        # Around what training.install has put there, whose mistakes it prints.
+        wrap(distributed_utils, "call_main", _start)
 
 
-def _in_one_line(original):
-    @functools.wraps(original)
-    def call_main(cfg, main, **kwargs):
-        ours = Path(__file__).parent
-        if cfg.common.user_dir is None or Path(cfg.common.user_dir).name == ours.name:  # another one, a plugin of the user's, is kept
-            cfg.common.user_dir = str(ours)
-        try:
-            return original(cfg, main, **kwargs)
-        except InputError as error:
-            print(f"fairseq-hydra-train: error: {error}", file=sys.stderr)
-            raise SystemExit(2) from None  # hydra prints a traceback of every other exception
-
-    call_main.started_by_hydra = True
-    return call_main
+def _start(call_main, cfg, main, **kwargs):
+    ours = Path(__file__).parent
+    if cfg.common.user_dir is None or Path(cfg.common.user_dir).name == ours.name:  # another one, a plugin of the user's, is kept
+        cfg.common.user_dir = str(ours)
+    try:
+        return call_main(cfg, main, **kwargs)
+    except InputError as error:
+        print(f"fairseq-hydra-train: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None  # hydra prints a traceback of every other exception

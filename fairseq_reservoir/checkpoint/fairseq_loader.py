@@ -2,9 +2,7 @@
 
 import json
 from argparse import Namespace
-from functools import wraps
 
-from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 
@@ -13,54 +11,34 @@ from . import damage, dictionaries, packed_file, reader
 from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 
 
-def install() -> None:
-    """Wraps the functions through which everything in fairseq loads models and word vectors; a second call does nothing."""
-    if not hasattr(checkpoint_utils.load_checkpoint_to_cpu, "reads_exports"):
-        checkpoint_utils.load_checkpoint_to_cpu = _reading_exports(checkpoint_utils.load_checkpoint_to_cpu)
-        checkpoint_utils.load_model_ensemble_and_task = _checking_dictionaries(checkpoint_utils.load_model_ensemble_and_task)
-        utils.parse_embedding = _reading_no_vectors(utils.parse_embedding)
-
-
 def _is_export(path):
     return str(path).endswith(packed_file.SUFFIX)
 
 
-def _reading_exports(original):
-    @wraps(original)
-    def load_checkpoint_to_cpu(path, arg_overrides=None, load_on_all_ranks=False):
+def read_export(load_checkpoint_to_cpu, path, arg_overrides=None, load_on_all_ranks=False):
+    """Reads an export as if it were a checkpoint; of what cannot be read it says in one line which file it is and why."""
+    with damage.reading(path):
+        if _is_export(path):
+            return _state(path, arg_overrides)
+        state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+        for place in ("args", "cfg"):
+            _refuse_interpolations(path, place, state.get(place))
+        return state
+
+
+def check_dictionaries(load_model_ensemble_and_task, filenames, *args, **kwargs):
+    """Loads models whose tensors follow, and compares the dictionaries of exports with the task's."""
+    with building_for_a_checkpoint():
+        models, config, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
+    for path in filter(_is_export, filenames):
         with damage.reading(path):
-            if _is_export(path):
-                return _state(path, arg_overrides)
-            state = original(path, arg_overrides, load_on_all_ranks)
-            for place in ("args", "cfg"):
-                _refuse_interpolations(path, place, state.get(place))
-            return state
-
-    load_checkpoint_to_cpu.reads_exports = True
-    return load_checkpoint_to_cpu
+            dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
+    return models, config, task
 
 
-def _checking_dictionaries(original):
-    @wraps(original)
-    def load_model_ensemble_and_task(filenames, *args, **kwargs):
-        with building_for_a_checkpoint():
-            models, config, task = original(filenames, *args, **kwargs)
-        for path in filter(_is_export, filenames):
-            with damage.reading(path):
-                dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
-        return models, config, task
-
-    return load_model_ensemble_and_task
-
-
-def _reading_no_vectors(original):
+def read_no_vectors(parse_embedding, embed_path):
     """Every model of fairseq that was started from --encoder-embed-path would read the file again to translate."""
-
-    @wraps(original)
-    def parse_embedding(embed_path):
-        return {} if tensors_follow.get() else original(embed_path)
-
-    return parse_embedding
+    return {} if tensors_follow.get() else parse_embedding(embed_path)
 
 
 def _state(path, arg_overrides):

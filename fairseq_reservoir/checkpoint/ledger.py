@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from ..layers import backskip
-from ..masks.mask_cache import masked_modules
+from ..masks.bits import bytes_of
+from ..masks.masked_weight import masked_modules
 from ..random_tensors.recipe import Recipe
 
 ROLES = ("trained", "mask", "random", "frozen", "buffer", "training", "tied")
@@ -53,7 +54,7 @@ class Item:
     @property
     def mask_bytes(self) -> int:
         """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
-        return self.bits * math.ceil(self.size / 8)
+        return bytes_of(self.size, self.bits)
 
     @property
     def is_embedding(self) -> bool:

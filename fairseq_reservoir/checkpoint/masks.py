@@ -4,7 +4,7 @@ import torch
 
 from ..errors import InputError
 from ..masks import bits
-from ..masks.mask_cache import masked_modules, nan_scores
+from ..masks.masked_weight import masked_modules, nan_scores
 from .ledger import Ledger
 
 

@@ -2,7 +2,7 @@
 
 fairseq counts its processes in CUDA devices. Without one, ``--distributed-world-size 2`` starts no process at all and
 ends with status 0, and under torchrun every process trains a model of its own (or divides by the zero devices).
-``install`` wraps ``call_main``; with CUDA in use (a device, and no ``--cpu``) fairseq starts its processes as always, but
+``start_processes_on_cpus`` puts that right; with CUDA in use (a device, and no ``--cpu``) fairseq starts its processes as always, but
 what is wrong reaches this process as an ``InputError``, not as the text of a traceback.
 """
 
@@ -19,29 +19,27 @@ from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 
 from ..errors import InputError
 from .error_report import find_input_error
+from .repair import repair, wrap
 
 TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
-def install():
-    """Wrap ``fairseq.distributed.utils.call_main``, which every command looks up when it starts its work; once."""
-    original = distributed_utils.call_main
-    if hasattr(original, "launches_on_cpu"):
-        return
+@repair("cpu-processes")
+def start_processes_on_cpus():
+    """Start processes without CUDA too, and tell what is wrong in one of them in one line."""
+    wrap(distributed_utils, "call_main", call_main)
 
-    @functools.wraps(original)
-    def call_main(cfg, main, **kwargs):
-        if uses_cpu(cfg):
-            settle_processes(cfg.distributed_training, training=is_training(main))
-            if cfg.distributed_training.distributed_init_method and not cfg.distributed_training.distributed_no_spawn:
-                return start_processes(cfg, main, kwargs)
-            original(cfg, main, **kwargs)
-            return leave_group()
-        with hearing_mistakes(main) as main:
-            return original(cfg, main, **kwargs)
 
-    call_main.launches_on_cpu = True
-    distributed_utils.call_main = call_main
+def call_main(original, cfg, main, **kwargs):
+    """In place of fairseq's, which every command looks up when it starts its work."""
+    if uses_cpu(cfg):
+        settle_processes(cfg.distributed_training, training=is_training(main))
+        if cfg.distributed_training.distributed_init_method and not cfg.distributed_training.distributed_no_spawn:
+            return start_processes(cfg, main, kwargs)
+        original(cfg, main, **kwargs)
+        return leave_group()
+    with hearing_mistakes(main) as main:
+        return original(cfg, main, **kwargs)
 
 
 def uses_cpu(cfg):

@@ -1,12 +1,12 @@
 """Shows a mistake of the user's as one line, when one of the fairseq commands was running."""
 
-import functools
 import sys
 from pathlib import Path
 
 from fairseq import options
 
 from ..errors import InputError, check_words
+from .repair import repair, wrap
 
 
 def find_input_error(error):
@@ -34,24 +34,20 @@ def fairseq_command():
     return program.stem if program.stem.startswith("fairseq-") else None
 
 
+@repair("flag-errors")
 def refuse_flags_in_one_line():
     """Let a fairseq command answer a flag that argparse refuses as all others: it prints the 150 lines of its usage before.
 
     Functions that parse arguments without being a command keep argparse's way.
     """
-    original = options.parse_args_and_arch
-    if hasattr(original, "in_one_line"):
-        return
 
-    @functools.wraps(original)
-    def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+    def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
         if fairseq_command() and "error" not in vars(parser):
             parser.error = raise_as_mistake
         check_words(sys.argv[1:] if input_args is None else input_args)
         return original(parser, input_args, *args, **kwargs)
 
-    parse_args_and_arch.in_one_line = True
-    options.parse_args_and_arch = parse_args_and_arch
+    wrap(options, "parse_args_and_arch", parse_args_and_arch)
 
 
 def raise_as_mistake(message):
@@ -59,17 +55,15 @@ def raise_as_mistake(message):
     raise InputError(message.removeprefix("argument "))
 
 
+@repair("input-errors")
 def report_input_errors():
-    """Let the fairseq commands end with one line and status 2 on an ``InputError``; once per process.
+    """Let the fairseq commands end with one line and status 2 on an ``InputError``.
 
     Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. Everything else, and
     every program that is not a fairseq command, keeps the hook that was there before.
     """
-    previous = sys.excepthook
-    if getattr(previous, "reports_input_errors", False):
-        return
 
-    def excepthook(kind, error, traceback):
+    def excepthook(previous, kind, error, traceback):
         mistake, command = find_input_error(error), fairseq_command()
         if mistake is None or command is None:
             previous(kind, error, traceback)
@@ -77,8 +71,7 @@ def report_input_errors():
         print(f"{command}: error: {mistake}", file=sys.stderr)
         # The interpreter honours SystemExit here, and so runs its usual farewell with the status that argparse uses.
         # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
-        if sys.excepthook is excepthook:
+        if getattr(sys.excepthook, "hook", None) is excepthook:
             raise SystemExit(2)
 
-    excepthook.reports_input_errors = True
-    sys.excepthook = excepthook
+    wrap(sys, "excepthook", excepthook)

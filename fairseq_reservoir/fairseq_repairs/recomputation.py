@@ -1,19 +1,20 @@
-"""``--checkpoint-activations`` with frozen layers: what is trained above them is trained, and they are not run again."""
+"""Makes ``--checkpoint-activations`` train layers above frozen ones, and skips recomputing frozen ones."""
 
 import functools
 
 import torch
 from fairseq.modules import checkpoint_activations
 
-_recomputed = checkpoint_activations._checkpointed_forward
+from .repair import repair, wrap
 
 
-def install() -> None:
-    """Lets fairseq wrap the layers of every model with ``checkpointed_forward``; a second call does nothing."""
-    checkpoint_activations._checkpointed_forward = checkpointed_forward
+@repair("recomputation")
+def recompute_what_is_trained() -> None:
+    """Let ``--checkpoint-activations`` train layers above frozen ones, and recompute no frozen ones."""
+    wrap(checkpoint_activations, "_checkpointed_forward", checkpointed_forward)
 
 
-def checkpointed_forward(forward, offload, *args, **kwargs):
+def checkpointed_forward(original, forward, offload, *args, **kwargs):
     """Runs a layer, and again in the backward pass if its first input has a gradient or something in it is trained.
 
     fairseq's own gives no gradient to a layer of which no input has one, not even to its parameters: above frozen embeddings a
@@ -22,13 +23,13 @@ def checkpointed_forward(forward, offload, *args, **kwargs):
     """
     first = next(iter((*args, *kwargs.values())), None)
     if not torch.is_grad_enabled() or getattr(first, "requires_grad", False):
-        return _recomputed(forward, offload, *args, **kwargs)
+        return original(forward, offload, *args, **kwargs)
     # Only of a wholly frozen layer is it no method any more: see frozen_dtype.
     layer = getattr(forward, "__self__", None)
     if layer is None or not any(parameter.requires_grad for parameter in layer.parameters()):
         return forward(*args, **kwargs)
     marker = torch.zeros((), requires_grad=True)
-    return _recomputed(functools.partial(_without_marker, forward), offload, marker, *args, **kwargs)
+    return original(functools.partial(_without_marker, forward), offload, marker, *args, **kwargs)
 
 
 def _without_marker(forward, _, *args, **kwargs):

@@ -23,10 +23,8 @@ class MaskedEmbedding(MaskedWeight):
         keep_ratio: float = 0.5,
         **options,
     ):
-        super().__init__(num_embeddings, embedding_dim, keep_ratio, **options)
+        super().__init__(num_embeddings, embedding_dim, keep_ratio, zero_row=padding_idx, **options)
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        if padding_idx is not None:
-            self.frozen_weight[padding_idx] = 0
 
     def forward(self, tokens: Tensor) -> Tensor:
         return F.embedding(tokens, self.weight, self.padding_idx)

@@ -1,17 +1,27 @@
-"""A frozen random matrix seen through a mask: what ``MaskedLinear`` and ``MaskedEmbedding`` have in common."""
+"""A frozen random matrix seen through a mask, and when its mask is selected: once per update, for a whole model together.
+
+From scores to the weight that a layer multiplies by: ``MaskedWeight.weight`` asks its ``MaskCache``, which selects anew where
+scores may have changed (``selection.select_masks``), and multiplies the mask into W.
+
+A masked weight is reused until something may have changed the scores. Optimizers that write ``p.data``, as fairseq's do,
+leave no trace on a tensor, so the cache goes by what it is told: an update number (``set_num_updates``), a change between
+training and evaluation, a loaded state, a conversion. In training without any update number, masks are selected anew at
+every use, except inside ``cached_masks``.
+"""
 
 import math
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from ..random_tensors import initialisers, philox
-from .mask_cache import MaskCache
-from .mask_choices import MaskChoices
+from ..random_tensors import philox
+from ..random_tensors.recipe import Recipe
 from .pinned_mask import draw_pinned, pinned_per_row
-from .topk_mask import StraightThrough
+from .selection import MaskChoices, select_masks
 
-INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
+WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 
 
 class MaskedWeight(nn.Module):
@@ -28,11 +38,15 @@ class MaskedWeight(nn.Module):
     Args:
         rows, columns: shape of W.
         keep_ratio, choices: see ``MaskChoices``; ``choices`` are its other fields by name.
-        init: one of ``INITIALISERS``.
+        init: one of ``WEIGHT_INITIALISERS``.
         gain: multiplies W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
         seed, name: what all random tensors depend on.
+        zero_row: a row to set to 0 in W.
         shared: a module and the name of its buffer to use as W. The module is not registered here: whoever owns it
             registers it once, and W stays one storage, stored once, through half(), to(), deepcopy and load_state_dict.
+
+    Attributes:
+        recipes: ``frozen_weight`` -> the recipe that W was drawn by; empty if W is shared.
 
     Raises:
         ValueError: for an unknown init, choices that ``MaskChoices`` refuses, a shared buffer of another shape, or a pinned
@@ -49,6 +63,7 @@ class MaskedWeight(nn.Module):
         gain: float | None = None,
         seed: int | None = None,
         name: str = "weight",
+        zero_row: int | None = None,
         shared: tuple[nn.Module, str] | None = None,
         **choices,
     ):
@@ -62,8 +77,11 @@ class MaskedWeight(nn.Module):
         # In a tuple, the owner is a reference and not a child.
         self._owner = shared and (shared[0],)
         self._owner_buffer = shared and shared[1]
+        self.recipes = {}
         if shared is None:
-            self.register_buffer("frozen_weight", random_weight(self.weight_shape, self.choices, init, gain, seed, name))
+            recipe = weight_recipe(self.weight_shape, self.choices, init, gain, name, zero_row)
+            self.recipes["frozen_weight"] = recipe
+            self.register_buffer("frozen_weight", recipe.draw(seed))
         elif self.frozen_weight.shape != self.weight_shape:
             raise ValueError(f"shared {shared[1]} {tuple(self.frozen_weight.shape)}: must be {tuple(self.weight_shape)}")
         learned = columns - pinned_per_row(columns, self.choices)
@@ -101,6 +119,12 @@ class MaskedWeight(nn.Module):
         return self.mask_cache.get(self)[0]
 
     @property
+    def recipe(self) -> Recipe | None:
+        """How W was drawn; None if it was not, as vectors read from a file."""
+        owner, buffer = (self._owner[0], self._owner_buffer) if self._owner else (self, "frozen_weight")
+        return getattr(owner, "recipes", {}).get(buffer)
+
+    @property
     def keep_ratios(self) -> tuple:
         """The ratio of each coat at present."""
         return self.choices.keep_ratios_at(self._scheduled_update)
@@ -108,15 +132,6 @@ class MaskedWeight(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.frozen_weight.device
-
-    def with_pinned(self, mask: Tensor | None) -> Tensor:
-        """The whole mask, from that of the scores."""
-        if self.pinned is None or mask is None:
-            return mask if self.pinned is None else self.pinned
-        return self.pinned.scatter(1, self.learned, mask)
-
-    def apply_mask(self, mask: Tensor) -> Tensor:
-        return mask.to(self.frozen_weight.dtype).mul_(self.frozen_weight)
 
     def set_num_updates(self, num_updates: int) -> None:
         """fairseq calls this on every module before every batch; it is what lets masks be reused in training."""
@@ -150,9 +165,150 @@ class MaskedWeight(nn.Module):
             self._scheduled_update = int(self.num_updates)
 
 
-def random_weight(shape, choices: MaskChoices, init: str, gain: float | None, seed: int, name: str) -> Tensor:
-    """float32 W of ``shape``: the initialiser's tensor times ``gain``, by default that of the choices."""
-    if init not in INITIALISERS:
-        raise ValueError(f"init {init}: must be one of {', '.join(INITIALISERS)}")
-    gain = torch.tensor(choices.gain if gain is None else gain, dtype=torch.float32)
-    return initialisers.MATRIX_INITIALISERS[init](seed, name, tuple(shape)) * gain
+def weight_recipe(shape, choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None) -> Recipe:
+    """How W of ``shape`` is drawn under ``name``: by the initialiser, times ``gain``, by default that of the choices."""
+    if init not in WEIGHT_INITIALISERS:
+        raise ValueError(f"init {init}: must be one of {', '.join(WEIGHT_INITIALISERS)}")
+    return Recipe(init, name, tuple(shape), scale=choices.gain if gain is None else gain, zero_row=zero_row)
+
+
+class MaskCache:
+    """Masks and masked weights of ``members``, which share it; see ``share_mask_cache``."""
+
+    def __init__(self, members: list[MaskedWeight]):
+        self.members = members
+        self.num_updates = None
+        self.held = 0
+        self._kept = {}
+
+    def __getstate__(self):
+        return self.__dict__ | {"_kept": {}}
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Starts an update; the same number again (gradient accumulation) changes nothing."""
+        if num_updates != self.num_updates:
+            self.num_updates = num_updates
+            self.forget()
+
+    def forget(self, member: MaskedWeight | None = None) -> None:
+        """Drops what is kept of one member or of all; call it after changing scores in a way nobody could see."""
+        if member is None:
+            self._kept.clear()
+        else:
+            self._kept.pop(member, None)
+
+    def get(self, member: MaskedWeight) -> tuple[Tensor, Tensor]:
+        """The mask and the masked weight of a member."""
+        if member.training and self.num_updates is None and not self.held:
+            return self._select([member])[member]
+        if not self._is_fresh(member):
+            self._kept.update(self._select([m for m in self.members if not self._is_fresh(m)]))
+        return self._kept[member][:2]
+
+    def _is_fresh(self, member):
+        return member in self._kept and self._kept[member][2] == _stamp(member)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _select(self, members):
+        """For each member its mask, its masked weight and the stamp of what they were made from."""
+        wanted = set(members)
+        if any(m.choices.scope == "global" for m in members):
+            members = [m for m in self.members if m in wanted or m.choices.scope == "global"]
+        batches = {}
+        for m in members:
+            shape = None if m.choices.scope == "global" else m.weight_shape
+            batches.setdefault((shape, m.choices, m.keep_ratios, m.device), []).append(m)
+        kept = {}
+        for batch in batches.values():
+            for m, mask in zip(batch, _masks_of(batch)):
+                weight = mask.to(m.frozen_weight.dtype).mul_(m.frozen_weight)
+                kept[m] = (mask, weight, _stamp(m))
+        return kept
+
+
+def _masks_of(members):
+    """The whole mask of each member, pinned entries included; they have the same choices, and one shape unless the scope is global."""
+    choices, shape = members[0].choices, members[0].weight_shape
+    together = members if choices.scope == "global" else members[:1]
+    size = shape[-1] if choices.scope == "row" else sum(m.weight_shape.numel() for m in together)
+    pinned = [sum(counts) for counts in zip(*(m.pinned_counts for m in together))]
+    scores = [m.scores for m in members if m.scores is not None]
+    selected = iter(select_masks(scores, choices, members[0].keep_ratios, size, pinned) if scores else ())
+    for m in members:
+        if m.scores is None:
+            yield m.pinned
+        elif m.pinned is None:
+            yield next(selected)
+        else:
+            yield m.pinned.scatter(1, m.learned, next(selected))
+
+
+def _stamp(member):
+    """What a tensor shows of its changes: another storage, or a write that torch counted, as it does not in inference mode."""
+    tensors = [member.frozen_weight] + ([] if member.scores is None else [member.scores])
+    return (member.keep_ratios, *((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors))
+
+
+class StraightThrough(torch.autograd.Function):
+    """W * M, differentiated as if the mask M were its scores.
+
+    Gradient of the scores = (gradient of the masked weight) * W [* sign(scores)]. With ``learned``, the scores belong to these
+    columns only.
+    """
+
+    @staticmethod
+    def forward(ctx, scores, masked_weight, frozen_weight, follow_sign, learned):
+        ctx.save_for_backward(scores, frozen_weight, learned)
+        ctx.follow_sign = follow_sign
+        return masked_weight.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        scores, frozen_weight, learned = ctx.saved_tensors
+        if learned is not None:
+            grad, frozen_weight = grad.gather(1, learned), frozen_weight.gather(1, learned)
+        slope = scores.sign() if ctx.follow_sign else torch.ones_like(scores)
+        return slope.mul_(frozen_weight).mul_(grad), None, None, None, None
+
+
+def masked_modules(model: nn.Module) -> dict[str, MaskedWeight]:
+    """The masked modules in a model, by name."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, MaskedWeight)}
+
+
+def share_mask_cache(model: nn.Module) -> MaskCache:
+    """Puts all masked modules of a model in one cache, so that equal shapes are selected in one call; call it once."""
+    members = list(masked_modules(model).values())
+    cache = MaskCache(members)
+    for m in members:
+        m.mask_cache = cache
+    return cache
+
+
+@contextmanager
+def cached_masks(model: nn.Module):
+    """Masks are selected at most once inside, also in training without update numbers: for gradient accumulation.
+
+    The optimizer must not step inside.
+    """
+    caches = {id(m.mask_cache): m.mask_cache for m in masked_modules(model).values()}.values()
+    for cache in caches:
+        cache.forget()
+        cache.held += 1
+    try:
+        yield
+    finally:
+        for cache in caches:
+            cache.forget()
+            cache.held -= 1
+
+
+def nan_scores(model: nn.Module) -> list[str]:
+    """Names of the score tensors that hold a NaN; waits for the device once."""
+    scores = {f"{name}.scores".lstrip("."): m.scores for name, m in masked_modules(model).items() if m.scores is not None}
+    if not scores:
+        return []
+    found = torch.stack([s.detach().isnan().any() for s in scores.values()]).tolist()
+    return [name for name, has_nan in zip(scores, found) if has_nan]

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ..random_tensors import philox
-from .mask_choices import MaskChoices
-from .topk_mask import keep_count, select_largest
+from .selection import MaskChoices, keep_count, select_largest
 
 
 def pinned_per_row(columns: int, choices: MaskChoices) -> int:

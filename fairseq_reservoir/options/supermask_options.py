@@ -9,18 +9,18 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
 from ..errors import InputError, whole_number
-from ..masks.mask_choices import MaskChoices
-from ..masks.masked_weight import INITIALISERS
+from ..masks.masked_weight import WEIGHT_INITIALISERS
+from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .transformer_options import FlatTransformerConfig, check_ranges, flag_of, option
 
 # Less is one weight of every matrix anyway, scaled up until numbers overflow.
 SMALLEST_SHARE = 1e-9
-WEIGHT_INITS = (*INITIALISERS, "signed_fairseq", "paper_code")
+WEIGHT_INITS = (*WEIGHT_INITIALISERS, "signed_fairseq", "paper_code")
 CHOICES = {
     "mask_init_weights": WEIGHT_INITS,
-    "mask_scope": ("tensor", "row", "global"),
-    "mask_scores": ("magnitude", "value"),
-    "mask_kind": ("binary", "signed"),
+    "mask_scope": SCOPES,
+    "mask_scores": RANKINGS,
+    "mask_kind": MASK_KINDS,
     "mask_layernorm": ("plain", "affine"),
     "mask_embeddings": ("masked", "frozen", "trained"),
     "mask_share": ("layer", "none"),

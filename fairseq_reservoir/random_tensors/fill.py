@@ -29,6 +29,27 @@ def fill(parameters: dict[str, nn.Parameter], recipes: dict[str, Recipe], seed: 
             parameters[name].copy_(drawn.draw(seed))
 
 
+def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
+    """Writes tensors of a module in place and keeps their recipes with it, where ``recipes_in`` finds them.
+
+    Args:
+        module: owner of the tensors.
+        recipes: by the tensors' names in the module.
+        seed: what they are drawn from, and nothing else but their recipes.
+    """
+    fill(dict(module.named_parameters()) | dict(module.named_buffers()), recipes, seed)
+    module.recipes = getattr(module, "recipes", {}) | recipes
+
+
+def recipes_in(model: nn.Module) -> dict[str, Recipe]:
+    """The recipes that the modules of a model keep in their ``recipes``, by the tensors' names in the model."""
+    return {
+        f"{place}.{name}".lstrip("."): recipe
+        for place, module in model.named_modules()
+        for name, recipe in getattr(module, "recipes", {}).items()
+    }
+
+
 def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> Recipe:
     """How the frozen tensor ``name`` of a reservoir is drawn.
 

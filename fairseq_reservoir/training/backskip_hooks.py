@@ -1,27 +1,20 @@
 """Tells the estimators of ``--backskip`` of every update, and logs how good they are."""
 
-import functools
-
 from fairseq.logging import metrics
 from torch import nn
 
-from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..layers.backskip import NAME
 
 
-@functools.cache
-def install() -> None:
-    """Lets the trainer tell estimators, before and after each update and on all processes, and log their cosines; once."""
-    wrap_trainer(train_step=_begin_update, set_num_updates=_tell)
-
-
-def _begin_update(train_step, trainer, *args, **kwargs):
+def begin_update(train_step, trainer, *args, **kwargs):
+    """Tells estimators before each update, on all processes."""
     for skip in _skips_of(trainer):
         skip.begin_update()
     return train_step(trainer, *args, **kwargs)
 
 
-def _tell(set_num_updates, trainer, num_updates):
+def end_update(set_num_updates, trainer, num_updates):
+    """Tells estimators after each update, and logs their cosines."""
     set_num_updates(trainer, num_updates)
     interval = trainer.cfg.common.log_interval
     for skip in _skips_of(trainer):

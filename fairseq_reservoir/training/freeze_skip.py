@@ -4,7 +4,6 @@ What ``--freeze`` or a layer plan froze never reaches an optimizer, with or with
 updates, which those cannot. It alone may change what is trained once a model is built.
 """
 
-import functools
 import logging
 from argparse import Namespace
 from dataclasses import dataclass, field, make_dataclass
@@ -13,10 +12,9 @@ from typing import Optional
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
-from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, AMPOptimizer, register_optimizer
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
 from ..errors import InputError
-from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..freezing.identity import refuse_change
 from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
@@ -226,27 +224,20 @@ def _flags_after(add_args):
     return add
 
 
-@functools.cache
-def install() -> None:
-    """Lets fairseq's trainer tell the optimizer the names of its parameters and the number of the update; once."""
-    register_all()
-    AMPOptimizer.state_dict, AMPOptimizer.load_state_dict = _state_inside_amp, _load_inside_amp
-    wrap_trainer(__init__=_make_schedule, _build_optimizer=_bind, set_num_updates=_go)
-
-
-def _state_inside_amp(amp):
+def state_inside_amp(state_dict, amp):
     """fairseq's other wrappers ask the optimizer inside them for its state; that of ``--amp`` asks torch's, past ours."""
     return amp.fp32_optimizer.state_dict()
 
 
-def _load_inside_amp(amp, state_dict, optimizer_overrides=None):
+def load_inside_amp(load_state_dict, amp, state_dict, optimizer_overrides=None):
     inner = amp.fp32_optimizer
     if isinstance(inner, FreezeSkip):  # files from before this forwarding do not say by which schedule they were trained
         state_dict = {PREFIX: inner._asked()} | state_dict
     inner.load_state_dict(state_dict, optimizer_overrides)
 
 
-def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
+def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
+    """Makes the schedule of a run while the names of the model's parameters are still its own."""
     if isinstance(cfg, Namespace):
         cfg = convert_namespace_to_omegaconf(cfg)
     check_flags(cfg)
@@ -258,7 +249,8 @@ def _make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
     init(trainer, cfg, task, model, *args, **kwargs)
 
 
-def _bind(build, trainer):
+def bind(build, trainer):
+    """Tells the optimizer the names of its parameters."""
     # fairseq gives the optimizer what is trained at this moment, and builds it again when it loads a checkpoint.
     for parameter in trainer.scheduled.values():
         parameter.requires_grad_(True)
@@ -270,7 +262,8 @@ def _bind(build, trainer):
         _inner(trainer._optimizer).go_to(trainer.get_num_updates())
 
 
-def _go(set_num_updates, trainer, num_updates):
+def go_to(set_num_updates, trainer, num_updates):
+    """Tells the optimizer the number of the update."""
     set_num_updates(trainer, num_updates)
     if trainer.freeze_schedule:
         _inner(trainer.optimizer).go_to(num_updates)

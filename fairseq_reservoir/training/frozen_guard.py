@@ -4,21 +4,12 @@ Hashes are taken once, after the checkpoint to start from was loaded, and compar
 Between saves nothing is looked at.
 """
 
-import functools
-
 import torch
 from fairseq.trainer import Trainer
 
 from ..checkpoint import digest
 from ..checkpoint.ledger import ledger
 from ..errors import InputError
-from ..fairseq_repairs.wrap_trainer import wrap_trainer
-
-
-@functools.cache
-def install() -> None:
-    """Wraps methods of fairseq's trainer; a second call does nothing."""
-    wrap_trainer(load_checkpoint=_take_hashes, save_checkpoint=_compare)
 
 
 def frozen_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -39,14 +30,14 @@ def hashes(trainer: Trainer) -> dict[str, str]:
     return {name: digest.of_tensor(tensor) for name, tensor in frozen_tensors(trainer).items()}
 
 
-def _take_hashes(load_checkpoint, trainer, *args, **kwargs):
+def take_hashes(load_checkpoint, trainer, *args, **kwargs):
     """fairseq calls this once when a training starts, whether there is a checkpoint or not."""
     result = load_checkpoint(trainer, *args, **kwargs)
     trainer.frozen_hashes = hashes(trainer) if trainer.should_save_checkpoint_on_current_rank else {}
     return result
 
 
-def _compare(save_checkpoint, trainer, filename, *args, **kwargs):
+def compare(save_checkpoint, trainer, filename, *args, **kwargs):
     began = getattr(trainer, "frozen_hashes", None)
     if began:
         now = hashes(trainer)

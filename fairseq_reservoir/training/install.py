@@ -1,7 +1,27 @@
-"""Installs everything that the plugin changes in fairseq, in an order with its reasons."""
+"""Installs everything that the plugin changes in fairseq: repairs, then hooks of its own, in the order of two lists."""
+
+from fairseq import checkpoint_utils, utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.optim import AMPOptimizer, FairseqOptimizer
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
 
 from ..checkpoint import fairseq_loader, origin
-from ..fairseq_repairs import fairseq_compat
+from ..errors import InputError
+from ..fairseq_repairs import (
+    batches,
+    checkpoints,
+    cpu_launch,
+    error_report,
+    moving_average,
+    processes,
+    recomputation,
+    repair,
+    saving,
+    start_up,
+)
 from . import (
     backskip_hooks,
     freeze_skip,
@@ -12,15 +32,83 @@ from . import (
     training_hooks,
 )
 
+REPAIRS = (
+    # First, so that a mistake in all that follows is told in one line.
+    error_report.report_input_errors,
+    error_report.refuse_flags_in_one_line,
+    # What a command meets while it starts; these and those below do not depend on each other, but for the last.
+    start_up.restore_numpy_names,
+    start_up.hush_hydra,
+    start_up.keep_bf16_off_tpu,
+    # Data.
+    batches.keep_last_batch,
+    batches.keep_batches_when_resuming,
+    # Checkpoints.
+    checkpoints.load_no_programs,
+    checkpoints.trust_classes_in_checkpoints,
+    checkpoints.keep_the_stack_that_is_not_pruned,
+    checkpoints.store_shared_tensors_once,
+    saving.write_once,
+    saving.copy_checkpoints_whole,
+    # Training.
+    moving_average.keep_untrained_tensors_in_ema,
+    recomputation.recompute_what_is_trained,
+    processes.let_ddp_wrap_cpu_modules,
+    processes.let_gloo_gather_objects,
+    processes.broadcast_checkpoints,
+    processes.reduce_only_what_is_trained,
+    # Last, since hooks below are called before it: it starts processes, and each of them installs everything anew.
+    cpu_launch.start_processes_on_cpus,
+)
+
+# Of several hooks of a function the last is called first, around those above it.
+HOOKS = (
+    # A run starts: files and flags are checked before any process of it is started.
+    (distributed_utils, "call_main", preflight.check_first),
+    *((task, name, preflight.name_missing_files)
+      for task in (TranslationTask, LanguageModelingTask, MaskedLMTask) for name in ("setup_task", "load_dataset")),
+    # A trainer is made. The table is printed when fairseq's own part of it has succeeded; the schedule is made before that,
+    # while the model's names are its own; processes are compared after all this, by the schedule too.
+    (Trainer, "__init__", training_hooks.print_table),
+    (Trainer, "__init__", freeze_skip.make_schedule),
+    (Trainer, "__init__", rank_checks.check_processes),
+    (Trainer, "_build_optimizer", freeze_skip.bind),
+    # It goes on from a checkpoint: processes agree on the file before any of them reads it.
+    # What is frozen is hashed when all of it has been loaded.
+    (Trainer, "load_checkpoint", training_hooks.say_resuming),
+    (Trainer, "load_checkpoint", origin.take_over),
+    (Trainer, "load_checkpoint", frozen_guard.take_hashes),
+    (Trainer, "load_checkpoint", rank_checks.agree_on_checkpoint),
+    (FairseqOptimizer, "load_state_dict", training_hooks.refuse_state_of_others),
+    (AMPOptimizer, "state_dict", freeze_skip.state_inside_amp),
+    (AMPOptimizer, "load_state_dict", freeze_skip.load_inside_amp),
+    # It trains: estimators begin before the step, and scores are looked at after it; parameters freeze before estimators are told.
+    (Trainer, "train_step", training_hooks.report_nan_scores_at_log_interval),
+    (Trainer, "train_step", backskip_hooks.begin_update),
+    (Trainer, "set_num_updates", freeze_skip.go_to),
+    (Trainer, "set_num_updates", backskip_hooks.end_update),
+    (Trainer, "begin_valid_epoch", training_hooks.report_nan_scores),
+    (Trainer, "save_checkpoint", training_hooks.report_nan_scores),
+    (Trainer, "save_checkpoint", origin.mark),
+    (Trainer, "save_checkpoint", frozen_guard.compare),
+    # Any command reads a model: exports too, and no word vectors that a checkpoint replaces.
+    (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
+    (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
+    (utils, "parse_embedding", fairseq_loader.read_no_vectors),
+)  # fmt: skip
+
 
 def install() -> None:
-    """Called once, when the plugin is imported; a second call does nothing."""
-    fairseq_compat.apply()  # first: what comes later wraps repaired functions
-    preflight.install()  # after the repairs' cpu_launch, so that files are checked before processes are started
-    training_hooks.install()
-    fairseq_loader.install()  # after saving's repairs, whose files it reads
-    origin.install()  # its mark is in what is saved and compared in what is loaded
-    freeze_skip.install()
-    backskip_hooks.install()
-    frozen_guard.install()
-    rank_checks.install()  # last, and so called first: processes are compared before any of them does anything
+    """Called once, when the plugin is imported; a second call does nothing.
+
+    Raises:
+        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` names no repair.
+    """
+    try:
+        repair.apply(REPAIRS)
+    except InputError:
+        error_report.report_input_errors()  # which it has refused to install, with all others
+        raise
+    for owner, name, hook in HOOKS:
+        repair.wrap(owner, name, hook)
+    freeze_skip.register_all()

@@ -13,11 +13,7 @@ from pathlib import Path
 from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import IndexedDataset, infer_dataset_impl
-from fairseq.distributed import utils as distributed_utils
 from fairseq.models import MODEL_DATACLASS_REGISTRY
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.translation import TranslationTask
 
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
@@ -44,40 +40,23 @@ class MissingFile(InputError, FileNotFoundError):
     __str__ = ValueError.__str__
 
 
-def install():
-    """Check before training starts, and name missing files in one line in the commands that read data; once."""
-    original = distributed_utils.call_main
-    if hasattr(original, "checks_files"):
-        return
-
-    @functools.wraps(original)
-    def call_main(cfg, main, **kwargs):
-        if is_training(main):
-            check_training(cfg)
-            main = functools.partial(train_alone, main)
-        return original(cfg, main, **kwargs)
-
-    call_main.checks_files = True
-    distributed_utils.call_main = call_main
-    for task in (TranslationTask, LanguageModelingTask, MaskedLMTask):
-        task.setup_task = classmethod(name_missing_files(vars(task)["setup_task"].__func__))
-        task.load_dataset = name_missing_files(task.load_dataset)
+def check_first(call_main, cfg, main, **kwargs):
+    """Check before training starts, and let one training at a time write into a ``--save-dir``."""
+    if is_training(main):
+        check_training(cfg)
+        main = functools.partial(train_alone, main)
+    return call_main(cfg, main, **kwargs)
 
 
-def name_missing_files(function):
-    """Let ``function`` raise ``MissingFile`` where it raises FileNotFoundError."""
-
-    @functools.wraps(function)
-    def named(*args, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except MissingFile:
-            raise
-        except FileNotFoundError as error:
-            what = f"{error.filename}: no such file" if error.filename else f"{error}"
-            raise MissingFile(f"{what}; {MAKE_IT} (see DATA, --gen-subset, --valid-subset)") from error
-
-    return named
+def name_missing_files(function, *args, **kwargs):
+    """Raise ``MissingFile`` where ``function``, a task's that reads data, raises FileNotFoundError."""
+    try:
+        return function(*args, **kwargs)
+    except MissingFile:
+        raise
+    except FileNotFoundError as error:
+        what = f"{error.filename}: no such file" if error.filename else f"{error}"
+        raise MissingFile(f"{what}; {MAKE_IT} (see DATA, --gen-subset, --valid-subset)") from error
 
 
 def check_training(cfg):

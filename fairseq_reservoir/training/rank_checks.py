@@ -4,7 +4,6 @@ Frozen tensors follow from the seed and their names, so they are equal by constr
 broadcast would ever make them so, and a host with another version, flags or memory errors would train against the others unseen.
 """
 
-import functools
 import hashlib
 import inspect
 import os
@@ -16,17 +15,11 @@ from fairseq.file_io import PathManager
 
 from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import TORCHRUN_VARIABLES
-from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from .frozen_guard import freezes
 
 
-@functools.cache
-def install() -> None:
-    """Checks the processes when fairseq's trainer starts, before it wraps the model for several of them; once."""
-    wrap_trainer(__init__=_check, load_checkpoint=_agree)
-
-
-def _check(init, trainer, *args, **kwargs):
+def check_processes(init, trainer, *args, **kwargs):
+    """Checks the processes when fairseq's trainer starts, before it wraps the model for several of them."""
     init(trainer, *args, **kwargs)
     if not dist.is_initialized():
         refuse_lone_ranks()
@@ -35,7 +28,7 @@ def _check(init, trainer, *args, **kwargs):
         compare(trainer.get_model(), trainer.data_parallel_process_group, schedule.frozen(0) if schedule else ())
 
 
-def _agree(load_checkpoint, trainer, filename, *args, **kwargs):
+def agree_on_checkpoint(load_checkpoint, trainer, filename, *args, **kwargs):
     """Rank 0 sends the checkpoint to those that have found a file, and each takes of it what its own flags say."""
     if dist.is_initialized() and trainer.data_parallel_world_size > 1:
         given = inspect.signature(load_checkpoint).bind(trainer, filename, *args, **kwargs)

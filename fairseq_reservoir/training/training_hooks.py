@@ -1,42 +1,26 @@
-"""What of ours happens inside fairseq's trainer: it prints the slot table, refuses optimizer state of others, and reports NaN scores."""
+"""Hooks in fairseq's Trainer and optimizers: print the slot table, refuse optimizer state of others, report NaN scores."""
 
-import functools
 import logging
 import shlex
 
 import torch
-from fairseq.optim import FairseqOptimizer
 
 from ..errors import InputError
-from ..fairseq_repairs.wrap_trainer import wrap_trainer
 from ..freezing.identity import refuse_change, resuming
-from ..masks.mask_cache import nan_scores
+from ..masks.masked_weight import nan_scores
 from .freeze_skip import PREFIX
 
 logger = logging.getLogger(__name__)
 
 
-@functools.cache
-def install() -> None:
-    """Wraps methods of the trainer; a second call does nothing."""
-    wrap_trainer(
-        __init__=_print_table,
-        load_checkpoint=_say_resuming,
-        train_step=_report_nan_scores_at_log_interval,
-        begin_valid_epoch=_report_nan_scores,
-        save_checkpoint=_report_nan_scores,
-    )
-    FairseqOptimizer.load_state_dict = _refuse_state_of_others(FairseqOptimizer.load_state_dict)
-
-
-def _print_table(init, trainer, cfg, task, model, *args, **kwargs):
+def print_table(init, trainer, cfg, task, model, *args, **kwargs):
     init(trainer, cfg, task, model, *args, **kwargs)
     table = getattr(model, "slot_table", None)
     if table is not None:
         logger.info("what is trained and what is frozen:\n%s", table)
 
 
-def _say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
+def say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
     token = resuming.set(None if reset_optimizer else filename)
     try:
         return load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -48,21 +32,16 @@ def _say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *ar
         resuming.reset(token)
 
 
-def _refuse_state_of_others(load_state_dict):
+def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_overrides=None):
     """torch's own word on it is of parameter groups, and of a flat buffer that has become shorter comes after an update."""
-
-    @functools.wraps(load_state_dict)
-    def wrapper(optimizer, state_dict, optimizer_overrides=None):
-        if state_dict.get(PREFIX):
-            _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
-        if resuming.get() and not _fits(state_dict, optimizer.optimizer.param_groups):
-            raise InputError(
-                f"--restore-file {resuming.get()}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
-                f"without it, or --finetune-from-model {resuming.get()} with another --save-dir starts a new training"
-            )
-        return load_state_dict(optimizer, state_dict, optimizer_overrides)
-
-    return wrapper
+    if state_dict.get(PREFIX):
+        _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
+    if resuming.get() and not _fits(state_dict, optimizer.optimizer.param_groups):
+        raise InputError(
+            f"--restore-file {resuming.get()}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
+            f"without it, or --finetune-from-model {resuming.get()} with another --save-dir starts a new training"
+        )
+    return load_state_dict(optimizer, state_dict, optimizer_overrides)
 
 
 def _refuse_to_drop_schedule(optimizer, schedule):
@@ -83,13 +62,13 @@ def _fits(state_dict, groups):
     return all(value.numel() <= p.numel() for p, state in zip(own, states) for value in state.values() if isinstance(value, torch.Tensor))
 
 
-def _report_nan_scores(method, trainer, *args, **kwargs):
+def report_nan_scores(method, trainer, *args, **kwargs):
     result = method(trainer, *args, **kwargs)
     _look_for_nan_scores(trainer)
     return result
 
 
-def _report_nan_scores_at_log_interval(train_step, trainer, *args, **kwargs):
+def report_nan_scores_at_log_interval(train_step, trainer, *args, **kwargs):
     result = train_step(trainer, *args, **kwargs)
     interval = trainer.cfg.common.log_interval
     if interval and trainer.get_num_updates() % interval == 0:

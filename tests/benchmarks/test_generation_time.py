@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import generation_time
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 
 SIZES = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 12 --encoder-layers 2 --decoder-layers 1"
 HEADS = "--encoder-attention-heads 2 --decoder-attention-heads 2"

@@ -23,10 +23,10 @@ def test_a_step_gives_all_gradients(layer, dtype):
 
 def test_the_masked_layer_selects_in_every_step(monkeypatch):
     arm, calls = masked_linear.Arm("MaskedLinear", torch.float32, masked_linear.read_arguments(SHAPE)), []
-    from fairseq_reservoir.masks import mask_cache
+    from fairseq_reservoir.masks import selection
 
-    select = mask_cache.select_largest
-    monkeypatch.setattr(mask_cache, "select_largest", lambda *a: calls.append(1) or select(*a))
+    select = selection.select_largest
+    monkeypatch.setattr(selection, "select_largest", lambda *a: calls.append(1) or select(*a))
     for _ in range(3):
         arm.step()
     assert len(calls) == 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.sorted_masks import sort_at_every_use
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_supermask, loss, pad, sentences
 
 

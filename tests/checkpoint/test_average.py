@@ -7,7 +7,7 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.commands import train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1 --share-decoder-input-output-embed".split()

@@ -8,10 +8,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.checkpoint import fairseq_loader
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
+from fairseq_reservoir.training.install import install
 from tests.support.building import pad, sentences, shift
 from tests.support.commands import USER_DIR, train
 
@@ -104,5 +104,5 @@ def test_nothing_is_unpickled(exported, monkeypatch):
 
 def test_installing_twice_changes_nothing():
     before = checkpoint_utils.load_checkpoint_to_cpu
-    fairseq_loader.install()
+    install()
     assert checkpoint_utils.load_checkpoint_to_cpu is before

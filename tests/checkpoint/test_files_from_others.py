@@ -17,7 +17,7 @@ from fairseq_reservoir.checkpoint.materialize import materialize
 from fairseq_reservoir.checkpoint.opened import read_state
 from fairseq_reservoir.commands import dump_embeddings
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.fairseq_repairs import fairseq_compat
+from fairseq_reservoir.fairseq_repairs import checkpoints
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from tests.support.commands import error_of
 
@@ -72,7 +72,7 @@ def test_generating_and_the_commands_say_so(translate, with_a_program):
 
 def test_repairing_twice_changes_nothing():
     before = torch.load
-    fairseq_compat.load_no_programs()
+    checkpoints.load_no_programs()
     assert torch.load is before
 
 

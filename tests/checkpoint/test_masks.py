@@ -8,9 +8,9 @@ from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.checkpoint.masks import pack_masks
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks import bits
-from fairseq_reservoir.masks.mask_cache import masked_modules, share_mask_cache
 from fairseq_reservoir.masks.masked_embedding import MaskedEmbedding
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
+from fairseq_reservoir.masks.masked_weight import masked_modules, share_mask_cache
 
 CHOICES = [
     {},

@@ -14,7 +14,7 @@ from fairseq_reservoir.checkpoint import dry_build, load_translator, packed_file
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_supermask
 from tests.support.commands import train
 

@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.pretrained_embeddings import write_embeddings
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.models.reservoir.roberta import ReservoirRoberta
 from fairseq_reservoir.models.supermask.roberta import SupermaskOneLayerRoberta
 from tests.support.commands import error_of, load, train

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.commands import train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()

@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_reservoir.masks import mask_cache
-from fairseq_reservoir.masks.mask_cache import cached_masks, masked_modules, nan_scores, share_mask_cache
+from fairseq_reservoir.masks import selection
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
-from fairseq_reservoir.masks.topk_mask import topk_mask
+from fairseq_reservoir.masks.masked_weight import cached_masks, masked_modules, nan_scores, share_mask_cache
+from tests.support.masks_by_sorting import expected_mask, expected_masks_together
 
 
 class Model(nn.Module):
@@ -40,8 +40,8 @@ class Model(nn.Module):
 @pytest.fixture
 def selections(monkeypatch):
     """The number of tensors in each call of the selection."""
-    calls, select = [], mask_cache.select_largest
-    monkeypatch.setattr(mask_cache, "select_largest", lambda rows, *a: calls.append(len(rows)) or select(rows, *a))
+    calls, select = [], selection.select_largest
+    monkeypatch.setattr(selection, "select_largest", lambda rows, *a: calls.append(len(rows)) or select(rows, *a))
     return calls
 
 
@@ -56,8 +56,8 @@ def fairseq_step(model, seed):
 
 def assert_fresh(model):
     for layer in model.layers:
-        mask = topk_mask(layer.scores.detach(), 0.5)
-        assert torch.equal(layer.mask.float(), mask) and torch.equal(layer.weight, layer.frozen_weight * mask)
+        mask = expected_mask(layer.scores, 0.5)
+        assert torch.equal(layer.mask, mask) and torch.equal(layer.weight, layer.frozen_weight * mask)
 
 
 X = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
@@ -242,12 +242,12 @@ def test_global_scope_ranks_the_tensors_of_a_cache_together():
     for factor in (100, 0):
         with torch.no_grad():
             model.layers[0].scores.mul_(factor)
-        expected = topk_mask([layer.scores.detach() for layer in model.layers], 0.25, scope="global")
+        expected = expected_masks_together([layer.scores.detach() for layer in model.layers], 0.25)
         # A quarter of 4 * 24 entries, of which the first layer has nearly all or none.
         assert sum(m.sum() for m in expected) == 24 and (expected[0].sum() > 20) == (factor == 100)
         for mode in (False, True):
             model.train(mode)
-            assert all(torch.equal(layer.mask.float(), m) for layer, m in zip(model.layers, expected))
+            assert all(torch.equal(layer.mask, m) for layer, m in zip(model.layers, expected))
 
 
 def test_global_scope_without_a_shared_cache_is_that_of_each_tensor():
@@ -258,6 +258,15 @@ def test_global_scope_without_a_shared_cache_is_that_of_each_tensor():
 def test_global_scope_with_pinned_entries_keeps_the_count():
     model = Model(scope="global", keep_ratio=0.25, pin=0.5)
     assert sum(layer.mask.sum() for layer in model.layers) == 24
+
+
+def test_global_scope_with_a_tensor_that_is_wholly_pinned():
+    # Of rows of 2 and of 12, 0.8 pins 2 (1.6 rounded) and 10 (9.6): the first layer has no score. 0.25 of 48 entries is 12.
+    narrow, wide = (MaskedLinear(width, 48 // width // 2, 0.25, seed=1, name=f"{width}", scope="global", pin=0.8) for width in (2, 12))
+    model = nn.ModuleList([narrow, wide])
+    share_mask_cache(model)
+    assert narrow.scores is None and wide.scores is not None
+    assert torch.equal(narrow.mask, narrow.pinned) and narrow.mask.sum() + wide.mask.sum() == 12
 
 
 def test_schedule_follows_the_update_number_and_is_stored():

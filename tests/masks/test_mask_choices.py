@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from fairseq_reservoir.masks.mask_choices import MaskChoices
+from fairseq_reservoir.masks.selection import MaskChoices
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fairseq_reservoir.masks.mask_cache import share_mask_cache
 from fairseq_reservoir.masks.masked_embedding import MaskedEmbedding, TiedProjection
+from fairseq_reservoir.masks.masked_weight import share_mask_cache
 
 
 class Tied(nn.Module):

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
-from fairseq_reservoir.masks.masked_weight import INITIALISERS, MaskedWeight, random_weight
-from fairseq_reservoir.masks.topk_mask import keep_count, topk_mask
+from fairseq_reservoir.masks.masked_weight import WEIGHT_INITIALISERS, MaskedWeight, weight_recipe
+from fairseq_reservoir.masks.selection import keep_count
 from fairseq_reservoir.random_tensors import philox
 from fairseq_reservoir.random_tensors.initialisers import MATRIX_INITIALISERS
+from tests.support.masks_by_sorting import expected_entries
 
 
 def sha(tensor):
@@ -21,7 +22,7 @@ def sha(tensor):
 
 def expected_mask(module):
     c = module.choices
-    return topk_mask(module.scores.detach(), c.keep_ratios, ranking=c.ranking, signed=c.kind == "signed")
+    return expected_entries(module.scores, c.keep_ratios, c.ranking, c.kind == "signed")
 
 
 class Stack(nn.Module):
@@ -31,7 +32,7 @@ class Stack(nn.Module):
         super().__init__()
         self.owner = nn.Module()
         choices = MaskedWeight(12, 8, seed=1, **options).choices
-        self.owner.register_buffer("fc1", random_weight((12, 8), choices, "signed_constant", None, 1, "fc1"))
+        self.owner.register_buffer("fc1", weight_recipe((12, 8), choices, "signed_constant", None, "fc1").draw(1))
         self.layers = nn.ModuleList(
             MaskedLinear(8, 12, seed=1, name=f"layers.{i}.fc1", shared=(self.owner, "fc1"), **options) for i in range(3)
         )
@@ -55,6 +56,25 @@ def test_score_gradient_is_that_of_the_masked_weight_times_w_times_the_sign(choi
     torch.testing.assert_close(layer.scores.grad, expected, rtol=1e-6, atol=1e-7)
     assert (layer.scores.grad[layer.mask == 0] != 0).all()
     assert layer.frozen_weight.grad is None and not layer.frozen_weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    "choices, expected",
+    [
+        ({}, [-1.0, 4.0, -9.0, 16.0]),
+        ({"ranking": "value"}, [1.0, 4.0, 9.0, 16.0]),
+        ({"kind": "signed"}, [1.0, 4.0, 9.0, 16.0]),
+        ({"scope": "row"}, [-1.0, 4.0, -9.0, 16.0]),
+    ],
+)
+def test_straight_through_gradient_by_hand(choices, expected):
+    # Upstream 1 2 3 4, W the same, scores of signs - + - +; half of them are kept, and all have a gradient.
+    layer, one_to_four = MaskedWeight(1, 4, 0.5, seed=1, **choices), torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    with torch.no_grad():
+        layer.frozen_weight.copy_(one_to_four)
+        layer.scores.copy_(torch.tensor([[-0.1, 0.2, -0.3, 0.4]]))
+    (layer.weight * one_to_four).sum().backward()
+    assert layer.mask.count_nonzero() == 2 and layer.scores.grad.tolist() == [expected]
 
 
 @pytest.mark.parametrize("follow_sign", [True, False])
@@ -94,7 +114,7 @@ def test_coats_and_signs():
     assert torch.equal(layer.weight, layer.frozen_weight * layer.mask)
 
 
-@pytest.mark.parametrize("init", INITIALISERS)
+@pytest.mark.parametrize("init", WEIGHT_INITIALISERS)
 def test_weights_are_the_initialisers_times_the_scale(init):
     layer = MaskedLinear(6, 4, 0.25, init=init, seed=5, name="w")
     assert torch.equal(layer.frozen_weight, MATRIX_INITIALISERS[init](5, "w", (4, 6)) * 2)
@@ -102,7 +122,20 @@ def test_weights_are_the_initialisers_times_the_scale(init):
     assert torch.equal(plain.frozen_weight, MATRIX_INITIALISERS[init](5, "w", (4, 6)))
 
 
-@pytest.mark.parametrize("init", INITIALISERS)
+def test_the_recipe_that_is_kept_is_the_one_drawn_from():
+    choices = MaskedWeight(2, 2, 0.25).choices
+    layer = MaskedWeight(4, 6, 0.25, seed=5, name="w", init="kaiming_normal", zero_row=2)
+    assert layer.recipe == weight_recipe((4, 6), choices, "kaiming_normal", None, "w", zero_row=2)
+    assert (layer.recipe.scale, layer.recipe.zero_row) == (2, 2) and not layer.frozen_weight[2].any()
+    assert torch.equal(layer.frozen_weight, layer.recipe.draw(5)) and layer.recipes == {"frozen_weight": layer.recipe}
+    owner = MaskedWeight(4, 6, seed=1, name="owner")
+    sharing = MaskedWeight(4, 6, seed=1, shared=(owner, "frozen_weight"))
+    assert sharing.recipe is owner.recipe and sharing.recipes == {}
+    owner.recipes.clear()
+    assert sharing.recipe is None
+
+
+@pytest.mark.parametrize("init", WEIGHT_INITIALISERS)
 def test_variance_does_not_depend_on_what_is_kept(init):
     x = torch.randn(512, 256, generator=torch.Generator().manual_seed(1))
     cases = [{"keep_ratio": k} for k in (0.1, 0.3, 0.5, 0.9, 1)]

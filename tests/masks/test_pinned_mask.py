@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from fairseq_reservoir.masks.mask_choices import MaskChoices
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.masks.pinned_mask import draw_pinned
-from fairseq_reservoir.masks.topk_mask import keep_count
+from fairseq_reservoir.masks.selection import MaskChoices, keep_count
 
 
 # 10 columns: pin 0.3 fixes 3 in each row, 60 of 200 in all, and round(keep * 60) of those are kept.

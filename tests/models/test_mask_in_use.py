@@ -8,8 +8,7 @@ import torch
 from fairseq.optim.adam import Adam
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.masks.mask_cache import MaskCache, masked_modules
-from fairseq_reservoir.masks.masked_weight import MaskedWeight
+from fairseq_reservoir.masks.masked_weight import MaskCache, MaskedWeight, masked_modules
 from tests.support.building import build_supermask, loss, pad, sentences
 from tests.support.masks_by_sorting import expected_mask, expected_masks_together
 

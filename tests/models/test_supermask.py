@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.masks.mask_cache import masked_modules
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.random_tensors import philox
 from tests.support.building import build, build_lm, build_roberta, build_supermask, logits, pad, sentences, shift
 

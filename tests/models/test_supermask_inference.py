@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.masks.regenerated import RegeneratedEmbedding, RegeneratedLinear
 from tests.support.building import build_supermask, logits, pad, sentences, shift
 from tests.support.commands import error_of

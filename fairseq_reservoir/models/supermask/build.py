@@ -8,17 +8,16 @@ from torch import nn
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
-from ...masks.mask_cache import share_mask_cache
 from ...masks.masked_embedding import MaskedEmbedding
-from ...masks.masked_weight import MaskedWeight
+from ...masks.masked_weight import MaskedWeight, share_mask_cache
 from ...options.supermask_options import MaskOptions
 from ...options.transformer_options import flag_of
 from ...plan.freeze_spec import plain
 from ...plan.layer_plan import Slot, slots
 from ...plan.slot_table import SlotTable, compile_table
 from ...random_tensors import philox
-from ...random_tensors.initialisers import embedding_normal
-from .recipes import embedding_recipes, mask_recipes
+from ...random_tensors.fill import draw, recipes_in
+from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts, masked_embedding
 
 # Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference.
@@ -47,23 +46,22 @@ def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
     return plans
 
 
-def complete(model, plans: dict[str, tuple[Slot, ...]], options, parts: dict[str, MaskedParts]):
+def complete(model, plans: dict[str, tuple[Slot, ...]], options):
     """Makes a freshly built model a supermask model: one mask cache, slot table, recipes, identity; returns it.
 
     Args:
-        model: built of ``parts``, a ``CheckpointIdentity``.
+        model: built of ``MaskedParts``, a ``CheckpointIdentity``.
         plans: the slots of each stack.
         options: its complete options.
-        parts: what made the masked matrices of each stack.
     """
     decoder = getattr(model, "decoder", None)
     projection = getattr(decoder, "output_projection", None)
     if options.mask_embeddings == "frozen" and projection is not None and not decoder.share_input_output_embed:
-        draw_frozen_projection(projection, options.mask_seed)
+        _draw_as_fairseq(projection, "decoder.output_projection.weight", options.mask_seed)
     share_mask_cache(model)
     refuse_pin_of_everything(model, options)
     model.slot_table = compile_mask_table(model, plans, options)
-    model.recipes = mask_recipes(model, parts, plans) | embedding_recipes(model, options)
+    model.recipes = recipes_in(model)
     model.regenerate_weights = options.regenerate_weights
     identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
     kept = kept_layers(options)
@@ -167,16 +165,15 @@ def fill_embedding(embedding: nn.Module, stack: str, options, read=None) -> None
     masked = isinstance(embedding, MaskedEmbedding)
     weight = embedding.frozen_weight if masked else embedding.weight
     if options.mask_embeddings == "frozen":
-        weight.copy_(embedding_normal(options.mask_seed, f"{stack}.embed_tokens.weight", weight.shape))
+        _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx)
     if read:
-        embedding.has_recipe = False
+        embedding.recipes = {}  # nor when the tensors of a checkpoint follow
         if not weight.is_meta and not tensors_follow.get():
             indices, vectors = read()
             weight[indices] = vectors * (embedding.choices.gain if masked else 1.0)
     weight[embedding.padding_idx] = 0
 
 
-@torch.no_grad()
-def draw_frozen_projection(projection: nn.Linear, seed: int) -> None:
-    """An output projection of its own under ``--mask-embeddings frozen``: fairseq's values, drawn from the seed."""
-    projection.weight.copy_(embedding_normal(seed, "decoder.output_projection.weight", projection.weight.shape))
+def _draw_as_fairseq(module, name, seed, padding=None):
+    """Draws the weight of an embedding or output projection as fairseq does, N(0, 1 / width), but from the seed."""
+    draw(module, {"weight": Recipe("embedding_normal", name, tuple(module.weight.shape), zero_row=padding)}, seed)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from ...errors import InputError
-from ...masks.mask_cache import masked_modules
 from ...masks.masked_embedding import TiedProjection
+from ...masks.masked_weight import masked_modules
 from ...masks.regenerated import OneLayer, regenerated
 from .stacks import RandomLayer
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class FoldsMasks:
-    """To be mixed into a supermask model, whose ``recipes`` and ``slot_table`` say how its random weights are drawn."""
+    """To be mixed into a supermask model, whose ``slot_table`` has the seed that its random weights are drawn from."""
 
     regenerate_weights = False
 
@@ -35,14 +35,12 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
 
     Args:
         model: a supermask model in evaluation mode.
-        regenerate: hold masks alone where the random weights can be drawn again (``modules.regenerated``).
+        regenerate: hold masks alone where the random weights can be drawn again (``masks.regenerated``).
     """
-    buffers = {id(buffer): name for name, buffer in model.named_buffers()}
     kept, new, held = OneLayer(), {}, []
     for name, masked in masked_modules(model).items():
         if regenerate:
-            recipe = model.recipes.get(buffers[id(masked.frozen_weight)])
-            new[masked] = regenerated(masked, recipe, model.slot_table.seed, kept)
+            new[masked] = regenerated(masked, masked.recipe, model.slot_table.seed, kept)
         if new.get(masked) is None:
             new[masked] = masked.folded()
             held.append(name)

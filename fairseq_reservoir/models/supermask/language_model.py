@@ -52,7 +52,7 @@ class SupermaskOneLayerTransformerLM(CheckpointIdentity, FoldsMasks, FairseqLang
         decoder = SupermaskDecoder(
             config, task.target_dictionary, embedding, config.parts["decoder"], no_encoder_attn=True
         )
-        return complete(cls(decoder), plans, options, config.parts)
+        return complete(cls(decoder), plans, options)
 
 
 preset = partial(supermask_preset, SupermaskLanguageModelConfig, DEPTHS, architecture)

@@ -86,10 +86,9 @@ class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, Rob
         parts = MaskedParts("encoder", options, plans["encoder"])
         model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
-        positions = fill_embeddings(model.encoder, options)
+        fill_embeddings(model.encoder, options)
         model.plans = plans
-        complete(model, plans, options, {"encoder": parts}).recipes.update(positions)
-        return model
+        return complete(model, plans, options)
 
     def compile_slot_table(self):
         return compile_mask_table(self, self.plans, self.args)

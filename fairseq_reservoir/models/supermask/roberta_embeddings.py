@@ -6,6 +6,7 @@ import torch
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
+from ...random_tensors.fill import draw
 from ...random_tensors.recipe import Recipe
 from .build import fill_embedding
 
@@ -14,7 +15,7 @@ TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.em
 
 
 @torch.no_grad()
-def fill_embeddings(encoder, options) -> dict[str, Recipe]:
+def fill_embeddings(encoder, options) -> None:
     """Writes the token vectors and positions of a ``SupermaskRobertaEncoder`` that the seed or a file gives.
 
     Positions that are not trained are +-1 / sqrt(width), so that they are as large as the random token vectors to which they
@@ -23,9 +24,6 @@ def fill_embeddings(encoder, options) -> dict[str, Recipe]:
     Args:
         encoder: with fairseq's initial values.
         options: the model's.
-
-    Returns:
-        The recipe of the positions by their name in the model, if they are drawn.
 
     Raises:
         InputError: both kinds of files are given, or one cannot be used.
@@ -53,10 +51,7 @@ def fill_embeddings(encoder, options) -> dict[str, Recipe]:
         # signed_constant is +-sqrt(2 / width)
         shape, padding = tuple(positions.shape), dictionary.pad()
         recipe = Recipe("signed_constant", "encoder.embed_positions", shape, scale=0.5**0.5, zero_row=padding)
-        if not positions.is_meta:
-            positions.copy_(recipe.draw(options.mask_seed))
-        return {f"encoder.{POSITIONS}": recipe}
-    return {}
+        draw(stack.embed_positions, {"weight": recipe}, options.mask_seed)
 
 
 def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[str, torch.Tensor]:

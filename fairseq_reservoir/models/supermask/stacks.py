@@ -8,16 +8,29 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import nn
 
-from ...masks.mask_choices import MaskChoices
 from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ...masks.masked_linear import MaskedLinear
-from ...masks.masked_weight import random_weight
+from ...masks.masked_weight import weight_recipe
+from ...masks.selection import MaskChoices
 from ...options.supermask_options import mask_choices
 from ...plan.layer_plan import Slot
+from ...random_tensors.recipe import Recipe
 
 
 class RandomLayer(nn.Module):
-    """The random weights of a stack, one buffer per matrix of a layer; frozen, and stored once however deep the stack."""
+    """The random weights of a stack, one buffer per matrix of a layer; frozen, and stored once however deep the stack.
+
+    ``recipes`` says by the buffers' names how they were drawn.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.recipes = {}
+
+    def add(self, buffer: str, recipe: Recipe, seed: int) -> None:
+        """Draws one more matrix."""
+        self.recipes[buffer] = recipe
+        self.register_buffer(buffer, recipe.draw(seed))
 
 
 class MaskedParts:
@@ -38,8 +51,8 @@ class MaskedParts:
         if self.options.mask_share == "layer":
             buffer = part.replace(".", "_")
             if not hasattr(self.random_layer, buffer):
-                weight = self.draw(f"{self.stack}.random_layer.{buffer}", part, (out_features, in_features))
-                self.random_layer.register_buffer(buffer, weight)
+                recipe = self.recipe(f"random_layer.{buffer}", part, (out_features, in_features))
+                self.random_layer.add(buffer, recipe, self.options.mask_seed)
             shared = (self.random_layer, buffer)
         return self.make(MaskedLinear, (in_features, out_features), f"layers.{self.depth}.{part}", part, shared=shared)
 
@@ -50,9 +63,10 @@ class MaskedParts:
             *sizes, init=init, gain=gain, seed=self.options.mask_seed, name=f"{self.stack}.{place}", **self.choices, **options
         )
 
-    def draw(self, name, part, shape):
+    def recipe(self, place, part, shape):
+        """How a random matrix at ``place`` of this stack is drawn as that of ``part``."""
         init, gain = self.drawn_as(part)
-        return random_weight(shape, MaskChoices(**self.choices), init, gain, self.options.mask_seed, name)
+        return weight_recipe(shape, MaskChoices(**self.choices), init, gain, f"{self.stack}.{place}")
 
     def drawn_as(self, part):
         """(initialiser, gain) of a part; gain None is sqrt(1 / kept share)."""

@@ -48,7 +48,7 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerMo
         config.encoder.layers, config.decoder.layers = options.encoder_layers, options.decoder_layers
         config.parts = {stack: MaskedParts(stack, options, plans[stack]) for stack in DEPTHS}
         config.embeddings = iter(DEPTHS)  # fairseq asks for them in this order, without saying whose
-        return complete(super().build_model(config, task), plans, options, config.parts)
+        return complete(super().build_model(config, task), plans, options)
 
     @classmethod
     def build_embedding(cls, cfg, dictionary, embed_dim, path=None):

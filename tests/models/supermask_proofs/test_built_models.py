@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fairseq_reservoir.masks.mask_cache import masked_modules
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_supermask, logits, loss, pad, sentences, shift
 from tests.support.masks_by_sorting import expected_mask, flip, number_kept
 

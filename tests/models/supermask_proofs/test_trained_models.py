@@ -10,7 +10,7 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import logits, pad, sentences, shift
 from tests.support.commands import train
 

@@ -9,7 +9,7 @@ ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-laye
 WITNESS = """
 import hashlib, os
 import fairseq_reservoir
-from fairseq_reservoir.masks.mask_cache import masked_modules
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq.trainer import Trainer
 
 train_step = Trainer.train_step

@@ -6,11 +6,18 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.masks import topk_mask as module
-from fairseq_reservoir.masks.topk_mask import keep_count, select_largest, topk_mask
-from tests.support.masks_by_sorting import by_sorting
+from fairseq_reservoir.masks import selection
+from fairseq_reservoir.masks.selection import MaskChoices, keep_count, select_largest, select_masks
+from tests.support.masks_by_sorting import by_sorting, expected_entries
 
 KEEPS = [0.1, 0.3, 0.5, 0.7, 0.9]
+
+
+def mask_of(scores, keep=0.5, coats=(), **choices):
+    """The entries of the mask of one tensor, or of several together, as numbers of the scores' type."""
+    choices, tensors = MaskChoices(keep, coats, **choices), [scores] if isinstance(scores, torch.Tensor) else scores
+    masks = [mask.to(s.dtype) for mask, s in zip(select_masks(tensors, choices, choices.keep_ratios), tensors)]
+    return masks[0] if isinstance(scores, torch.Tensor) else masks
 
 
 def draw(kind, n):
@@ -39,8 +46,8 @@ def test_mask_equals_a_sort(kind, n):
     for keep in KEEPS:
         count = keep_count(keep, n)
         for ranking, keys in (("magnitude", scores.abs()), ("value", scores)):
-            mask = topk_mask(scores, keep, ranking=ranking)
-            assert mask.dtype == scores.dtype and mask.sum(dtype=torch.float64) == count
+            mask = mask_of(scores, keep, ranking=ranking)
+            assert mask.sum(dtype=torch.float64) == count
             assert torch.equal(mask.bool(), by_sorting(keys, count))
 
 
@@ -52,7 +59,7 @@ def test_mask_of_a_million_scores_equals_a_sort(kind, ranking):
     for keep in KEEPS:
         expected = torch.zeros(10**6, dtype=torch.bool)
         expected[order[: keep_count(keep, 10**6)]] = True
-        assert torch.equal(topk_mask(scores, keep, ranking=ranking).bool(), expected)
+        assert torch.equal(mask_of(scores, keep, ranking=ranking).bool(), expected)
 
 
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=40), st.integers(0, 40), st.booleans())
@@ -61,14 +68,14 @@ def test_both_selections_equal_a_sort(values, count, magnitude):
     keys = x.abs() if magnitude else x
     expected = by_sorting(keys, count)[None]
     assert torch.equal(select_largest([x[None]], [count], magnitude)[0], expected)
-    assert torch.equal(module._select_on_device(keys[None], count), expected)
+    assert torch.equal(selection._select_on_device(keys[None], count), expected)
 
 
 def test_a_sample_that_misses_costs_no_exactness():
     # The sample takes every fifth entry of 20,480: make it see none but the smallest ones.
     x = torch.rand(20_480, generator=torch.Generator().manual_seed(1)) + 1
     x[::5] = 0
-    assert torch.equal(topk_mask(x, 0.5).bool(), by_sorting(x, 10_240))
+    assert torch.equal(mask_of(x, 0.5).bool(), by_sorting(x, 10_240))
 
 
 def test_selection_on_a_device_waits_for_nothing():
@@ -90,81 +97,84 @@ def test_keep_count(keep, n, count):
 @pytest.mark.parametrize("keep", [0, -0.1, 1.01, float("nan"), float("inf"), "half"])
 def test_ratio_outside_its_range(keep):
     with pytest.raises(ValueError, match=r"^keep ratio .*: must be a number greater than 0 and at most 1$"):
-        topk_mask(torch.ones(3), keep)
+        mask_of(torch.ones(3), keep)
 
 
-@pytest.mark.parametrize("ratios", [(0.5, 0.5), (0.1, 0.3), ()])
-def test_coats_must_descend(ratios):
+@pytest.mark.parametrize("keep, coat", [(0.5, 0.5), (0.1, 0.3)])
+def test_coats_must_descend(keep, coat):
     with pytest.raises(ValueError, match="must descend strictly"):
-        topk_mask(torch.ones(3), ratios)
+        mask_of(torch.ones(3), keep, (coat,))
 
 
-@pytest.mark.parametrize("choice", [{"scope": "column"}, {"ranking": "sign"}, {"signed": True, "ranking": "value"}])
+@pytest.mark.parametrize("choice", [{"scope": "column"}, {"ranking": "sign"}, {"kind": "signed", "ranking": "value"}])
 def test_unknown_choices(choice):
-    with pytest.raises(ValueError, match="ranking"):
-        topk_mask(torch.ones(3), 0.5, **choice)
+    with pytest.raises(ValueError, match=next(iter(choice))):
+        mask_of(torch.ones(3), 0.5, **choice)
 
 
 def test_nan_ranks_as_infinite_and_keeps_the_count():
     nan = torch.nan
     x = torch.tensor([1.0, nan, -3.0, torch.inf, 2.0])
-    assert topk_mask(x, 0.4).tolist() == [0, 1, 0, 1, 0]
-    assert topk_mask(x, 0.6).tolist() == [0, 1, 1, 1, 0]
-    assert topk_mask(x, 0.6, ranking="value").tolist() == [0, 1, 0, 1, 1]
-    assert topk_mask(torch.full((5,), nan), 0.4).tolist() == [1, 1, 0, 0, 0]
+    assert mask_of(x, 0.4).tolist() == [0, 1, 0, 1, 0]
+    assert mask_of(x, 0.6).tolist() == [0, 1, 1, 1, 0]
+    assert mask_of(x, 0.6, ranking="value").tolist() == [0, 1, 0, 1, 1]
+    assert mask_of(torch.full((5,), nan), 0.4).tolist() == [1, 1, 0, 0, 0]
     assert x[1].isnan()
     long = torch.where(draw("distinct", 20_000) > 0.9, nan, draw("distinct", 20_000))
-    assert topk_mask(long, 0.5).sum() == 10_000
+    assert mask_of(long, 0.5).sum() == 10_000
 
 
 def test_scope_row_keeps_the_count_in_every_row():
     x = draw("distinct", 600).reshape(20, 30)
-    mask = topk_mask(x, 0.3, scope="row")
+    mask = mask_of(x, 0.3, scope="row")
     assert torch.equal(mask.bool(), torch.stack([by_sorting(row.abs(), 9) for row in x]))
 
 
 def test_scope_global_ranks_all_tensors_together():
     # Six scores, keep 0.5: the three largest are 9 and 8 of the second tensor and 5 of the first.
     first, second = torch.tensor([5.0, 1.0, 2.0]), torch.tensor([[9.0], [-8.0], [3.0]])
-    masks = topk_mask([first, second], 0.5, scope="global")
+    masks = mask_of([first, second], 0.5, scope="global")
     assert [m.tolist() for m in masks] == [[1, 0, 0], [[1], [1], [0]]]
 
 
 def test_a_list_is_selected_tensor_by_tensor():
     tensors = [draw("distinct", n).reshape(10, 10)[:, :5] for n in (100, 100)] + [draw("ties", 50).reshape(10, 5)]
-    for mask, x in zip(topk_mask(tensors, 0.3), tensors):
-        assert torch.equal(mask, topk_mask(x, 0.3))
+    for mask, x in zip(mask_of(tensors, 0.3), tensors):
+        assert torch.equal(mask, mask_of(x, 0.3))
 
 
 def test_coats_are_nested():
     # n = 10, scores 1 .. 10: 0.5 keeps 6 .. 10, 0.3 adds one at 8 .. 10, 0.1 one at 10.
-    assert topk_mask(torch.arange(1.0, 11), [0.5, 0.3, 0.1]).tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 2, 3]
+    assert mask_of(torch.arange(1.0, 11), 0.5, (0.3, 0.1)).tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 2, 3]
 
 
 def test_signed_masks():
     x = torch.tensor([-3.0, 2.0, -1.0, 0.0, -0.5])
-    assert topk_mask(x, 0.6, signed=True).tolist() == [-1, 1, -1, 0, 0]
-    assert topk_mask(x, [0.8, 0.2], signed=True).tolist() == [-2, 1, -1, 0, -1]
-    assert topk_mask(torch.zeros(4), 0.5, signed=True).tolist() == [1, 1, 0, 0]
+    assert mask_of(x, 0.6, kind="signed").tolist() == [-1, 1, -1, 0, 0]
+    assert mask_of(x, 0.8, (0.2,), kind="signed").tolist() == [-2, 1, -1, 0, -1]
+    assert mask_of(torch.zeros(4), 0.5, kind="signed").tolist() == [1, 1, 0, 0]
 
 
-@pytest.mark.parametrize(
-    "choice, expected",
-    [
-        ({}, [-1.0, 2.0, -3.0, 4.0]),
-        ({"ranking": "value"}, [1.0, 2.0, 3.0, 4.0]),
-        ({"signed": True}, [1.0, 2.0, 3.0, 4.0]),
-        ({"scope": "row"}, [-1.0, 2.0, -3.0, 4.0]),
-    ],
-)
-def test_straight_through_gradient(choice, expected):
-    scores = torch.tensor([-0.1, 0.2, -0.3, 0.4], requires_grad=True)
-    (topk_mask(scores, 0.5, **choice) * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
-    assert scores.grad.tolist() == expected
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=40), st.sampled_from(["magnitude", "value"]), st.booleans(), st.booleans())
+def test_coats_and_signs_equal_their_definition(values, ranking, signed, coats):
+    signed, further = signed and ranking == "magnitude", (0.3, 0.1) if coats else ()
+    scores, kind = torch.tensor(values, dtype=torch.float32), "signed" if signed else "binary"
+    mask = mask_of(scores, 0.6, further, ranking=ranking, kind=kind)
+    assert torch.equal(mask, expected_entries(scores, (0.6, *further), ranking, signed))
+
+
+def test_what_is_pinned_counts_in_the_ratio():
+    # Of 10 entries 4 are pinned and have no score, of which the coats keep 2 and 1; 0.5 of 10 leaves 5 - 2, and 0.2 leaves 2 - 1.
+    choices = MaskChoices(0.5, coats=(0.2,))
+    (mask,) = select_masks([torch.arange(6.0)], choices, choices.keep_ratios, size=10, pinned=(2, 1))
+    assert mask.tolist() == [0, 0, 0, 1, 1, 2]
+    (mask,) = select_masks([torch.arange(6.0)], choices, choices.keep_ratios, size=10, pinned=(6, 6))
+    assert not mask.any()
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 30_000), st.sampled_from(KEEPS), st.integers(0, 10**6))
 def test_any_size_equals_a_sort(n, keep, seed):
     x = torch.randn(n, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(topk_mask(x, keep).bool(), by_sorting(x.abs(), keep_count(keep, n)))
+    assert torch.equal(mask_of(x, keep).bool(), by_sorting(x.abs(), keep_count(keep, n)))

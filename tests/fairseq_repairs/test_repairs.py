@@ -21,7 +21,7 @@ from fairseq.tasks import FairseqTask
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.fairseq_repairs import error_report, fairseq_compat
+from fairseq_reservoir.fairseq_repairs import batches, checkpoints, error_report, start_up
 
 
 def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=None):
@@ -38,14 +38,6 @@ def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=No
         )
         for index in batch
     ]
-
-
-def test_applying_twice_changes_nothing():
-    before = data_utils.batch_by_size, options.parse_args_and_arch, EMA._step_internal, distributed_utils.call_main
-    fairseq_compat.apply()
-    assert before == (
-        data_utils.batch_by_size, options.parse_args_and_arch, EMA._step_internal, distributed_utils.call_main,
-    )  # fmt: skip
 
 
 def test_last_batch_is_kept():
@@ -76,7 +68,7 @@ def test_repaired_batching_is_left_alone(monkeypatch):
         return [indices]
 
     monkeypatch.setattr(data_utils, "batch_by_size", repaired)
-    fairseq_compat.keep_last_batch()
+    batches.keep_last_batch()
     assert data_utils.batch_by_size is repaired
 
 
@@ -99,7 +91,7 @@ def test_training_resumes_from_its_checkpoint(make_corpus, run_fairseq, tiny_tra
     last = str(save_dir / "checkpoint_last.pt")
     with pytest.raises(Exception, match="argparse.Namespace"):
         checkpoint_utils.load_checkpoint_to_cpu(last)
-    fairseq_compat.trust_classes_in_checkpoints()
+    checkpoints.trust_classes_in_checkpoints()
     first = checkpoint_utils.load_checkpoint_to_cpu(last)
     # 21 sentences in batches of 4: 6 updates, the last of a single sentence that plain fairseq would not train on.
     assert first["optimizer_history"][-1]["num_updates"] == 6
@@ -113,7 +105,7 @@ def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
     torch.save(values, tmp_path / "logs.pt")
     with pytest.raises(Exception, match="numpy"):
         torch.load(tmp_path / "logs.pt")
-    fairseq_compat.trust_classes_in_checkpoints()
+    checkpoints.trust_classes_in_checkpoints()
     loaded = torch.load(tmp_path / "logs.pt")
     assert all(np.array_equal(loaded[name], value) for name, value in values.items())
 
@@ -151,7 +143,7 @@ def test_numpy_names_that_fairseq_uses(monkeypatch):
         prompts()
     with pytest.raises(AttributeError):
         np.int, np.float
-    fairseq_compat.restore_numpy_names()
+    start_up.restore_numpy_names()
     assert list(prompts()) == [3] and (np.int, np.float) == (int, float)
     assert list(pairs.num_tokens_vec(np.array([0]))) == [3]
 
@@ -340,9 +332,9 @@ def hook_output(monkeypatch, capsys, program, error):
 
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(sys, "excepthook", lambda *_: print("TRACEBACK", file=sys.stderr))
-    fairseq_compat.report_input_errors()
+    error_report.report_input_errors()
     hook = sys.excepthook
-    fairseq_compat.report_input_errors()
+    error_report.report_input_errors()
     assert sys.excepthook is hook
     status = None
     try:

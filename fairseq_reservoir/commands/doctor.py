@@ -1,0 +1,205 @@
+"""``fairseq-reservoir doctor``: what is installed, what is repaired in fairseq, what the machine has, and what to do about it."""
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from ..errors import InputError
+
+HELP = """\
+Prints versions, every repair of the installed fairseq, threads, what the processor and the GPUs can do, and advice. Start an
+issue report with it. It needs no network, and runs without torch and fairseq too: then it says what is missing.
+
+A repair is left out by its name, several with commas between, as in
+
+  FAIRSEQ_RESERVOIR_WITHOUT=last-batch,moving-average fairseq-train ...
+"""
+# Module, packages that bring it, what to install, what it is for.
+NEEDED = (
+    ("torch", ("torch",), "torch>=2.0", "all but report and sweep"),
+    ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
+    ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
+    ("safetensors", ("safetensors",), "safetensors", "exports"),
+    ("sacrebleu", ("sacrebleu",), "sacrebleu>=2.3", "BLEU"),
+    ("sentencepiece", ("sentencepiece",), "sentencepiece", "--bpe sentencepiece"),
+    ("sacremoses", ("sacremoses",), "sacremoses", "--tokenizer moses"),
+)
+OPTIONAL = (
+    ("matplotlib", ("matplotlib",), "matplotlib>=3.7", "figures of fairseq-reservoir report"),
+    ("submitit", ("submitit",), "submitit", "fairseq-reservoir sweep --slurm"),
+    ("subword_nmt", ("subword-nmt",), "subword-nmt>=0.3.8", "--bpe subword_nmt"),
+)
+MEASURED_PYTHON, MEASURED_FAIRSEQ = ((3, 11), (3, 12)), ("fairseq-fixed", "0.12.3.1")
+_NAME = 23
+
+
+def add_parser(commands) -> None:
+    from argparse import RawDescriptionHelpFormatter
+
+    parser = commands.add_parser(
+        "doctor",
+        help="print versions, repairs of fairseq, threads, processor, GPUs and advice: for issue reports",
+        description=HELP,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(known, fairseq_flags) -> str:
+    advice = []
+    sections = [_versions(advice), _repairs(advice), _machine(advice)]
+    sections.append(["advice", *(f"  {line}" for line in advice or ["nothing to do"])])
+    return "\n\n".join("\n".join(lines) for lines in sections)
+
+
+def _line(name, text):
+    return f"  {name:<{_NAME}}{text}"
+
+
+def _one_line(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:120]
+
+
+def _versions(advice):
+    ours = _version(("fairseq_reservoir",))
+    lines = [
+        "versions",
+        _line("fairseq-reservoir", f"{ours[1] if ours else 'not installed, read'} from {Path(__file__).parents[1]}"),
+        _line("python", f"{platform.python_version()} on {platform.platform()}"),
+    ]
+    if sys.version_info[:2] not in MEASURED_PYTHON:
+        measured = " and ".join(".".join(map(str, version)) for version in MEASURED_PYTHON)
+        advice.append(f"python {platform.python_version()}: this software has been tried on {measured} only")
+    missing = []
+    for module, packages, install, purpose in (*NEEDED, *OPTIONAL):
+        found, is_usable = _installed(module, packages, purpose)
+        lines.append(_line(module, found if is_usable else f"{found}: pip install '{install}'"))
+        if not is_usable and (module, packages, install, purpose) in NEEDED:
+            missing.append(f"'{install}'")
+    if missing:
+        advice.append(f"pip install {' '.join(missing)}")
+    fairseq = _version(("fairseq-fixed", "fairseq"))
+    if fairseq and fairseq != MEASURED_FAIRSEQ:
+        advice.append(f"{' '.join(fairseq)}: the repairs have been tried on {' '.join(MEASURED_FAIRSEQ)} only")
+    return lines
+
+
+def _version(packages):
+    """(name, version) of the first of them that is installed."""
+    for package in packages:
+        try:
+            return package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    return None
+
+
+def _installed(module, packages, purpose):
+    """(version, True) of a module, or (what is wrong in one line, False)."""
+    found = _version(packages)
+    named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
+    try:
+        if module in ("torch", "fairseq"):
+            importlib.import_module(module)
+        elif importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(name=module)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            return f"not installed, needed for {purpose}", False
+        return f"{named} does not import without {error.name}", True
+    except Exception as error:  # as many ways as there are versions
+        return f"{named} does not import ({_one_line(error)})", False
+    return named, True
+
+
+def _repairs(advice):
+    try:
+        from ..fairseq_repairs.repair import SWITCHED_OFF, WITHOUT
+        from ..training.install import REPAIRS, install
+
+        install()
+    except InputError as error:
+        return [f"repairs of fairseq: none, {error}"]
+    except Exception as error:
+        return [f"repairs of fairseq: none, since it cannot be loaded ({_one_line(error)})"]
+    if off := [one.name for one in REPAIRS if one.state == SWITCHED_OFF]:
+        advice.append(f"{WITHOUT}: switched off are {', '.join(off)}; results may be those of fairseq's defects")
+    head = f"repairs of fairseq ({WITHOUT}=NAME,NAME leaves some out)"
+    return [head, *(_line(one.name, f"{one.state:<14}{one.purpose}") for one in REPAIRS)]
+
+
+def _machine(advice):
+    try:
+        import torch
+    except Exception:
+        torch = None
+    info = _read("/proc/cpuinfo")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    features = processor_features(info)
+    lines = [
+        "machine",
+        _line("processor", f"{processor_name(info)}, {cores} of {os.cpu_count()} cores usable here"),
+        *(_line(name, found) for name, found in features.items()),
+    ]
+    lines += _threads(torch, cores, advice) + _gpus(torch, advice)
+    if features["bf16"] == "no":
+        advice.append("--bf16 on this processor: it would emulate bf16, many times slower than fp32; leave --bf16 out here")
+    return lines
+
+
+def processor_name(info: str) -> str:
+    """The name in the text of /proc/cpuinfo, or what Python knows."""
+    named = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def processor_features(info: str) -> dict[str, str]:
+    """``bf16``, ``AMX`` and ``AVX-512``: yes with the instructions, no, or unknown; from the text of /proc/cpuinfo."""
+    listed = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
+    if listed is None:
+        return dict.fromkeys(("bf16", "AMX", "AVX-512"), "unknown, there is no /proc/cpuinfo that says")
+    words = listed[1].split()
+    wanted = {
+        "bf16": [word for word in words if word in ("avx512_bf16", "amx_bf16", "bf16", "svebf16")],
+        "AMX": [word for word in words if word.startswith("amx_")],
+        "AVX-512": [word for word in words if word.startswith("avx512f")],
+    }
+    return {name: f"yes ({', '.join(found)})" if found else "no" for name, found in wanted.items()}
+
+
+def _threads(torch, cores, advice):
+    asked = os.environ.get("OMP_NUM_THREADS")
+    used = f"torch uses {torch.get_num_threads()}" if torch else "no torch"
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if torch and torch.get_num_threads() > cores:
+        advice.append(f"OMP_NUM_THREADS={cores}: torch uses {torch.get_num_threads()} threads on {cores} usable cores")
+    elif torch and torch.get_num_threads() > 1 and load > cores / 2:
+        advice.append(f"OMP_NUM_THREADS=1: other processes keep {load:.1f} cores busy, and threads that wait for each other lose most")
+    return [_line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")]
+
+
+def _gpus(torch, advice):
+    if torch and torch.cuda.is_available():
+        return [_line(f"GPU {i}", _gpu(torch, i)) for i in range(torch.cuda.device_count())]
+    if torch and Path("/dev/nvidiactl").exists():
+        advice.append("GPU: this machine has one that torch cannot use; see https://pytorch.org/get-started for a torch with CUDA")
+    return [_line("GPU", "none that torch can use" if torch else "no torch")]
+
+
+def _gpu(torch, index):
+    device = torch.cuda.get_device_properties(index)
+    return (
+        f"{device.name}, {device.total_memory / 2**30:.0f} GiB, compute capability {device.major}.{device.minor},"
+        f" bf16 {'yes' if device.major >= 8 else 'no'}, CUDA {torch.version.cuda}"
+    )
+
+
+def _read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,38 @@
+"""A repair of ``--store-ema`` for models of which something is not trained."""
+
+from types import SimpleNamespace
+
+import torch
+from fairseq.models.ema.ema import EMA
+
+from .repair import repair, wrap
+
+
+@repair("moving-average")
+def keep_untrained_tensors_in_ema():
+    """Keep frozen parameters and constant buffers bit for bit in the copy of ``--store-ema``.
+
+    The moving average is taken of every tensor of the model, but ``d * x + (1 - d) * x`` is not ``x`` when rounded: a
+    frozen tensor drifts away from itself, a little with every update; an integer buffer ends the run ("result type
+    Float can't be cast to ... Long"). An entry that equals its average already is left as it is; which ones do is found
+    out on the device, without waiting for it. What is trained is left to fairseq.
+    """
+
+    def step(original, ema, new_model, updates=None):
+        trained = {name for name, p in new_model.named_parameters(remove_duplicate=False) if p.requires_grad}
+        state = new_model.state_dict()
+        left = trained | ema.skip_keys
+        ours = {k for k, value in state.items() if k not in left and "version" not in k and isinstance(value, torch.Tensor)}
+        rest = {name: value for name, value in state.items() if name not in ours}
+        original(ema, SimpleNamespace(state_dict=lambda: rest), updates)
+        copied = ema.model.state_dict()
+        averages = ema.fp32_params if ema.config.ema_fp32 else copied
+        for name in ours & averages.keys():
+            average, tensor = averages[name], state[name].to(averages[name].dtype)
+            if tensor.is_floating_point():
+                moved = (average * ema.decay).add_(tensor, alpha=1 - ema.decay)
+                tensor = torch.where(average == tensor, average, moved)
+            average.copy_(tensor)
+            copied[name].copy_(average)
+
+    wrap(EMA, "_step_internal", step)

@@ -1,0 +1,88 @@
+"""Repairs of how the processes of one run work together; ``cpu_launch`` is about how they are started."""
+
+import inspect
+
+import torch
+import torch.distributed as dist
+from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
+from fairseq.models import distributed_fairseq_model
+
+from .repair import repair, wrap
+
+
+@repair("ddp-on-cpu", needed=lambda: distributed_fairseq_model.DistributedDataParallel is torch.nn.parallel.DistributedDataParallel)
+def let_ddp_wrap_cpu_modules():
+    """Name no device to torch's DistributedDataParallel for a module on the CPU.
+
+    fairseq always passes ``device_ids=[device_id]``; torch refuses that for CPU modules, so the default
+    ``--ddp-backend pytorch_ddp`` cannot train on CPUs ("DistributedDataParallel's input module must be on ...").
+    """
+
+    class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
+        def __init__(self, module, device_ids=None, output_device=None, **kwargs):
+            if all(parameter.device.type == "cpu" for parameter in module.parameters()):
+                device_ids = output_device = None
+            super().__init__(module, device_ids=device_ids, output_device=output_device, **kwargs)
+
+    distributed_fairseq_model.DistributedDataParallel = DistributedDataParallel
+
+
+def _uses(function, word) -> bool:
+    return word in inspect.unwrap(function).__code__.co_names
+
+
+@repair("gathering-on-cpu", needed=lambda: _uses(distributed_utils.all_gather_list, "cuda"))
+def let_gloo_gather_objects():
+    """Let ``all_gather_list`` work between CPU processes.
+
+    It always allocates a CUDA buffer; criterions whose logs cannot be summed end with ``type torch.cuda.ByteTensor not
+    available`` after the first update. It looks for the buffers on the function of its own name, which is ours now.
+    """
+
+    def all_gather_list(original, data, group=None, max_size=16384):
+        process_group = distributed_utils.get_global_group() if group is None else group
+        if dist.is_initialized() and dist.get_backend(process_group) == "gloo":
+            buffers = distributed_utils.all_gather_list
+            buffers._buffer = torch.ByteTensor(max_size * dist.get_world_size(process_group))
+            buffers._cpu_buffer = torch.ByteTensor(max_size)
+        return original(data, group=process_group, max_size=max_size)
+
+    wrap(distributed_utils, "all_gather_list", all_gather_list)
+
+
+@repair(
+    "broadcast-checkpoints",
+    needed=lambda: _uses(distributed_utils._broadcast_object_slow, "load"),
+)
+def broadcast_checkpoints():
+    """Let several processes resume.
+
+    The first one reads the checkpoint and sends it to the others, who unpack it with ``torch.load``. Since torch 2.6 that
+    knows nothing of the configuration in it: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own way to
+    send an object trusts the other processes of a run.
+    """
+
+    def broadcast_object(original, obj, src_rank, group, dist_device):
+        objects = [obj]
+        dist.broadcast_object_list(objects, src=src_rank, group=group, device=dist_device)
+        return objects[0]
+
+    wrap(distributed_utils, "_broadcast_object_slow", broadcast_object)
+
+
+@repair("trained-gradients")
+def reduce_only_what_is_trained():
+    """Let ``--ddp-backend legacy_ddp`` send between processes the gradients of what is trained, and no more.
+
+    It sums a buffer with room for all parameters, however few of them have a gradient, in the number format of the first
+    of them, which may be frozen.
+    """
+
+    def all_reduce_grads(original, ddp):
+        trained = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
+        size = min(ddp.buffer_size, sum(parameter.numel() for parameter in trained))
+        if trained and (ddp.buffer is None or ddp.buffer.numel() != size):  # a freeze schedule changes what is trained
+            ddp.buffer = trained[0].new(size)
+        original(ddp)
+
+    wrap(LegacyDistributedDataParallel, "all_reduce_grads", all_reduce_grads)

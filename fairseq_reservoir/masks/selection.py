@@ -1,0 +1,249 @@
+"""What a mask keeps: the choices, and the exact selection of the largest scores.
+
+A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. Equal scores are kept in the order of their indices,
+the lowest first. A NaN ranks as an infinite score, so the number kept is right also then; ``masked_weight.nan_scores``
+names the tensors that hold one.
+
+On the CPU the k-th largest score is found without a sort: a sorted sample brackets it, one pass counts what lies below the
+bracket, and only what lies inside is partitioned (Floyd and Rivest, 1975). A sample that misses costs time, never
+exactness. On other devices one batched ``topk`` finds it, and the host never waits for the device.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SCOPES = ("tensor", "row", "global")
+RANKINGS = ("magnitude", "value")
+MASK_KINDS = ("binary", "signed")
+
+_SAMPLE = 4096
+
+
+@dataclass(frozen=True)
+class MaskChoices:
+    """The choices of one masked tensor.
+
+    Attributes:
+        keep_ratio: share of the weights kept.
+        coats: further, smaller keep ratios in descending order; the masks of all ratios are nested and summed, so that a
+            weight counts once for every ratio that keeps it (Okoshi et al., 2022).
+        scope: the ratio is of each ``tensor``, each ``row``, or all ``global`` tensors of one mask cache together.
+        ranking: by ``magnitude`` of the score, or by its ``value``.
+        kind: ``binary``, or ``signed``: a kept weight takes the sign of its score too (Koster et al., 2022).
+        pin: share of each row's mask entries fixed at random from the start; they have no score (Otsuka et al., 2024).
+        random: the control: the whole mask is fixed at random, and there are no scores.
+        keep_schedule: points (update, ratio), from (0, 1) over them in straight lines; the last ratio is ``keep_ratio``.
+
+    Raises:
+        ValueError: for a value that is not one of these.
+    """
+
+    keep_ratio: float = 0.5
+    coats: tuple[float, ...] = ()
+    scope: str = "tensor"
+    ranking: str = "magnitude"
+    kind: str = "binary"
+    pin: float = 0.0
+    random: bool = False
+    keep_schedule: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "coats", tuple(self.coats))
+        object.__setattr__(self, "keep_schedule", tuple(map(tuple, self.keep_schedule)))
+        for field, allowed in (("scope", SCOPES), ("ranking", RANKINGS), ("kind", MASK_KINDS)):
+            if getattr(self, field) not in allowed:
+                raise ValueError(f"{field} {getattr(self, field)}: must be one of {', '.join(allowed)}")
+        if self.kind == "signed" and self.ranking == "value":
+            raise ValueError("kind signed: needs ranking magnitude, since the sign of a score becomes the mask's")
+        if not 0 <= self.pin < 1:
+            raise ValueError(f"pin {self.pin}: must be at least 0 and less than 1; random fixes the whole mask")
+        _check_ratios(*self.keep_ratios)
+        self._check_schedule()
+
+    def _check_schedule(self):
+        points = [(0, 1), *self.keep_schedule]
+        for (update, ratio), (next_update, next_ratio) in zip(points, points[1:]):
+            _check_ratios(next_ratio)
+            if next_update <= update or _exact(next_ratio) > _exact(ratio):
+                raise ValueError(f"keep schedule {self.keep_schedule}: updates must rise from 0, ratios must not")
+        if self.keep_schedule and _exact(points[-1][1]) != _exact(self.keep_ratio):
+            raise ValueError(f"keep schedule {self.keep_schedule}: must end at the keep ratio {self.keep_ratio}")
+
+    @property
+    def keep_ratios(self) -> tuple:
+        """The ratio of each coat, the largest first, as the schedule leaves them."""
+        return (self.keep_ratio, *self.coats)
+
+    def keep_ratios_at(self, update: int) -> tuple:
+        """The ratio of each coat at an update: the schedule moves that of the first coat only."""
+        start, ratio = 0, Fraction(1)
+        for end, target in self.keep_schedule:
+            if update < end:
+                step = Fraction(max(update, start) - start, end - start)
+                return (ratio + step * (_exact(target) - ratio), *self.coats)
+            start, ratio = end, _exact(target)
+        return self.keep_ratios
+
+    @property
+    def gain(self) -> float:
+        """1 / sqrt(E[m^2]) for a mask entry m, which is sqrt(1 / keep_ratio) for one coat.
+
+        The weights times this keep the variance of W x whatever the mask keeps. With ratios k_1 > k_2 > ..., m is j or
+        more on a share k_j of the entries, hence E[m^2] = sum_j (j^2 - (j-1)^2) k_j = sum_j (2j - 1) k_j.
+        """
+        return 1 / math.sqrt(sum((2 * j + 1) * _exact(ratio) for j, ratio in enumerate(self.keep_ratios)))
+
+    @property
+    def lowest(self) -> int:
+        """The smallest entry of a mask of c coats, which has the entries 0 to c, or -c to c if it is signed."""
+        return -len(self.keep_ratios) if self.kind == "signed" else 0
+
+    @property
+    def bits(self) -> int:
+        """Bits that hold an entry less the smallest one."""
+        return (len(self.keep_ratios) - self.lowest).bit_length()
+
+
+def keep_count(keep_ratio: float | str | Fraction, n: int) -> int:
+    """``max(1, floor(keep_ratio * n + 1/2))``, the ratio read as the decimal it is written as.
+
+    Raises:
+        ValueError: if the ratio is outside (0, 1].
+    """
+    try:
+        ratio = Fraction(str(keep_ratio))
+    except ValueError:
+        ratio = 0
+    if not 0 < ratio <= 1:
+        raise ValueError(f"keep ratio {keep_ratio}: must be a number greater than 0 and at most 1")
+    return max(1, math.floor(ratio * n + Fraction(1, 2)))
+
+
+def _check_ratios(*ratios) -> None:
+    """Ratios are in (0, 1], and several descend strictly."""
+    for ratio in ratios:
+        keep_count(ratio, 1)
+    if any(_exact(a) <= _exact(b) for a, b in zip(ratios, ratios[1:])):
+        raise ValueError(f"keep ratios {list(ratios)}: the keep ratio and those of the coats must descend strictly")
+
+
+def _exact(ratio):
+    return Fraction(str(ratio))
+
+
+def select_masks(
+    scores: list[Tensor], choices: MaskChoices, ratios: tuple, size: int | None = None, pinned: tuple[int, ...] | None = None
+) -> list[Tensor]:
+    """From scores to masks: 1 at those of the largest scores, summed over the coats; negative where a signed score is.
+
+    Args:
+        scores: tensors of one shape, selected in one call; with the scope ``global``, of any shape, ranked together.
+        choices: what a mask is.
+        ratios: of each coat, at present (``MaskChoices.keep_ratios_at``).
+        size: how many entries a ratio is of, pinned ones included, which have no score; by default as many as are ranked
+            together: those of a tensor, of a row (last dimension), or of all tensors.
+        pinned: for each coat, how many of these entries are pinned and kept: they count in the ratio.
+
+    Returns:
+        Masks of the scores' shapes: bool, or int8 if signed or of several coats.
+    """
+    if choices.scope == "global":
+        rows = [torch.cat([s.reshape(-1) for s in scores])[None]]
+    else:
+        rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
+    ranked = rows[0].shape[1]
+    size, pinned = ranked if size is None else size, pinned or [0] * len(ratios)
+    counts = [min(max(0, keep_count(ratio, size) - kept), ranked) for ratio, kept in zip(ratios, pinned)]
+    masks = select_largest(rows, counts, choices.ranking == "magnitude")
+    if choices.scope == "global":
+        masks = masks[0][0].split([s.numel() for s in scores])
+    masks = [mask.reshape(s.shape) for mask, s in zip(masks, scores)]
+    return [_with_signs(mask, s) for mask, s in zip(masks, scores)] if choices.kind == "signed" else masks
+
+
+def _with_signs(mask: Tensor, scores: Tensor) -> Tensor:
+    """int8 mask, negative where the score is negative; a kept score of 0 counts as positive, so the count stays."""
+    mask = mask.to(torch.int8)
+    return torch.where(scores.detach() < 0, -mask, mask)
+
+
+def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True) -> list[Tensor]:
+    """In each row, 1 at the ``counts[0]`` largest entries, plus 1 at the ``counts[1]`` largest, and so on.
+
+    Args:
+        rows: tensors of one shape (number of rows, n), one type and one device.
+        counts: how many to keep, 0 to n each.
+        magnitude: rank |entry| instead of the entry.
+
+    Returns:
+        Masks of the same shape: bool for one count, int8 for several.
+    """
+    if rows[0].device.type != "cpu":
+        shape = rows[0].shape
+        keys = torch.stack(rows).reshape(-1, shape[1])
+        keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys
+        keys = torch.nan_to_num(keys.abs() if magnitude else keys, nan=math.inf, posinf=math.inf, neginf=-math.inf)
+        mask = _sum([_select_on_device(keys, count) for count in counts])
+        return list(mask.reshape(len(rows), *shape).unbind())
+    masks, scratch = [], None
+    for row in rows:
+        row = row.detach()
+        keys = (row.float() if row.dtype in (torch.half, torch.bfloat16) else row).numpy()
+        scratch = np.empty_like(keys) if scratch is None else scratch
+        keys = np.abs(keys, out=scratch) if magnitude else keys
+        if keys.size and np.isnan(keys.max()):
+            keys = np.nan_to_num(keys, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        masks.append(_sum([torch.from_numpy(_select_on_cpu(keys, count)) for count in counts]))
+    return masks
+
+
+def _sum(masks):
+    return masks[0] if len(masks) == 1 else sum(mask.to(torch.int8) for mask in masks)
+
+
+def _select_on_device(keys, count):
+    """(rows, n) -> bool (rows, n) with ``count`` ones per row, in tensor operations of known sizes only."""
+    if count in (0, keys.shape[1]):
+        return torch.full_like(keys, bool(count), dtype=torch.bool)
+    threshold = torch.topk(keys, count, dim=1, sorted=False).values.amin(1, keepdim=True)
+    above, tied = keys > threshold, keys == threshold
+    missing = count - above.sum(1, keepdim=True)
+    return above | (tied & (tied.cumsum(1, dtype=torch.int32) <= missing))
+
+
+def _select_on_cpu(keys, count):
+    """The same in NumPy, where a look at a value costs nothing."""
+    n = keys.shape[1]
+    if count in (0, n):
+        return np.full(keys.shape, bool(count))
+    if n <= 4 * _SAMPLE:
+        threshold = np.partition(keys, n - count, axis=1)[:, n - count, None]
+    else:
+        threshold = np.array([[_kth_largest(row, count)] for row in keys])
+    mask = keys >= threshold
+    excess = np.count_nonzero(mask, axis=1) - count
+    for row in np.flatnonzero(excess):
+        tied = np.flatnonzero(keys[row] == threshold[row])
+        mask[row, tied[-excess[row] :]] = False
+    return mask
+
+
+def _kth_largest(keys, k):
+    """The k-th largest of a long vector without NaN."""
+    rank = len(keys) - k
+    # An odd stride, lest the sample be one column of a matrix.
+    sample = np.sort(keys[:: (len(keys) // _SAMPLE) | 1])
+    centre, margin = rank / len(keys) * len(sample), 2 * math.sqrt(len(sample))
+    low, high = math.floor(centre - margin), math.ceil(centre + margin)
+    low = sample[low] if low >= 0 else -np.inf
+    high = sample[high] if high < len(sample) else np.inf
+    below = np.count_nonzero(keys < low)
+    inside = keys[np.flatnonzero((keys >= low) & (keys <= high))]
+    if below <= rank < below + len(inside):
+        keys, rank = inside, rank - below
+    return np.partition(keys, rank)[rank]

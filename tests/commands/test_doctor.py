@@ -1,0 +1,76 @@
+"""fairseq-reservoir doctor: with everything, with nothing, and with a fairseq that does not import."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairseq_reservoir
+from fairseq_reservoir.commands.doctor import processor_features, processor_name
+from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
+from fairseq_reservoir.training.install import REPAIRS
+
+ROOT = Path(fairseq_reservoir.__file__).parents[1]
+INTEL = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) 8488C\nflags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"
+OLD = "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i5-3320M\nflags\t\t: fpu sse4_2 avx\n"
+ARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd sve bf16 i8mm\n"
+
+
+def doctor(*words, **environment):
+    """Lines by their first word, and the lines of the advice; of a process of its own."""
+    command = [sys.executable, *words, "-m", "fairseq_reservoir.cli", "doctor"]
+    variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    ended = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr
+    text, advice = ended.stdout.split("\nadvice\n")
+    return dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")), advice, text
+
+
+def test_with_everything():
+    lines, advice, _ = doctor(**{WITHOUT: "last-batch"})
+    for one in REPAIRS:
+        assert lines[one.name] == f"{'switched off' if one.name == 'last-batch' else 'applied':<14}{one.purpose}"
+    assert re.match(r"\d+\.\d+", lines["torch"]) and lines["fairseq"] == "fairseq-fixed 0.12.3.1"
+    assert re.match(r"torch uses \d+; OMP_NUM_THREADS is", lines["threads"])
+    assert f"{WITHOUT}: switched off are last-batch" in advice
+
+
+def test_without_torch_and_fairseq():
+    lines, advice, text = doctor("-S")  # -S: without the folder of installed packages
+    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.0'"
+    assert lines["fairseq"].startswith("not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed==")
+    assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
+    assert "repairs of fairseq: none, since it cannot be loaded" in text
+    assert "pip install 'torch>=2.0' 'fairseq-fixed==0.12.3.1'" in advice
+
+
+def test_with_a_fairseq_that_does_not_import(tmp_path):
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq" / "__init__.py").write_text("raise ValueError('mutable default <class X> for field\\ncommon is not allowed')")
+    (tmp_path / "torch.py").write_text("import numpy")
+    lines, advice, _ = doctor("-S", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
+    assert lines["fairseq"].startswith(
+        "of an unknown version does not import (ValueError: mutable default <class X> for field common is not allowed): pip install"
+    )
+    assert lines["torch"] == "of an unknown version does not import without numpy"
+    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.0'" not in advice
+
+
+def test_an_unknown_name_of_a_repair():
+    _, _, text = doctor(**{WITHOUT: "batch"})
+    assert f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, numpy-names, " in text
+
+
+@pytest.mark.parametrize("info, bf16, amx", [
+    (INTEL, "yes (avx512_bf16, amx_bf16)", "yes (amx_bf16, amx_tile)"),
+    (OLD, "no", "no"),
+    (ARM, "yes (bf16)", "no"),
+    ("", "unknown, there is no /proc/cpuinfo that says", "unknown, there is no /proc/cpuinfo that says"),
+])  # fmt: skip
+def test_processors(info, bf16, amx):
+    features = processor_features(info)
+    assert (features["bf16"], features["AMX"]) == (bf16, amx)
+    assert processor_name(INTEL) == "Intel(R) Xeon(R) 8488C"
