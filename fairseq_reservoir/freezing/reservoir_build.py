@@ -88,8 +88,8 @@ def _identity(plans, options):
         "origins": {stack: [slot.origin for slot in plan] for stack, plan in plans.items()},
         "seed": options.reservoir_seed if random else None,
         "generator": GENERATOR if random else None,
-        "norm": unusual("reservoir_norm", kinds & {"F", "G", "C"}),
-        "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
+        "norm": unusual("reservoir_norm", any(kind.own_norm for kind in kinds)),
+        "kernel_sizes": unusual("reservoir_kernel_sizes", any(kind.kernel_sizes for kind in kinds)),
         **component_identity(options),
         "train_layernorm": unusual("reservoir_train_layernorm", frozen),
     }

@@ -15,10 +15,11 @@ from omegaconf import II, DictConfig, OmegaConf
 from ..errors import InputError
 from ..layers.backskip import ESTIMATORS
 from ..layers.frozen_dtype import DTYPES
-from ..plan import freeze_spec, layer_plan
+from ..plan import freeze_spec, kinds, layer_plan
 
 NORMS = ("paper", "model")
 ADAPTERS = ("lora", "vera")
+_TYPES_OF_RESERVOIRS = kinds.listed([f"{name} ({letter})" for name, letter in kinds.reservoir_types().items()], "or")
 
 
 def option(default, help_text, metavar=""):
@@ -31,10 +32,8 @@ class EncoderPlanOptions(FairseqDataclass):
 
     reservoir_encoder: Optional[str] = option(
         None,
-        "layer plan of the encoder, one letter per layer, bottom first: L ordinary, T frozen Transformer layer, F frozen "
-        "feed-forward, G frozen bidirectional GRU, C frozen dynamic convolution, and f g c the same trained; in place of "
-        "attention M Fourier mixing, S frozen static mixing, s the same trained. LLFLFLL or 2LFLF2L. Sets the depth. "
-        "Default: all L",
+        "layer plan of the encoder, one letter per layer, bottom first, as in LLFLFLL or 2LFLF2L. Sets the depth. Default: all L. "
+        f"{kinds.in_words('encoder')}",
         "PLAN",
     )
     reservoir_count: Optional[int] = option(
@@ -48,7 +47,8 @@ class DecoderPlanOptions(FairseqDataclass):
 
     reservoir_decoder: Optional[str] = option(
         None,
-        "layer plan of the decoder, of the letters L T F f C c S s; C and S keep a learned attention to the source",
+        f"layer plan of the decoder. Default: all L. {kinds.in_words('decoder')}. The attention to the source of frozen "
+        f"{kinds.listed(kinds.frozen_letters('decoder', sees_source=True, fairseqs=False))} is trained",
         "PLAN",
     )
     reservoir_decoder_count: Optional[int] = option(
@@ -98,7 +98,7 @@ class FrozenLayerOptions(ComponentOptions):
     """The flags of every model with a layer plan, whatever stacks it has."""
 
     reservoir_type: str = option(
-        "ffn", "what --reservoir-count puts there: transformer (T), ffn (F), gru (G) or conv (C). Default: ffn", "TYPE"
+        "ffn", f"what --reservoir-count puts there: {_TYPES_OF_RESERVOIRS}. Default: ffn", "TYPE"
     )
     reservoir_placement: str = option(
         "alternate",
@@ -108,7 +108,7 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_norm: str = option(
         "paper",
-        "LayerNorm of F, G and C layers: paper puts it before the layer's function even in a post-norm model; model "
+        f"LayerNorm of {kinds.listed(kinds.letters(own_norm=True))} layers: paper puts it before the layer's function even in a post-norm model; model "
         "follows --encoder-normalize-before. Default: paper",
         "NORM",
     )
@@ -116,7 +116,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
-        "odd kernel sizes of C and c layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
+        f"odd kernel sizes of {kinds.listed(kinds.letters(kernel_sizes=True))} layers by depth; the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(
@@ -329,18 +329,19 @@ def check_options(options: Namespace) -> None:
     if options.reservoir_norm not in NORMS:
         raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")
     kernel_sizes(options.reservoir_kernel_sizes)
-    decoder = getattr(options, "reservoir_decoder", None)
+    decoder, seeing = getattr(options, "reservoir_decoder", None), kinds.letters("decoder", sees_source=True)
     has_source = hasattr(options, "reservoir_encoder") and not getattr(options, "no_cross_attention", False)
-    if decoder and has_source and not set(decoder) & set("LTCcSs"):
-        raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; L, T, C, c, S and s do")
+    if decoder and has_source and not set(decoder) & set(seeing):
+        raise InputError(f"--reservoir-decoder {decoder}: no layer of it sees the source; {kinds.listed(seeing)} do")
     check_components(options)
     _check_engine(options)
     for stack in ("encoder", "decoder"):
-        plan = (getattr(options, f"reservoir_{stack}", None) or "").upper()
+        plan = [kinds.kind_of(letter) for letter in getattr(options, f"reservoir_{stack}", None) or ""]
         width, heads = getattr(options, f"{stack}_embed_dim", 0), getattr(options, f"{stack}_attention_heads", 1)
-        if "G" in plan and width % 2:
-            raise InputError(f"--{stack}-embed-dim {width}: G layers need an even width, half of it for each direction")
-        if (heads < 1 or width % heads) and set(plan) & set("LTCS"):
+        for kind in plan if width % 2 else ():
+            if kind.even_width:
+                raise InputError(f"--{stack}-embed-dim {width}: {kind.letter} layers need an even width")
+        if (heads < 1 or width % heads) and any(kind.heads_divide for kind in plan):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
 
 

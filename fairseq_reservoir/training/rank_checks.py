@@ -17,6 +17,7 @@ from fairseq.file_io import PathManager
 from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import TORCHRUN_VARIABLES
 from ..fairseq_repairs.wrap_trainer import wrap_trainer
+from ..plan.kinds import frozen_letters
 
 
 @functools.cache
@@ -143,7 +144,7 @@ def refuse_sharding(cfg) -> None:
     model = cfg.model
     plans = "".join(getattr(model, f"reservoir_{stack}", None) or "" for stack in ("encoder", "decoder"))
     given = (getattr(model, name, None) for name in ("freeze", "freeze_except", "reservoir_count", "reservoir_decoder_count", "mask_keep_ratio"))
-    if set(plans) & set("TFGCS") or any(given):
+    if set(plans) & set(frozen_letters()) or any(given):
         raise InputError(
             "--ddp-backend fully_sharded: it flattens frozen and trained tensors into one and would train both; "
             "use pytorch_ddp or legacy_ddp"

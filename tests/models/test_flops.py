@@ -9,7 +9,9 @@ import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_reservoir.plan.kinds import kind_of
 from tests.support.building import build, loss, pad, sentences
+from tests.support.letters import RESERVOIRS, named
 
 SOURCE, TARGET = 10, 8
 FEED_FORWARD = 8 * 12 + 12 * 8
@@ -68,10 +70,10 @@ def test_numbers_written_out():
     assert 2 * SOURCE * (CONVOLUTION + FEED_FORWARD) == 2 * 10 * (240 + 192) == 8640
 
 
-@pytest.mark.parametrize("encoder", ["LTL", "LFL", "LGL", "LCL"])
-def test_slot_table_counts_the_same(encoder):
-    table = build(encoder, reservoir_kernel_sizes="3").slot_table
-    saved = backward_flops(encoder.replace("T", "L").swapcase().replace("l", "L"), "L") - backward_flops(encoder, "L")
+@pytest.mark.parametrize("letter", named(RESERVOIRS["encoder"]))
+def test_slot_table_counts_the_same(letter):
+    table = build(f"L{letter}L", reservoir_kernel_sizes="3").slot_table
+    saved = backward_flops(f"L{kind_of(letter).trained_letter}L", "L") - backward_flops(f"L{letter}L", "L")
     assert saved == SOURCE * sum(e.flops for e in table.entries if not e.trained)
 
 
@@ -83,7 +85,7 @@ class TestFrozenEmbeddings:
 
     def test_only_trained_layers_run_backward(self):
         lowest = backward_flops("L", "L", freeze="emb")
-        for below in ("T", "F", "G", "C", "TT", "FC"):
+        for below in (*RESERVOIRS["encoder"], "TT", "FC"):
             assert backward_flops(f"{below}L", "L", freeze="emb") == lowest
 
     def test_layers_below_are_not_recomputed(self):
