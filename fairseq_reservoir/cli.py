@@ -42,10 +42,11 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
+    from .options.component_options import ComponentOptions
     from .options.language_model_options import WordVectorOptions
+    from .options.layer_options import ReservoirOptions
     from .options.roberta_options import RobertaVectorOptions
     from .options.supermask_options import MaskOptions
-    from .options.transformer_options import ComponentOptions, ReservoirOptions
     from .training.freeze_skip import FreezeSkipOptions
 
     lines = []

@@ -3,9 +3,9 @@
 from ..errors import InputError
 from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
-from ..options.transformer_options import FrozenLayerOptions
+from ..options.layer_options import FrozenLayerOptions
 from ..plan.freeze_spec import FROZEN_INITS, TABLES
-from ..plan.layer_plan import Slot, slots
+from ..plan.layer_plan import Plans
 from ..plan.slot_table import SlotTable, compile_table
 from ..random_tensors.fill import component_recipe, fill, recipe
 from ..random_tensors.philox import GENERATOR
@@ -37,39 +37,30 @@ def identity_flags(stacks) -> dict[str, str]:
     }
 
 
-def plans_of(options, stacks) -> dict[str, tuple[Slot, ...]]:
-    """The slots of each stack, as they are built: those that ``--encoder-layers-to-keep`` and the like leave."""
-    return {
-        stack: slots(
-            getattr(options, f"reservoir_{stack}"), getattr(options, f"{stack}_layers_to_keep"), f"--{stack}-layers-to-keep"
-        )
-        for stack in stacks
-    }
-
-
-def complete(model, plans: dict[str, tuple[Slot, ...]], options):
+def complete(model, plans: Plans, options):
     """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, identity; returns it.
 
     Args:
         model: a ``CheckpointIdentity`` with fairseq's initial values.
-        plans: the slots of each stack.
+        plans: the layers it was built of.
         options: its complete options.
     """
-    model.slot_table = freeze_and_fill(model, plans, options)
-    _use_frozen_dtype(model, plans, options)
-    add_backskips(model, plans, options)
+    model.slot_table = freeze_and_fill(model, plans.built, options)
+    if options.frozen_dtype != "fp32":
+        _use_frozen_dtype(model, plans.built, options)
+    if options.backskip:
+        add_backskips(model, plans.built, options)
     if options.reservoir_fast_dropout:
         use_fast_dropout(model)
-    unpruned = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
-    model.remember_identity(_identity(plans, options), _identity(unpruned, options))
+    model.remember_identity(_identity(plans.built, options), _identity(plans.unpruned, options))
     return model
 
 
-def _use_frozen_dtype(model, plans, options):
-    layers = list(frozen_layers(model, plans))
-    if options.frozen_dtype != "fp32" and not layers:
+def _use_frozen_dtype(model, stacks, options):
+    layers = list(frozen_layers(model, stacks))
+    if not layers:
         raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, since no layer is wholly frozen")
-    for _, layer in layers if options.frozen_dtype != "fp32" else ():
+    for _, layer in layers:
         use_dtype(layer, DTYPES[options.frozen_dtype])
 
 
@@ -157,7 +148,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         train_layernorm=getattr(options, "reservoir_train_layernorm", False),
         untrained=[name for name, p in parameters.items() if not p.requires_grad],
         aliases=tied_names(model, parameters),
-        shared=shared_matrices(model),
+        shared=shared_matrices(model) if options.frozen_adapter else (),
         adapters_follow=bool(options.frozen_adapter),
         kept=kept_layers(options),
     )

@@ -11,7 +11,8 @@ from omegaconf import II
 from ..errors import InputError
 from ..masks.mask_choices import MaskChoices
 from ..masks.masked_weight import INITIALISERS
-from .transformer_options import FlatTransformerConfig, flag_of, option
+from .flags import flag_of, option
+from .transformer_options import FlatTransformerConfig
 
 WEIGHT_INITS = (*INITIALISERS, "signed_fairseq", "paper_code")
 CHOICES = {

@@ -46,6 +46,18 @@ class Slot:
         return self.random and (self.kind.freezes == WHOLE or atom in self.kind.freezes)
 
 
+@dataclass(frozen=True)
+class Plans:
+    """The layers of a model, by stack and bottom first.
+
+    ``built`` are the slots as they are built, ``unpruned`` all those of the plan, of which ``--encoder-layers-to-keep`` and the
+    like may leave some out.
+    """
+
+    built: dict[str, tuple[Slot, ...]]
+    unpruned: dict[str, tuple[Slot, ...]]
+
+
 def expand(plan: str, flag: str, stack: str = "encoder") -> str:
     """Writes run lengths out: ``4L2F`` -> ``LLLLFF``.
 

@@ -6,8 +6,8 @@ import pytest
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.options.language_model_options import WordVectorOptions
+from fairseq_reservoir.options.layer_options import ReservoirOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
-from fairseq_reservoir.options.transformer_options import ReservoirOptions
 
 
 def printed(capsys, *arguments):

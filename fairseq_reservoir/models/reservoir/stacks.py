@@ -9,7 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from ...layers import SlotConfig, build_slot
-from ...options.transformer_options import kernel_sizes
+from ...options.layer_options import kernel_sizes
 
 
 class ReservoirEncoder(TransformerEncoderBase):
