@@ -7,6 +7,7 @@ import logging
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 from .commands import average, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
 from .commands.plan import plan  # noqa: F401
@@ -21,15 +22,30 @@ def main(arguments=None) -> None:
     )
     for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep):
         command.add_parser(commands)
+    for name, subparser in commands.choices.items():
+        if name not in ("report", "sweep"):  # which build no model
+            subparser.add_argument("--user-dir", metavar="DIR", help="folder that registers kinds of layer of your own")
     known, fairseq_flags = parser.parse_known_args(arguments)
     if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
         commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
     try:
         with _quiet():
+            _import_user_dir(getattr(known, "user_dir", None))
             result = known.run(known, fairseq_flags)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     print(result)
+
+
+def _import_user_dir(folder):
+    """As fairseq's commands import it; the plugin itself is here already."""
+    if folder is None or Path(folder).name == Path(__file__).parent.name:
+        return
+    if not (Path(folder) / "__init__.py").is_file():
+        raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
+    from fairseq.utils import import_user_module
+
+    import_user_module(argparse.Namespace(user_dir=folder))
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):

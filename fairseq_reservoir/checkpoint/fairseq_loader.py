@@ -9,6 +9,7 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 
 from . import damage, dictionaries, packed_file, reader
+from .own_kinds import refuse_unknown_kinds
 from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 
 
@@ -28,9 +29,12 @@ def _reading_exports(original):
     @wraps(original)
     def load_checkpoint_to_cpu(path, arg_overrides=None, load_on_all_ranks=False):
         if _is_export(path):
-            return _state(path, arg_overrides)
-        with damage.reading(path):
-            return original(path, arg_overrides, load_on_all_ranks)
+            state = _state(path, arg_overrides)
+        else:
+            with damage.reading(path):
+                state = original(path, arg_overrides, load_on_all_ranks)
+        refuse_unknown_kinds(path, state)
+        return state
 
     load_checkpoint_to_cpu.reads_exports = True
     return load_checkpoint_to_cpu

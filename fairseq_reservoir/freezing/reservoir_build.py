@@ -34,6 +34,7 @@ def identity_flags(stacks) -> dict[str, str]:
         "generator": "generator of frozen tensors",
         "norm": "--reservoir-norm",
         "kernel_sizes": "--reservoir-kernel-sizes",
+        "kinds": "the kind of layer",
     }
 
 
@@ -83,7 +84,14 @@ def _identity(plans, options):
         "kernel_sizes": unusual("reservoir_kernel_sizes", any(kind.kernel_sizes for kind in kinds)),
         **component_identity(options),
         "train_layernorm": unusual("reservoir_train_layernorm", frozen),
+        **_own_kinds(plans),
     }
+
+
+def _own_kinds(plans):
+    """The letters that stand for kinds of a user's own, with their names."""
+    own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.origin}
+    return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
 
 def component_identity(options) -> dict:

@@ -7,6 +7,7 @@ from outside (docs/your-own-kind.md).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..errors import InputError
 from .freeze_spec import ATOMS
 
 STACKS = ("encoder", "decoder")
@@ -37,7 +38,7 @@ class Kind:
         origin: where a user's own kind was registered, "" for those of the package.
 
     Raises:
-        ValueError: the fields contradict each other.
+        InputError: the fields contradict each other.
     """
 
     frozen_letter: str | None
@@ -58,19 +59,23 @@ class Kind:
     def __post_init__(self):
         for letter in (self.frozen_letter, self.trained_letter):
             if letter is not None and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):
-                raise ValueError(f"{letter!r}: a kind's letter is one of A to Z and a to z")
+                raise InputError(f"{letter!r}: a kind's letter is one of A to Z and a to z")
         if not self.letters or len(set(self.letters)) != len(self.letters):
-            raise ValueError(f"{self.name}: a kind needs a letter for its frozen form, for its trained one, or two different ones")
+            raise InputError(f"{self.name}: a kind needs a letter for its frozen form, for its trained one, or two different ones")
         if self.freezes != WHOLE and (isinstance(self.freezes, str) or not set(self.freezes) <= set(ATOMS)):
-            raise ValueError(f"{self.name}: freezes {self.freezes!r}, must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}")
+            raise InputError(f"{self.name}: freezes {self.freezes!r}, must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}")
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
-            raise ValueError(f"{self.name}: freezes {self.freezes!r}, its frozen letter is {self.frozen_letter}; there must be both or neither")
+            raise InputError(f"{self.name}: freezes {self.freezes!r}, its frozen letter is {self.frozen_letter}; there must be both or neither")
         if not set(self.refused) < set(STACKS):
-            raise ValueError(f"{self.name}: refused in {', '.join(self.refused)}; of {' and '.join(STACKS)}, one at most")
+            raise InputError(f"{self.name}: refused in {', '.join(self.refused)}; of {' and '.join(STACKS)}, one at most")
         if self.sees_source and "decoder" in self.refused:
-            raise ValueError(f"{self.name}: sees the source, but is refused in a decoder")
+            raise InputError(f"{self.name}: sees the source, but is refused in a decoder")
+        if not self.name or set(self.name) & set(",|\n"):
+            raise InputError(f"{self.name!r}: a kind's name has neither commas nor bars")
+        if self.fairseqs and self.origin:
+            raise InputError(f"{self.name}: only kinds of the package are fairseq's own")
         if self.reservoir_type and self.freezes != WHOLE:
-            raise ValueError(f"{self.name}: a type of reservoir, but freezes no whole layer")
+            raise InputError(f"{self.name}: a type of reservoir, but freezes no whole layer")
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -93,16 +98,16 @@ def register(kind: Kind) -> Kind:
     """Adds a kind, and returns it; the same one again changes nothing.
 
     Raises:
-        ValueError: one of its letters, its name or its type is taken.
+        InputError: one of its letters, its name or its type is taken.
     """
     if kind in known():
         return kind
     taken = [letter for letter in kind.letters if letter in _BY_LETTER or letter == "R"]
     if taken:
         free = [letter for letter in map(chr, range(65, 91)) if letter != "R" and not {letter, letter.lower()} & _BY_LETTER.keys()]
-        raise ValueError(f"{kind.name}: the letter {taken[0]} is taken; free are {' '.join(free)}, and the same small")
+        raise InputError(f"{kind.name}: the letter {taken[0]} is taken; free are {' '.join(free)}, and the same small")
     if kind.name in [other.name for other in known()] or kind.reservoir_type in reservoir_types():
-        raise ValueError(f"{kind.name}: there is a kind of this name or of this --reservoir-type")
+        raise InputError(f"{kind.name}: there is a kind of this name or of this --reservoir-type")
     _BY_LETTER.update(dict.fromkeys(kind.letters, kind))
     return kind
 
