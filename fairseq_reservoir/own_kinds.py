@@ -27,6 +27,6 @@ def register_kind(kind: Kind, build) -> None:
     Raises:
         InputError: a letter, the name or the type of reservoir is taken, or ``fairseqs`` is set.
     """
-    kind = replace(kind, origin=build.__module__)
+    kind = replace(kind, registered_by=build.__module__)
     kinds.register(kind)
     BUILDERS[kind.letter] = build

@@ -90,7 +90,7 @@ def _identity(plans, options):
 
 def _own_kinds(plans):
     """The letters that stand for kinds of a user's own, with their names."""
-    own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.origin}
+    own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.registered_by}
     return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
 

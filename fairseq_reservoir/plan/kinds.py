@@ -35,7 +35,7 @@ class Kind:
         kernel_sizes: whether ``--reservoir-kernel-sizes`` is about it.
         reservoir_type: what ``--reservoir-type`` calls its frozen form; None if it cannot be chosen there.
         fairseqs: whether the layer is fairseq's own, so that fairseq builds it and reads it without this plugin.
-        origin: where a user's own kind was registered, "" for those of the package.
+        registered_by: the module that registered a user's own kind, "" for those of the package.
 
     Raises:
         InputError: the fields contradict each other.
@@ -54,7 +54,7 @@ class Kind:
     kernel_sizes: bool = False
     reservoir_type: str | None = None
     fairseqs: bool = False
-    origin: str = ""
+    registered_by: str = ""
 
     def __post_init__(self):
         for letter in (self.frozen_letter, self.trained_letter):
@@ -72,7 +72,7 @@ class Kind:
             raise InputError(f"{self.name}: sees the source, but is refused in a decoder")
         if not self.name or set(self.name) & set(",|\n"):
             raise InputError(f"{self.name!r}: a kind's name has neither commas nor bars")
-        if self.fairseqs and self.origin:
+        if self.fairseqs and self.registered_by:
             raise InputError(f"{self.name}: only kinds of the package are fairseq's own")
         if self.reservoir_type and self.freezes != WHOLE:
             raise InputError(f"{self.name}: a type of reservoir, but freezes no whole layer")

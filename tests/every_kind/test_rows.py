@@ -125,7 +125,7 @@ def wrong_values(kind, name):
         "reservoir_type": [None, "other"],
         "name": ["other"],
         "about": ["other"],
-        "origin": ["elsewhere"],
+        "registered_by": ["elsewhere"],
     }[name]
     return [other for other in others if other != value]
 
