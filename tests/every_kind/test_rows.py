@@ -58,7 +58,7 @@ def it_may_stand_where_it_does_not_look_ahead(kind):
     alone, x = layer(kind, "decoder", memory_dim=0).eval(), torch.randn(6, 2, 8)
     other = torch.cat((x[:4], torch.randn(2, 2, 8)))
     looks_ahead = not torch.allclose(alone(x)[0][:4], alone(other)[0][:4], atol=1e-6)
-    assert set(kind.refused) == ({"decoder"} if looks_ahead else set())
+    assert set(kind.refused) == ({"decoder"} if looks_ahead else set()), f"{kind.name}: in a decoder it looks ahead: {looks_ahead}"
 
 
 @torch.no_grad()
@@ -73,20 +73,20 @@ def it_sees_the_source_if_it_says_so(kind):
             p.zero_()
     source, target = pad(sentences(5, 3)), shift(pad(sentences(4, 4, seed=2)))
     changes = (logits(model, source, target) - logits(model, source.flip(1), target)).abs().max() > 1e-5
-    assert bool(changes) == kind.sees_source
+    assert bool(changes) == kind.sees_source, f"{kind.name}: sees_source={kind.sees_source} is not true"
 
 
 def an_even_width_is_needed_if_it_says_so(kind):
-    assert can_be_built(kind, embed_dim=7, memory_dim=7, heads=1) == (not kind.even_width)
+    assert can_be_built(kind, embed_dim=7, memory_dim=7, heads=1) == (not kind.even_width), f"{kind.name}: even_width={kind.even_width} is not true"
 
 
 def heads_must_divide_the_width_if_it_says_so(kind):
-    assert can_be_built(kind, heads=3) == (not kind.heads_divide)
+    assert can_be_built(kind, heads=3) == (not kind.heads_divide), f"{kind.name}: heads_divide={kind.heads_divide} is not true"
 
 
 def kernel_sizes_change_it_if_it_says_so(kind):
     shapes = [[p.shape for p in layer(kind, "encoder", kernel_sizes=(size,)).parameters()] for size in (3, 5)]
-    assert (shapes[0] != shapes[1]) == kind.kernel_sizes
+    assert (shapes[0] != shapes[1]) == kind.kernel_sizes, f"{kind.name}: kernel_sizes={kind.kernel_sizes} is not true"
 
 
 def it_is_fairseqs_if_it_says_so(kind):
