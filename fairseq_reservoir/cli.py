@@ -7,6 +7,7 @@ import logging
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 from .commands import average, doctor, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
 from .commands.plan import plan  # noqa: F401
@@ -21,16 +22,31 @@ def main(arguments=None) -> None:
     )
     for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
         command.add_parser(commands)
+    for name, subparser in commands.choices.items():
+        if name not in ("report", "sweep", "doctor"):  # which build no model
+            subparser.add_argument("--user-dir", metavar="DIR", help="folder that registers kinds of layer of your own")
     try:
         check_words(sys.argv[1:] if arguments is None else arguments)
         known, fairseq_flags = parser.parse_known_args(arguments)
         if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
         with _quiet():
+            _import_user_dir(getattr(known, "user_dir", None))
             result = known.run(known, fairseq_flags)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     print(result)
+
+
+def _import_user_dir(folder):
+    """As fairseq's commands import it; the plugin itself is here already."""
+    if folder is None or Path(folder).name == Path(__file__).parent.name:
+        return
+    if not (Path(folder) / "__init__.py").is_file():
+        raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
+    from fairseq.utils import import_user_module
+
+    import_user_module(argparse.Namespace(user_dir=folder))
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):
@@ -49,10 +65,11 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
 def _our_flags() -> str:
     """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
+    from .options.component_options import ComponentOptions
     from .options.language_model_options import WordVectorOptions
+    from .options.layer_options import ReservoirOptions
     from .options.roberta_options import RobertaVectorOptions
     from .options.supermask_options import MaskOptions
-    from .options.transformer_options import ComponentOptions, ReservoirOptions
     from .training.freeze_skip import FreezeSkipOptions
 
     lines = []

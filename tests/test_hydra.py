@@ -5,14 +5,13 @@ import os
 import subprocess
 import sys
 from argparse import Namespace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.distributed import utils as distributed_utils
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
 from fairseq_cli import hydra_train
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -21,7 +20,8 @@ from omegaconf import OmegaConf
 import fairseq_reservoir
 from fairseq_reservoir import hydra_start
 from fairseq_reservoir.checkpoint import dry_build
-from fairseq_reservoir.options.transformer_options import as_namespace, resolve_plans
+from fairseq_reservoir.options.plans import settle
+from fairseq_reservoir.options.transformer_options import as_namespace
 
 ROOT = Path(__file__).parents[1]
 CONFIG = Path(fairseq_reservoir.__file__).parent / "config"
@@ -61,7 +61,7 @@ def test_a_file_is_the_preset_of_the_command_line(preset):
     ARCH_CONFIG_REGISTRY[arch](line)
     hydra = as_namespace(config)
     if model.startswith("reservoir"):
-        resolve_plans(hydra, import_module(f"fairseq_reservoir.models.{model}").DEPTHS)
+        settle(hydra, sys.modules[MODEL_REGISTRY[model].__module__].DEPTHS)
     shared = [option for option in vars(line) if option in vars(hydra) and not option.startswith("_")]
     different = {option for option in shared if getattr(line, option) != getattr(hydra, option)}
     # As in fairseq, whose dataclass and architecture function for language models differ here, where it has no effect.

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from ..errors import InputError
 from . import damage, dictionaries, packed_file, reader
+from .own_kinds import refuse_unknown_kinds
 from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 
 
@@ -19,10 +20,12 @@ def read_export(load_checkpoint_to_cpu, path, arg_overrides=None, load_on_all_ra
     """Reads an export as if it were a checkpoint; of what cannot be read it says in one line which file it is and why."""
     with damage.reading(path):
         if _is_export(path):
-            return _state(path, arg_overrides)
-        state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
-        for place in ("args", "cfg"):
-            _refuse_interpolations(path, place, state.get(place))
+            state = _state(path, arg_overrides)
+        else:
+            state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+            for place in ("args", "cfg"):
+                _refuse_interpolations(path, place, state.get(place))
+        refuse_unknown_kinds(path, state)
         return state
 
 

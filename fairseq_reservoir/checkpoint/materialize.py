@@ -15,7 +15,8 @@ from ..errors import InputError
 from ..fairseq_repairs import archive
 from ..files import check_out, replacing
 from ..options.transformer_options import FlatTransformerConfig
-from ..plan.layer_plan import KINDS, slots
+from ..plan import kinds
+from ..plan.layer_plan import slots
 from .dry_build import build_config
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 
@@ -81,10 +82,10 @@ def _check_model(source: Checkpoint):
     for stack in ("encoder", "decoder"):
         plan, kept = getattr(config, f"reservoir_{stack}", None), getattr(config, f"{stack}_layers_to_keep", None)
         for slot in slots(plan, kept) if plan else ():
-            if slot.kind != "L":
+            if not slot.kind.fairseqs:
                 refuse(
-                    f"{stack} layer {slot.origin} is {slot.letter} ({KINDS[slot.kind]}), which fairseq's transformer has not;"
-                    " plans of L and T can be materialized"
+                    f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer has not;"
+                    f" plans of {kinds.listed(kinds.letters(fairseqs=True))} can be materialized"
                 )
     for option, what in (("normalize_before", "place of LayerNorm"), ("attention_heads", "number of heads")):
         ours = [getattr(config, f"{stack}_{option}") for stack in ("encoder", "decoder")]

@@ -5,7 +5,7 @@ from torch import nn
 from ..errors import InputError
 from ..layers.backskip import NAME, Backskip, skipping_backward
 from ..layers.frozen_dtype import frozen_layers
-from ..options.transformer_options import FrozenLayerOptions
+from ..options.layer_options import FrozenLayerOptions
 from ..plan.layer_plan import Slot
 
 
@@ -17,8 +17,6 @@ def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
     Raises:
         InputError: there is no such layer.
     """
-    if not options.backskip:
-        return
     skips = {}
     for place, layer in frozen_layers(model, plans):
         if not any("encoder_attn" in name for name, _ in layer.named_modules()):

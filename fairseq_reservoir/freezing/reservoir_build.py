@@ -9,10 +9,10 @@ from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ..masks.masked_linear import MaskedLinear
-from ..options.transformer_options import FrozenLayerOptions
+from ..options.layer_options import FrozenLayerOptions
 from ..plan.flops import Flow
 from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain
-from ..plan.layer_plan import Slot, layers_kept, slots
+from ..plan.layer_plan import Plans, layers_kept
 from ..plan.slot_table import SlotTable, compile_table
 from ..random_tensors.fill import component_recipe, fill, recipe
 from ..random_tensors.philox import GENERATOR
@@ -41,42 +41,34 @@ def identity_flags(stacks) -> dict[str, str]:
         "generator": "generator of frozen tensors",
         "norm": "--reservoir-norm",
         "kernel_sizes": "--reservoir-kernel-sizes",
+        "kinds": "the kind of layer",
     }
 
 
-def plans_of(options, stacks) -> dict[str, tuple[Slot, ...]]:
-    """The slots of each stack, as they are built: those that ``--encoder-layers-to-keep`` and the like leave."""
-    return {
-        stack: slots(
-            getattr(options, f"reservoir_{stack}"), getattr(options, f"{stack}_layers_to_keep"), f"--{stack}-layers-to-keep"
-        )
-        for stack in stacks
-    }
-
-
-def complete(model, plans: dict[str, tuple[Slot, ...]], options):
+def complete(model, plans: Plans, options):
     """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, identity; returns it.
 
     Args:
         model: a ``CheckpointIdentity`` with fairseq's initial values.
-        plans: the slots of each stack.
+        plans: the layers it was built of.
         options: its complete options.
     """
-    model.slot_table = freeze_and_fill(model, plans, options)
-    _use_frozen_dtype(model, plans, options)
-    add_backskips(model, plans, options)
+    model.slot_table = freeze_and_fill(model, plans.built, options)
+    if options.frozen_dtype != "fp32":
+        _use_frozen_dtype(model, plans.built, options)
+    if options.backskip:
+        add_backskips(model, plans.built, options)
     if options.reservoir_fast_dropout:
         use_fast_dropout(model)
-    whole = {stack: slots(getattr(options, f"reservoir_{stack}")) for stack in plans}
-    model.remember_identity(_identity(whole, options), kept_layers(options))
+    model.remember_identity(_identity(plans.unpruned, options), kept_layers(options))
     return model
 
 
-def _use_frozen_dtype(model, plans, options):
-    layers = list(frozen_layers(model, plans))
-    if options.frozen_dtype != "fp32" and not layers:
+def _use_frozen_dtype(model, stacks, options):
+    layers = list(frozen_layers(model, stacks))
+    if not layers:
         raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, since no layer is wholly frozen")
-    for _, layer in layers if options.frozen_dtype != "fp32" else ():
+    for _, layer in layers:
         use_dtype(layer, DTYPES[options.frozen_dtype])
 
 
@@ -94,11 +86,18 @@ def _identity(plans, options):
         **{stack: "".join(slot.letter for slot in plan) for stack, plan in plans.items()},
         "seed": options.reservoir_seed if random else None,
         "generator": GENERATOR if random else None,
-        "norm": unusual("reservoir_norm", kinds & {"F", "G", "C"}),
-        "kernel_sizes": unusual("reservoir_kernel_sizes", "C" in kinds),
+        "norm": unusual("reservoir_norm", any(kind.own_norm for kind in kinds)),
+        "kernel_sizes": unusual("reservoir_kernel_sizes", any(kind.kernel_sizes for kind in kinds)),
         **component_identity(options),
         "train_layernorm": unusual("reservoir_train_layernorm", frozen),
+        **_own_kinds(plans),
     }
+
+
+def _own_kinds(plans):
+    """The letters that stand for kinds of a user's own, with their names."""
+    own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.registered_by}
+    return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
 
 def component_identity(options) -> dict:
@@ -163,7 +162,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         train_layernorm=getattr(options, "reservoir_train_layernorm", False),
         untrained=[name for name, p in parameters.items() if not p.requires_grad],
         aliases=tied_names(model, parameters),
-        shared=shared_matrices(model),
+        shared=shared_matrices(model) if options.frozen_adapter else (),
         adapters_follow=bool(options.frozen_adapter),
         kept=kept_layers(options),
         flow=flow_of(model),

@@ -7,15 +7,15 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-KINDS = {}
+BUILDERS = {}
 
 
 def register(letter: str):
-    """Registers a function ``(config, stack) -> {name: Sublayer}`` as the kind of layer that ``letter`` stands for."""
+    """Registers a function ``(config, stack) -> {name: Sublayer}`` that makes the kind of layer whose capital is ``letter``."""
 
-    def add(kind):
-        KINDS[letter] = kind
-        return kind
+    def add(builder):
+        BUILDERS[letter] = builder
+        return builder
 
     return add
 
@@ -122,6 +122,6 @@ class DecoderSlot(Slot):
         return x, context.attn, None
 
 
-def build_slot(kind: str, stack: str, config: SlotConfig) -> Slot:
-    """The layer that the capital letter ``kind`` stands for, in an ``encoder`` or a ``decoder``."""
-    return {"encoder": EncoderSlot, "decoder": DecoderSlot}[stack](KINDS[kind](config, stack))
+def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
+    """The layer of the kind whose capital is ``letter``, in an ``encoder`` or a ``decoder``."""
+    return {"encoder": EncoderSlot, "decoder": DecoderSlot}[stack](BUILDERS[letter](config, stack))

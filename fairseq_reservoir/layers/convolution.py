@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 from .base import Sublayer, register
-from .cross_attention import CrossAttention
+from .cross_attention import cross_attention
 from .feed_forward import FeedForward
 
 
@@ -39,6 +39,4 @@ class DynamicConvolution(Sublayer):
 
 @register("C")
 def convolution(config, stack):
-    in_decoder = stack == "decoder"
-    cross = {"cross": CrossAttention(config)} if in_decoder and config.memory_dim else {}
-    return {"conv": DynamicConvolution(config, causal=in_decoder), **cross, "ffn": FeedForward(config)}
+    return {"conv": DynamicConvolution(config, causal=stack == "decoder"), **cross_attention(config, stack), "ffn": FeedForward(config)}

@@ -35,3 +35,8 @@ class CrossAttention(Sublayer):
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs):
         self.need_attn = need_attn
+
+
+def cross_attention(config, stack) -> dict[str, CrossAttention]:
+    """The sublayer ``cross`` of a layer that sees the source: in a decoder that has one, and nowhere else."""
+    return {"cross": CrossAttention(config)} if stack == "decoder" and config.memory_dim else {}

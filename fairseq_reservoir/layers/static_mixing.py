@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from .base import Sublayer, register
-from .cross_attention import CrossAttention
+from .cross_attention import cross_attention
 from .feed_forward import FeedForward
 
 # The least sum of squares that weights are divided by the root of; each starts at 1 / 16.
@@ -114,6 +114,4 @@ def _inverse_norms(weights, is_word):
 
 @register("S")
 def static_mixing(config, stack):
-    in_decoder = stack == "decoder"
-    cross = {"cross": CrossAttention(config)} if in_decoder and config.memory_dim else {}
-    return {"self_attn": StaticMixing(config, causal=in_decoder), **cross, "ffn": FeedForward(config)}
+    return {"self_attn": StaticMixing(config, causal=stack == "decoder"), **cross_attention(config, stack), "ffn": FeedForward(config)}

@@ -14,8 +14,10 @@ from fairseq.models.transformer_lm import (
 from omegaconf import II
 
 from ..errors import InputError
+from .flags import flag_of, option
+from .layer_options import DecoderPlanOptions, FrozenLayerOptions
 from .supermask_options import MaskOptions
-from .transformer_options import DecoderPlanOptions, FrozenLayerOptions, as_transformer_config, flag_of, option
+from .transformer_options import as_transformer_config
 
 DEPTHS = {"decoder": 6}
 # ``base`` and ``large`` are fairseq's transformer_lm, there untied, and transformer_lm_big; ``tiny`` and ``study`` are ours.

@@ -2,16 +2,10 @@
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
+from .flags import check_texts
+from .plans import check, settle
 from .supermask_options import check_mask_options
-from .transformer_options import (
-    check_options,
-    check_texts,
-    fill_defaults,
-    fill_in,
-    follow_seed,
-    read_numbers,
-    resolve_plans,
-)
+from .transformer_options import fill_defaults, fill_in, follow_seed, read_numbers
 
 
 def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
@@ -27,13 +21,13 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
     def fill(args):
         read_numbers(args)
         # First, since plans set depths.
-        resolve_plans(args, {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()})
+        plans = settle(args, {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()})
         check_texts(args, dataclass)
         fill_in(args, sizes)
         fairseq_preset(args)
         fill_defaults(args, dataclass)
         follow_seed(args, "reservoir_seed")
-        check_options(args)
+        check(args, plans)
 
     return fill
 

@@ -8,15 +8,10 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.roberta import RobertaModel, model as roberta
 
+from .flags import option
+from .layer_options import EncoderPlanOptions, FrozenLayerOptions
 from .supermask_options import MaskOptions
-from .transformer_options import (
-    STUDY,
-    TINY,
-    EncoderPlanOptions,
-    FrozenLayerOptions,
-    as_namespace,
-    option,
-)
+from .transformer_options import STUDY, TINY, as_namespace
 
 DEPTHS = {"encoder": 12}
 # fairseq's architecture function and the sizes that come before it; ``base`` and ``large`` are fairseq's own.

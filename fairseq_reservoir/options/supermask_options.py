@@ -11,7 +11,8 @@ from omegaconf import II
 from ..errors import InputError, whole_number
 from ..masks.masked_weight import WEIGHT_INITIALISERS
 from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
-from .transformer_options import FlatTransformerConfig, check_ranges, flag_of, option
+from .flags import check_ranges, flag_of, option
+from .transformer_options import FlatTransformerConfig
 
 # Less is one weight of every matrix anyway, scaled up until numbers overflow.
 SMALLEST_SHARE = 1e-9

@@ -1,7 +1,7 @@
 """Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
 
 A capital letter is a frozen, random layer, its small letter the same layer trained; ``L`` is the ordinary Transformer
-layer, always trained, and ``T`` the same layer frozen. ``M`` has nothing to freeze, and ``S`` freezes its mixing alone.
+layer, always trained, and ``T`` the same layer frozen. What every letter stands for is in ``kinds``.
 """
 
 import re
@@ -9,21 +9,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ..errors import InputError, whole_number
+from . import kinds
+from .kinds import WHOLE, Kind
 
-KINDS = {
-    "L": "Transformer",
-    "F": "feed-forward",
-    "G": "bidirectional GRU",
-    "C": "dynamic convolution",
-    "M": "Fourier mixing",
-    "S": "static mixing",
-}
-LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c", "M", "S", "s")
-ENCODER_ONLY = {
-    "M": "its Fourier transform mixes every word with all later ones, which a decoder has yet to write",
-    "G": "it reads the whole sentence in both directions, and a decoder may not see what it has yet to write",
-}
-RESERVOIR_TYPES = {"transformer": "T", "ffn": "F", "gru": "G", "conv": "C"}
 PLACEMENTS = ("alternate", "bottom", "middle", "top")
 # The deepest Transformer that has been trained has this many layers a stack at most (DeepNet; Wang et al., 2022).
 MOST_LAYERS = 1000
@@ -43,24 +31,40 @@ class Slot:
     @property
     def frozen(self) -> bool:
         """Whether the letter freezes the whole layer (in a decoder, but for attention to the source)."""
-        return self.letter in ("T", "F", "G", "C")
+        return self.random and self.kind.freezes == WHOLE
 
     @property
     def random(self) -> bool:
         """Whether the letter freezes anything."""
-        return self.frozen or self.letter == "S"
+        return self.letter == self.kind.frozen_letter
 
     @property
-    def kind(self) -> str:
-        """The key of ``KINDS``: the capital letter, but ``L`` for T, since T is an L that is frozen."""
-        return "L" if self.letter == "T" else self.letter.upper()
+    def kind(self) -> Kind:
+        """The kind of layer; of L and T the same, since T is an L that is frozen."""
+        return kinds.kind_of(self.letter)
+
+    def freezes(self, atom: str) -> bool:
+        """Whether the letter freezes the layer's tensors of this atom, attention to the source aside."""
+        return self.random and (self.kind.freezes == WHOLE or atom in self.kind.freezes)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The layers of a model, by stack and bottom first.
+
+    ``built`` are the slots as they are built, ``unpruned`` all those of the plan, of which ``--encoder-layers-to-keep`` and the
+    like may leave some out.
+    """
+
+    built: dict[str, tuple[Slot, ...]]
+    unpruned: dict[str, tuple[Slot, ...]]
 
 
 def expand(plan: str, flag: str, stack: str = "encoder") -> str:
     """Writes run lengths out: ``4L2F`` -> ``LLLLFF``.
 
     Args:
-        plan: letters of ``LETTERS``, each with an optional count before it.
+        plan: letters of ``kinds``, each with an optional count before it.
         flag: the option it came from, for messages.
         stack: ``encoder`` or ``decoder``; a decoder refuses some letters.
 
@@ -70,7 +74,7 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
     """
 
     def refuse(reason):
-        raise InputError(f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(LETTERS)}, as in LLFLFLL or 2LF2LF")
+        raise InputError(f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(kinds.letters())}, as in LLFLFLL or 2LF2LF")
 
     if not plan:
         refuse("the plan is empty")
@@ -81,14 +85,14 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
                 refuse(f"no letter follows the count {count}")
             continue
         if letter == "R":
-            refuse("R is not one kind of layer: say T, F, G or C")
-        if letter not in LETTERS:
+            refuse(f"R is not one kind of layer: say {kinds.listed(kinds.reservoir_types().values(), 'or')}")
+        if letter not in kinds.letters():
             refuse(f"unknown letter {letter!r}")
         number = whole_number(count) if count else 1
         if number == 0:
             refuse(f"a count of 0 before {letter}")
-        if stack == "decoder" and letter.upper() in ENCODER_ONLY:
-            refuse(f"{letter} cannot stand in a decoder: {ENCODER_ONLY[letter.upper()]}")
+        if reason := kinds.kind_of(letter).refused.get(stack):
+            refuse(f"{letter} cannot stand in {'an' if stack[0] in 'aeiou' else 'a'} {stack}: {reason}")
         if number is None or length + number > MOST_LAYERS:
             refuse(f"more than {MOST_LAYERS} layers")
         letters.append(letter * number)
@@ -108,7 +112,7 @@ def place(layers: int, count: int, reservoir_type: str, placement: str, flag: st
     Args:
         layers: depth N.
         count: number of reservoirs R, 0 <= R <= N.
-        reservoir_type: key of ``RESERVOIR_TYPES``.
+        reservoir_type: key of ``kinds.reservoir_types()``.
         placement: ``bottom``, ``middle`` and ``top`` put the reservoirs in one block. ``alternate`` puts them at
             ``s, s + 2, ..., s + 2(R - 1)`` with ``s = floor((N - (2R - 1)) / 2)``, centred as in Reservoir Transformers:
             7, 3 -> LRLRLRL and 7, 2 -> LLRLRLL. Where the slack N - (2R - 1) is odd the paper does not say which way to
@@ -117,8 +121,9 @@ def place(layers: int, count: int, reservoir_type: str, placement: str, flag: st
     Raises:
         InputError: more reservoirs than fit (``alternate`` needs 2R - 1 <= N), or an unknown type or placement.
     """
-    if reservoir_type not in RESERVOIR_TYPES:
-        raise InputError(f"--reservoir-type {reservoir_type!r}: choose from {', '.join(RESERVOIR_TYPES)}")
+    types = kinds.reservoir_types()
+    if reservoir_type not in types:
+        raise InputError(f"--reservoir-type {reservoir_type!r}: choose from {', '.join(types)}")
     if placement not in PLACEMENTS:
         raise InputError(f"--reservoir-placement {placement!r}: choose from {', '.join(PLACEMENTS)}")
     most = (layers + 1) // 2 if placement == "alternate" else layers
@@ -132,7 +137,7 @@ def place(layers: int, count: int, reservoir_type: str, placement: str, flag: st
     }[placement]
     plan = ["L"] * layers
     for i in range(count):
-        plan[start + step * i] = RESERVOIR_TYPES[reservoir_type]
+        plan[start + step * i] = types[reservoir_type]
     return "".join(plan)
 
 

@@ -12,7 +12,7 @@ from ..errors import InputError
 from . import freeze_spec
 from .flops import Flow, Tensor, per_token
 from .freeze_spec import ADAPTER
-from .layer_plan import KINDS, Slot
+from .layer_plan import Slot
 
 
 @dataclass(frozen=True)
@@ -307,12 +307,10 @@ def _with_adapters(kind, entries):
 def _frozen_by_letter(slot, place, name, atom, train_layernorm):
     if atom == ADAPTER:
         return False
-    if not slot.frozen:
-        return slot.random and atom == "self_att.mix"
-    if train_layernorm and atom == "ln":
+    if train_layernorm and slot.frozen and atom == "ln":
         return False
     # A reservoir that takes the place of a decoder's self-attention still has to learn where to look in the source.
-    return not name.startswith(f"{place}.cross.")
+    return slot.freezes(atom) and not name.startswith(f"{place}.cross.")
 
 
 def _can_be_drawn(name, shape, atom):
@@ -341,7 +339,7 @@ def _random_name(name, place, slot):
 
 def _kind(place, slot):
     if slot is not None:
-        return f"{slot.letter} {KINDS[slot.kind]}"
+        return f"{slot.letter} {slot.kind.name}"
     if place.startswith("classification_heads."):
         return "classification head"
     return {

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import nn
 
+from ..errors import InputError
 from .recipe import Recipe
 
 
@@ -62,11 +63,14 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
         name: the tensor's name in the model.
         random_name: the name it is drawn under.
         shapes: shapes of the model's parameters by name.
+
+    Raises:
+        InputError: it is none of these.
     """
     shape = tuple(shapes[name])
     if name.endswith("self_attn.mix"):
         return Recipe("signed_constant", random_name, shape, scale=math.sqrt(shape[1] / 2) / 4)
-    if len(shape) == 2:
+    if len(shape) >= 2:
         return Recipe("orthogonal", random_name, shape, blocks=_projections(name, shapes))
     if "bias" not in name.rpartition(".")[2]:
         return Recipe("ones", random_name, shape)
@@ -123,4 +127,10 @@ def _projections(name, shapes):
 def _fan_in(name, shape, shapes):
     if name.endswith(("bias_ih_l0", "bias_hh_l0")):
         return shape[0] // 3
-    return shapes[name.removesuffix("bias") + "weight"][1]
+    weight = shapes.get(name.removesuffix("bias") + "weight")
+    if weight is None:
+        raise InputError(
+            f"{name}: of a frozen layer matrices are drawn, a LayerNorm named layer_norm, and a bias beside a weight; a tensor like "
+            "this one has to be a buffer, or be named in another way"
+        )
+    return weight[1]

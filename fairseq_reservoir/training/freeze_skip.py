@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..freezing.identity import refuse_change
 from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
-from ..options.transformer_options import check_texts
+from ..options.flags import check_texts
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from fairseq.trainer import Trainer
 from ..checkpoint import digest
 from ..checkpoint.ledger import ledger
 from ..errors import InputError
+from ..plan.kinds import frozen_letters
 
 
 def frozen_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -68,4 +69,4 @@ def freezes(model) -> bool:
     """Whether a model's configuration freezes or masks anything."""
     plans = "".join(getattr(model, f"reservoir_{stack}", None) or "" for stack in ("encoder", "decoder"))
     given = (getattr(model, name, None) for name in ("freeze", "freeze_except", "reservoir_count", "reservoir_decoder_count", "mask_keep_ratio"))
-    return bool(set(plans) & set("TFGCS") or any(given))
+    return bool(set(plans) & set(frozen_letters()) or any(given))

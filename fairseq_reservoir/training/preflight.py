@@ -20,8 +20,9 @@ from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import is_training
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
+from ..options.component_options import ComponentOptions
+from ..options.flags import check_texts
 from ..options.supermask_options import MaskOptions
-from ..options.transformer_options import ComponentOptions, check_texts
 from . import freeze_skip
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.commands import USER_DIR, load, train
+from tests.support.letters import WITH_RESERVOIRS
 
-PLANS = {"every_kind": ("LTFGC", "LTFC"), "of_l_and_t": ("LT", "TL")}
+PLANS = {"every_kind": tuple(WITH_RESERVOIRS.values()), "of_l_and_t": ("LT", "TL")}
 
 
 def _trained(name, toy_data, tmp_path_factory, *flags):

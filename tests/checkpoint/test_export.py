@@ -18,6 +18,7 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import written_table
 from fairseq_reservoir.random_tensors import initialisers
 from tests.support.commands import train
+from tests.support.letters import WITH_RESERVOIRS
 
 
 def equal(state, expected):
@@ -52,7 +53,7 @@ def test_what_is_left_out(every_kind, tmp_path, capsys):
     assert body["random"].keys() == {e.name for e in table.entries if e.random_name}
     assert f"of {len(body['random'])} random tensors {len(body['random']) - len(left_out)} stored" in capsys.readouterr().out
     assert written_table.from_json(body["slot_table"]) == table
-    assert (body["seed"], body["num_updates"], body["config"]["model"]["reservoir_encoder"]) == (3, 20, "LTFGC")
+    assert (body["seed"], body["num_updates"], body["config"]["model"]["reservoir_encoder"]) == (3, 20, WITH_RESERVOIRS["encoder"])
 
 
 @pytest.mark.parametrize("dtype, kind", [("fp16", torch.float16), ("bf16", torch.bfloat16)])

@@ -14,6 +14,7 @@ from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
 from fairseq_reservoir.training.install import install
 from tests.support.building import pad, sentences, shift
 from tests.support.commands import USER_DIR, train
+from tests.support.letters import WITH_RESERVOIRS
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,8 @@ def test_from_pretrained(toy_data, every_kind, exported):
 
 
 def test_finetuning_begins_from_it(toy_data, every_kind, exported):
-    flags = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --max-update 1 --no-save --disable-validation".split()
+    flags = "--max-update 1 --no-save --disable-validation --reservoir-encoder {encoder} --reservoir-decoder {decoder}"
+    flags = flags.format(**WITH_RESERVOIRS).split()
     losses = [train(toy_data, *flags, "--finetune-from-model", path).losses for path in (exported, every_kind.path)]
     assert losses[0] == losses[1] != []
 

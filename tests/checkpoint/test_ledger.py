@@ -8,6 +8,7 @@ from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.random_tensors.recipe import Recipe
 from tests.support.building import build
+from tests.support.letters import WITH_EVERY_KIND
 
 
 def test_roles():
@@ -22,7 +23,7 @@ def test_roles():
 
 
 def test_it_agrees_with_the_slot_table():
-    model = build("LTFGC", "LTFC")
+    model = build(*WITH_EVERY_KIND.values())
     trained = sum(item.size for item in ledger(model).of("trained"))
     assert trained == model.slot_table.trained_parameters
     assert trained + sum(i.size for i in ledger(model).of("random")) == model.slot_table.parameters

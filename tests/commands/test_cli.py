@@ -8,11 +8,13 @@ import pytest
 from fairseq_reservoir import cli
 from fairseq_reservoir.layers.backskip import ESTIMATORS
 from fairseq_reservoir.layers.frozen_dtype import DTYPES
+from fairseq_reservoir.options.component_options import ADAPTERS
 from fairseq_reservoir.options.language_model_options import WordVectorOptions
+from fairseq_reservoir.options.layer_options import NORMS, ReservoirOptions
 from fairseq_reservoir.options.supermask_options import CHOICES, MaskOptions
-from fairseq_reservoir.options.transformer_options import ADAPTERS, NORMS, ReservoirOptions
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, FROZEN_INITS
-from fairseq_reservoir.plan.layer_plan import LETTERS, PLACEMENTS, RESERVOIR_TYPES
+from fairseq_reservoir.plan.kinds import letters, reservoir_types
+from fairseq_reservoir.plan.layer_plan import PLACEMENTS
 
 
 def printed(capsys, *arguments):
@@ -128,7 +130,7 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
 
     values = {name.replace("_", "-"): choices for name, choices in CHOICES.items()}
     values |= {"freeze": [name for name in COMPONENTS if "." not in name], "frozen-init": FROZEN_INITS, "frozen-adapter": ADAPTERS}
-    values |= {"reservoir-type": RESERVOIR_TYPES, "reservoir-placement": PLACEMENTS, "reservoir-norm": NORMS}
-    values |= {"reservoir-encoder": LETTERS, "frozen-dtype": DTYPES, "backskip": ESTIMATORS}
+    values |= {"reservoir-type": reservoir_types(), "reservoir-placement": PLACEMENTS, "reservoir-norm": NORMS}
+    values |= {"reservoir-encoder": letters("encoder"), "reservoir-decoder": letters("decoder"), "frozen-dtype": DTYPES, "backskip": ESTIMATORS}
     missing = {flag: set(names) - said(flag) for flag, names in values.items()}
     assert {flag: names for flag, names in missing.items() if names} == {}

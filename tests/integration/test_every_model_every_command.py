@@ -16,9 +16,11 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq_cli import eval_lm as eval_lm_command
 
 from tests.support.commands import RUN, train
+from tests.support.letters import WITH_EVERY_KIND
 
 ENCODER = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
 DECODER = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2"
+ENCODER_PLAN, DECODER_PLAN = WITH_EVERY_KIND.values()
 FROZEN = "--freeze att --frozen-init glorot"
 TASKS = {
     "translation": f"{ENCODER} {DECODER}",
@@ -26,15 +28,15 @@ TASKS = {
     "masked_lm": f"--criterion masked_lm --tokens-per-sample 16 --sample-break-mode eos --max-positions 16 {ENCODER}",
 }
 MODELS = {
-    "reservoir_transformer": ("translation", "--reservoir-encoder LTFGCMSs --reservoir-decoder LTFCSs"),
+    "reservoir_transformer": ("translation", f"--reservoir-encoder {ENCODER_PLAN} --reservoir-decoder {DECODER_PLAN}"),
     "supermask_one_layer_transformer": ("translation", "--encoder-layers 2 --decoder-layers 2"),
     "frozen_transformer": ("translation", f"--encoder-layers 2 --decoder-layers 2 {FROZEN}"),
     "frozen_lightconv": ("translation", f"--encoder-kernel-size-list [3] --decoder-kernel-size-list [3] --encoder-layers 1 "
                          f"--decoder-layers 1 --encoder-conv-dim 16 --decoder-conv-dim 16 {FROZEN}"),
-    "reservoir_transformer_lm": ("language_modeling", "--reservoir-decoder LTFCSs"),
+    "reservoir_transformer_lm": ("language_modeling", f"--reservoir-decoder {DECODER_PLAN}"),
     "supermask_one_layer_transformer_lm": ("language_modeling", "--decoder-layers 2"),
     "frozen_transformer_lm": ("language_modeling", f"--decoder-layers 2 {FROZEN}"),
-    "reservoir_roberta": ("masked_lm", "--reservoir-encoder LTFGCMSs"),
+    "reservoir_roberta": ("masked_lm", f"--reservoir-encoder {ENCODER_PLAN}"),
     "supermask_one_layer_roberta": ("masked_lm", "--encoder-layers 2"),
     "frozen_roberta": ("masked_lm", f"--encoder-layers 2 {FROZEN}"),
 }  # fmt: skip

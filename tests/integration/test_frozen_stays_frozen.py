@@ -8,6 +8,7 @@ from torch import nn
 
 from fairseq_reservoir.random_tensors.fill import fill_frozen
 from tests.support.commands import train
+from tests.support.letters import WITH_EVERY_KIND
 
 FORMATS = {
     "fp32": [],
@@ -23,7 +24,8 @@ OPTIMIZERS = {
 # What could change a tensor that gets no gradient: weight decay, clipping, a moving average, gradients summed over batches.
 PRESSURE = "--weight-decay 0.01 --clip-norm 0.1 --update-freq 2 --store-ema --ema-decay 0.99".split()
 # Every kind of reservoir, and a component frozen at its initial value by name.
-MODEL = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --freeze encoder.layers.0.fc1".split()
+BY_HAND = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --freeze encoder.layers.0.fc1".split()
+MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze encoder.layers.0.fc1".format(**WITH_EVERY_KIND).split()
 
 
 def _combinations():
@@ -58,7 +60,7 @@ def test_frozen_tensors_keep_their_sha256_and_trained_ones_move(toy_data, number
 
 
 def test_reservoirs_follow_from_seed_and_name(toy_data):
-    run = train(toy_data, *MODEL, "--max-update", 1, "--no-save", "--disable-validation")
+    run = train(toy_data, *BY_HAND, "--max-update", 1, "--no-save", "--disable-validation")
     random_names = {e.name: e.random_name for e in run.model.slot_table.entries if e.random_name}
     # T F G C in the encoder and T F C in the decoder, where C keeps a learned attention to the source.
     assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 13)

@@ -12,11 +12,12 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_reservoir.models.reservoir.transformer import PRESETS, ReservoirTransformer
+from tests.support.letters import RESERVOIRS, WITH_RESERVOIRS
 
 ARCHITECTURES = ["reservoir_transformer", *(f"reservoir_transformer_{name}" for name in PRESETS)]
 PLANS = {
     "default plan": [],
-    "reservoirs": "--reservoir-encoder LTFGC --reservoir-decoder LC --freeze encoder.layers.0.ffn".split(),
+    "reservoirs": f"--reservoir-encoder {WITH_RESERVOIRS['encoder']} --reservoir-decoder LC --freeze encoder.layers.0.ffn".split(),
     "widths": "--encoder-embed-dim 32 --decoder-embed-dim 64 --decoder-ffn-embed-dim 48 --reservoir-encoder LG"
     " --reservoir-decoder LC --reservoir-seed 3 --seed 4".split(),
     "count": "--encoder-layers 5 --reservoir-count 2 --reservoir-type transformer --reservoir-placement middle".split(),
@@ -57,11 +58,14 @@ def test_slot_tables_are_equal(toy_data, task, architecture, plan):
     assert expected.seed == 3
     assert all(table == expected for table in tables.values()), [way for way in tables if tables[way] != expected]
     frozen = {row.kind[0] for row in expected.rows if row.place.startswith("encoder.layers") and row.state == "frozen"}
-    assert frozen == {"default plan": set(), "reservoirs": set("TFGC"), "widths": {"G"}, "count": {"T"}}[plan]
+    assert frozen == {"default plan": set(), "reservoirs": set(RESERVOIRS["encoder"]), "widths": {"G"}, "count": {"T"}}[plan]
 
 
 LANGUAGE_MODELS = {
-    "reservoir_transformer_lm": (["--reservoir-decoder", "LTFC", "--freeze", "layers.0.ffn"], set("TFC")),
+    "reservoir_transformer_lm": (
+        ["--reservoir-decoder", WITH_RESERVOIRS["decoder"], "--freeze", "layers.0.ffn"],
+        set(RESERVOIRS["decoder"]),
+    ),
     "reservoir_transformer_lm_study": (["--decoder-embed-dim", "32", "--reservoir-decoder-count", "1"], {"F"}),
     "reservoir_transformer_lm_tiny": ([], set()),
     "supermask_one_layer_transformer_lm": (["--mask-share", "none", "--decoder-layers", "3"], set()),

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from tests.support.commands import load, start_training, train
+from tests.support.letters import WITH_EVERY_KIND
 
 # 160 sentences in batches of 8: 20 batches, 10 updates of two.
-RUN = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001".split()
+RUN = "--batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --reservoir-encoder {encoder} --reservoir-decoder {decoder}"
+RUN = RUN.format(**WITH_EVERY_KIND).split()
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from fairseq import checkpoint_utils
 
 from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
 from tests.support.commands import USER_DIR, train
+from tests.support.letters import WITH_EVERY_KIND
 
-RUN = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --max-update 12 --lr 0.005".split()
+RUN = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --max-update 12 --lr 0.005".format(**WITH_EVERY_KIND).split()
 
 
 @pytest.fixture(scope="module")

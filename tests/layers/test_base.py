@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_reservoir.layers import KINDS, build_slot
+from fairseq_reservoir.layers import BUILDERS, build_slot
 from fairseq_reservoir.layers.base import Context, Sublayer
-from fairseq_reservoir.plan.layer_plan import KINDS as KINDS_OF_PLANS
+from fairseq_reservoir.plan.kinds import kind_of, known, letters
 from tests.support.building import slot_config
 
 
@@ -47,16 +47,16 @@ def test_a_sublayer_without_a_function():
 
 
 def test_every_kind_of_the_layer_plans_is_there():
-    assert set(KINDS) == set(KINDS_OF_PLANS) - {"L"}
+    assert set(BUILDERS) == {kind.letter for kind in known() if not kind.fairseqs}
 
 
-@pytest.mark.parametrize("kind", ["F", "G", "C"])
+@pytest.mark.parametrize("kind", sorted(BUILDERS))
 def test_an_encoder_layer_is_called_as_fairseq_does(kind):
     y = build_slot(kind, "encoder", slot_config())(torch.randn(5, 3, 8), encoder_padding_mask=None)
     assert y.shape == (5, 3, 8)
 
 
-@pytest.mark.parametrize("kind", ["F", "C"])
+@pytest.mark.parametrize("kind", sorted({kind_of(letter).letter for letter in letters("decoder", fairseqs=False)}))
 @pytest.mark.parametrize("memory_dim", [0, 8])
 def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
     memory = torch.randn(4, 3, memory_dim) if memory_dim else None
@@ -64,4 +64,4 @@ def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
     y, attention, state = layer(torch.randn(5, 3, 8), memory, need_attn=True, need_head_weights=True)
     assert y.shape == (5, 3, 8) and state is None
     # One weight per head, sentence, word and source word, where there is attention to the source.
-    assert attention is None if kind == "F" or not memory_dim else attention.shape == (2, 3, 5, 4)
+    assert attention is None if not (kind_of(kind).sees_source and memory_dim) else attention.shape == (2, 3, 5, 4)

@@ -12,7 +12,9 @@ from torch import nn
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.layers.quant_noise import spare_frozen
-from tests.support.building import ENCODER_LETTERS, build
+from fairseq_reservoir.plan.kinds import kind_of
+from tests.support.building import build
+from tests.support.letters import LETTERS
 
 WORDS = torch.tensor([[1, 3], [0, 2]])
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 3 * 3).reshape(2, 4, 3, 3)
@@ -80,10 +82,12 @@ def test_a_pass_that_fails_leaves_the_matrix():
     assert linear.weight.equal(before) and linear.weight is linear._parameters["weight"]
 
 
-@pytest.mark.parametrize("letter", ENCODER_LETTERS)
+@pytest.mark.parametrize("letter", LETTERS["encoder"])
 def test_scalar_noise_is_built_in_or_refused(letter):
     """fairseq replaces linear layers and embeddings; it can name neither a GRU's matrices nor a dynamic convolution's."""
-    if letter in "GgCc":
+    if not kind_of(letter).takes_scalar_noise:
+        with pytest.raises(Exception):
+            quantize_model_scalar(build(f"L{letter}", "L"), Namespace(quant_noise_scalar=0.1))
         message = "^--quant-noise-scalar 0.1: not with G, g, C or c layers, which it cannot read; leave it out$"
         with pytest.raises(InputError, match=message):
             build(f"L{letter}", "L", quant_noise_scalar=0.1)
@@ -91,5 +95,5 @@ def test_scalar_noise_is_built_in_or_refused(letter):
     model = build(f"L{letter}", "L", quant_noise_scalar=0.1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     quantize_model_scalar(model, Namespace(quant_noise_scalar=0.1))
-    assert isinstance(model.encoder.layers[1].get_submodule("fc1" if letter in "LT" else "ffn.fc1"), IntLinear)
+    assert isinstance(model.encoder.layers[1].get_submodule("fc1" if kind_of(letter).fairseqs else "ffn.fc1"), IntLinear)
     assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())

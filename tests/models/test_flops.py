@@ -12,17 +12,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_reservoir.errors import InputError
-from tests.support.building import (
-    DECODER_LETTERS,
-    ENCODER_LETTERS,
-    build,
-    build_lm,
-    build_roberta,
-    build_supermask,
-    loss,
-    pad,
-    sentences,
-)
+from fairseq_reservoir.plan.kinds import kind_of
+from tests.support.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
+from tests.support.letters import LETTERS, RESERVOIRS, named
 
 SOURCE, TARGET = 10, 8
 FEED_FORWARD = 8 * 12 + 12 * 8
@@ -81,10 +73,10 @@ def test_numbers_written_out():
     assert 2 * SOURCE * (CONVOLUTION + FEED_FORWARD) == 2 * 10 * (240 + 192) == 8640
 
 
-@pytest.mark.parametrize("encoder", ["LTL", "LFL", "LGL", "LCL"])
-def test_slot_table_counts_the_same(encoder):
-    table = build(encoder, reservoir_kernel_sizes="3").slot_table
-    saved = backward_flops(encoder.replace("T", "L").swapcase().replace("l", "L"), "L") - backward_flops(encoder, "L")
+@pytest.mark.parametrize("letter", named(RESERVOIRS["encoder"]))
+def test_slot_table_counts_the_same(letter):
+    table = build(f"L{letter}L", reservoir_kernel_sizes="3").slot_table
+    saved = backward_flops(f"L{kind_of(letter).trained_letter}L", "L") - backward_flops(f"L{letter}L", "L")
     assert saved == SOURCE * sum(row.flops for row in table.rows if row.state == "frozen")
 
 
@@ -96,7 +88,7 @@ class TestFrozenEmbeddings:
 
     def test_only_trained_layers_run_backward(self):
         lowest = backward_flops("L", "L", freeze="emb")
-        for below in ("T", "F", "G", "C", "TT", "FC"):
+        for below in (*RESERVOIRS["encoder"], "TT", "FC"):
             assert backward_flops(f"{below}L", "L", freeze="emb") == lowest
 
     def test_layers_below_are_not_recomputed(self):
@@ -268,11 +260,11 @@ def plan(letters, most):
 
 ANY_MODEL = st.one_of(
     *(st.tuples(st.just(function), st.fixed_dictionaries(options)) for function, options in (
-        (build, {"encoder": plan(ENCODER_LETTERS, 3), "decoder": plan(DECODER_LETTERS, 2), **LAYERS, **TRANSLATION}),
+        (build, {"encoder": plan("".join(LETTERS["encoder"]), 3), "decoder": plan("".join(LETTERS["decoder"]), 2), **LAYERS, **TRANSLATION}),
         (build_supermask, MASKS | TRANSLATION),
-        (build_lm, {"plan": plan(DECODER_LETTERS, 3), **LAYERS, **LANGUAGE_MODEL}),
+        (build_lm, {"plan": plan("".join(LETTERS["decoder"]), 3), **LAYERS, **LANGUAGE_MODEL}),
         (build_lm, {"arch": st.just("supermask_one_layer_transformer_lm"), **MASKS, **LANGUAGE_MODEL}),
-        (build_roberta, {"arch": st.just("reservoir_roberta"), "reservoir_encoder": plan(ENCODER_LETTERS, 3), **LAYERS, **ROBERTA}),
+        (build_roberta, {"arch": st.just("reservoir_roberta"), "reservoir_encoder": plan("".join(LETTERS["encoder"]), 3), **LAYERS, **ROBERTA}),
         (build_roberta, MASKS | ROBERTA),
     ))
 )  # fmt: skip

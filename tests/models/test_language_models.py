@@ -16,7 +16,9 @@ from fairseq_reservoir.models.reservoir import language_model as reservoir_trans
 from fairseq_reservoir.models.supermask import language_model as supermask_one_layer_transformer_lm
 from fairseq_reservoir.options.transformer_options import as_namespace
 from fairseq_reservoir.plan.freeze_spec import atom
-from tests.support.building import DECODER_LETTERS, build_lm, dictionary, pad, sentences
+from fairseq_reservoir.plan.kinds import letters
+from tests.support.building import build_lm, dictionary, pad, sentences
+from tests.support.letters import LETTERS
 
 MODULES = {
     "reservoir_transformer_lm": reservoir_transformer_lm,
@@ -26,7 +28,7 @@ ARCHITECTURES = [f"{model}_{name}" for model, module in MODULES.items() for name
 TEXT = pad(sentences(10, 10, 10))
 SUPERMASK = "supermask_one_layer_transformer_lm"
 FORMS = {
-    **{letter: {"plan": f"{letter}L{letter}", "reservoir_kernel_sizes": "3,7,15"} for letter in DECODER_LETTERS},
+    **{letter: {"plan": f"{letter}L{letter}", "reservoir_kernel_sizes": "3,7,15"} for letter in LETTERS["decoder"]},
     "masked": {"arch": SUPERMASK},
     "masked, nothing shared or tied": {"arch": SUPERMASK, "mask_share": "none", "share_decoder_input_output_embed": False},
 }
@@ -53,7 +55,7 @@ def test_word_by_word_from_the_cache_equals_teacher_forcing(model):
         assert (step - expected[:, time]).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("letter", "CSs")
+@pytest.mark.parametrize("letter", letters("decoder", sees_source=True, fairseqs=False))
 def test_texts_longer_than_those_trained(letter, exact_softmax):
     """Trained on 10 words, read 40 at once and one by one; --max-target-positions is the limit, not what training saw."""
     model = build_lm(plan=f"{letter}L{letter}", tokens_per_sample=10, max_target_positions=40, reservoir_kernel_sizes="3").double()

@@ -5,8 +5,10 @@ import torch
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import freeze_spec
+from fairseq_reservoir.plan.kinds import WHOLE, kind_of, letters
 from fairseq_reservoir.random_tensors import philox
 from tests.support.building import build, build_roberta, logits, pad, sentences, shift
+from tests.support.letters import LETTERS
 
 # Width 8, feed-forward 12, 2 heads, 1024 positions.
 FEED_FORWARD, PROJECTIONS, LAYERNORMS = (8 * 12 + 12) + (12 * 8 + 8), 2 * (8 * 8 + 8), 2 * (8 + 8)
@@ -80,10 +82,10 @@ def test_the_longest_sentences():
         model.encoder(pad(sentences(31, 3)))
 
 
-@pytest.mark.parametrize("letter", "MSs")
+@pytest.mark.parametrize("letter", letters("encoder", own_norm=False, fairseqs=False))
 @pytest.mark.parametrize("before", [False, True])
 def test_layernorm_stands_where_the_models_layers_have_it(letter, before):
-    """--reservoir-norm is about F, G and C."""
+    """--reservoir-norm is about others."""
     for norm in ("paper", "model"):
         layer = build(f"L{letter}", encoder_normalize_before=before, reservoir_norm=norm).encoder.layers[1]
         assert {sublayer.norm_first for sublayer in layer.children()} == {before}
@@ -103,8 +105,8 @@ def test_m_in_a_decoder_is_refused_with_the_reason():
         build("L", "LM")
 
 
-@pytest.mark.parametrize("letter", "Ss")
-def test_a_decoder_of_static_mixing_sees_and_aligns_to_the_source(letter):
+@pytest.mark.parametrize("letter", letters("decoder", sees_source=True))
+def test_a_decoder_sees_and_aligns_to_the_source(letter):
     model = build("L", letter * 2).eval()
     source, target = pad(sentences(5, 3)), shift(pad(sentences(4, 4, seed=2)))
     attention = model(source, None, target)[1]["attn"][0]
@@ -114,7 +116,7 @@ def test_a_decoder_of_static_mixing_sees_and_aligns_to_the_source(letter):
     assert (logits(model, source, target) - logits(model, other, target)).abs().amax(2).min() > 1e-4
 
 
-@pytest.mark.parametrize("letter", "MSs")
+@pytest.mark.parametrize("letter", letters("encoder", fairseqs=False))
 @torch.no_grad()
 def test_a_masked_language_model_reads_a_sentence_alone_as_in_a_batch(letter, exact_softmax):
     model = build_roberta("reservoir_roberta", reservoir_encoder=f"{letter}L{letter}").double().eval()
@@ -124,7 +126,7 @@ def test_a_masked_language_model_reads_a_sentence_alone_as_in_a_batch(letter, ex
         assert (model(row[None])[0][0] - in_batch[: len(row)]).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("letter", "MSs")
+@pytest.mark.parametrize("letter", [a for a in LETTERS["encoder"] if kind_of(a).freezes != WHOLE])
 @pytest.mark.parametrize("off", [False, True])
 def test_no_dropout_in_frozen_layers_leaves_these_alone(letter, off):
     layer = build(letter, dropout=0.3, reservoir_no_dropout=off).encoder.layers[0]

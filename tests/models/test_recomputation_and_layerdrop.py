@@ -6,6 +6,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch.testing import assert_close
 
 from tests.support.building import build, build_lm, build_roberta, build_supermask, loss, pad, sentences
+from tests.support.letters import RESERVOIRS, TRAINED, WITH_EVERY_KIND, WITH_RESERVOIRS
 
 BATCH = pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))
 
@@ -32,9 +33,9 @@ def compare(build_with, loss_of):
 @pytest.mark.parametrize(
     "encoder, decoder, freeze",
     [
-        ("LTFGC", "LTFC", None),
-        ("MSs", "Ss", None),
-        ("fgc", "fc", None),
+        (*WITH_RESERVOIRS.values(), None),
+        (*WITH_EVERY_KIND.values(), None),
+        (*map("".join, TRAINED.values()), None),
         ("LTL", "LL", "emb"),
         ("TLF", "FLT", "emb"),
         ("CLG", "TLC", "emb"),
@@ -90,7 +91,7 @@ class Counted(torch.nn.Linear):
 
 
 def test_layerdrop_skips_layers_in_training_only():
-    model = build("TFGCTFGC", "TFCTFC", encoder_layerdrop=0.5, decoder_layerdrop=0.5)
+    model = build(*("".join(letters) * 2 for letters in RESERVOIRS.values()), encoder_layerdrop=0.5, decoder_layerdrop=0.5)
     values = {loss(model, *BATCH).item() for _ in range(5)}
     assert len(values) > 1
     loss(model, *BATCH).backward()

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tests.support.building import build, logits, loss, pad, sentences, shift
+from tests.support.letters import FROZEN, everywhere
 
-CASES = [("encoder", letter) for letter in "TFGCS"] + [("decoder", letter) for letter in "TFCS"]
+CASES = everywhere(FROZEN)
 
 
 def build_with(stack, letter, **options):

@@ -13,7 +13,8 @@ from fairseq_reservoir.freezing.identity import BUFFER
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.models.reservoir import roberta as reservoir_roberta
 from fairseq_reservoir.models.supermask import roberta as supermask_one_layer_roberta
-from tests.support.building import ENCODER_LETTERS, build_roberta, dictionary, pad, sentences
+from tests.support.building import build_roberta, dictionary, pad, sentences
+from tests.support.letters import LETTERS
 
 SUPERMASK, RESERVOIR = "supermask_one_layer_roberta", "reservoir_roberta"
 PRESETS = {SUPERMASK: supermask_one_layer_roberta.PRESETS, RESERVOIR: reservoir_roberta.PRESETS}
@@ -143,7 +144,7 @@ def test_folding_for_inference():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("form", ["masked", *ENCODER_LETTERS])
+@pytest.mark.parametrize("form", ["masked", *LETTERS["encoder"]])
 def test_a_sentence_does_not_depend_on_its_batch(form, exact_softmax):
     plan = {"arch": RESERVOIR, "reservoir_encoder": f"L{form}", "reservoir_kernel_sizes": "3,7"} if form != "masked" else {}
     model = build_roberta(**plan).double().eval()

@@ -5,6 +5,7 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 
+from fairseq_reservoir.plan.kinds import letters
 from tests.support.building import build
 
 
@@ -17,7 +18,7 @@ def fairseq_config(norm_first):
     return config
 
 
-@pytest.mark.parametrize("letter", "LT")
+@pytest.mark.parametrize("letter", letters(fairseqs=True))
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_equal_fairseqs_layers_with_the_same_weights(letter, norm_first):
     norms = {"encoder_normalize_before": norm_first, "decoder_normalize_before": norm_first}

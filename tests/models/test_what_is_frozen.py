@@ -4,7 +4,9 @@ import pytest
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
+from fairseq_reservoir.plan.kinds import kind_of
 from tests.support.building import build
+from tests.support.letters import RESERVOIRS, TRAINED, everywhere, named
 
 
 def trained(model, place):
@@ -13,16 +15,16 @@ def trained(model, place):
     return {name for name, p in layer.named_parameters() if p.requires_grad}
 
 
-@pytest.mark.parametrize("letter", "TFGC")
+@pytest.mark.parametrize("letter", named(RESERVOIRS["encoder"]))
 def test_capital_letters_freeze_a_whole_encoder_layer(letter):
     model = build(f"L{letter}")
     assert trained(model, "encoder.layers.1") == set()
     assert len(trained(model, "encoder.layers.0")) == 16  # six matrices, six biases, two LayerNorms
 
 
-@pytest.mark.parametrize("letter", "fgc")
+@pytest.mark.parametrize("letter", named(TRAINED["encoder"]))
 def test_small_letters_train_the_same_tensors(letter):
-    small, capital = build(f"L{letter}"), build(f"L{letter.upper()}")
+    small, capital = build(f"L{letter}"), build(f"L{kind_of(letter).frozen_letter}")
     assert trained(small, "encoder.layers.1") == {name for name, _ in capital.encoder.layers[1].named_parameters()}
 
 
@@ -38,13 +40,13 @@ def test_attention_to_the_source_in_decoders():
 
 
 def test_train_layernorm():
-    model = build("TFGC", "TFC", reservoir_train_layernorm=True)
+    model = build(*map("".join, RESERVOIRS.values()), reservoir_train_layernorm=True)
     for entry in model.slot_table.entries:
         if ".layers." in entry.name and ".cross." not in entry.name:
             assert model.get_parameter(entry.name).requires_grad == ("layer_norm" in entry.name), entry.name
 
 
-@pytest.mark.parametrize("stack, letter", [("encoder", a) for a in "TFGC"] + [("decoder", a) for a in "TFC"])
+@pytest.mark.parametrize("stack, letter", everywhere(RESERVOIRS))
 @pytest.mark.parametrize("off", [False, True])
 def test_dropout_inside_frozen_layers(stack, letter, off):
     model = build(
@@ -56,7 +58,7 @@ def test_dropout_inside_frozen_layers(stack, letter, off):
     def run(layer):
         return layer(x, None) if stack == "encoder" else layer(x, memory)[0]
 
-    trains_cross_attention = (stack, letter) == ("decoder", "C")
+    trains_cross_attention = stack == "decoder" and kind_of(letter).sees_source and not kind_of(letter).fairseqs
     assert run(reservoir).equal(run(reservoir)) == (off and not trains_cross_attention)
     assert not run(ordinary).equal(run(ordinary))
     model.eval()
@@ -72,7 +74,7 @@ def test_the_trained_cross_attention_keeps_its_dropout():
     }
 
 
-@pytest.mark.parametrize("letter", "fgc")
+@pytest.mark.parametrize("letter", named(TRAINED["encoder"]))
 def test_trained_layers_keep_their_dropout(letter):
     layer = build(letter, dropout=0.3, reservoir_no_dropout=True).encoder.layers[0]
     x = torch.randn(5, 2, 8)

@@ -6,12 +6,13 @@ import pytest
 
 from fairseq_reservoir.plan.written_table import as_json, from_json
 from tests.support.building import build
+from tests.support.letters import WITH_EVERY_KIND
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"encoder": "LTFGC", "decoder": "LTFC"},
+        WITH_EVERY_KIND,
         {"encoder": "LTFL", "decoder": "L", "encoder_layers_to_keep": "1,2", "freeze": "emb"},
         {"share_all_embeddings": True, "decoder": "TL", "reservoir_train_layernorm": True, "reservoir_seed": 5},
     ],

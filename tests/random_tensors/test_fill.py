@@ -6,6 +6,7 @@ from torch import nn
 
 from fairseq_reservoir.random_tensors.fill import fill_frozen
 from tests.support.building import build
+from tests.support.letters import FROZEN, named
 
 # How many projections are stacked in a matrix: the gates of a GRU, the two halves of a GLU.
 STACKED = {"weight_ih_l0": 3, "weight_hh_l0": 3, "linear1.weight": 2}
@@ -59,7 +60,7 @@ def test_vectors(every_kind):
     assert min(shares) > 0.1 and 0.99 < max(shares) <= 1
 
 
-@pytest.mark.parametrize("letter", "TFGCS")
+@pytest.mark.parametrize("letter", named(FROZEN["encoder"]))
 def test_a_layer_does_not_depend_on_its_surroundings(letter):
     expected = in_layer(build(f"L{letter}"), "encoder.layers.1")
     others = [

@@ -11,8 +11,6 @@ import fairseq_reservoir  # noqa: F401
 from fairseq_reservoir.layers import SlotConfig
 
 PAD, EOS = 1, 2
-ENCODER_LETTERS = ("L", "T", "F", "f", "G", "g", "C", "c", "M", "S", "s")
-DECODER_LETTERS = ("L", "T", "F", "f", "C", "c", "S", "s")
 SIZES = {
     "encoder_embed_dim": 8,
     "encoder_ffn_embed_dim": 12,

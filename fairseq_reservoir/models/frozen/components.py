@@ -8,16 +8,9 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from ...freezing.heads import HeadsInTable
 from ...freezing.identity import CheckpointIdentity
 from ...freezing.reservoir_build import COMPONENT_FLAGS, component_identity, freeze_and_fill, kept_layers
-from ...options.transformer_options import (
-    ComponentOptions,
-    as_namespace,
-    check_components,
-    check_ranges,
-    check_texts,
-    fill_defaults,
-    follow_seed,
-    read_numbers,
-)
+from ...options.component_options import ComponentOptions, check_components
+from ...options.flags import check_ranges, check_texts
+from ...options.transformer_options import as_namespace, fill_defaults, follow_seed, read_numbers
 
 
 class FrozenComponents(CheckpointIdentity):

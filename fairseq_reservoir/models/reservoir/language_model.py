@@ -7,7 +7,7 @@ from fairseq.models.transformer import TransformerModelBase
 
 from ...checkpoint.pretrained_embeddings import start_from
 from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
+from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags
 from ...options.language_model_options import (
     DEPTHS,
     SIZES,
@@ -15,8 +15,9 @@ from ...options.language_model_options import (
     architecture,
     as_decoder_config,
 )
+from ...options.plans import plans_of
 from ...options.presets import register, reservoir_preset
-from ...options.transformer_options import as_namespace, check_options, resolve_plans
+from ...options.transformer_options import as_namespace
 from ..token_embedding import token_embedding
 from .stacks import ReservoirDecoder
 
@@ -41,13 +42,11 @@ class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
             InputError: the options contradict each other; the message names the flag.
         """
         options = as_namespace(cfg)
-        resolve_plans(options, DEPTHS)
-        check_options(options)
         plans = plans_of(options, DEPTHS)
-        config = as_decoder_config(options)
-        config.decoder.layers = len(plans["decoder"])
+        slots, config = plans.built["decoder"], as_decoder_config(options)
+        config.decoder.layers = len(slots)
         embedding = token_embedding(config, task.source_dictionary, _embedding)
-        decoder = ReservoirDecoder(config, task.target_dictionary, embedding, plans["decoder"], no_encoder_attn=True)
+        decoder = ReservoirDecoder(config, task.target_dictionary, embedding, slots, no_encoder_attn=True)
         return complete(cls(decoder), plans, options)
 
 

@@ -6,10 +6,11 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 
 from ...freezing.heads import HeadsInTable
 from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import RESUME_FLAGS, complete, freeze_and_fill, identity_flags, plans_of
+from ...freezing.reservoir_build import RESUME_FLAGS, complete, freeze_and_fill, identity_flags
+from ...options.plans import plans_of
 from ...options.presets import register, reservoir_preset
 from ...options.roberta_options import DEPTHS, SIZES, ReservoirRobertaOptions, add_flags, complete_options
-from ...options.transformer_options import as_transformer_config, check_options, resolve_plans
+from ...options.transformer_options import as_transformer_config
 from .stacks import ReservoirEncoder
 
 
@@ -49,16 +50,14 @@ class ReservoirRoberta(HeadsInTable, CheckpointIdentity, RobertaModel):
             InputError: the options contradict each other; the message names the flag.
         """
         options = complete_options(args, task)
-        resolve_plans(options, DEPTHS)
-        check_options(options)
         plans = plans_of(options, DEPTHS)
-        model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans["encoder"]))
+        model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans.built["encoder"]))
         model.plans = plans
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
         return complete(model, plans, options)
 
     def compile_slot_table(self):
-        return freeze_and_fill(self, self.plans, self.args)
+        return freeze_and_fill(self, self.plans.built, self.args)
 
 
 PRESETS = {

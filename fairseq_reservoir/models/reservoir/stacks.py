@@ -9,7 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from ...layers import SlotConfig, build_slot
-from ...options.transformer_options import kernel_sizes
+from ...options.layer_options import kernel_sizes
 
 
 class ReservoirEncoder(TransformerEncoderBase):
@@ -22,7 +22,7 @@ class ReservoirEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg):
         slot = next(self.upcoming)
-        if slot.kind != "L":
+        if not slot.kind.fairseqs:
             return _reservoir_layer(slot, "encoder", cfg)
         return _without_dropout_if_asked(super().build_encoder_layer(cfg), slot, cfg)
 
@@ -34,11 +34,11 @@ class ReservoirDecoder(TransformerDecoderBase):
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
-        self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind != "F"), default=None)
+        self.last_attending = max((place for place, slot in enumerate(slots) if slot.kind.sees_source), default=None)
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         slot = next(self.upcoming)
-        if slot.kind != "L":
+        if not slot.kind.fairseqs:
             return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
         return _without_dropout_if_asked(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
 
@@ -51,7 +51,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """fairseq aligns by the last layer; with an F on top, by the last one that attends to the source."""
+        """fairseq aligns by the last layer; with an F on top, say, by the last one that attends to the source."""
         if alignment_layer is None and not self.training:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(
@@ -61,7 +61,7 @@ class ReservoirDecoder(TransformerDecoderBase):
 
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
     """A layer of our own, wrapped as fairseq wraps its layers."""
-    layer = build_slot(slot.kind, stack, _slot_config(slot, stack, cfg, no_encoder_attn))
+    layer = build_slot(slot.kind.letter, stack, _slot_config(slot, stack, cfg, no_encoder_attn))
     layer = _without_dropout_if_asked(layer, slot, cfg)
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
@@ -70,8 +70,7 @@ def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
 
 def _slot_config(slot, stack, cfg, no_encoder_attn):
     sizes = getattr(cfg, stack)
-    # M, S and s are the model's own layers with another mixing; --reservoir-norm is about those that came between.
-    norm_first = cfg.reservoir_norm == "paper" and slot.kind in ("F", "G", "C")
+    norm_first = cfg.reservoir_norm == "paper" and slot.kind.own_norm
     return SlotConfig(
         embed_dim=sizes.embed_dim,
         ffn_dim=sizes.ffn_embed_dim,

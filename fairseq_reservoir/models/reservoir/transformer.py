@@ -7,7 +7,8 @@ from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
 from ...checkpoint.pretrained_embeddings import start_from
 from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags, plans_of
+from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags
+from ...options.plans import plans_of
 from ...options.presets import register, reservoir_preset
 from ...options.transformer_options import (
     STUDY,
@@ -15,8 +16,6 @@ from ...options.transformer_options import (
     ReservoirTransformerConfig,
     as_namespace,
     as_transformer_config,
-    check_options,
-    resolve_plans,
 )
 from .stacks import ReservoirDecoder, ReservoirEncoder
 
@@ -46,11 +45,10 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
             InputError: the options contradict each other; the message names the flag.
         """
         options = as_namespace(cfg)
-        resolve_plans(options, DEPTHS)
-        check_options(options)
+        plans = plans_of(options, DEPTHS)
         config = as_transformer_config(options)
-        config.plans = plans_of(options, DEPTHS)
-        return complete(super().build_model(config, task), config.plans, options)
+        config.plans = plans
+        return complete(super().build_model(config, task), plans, options)
 
     @classmethod
     def build_embedding(cls, cfg, dictionary, embed_dim, path=None):
@@ -60,12 +58,12 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):
-        return ReservoirEncoder(cfg, src_dict, embed_tokens, cfg.plans["encoder"])
+        return ReservoirEncoder(cfg, src_dict, embed_tokens, cfg.plans.built["encoder"])
 
     @classmethod
     def build_decoder(cls, cfg, tgt_dict, embed_tokens):
         return ReservoirDecoder(
-            cfg, tgt_dict, embed_tokens, cfg.plans["decoder"], no_encoder_attn=cfg.no_cross_attention
+            cfg, tgt_dict, embed_tokens, cfg.plans.built["decoder"], no_encoder_attn=cfg.no_cross_attention
         )
 
 

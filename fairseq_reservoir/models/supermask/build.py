@@ -10,8 +10,8 @@ from ...errors import InputError
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.masked_embedding import MaskedEmbedding
 from ...masks.masked_weight import MaskedWeight, share_mask_cache
+from ...options.flags import flag_of
 from ...options.supermask_options import MaskOptions
-from ...options.transformer_options import flag_of
 from ...plan.freeze_spec import plain
 from ...plan.layer_plan import Slot, slots
 from ...plan.slot_table import SlotTable, compile_table

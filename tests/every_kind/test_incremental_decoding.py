@@ -4,18 +4,19 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from tests.support.building import DECODER_LETTERS, build, dictionary, logits, pad, sentences, shift
+from tests.support.building import build, dictionary, logits, pad, sentences, shift
+from tests.support.letters import LETTERS, named
 
 pytestmark = pytest.mark.usefixtures("exact_softmax")
 SOURCE = pad(sentences(5, 3, 4), "left")
 # Ten words: longer than the kernels of 3 and 7 below, shorter than that of 15.
 TARGET = shift(pad(sentences(10, 10, 10, seed=2)))
-PLANS = [f"{letter}L{letter}{letter}" for letter in DECODER_LETTERS]
 
 
-@pytest.fixture(params=PLANS)
+@pytest.fixture(params=named(LETTERS["decoder"]))
 def model(request):
-    return build("LF", request.param, reservoir_kernel_sizes="3,7,7,15").double().eval()
+    letter = request.param
+    return build("LF", f"{letter}L{letter}{letter}", reservoir_kernel_sizes="3,7,7,15").double().eval()
 
 
 def step(model, encoded, state, target, time):

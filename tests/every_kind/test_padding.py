@@ -6,7 +6,9 @@
 import pytest
 import torch
 
-from tests.support.building import DECODER_LETTERS, ENCODER_LETTERS, build, logits, pad, sentences, shift
+from fairseq_reservoir.plan.kinds import letters
+from tests.support.building import build, logits, pad, sentences, shift
+from tests.support.letters import LETTERS, RESERVOIRS, named
 
 pytestmark = pytest.mark.usefixtures("exact_softmax")
 TOLERANCES = [(torch.float32, 1e-5), (torch.float64, 1e-10)]
@@ -28,7 +30,7 @@ def largest_difference(model, side, target_lengths=(5, 5, 5, 5)):
 
 @pytest.mark.parametrize("dtype, tolerance", TOLERANCES)
 @pytest.mark.parametrize("norm", ["paper", "model"])
-@pytest.mark.parametrize("letter", ENCODER_LETTERS)
+@pytest.mark.parametrize("letter", named(LETTERS["encoder"]))
 def test_padded_source(letter, norm, dtype, tolerance):
     for plan in (letter * 2, f"L{letter}L"):
         model = build(plan, reservoir_norm=norm, reservoir_kernel_sizes="3,7").to(dtype).eval()
@@ -37,14 +39,14 @@ def test_padded_source(letter, norm, dtype, tolerance):
 
 
 @pytest.mark.parametrize("dtype, tolerance", TOLERANCES)
-@pytest.mark.parametrize("letter", DECODER_LETTERS)
+@pytest.mark.parametrize("letter", named(LETTERS["decoder"]))
 def test_padded_target(letter, dtype, tolerance):
     model = build("LG", f"{letter}L{letter}", reservoir_kernel_sizes="3,7").to(dtype).eval()
     assert largest_difference(model, "left", target_lengths=(3, 8, 5, 1)) < tolerance
     assert largest_difference(model, "right", target_lengths=(3, 8, 5, 1)) < tolerance
 
 
-@pytest.mark.parametrize("letter", "TFGC")
+@pytest.mark.parametrize("letter", named(RESERVOIRS["encoder"]))
 def test_learned_positions_and_norm_first(letter):
     model = build(f"L{letter}", encoder_learned_pos=True, encoder_normalize_before=True).double().eval()
     assert largest_difference(model, "left") < 1e-10
@@ -61,7 +63,7 @@ def test_convolution_of_long_sentences():
         assert (logits(model, row[None], target[i : i + 1])[0] - together[i]).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("letter", "GC")
+@pytest.mark.parametrize("letter", named(letters("encoder", fairseqs=False)))
 def test_what_stands_at_padding_has_no_influence(letter):
     layer = build(letter, "L").encoder.layers[0].double()
     x = torch.randn(6, 3, 8, dtype=torch.float64)

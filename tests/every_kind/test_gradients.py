@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.support.building import DECODER_LETTERS, ENCODER_LETTERS, build, loss, pad, sentences
+from tests.support.building import build, loss, pad, sentences
+from tests.support.letters import LETTERS, RESERVOIRS, everywhere, named
 
-PLANS = [(f"L{letter}L", "L") for letter in ENCODER_LETTERS] + [("L", f"L{letter}L") for letter in DECODER_LETTERS]
+PLANS = everywhere(LETTERS)
 
 
 def gradients(model):
@@ -23,26 +24,25 @@ def frozen_and_unfrozen(model):
     return [(name, ours[name], unfrozen[name]) for name in sorted(trained)]
 
 
-@pytest.mark.parametrize("encoder, decoder", PLANS)
+@pytest.mark.parametrize("stack, letter", PLANS)
 @pytest.mark.parametrize("options", [{}, {"reservoir_train_layernorm": True}, {"reservoir_norm": "model"}])
-def test_gradients_are_those_of_the_unfrozen_network_bit_for_bit(encoder, decoder, options):
-    for name, ours, unfrozen in frozen_and_unfrozen(build(encoder, decoder, **options)):
+def test_gradients_are_those_of_the_unfrozen_network_bit_for_bit(stack, letter, options):
+    for name, ours, unfrozen in frozen_and_unfrozen(build(**{stack: f"L{letter}L"}, **options)):
         assert ours.equal(unfrozen), name
 
 
-@pytest.mark.parametrize("encoder", ["TL", "FL", "GL", "CL"])
-@pytest.mark.parametrize("decoder", ["TL", "FL", "CL"])
+@pytest.mark.parametrize("encoder", named(RESERVOIRS["encoder"]))
+@pytest.mark.parametrize("decoder", named(RESERVOIRS["decoder"]))
 @pytest.mark.parametrize("freeze", [None, "emb", "emb,encoder.q"])
 def test_reservoirs_and_frozen_parts_at_the_bottom(encoder, decoder, freeze, exact_softmax):
     """To 1e-10 in float64: torch multiplies the transposed embeddings on another route if the weight has no gradient."""
-    for name, ours, unfrozen in frozen_and_unfrozen(build(encoder, decoder, freeze=freeze).double()):
+    for name, ours, unfrozen in frozen_and_unfrozen(build(f"{encoder}L", f"{decoder}L", freeze=freeze).double()):
         assert (ours - unfrozen).abs().max() < 1e-10, name
 
 
-@pytest.mark.parametrize("encoder, decoder", PLANS)
-def test_layers_below_a_reservoir_learn(encoder, decoder):
-    stack = "encoder" if len(encoder) == 3 else "decoder"
-    below = {name: g for name, g in gradients(build(encoder, decoder)).items() if name.startswith(f"{stack}.layers.0.")}
+@pytest.mark.parametrize("stack, letter", PLANS)
+def test_layers_below_a_reservoir_learn(stack, letter):
+    below = {name: g for name, g in gradients(build(**{stack: f"L{letter}L"})).items() if name.startswith(f"{stack}.layers.0.")}
     for name, gradient in below.items():
         # A bias of the keys shifts all scores of a query alike, which softmax does not see.
         if not name.endswith("k_proj.bias"):

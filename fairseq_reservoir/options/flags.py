@@ -1,0 +1,44 @@
+"""One flag: a field of a dataclass, its name on the command line, and what the values of no flag may be."""
+
+from dataclasses import field, fields
+
+from ..errors import InputError
+from ..plan.layer_plan import MOST_LAYERS
+
+
+def option(default, help_text, metavar=""):
+    return field(default=default, metadata={"help": help_text, "metavar": metavar})
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option: ``mask_pin`` -> ``--mask-pin``."""
+    return "--" + name.replace("_", "-")
+
+
+def check_texts(options, dataclass) -> None:
+    """Refuses flags of a dataclass that are given an empty text, which would mean not given, or one that refers to other options.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    for option in fields(dataclass):
+        value = getattr(options, option.name, None)
+        if option.name.startswith("_") or not isinstance(value, str) or value == option.default:
+            continue
+        if not value.strip():
+            raise InputError(f"{flag_of(option.name)} {value!r}: is empty; give it a value or leave it out")
+        if "${" in value:
+            raise InputError(f"{flag_of(option.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself")
+
+
+def check_ranges(options) -> None:
+    """Refuses shares of dropout and of dropped layers that are none, and depths that nobody can build.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    for name, value in vars(options).items():
+        if name.endswith(("dropout", "layerdrop")) and isinstance(value, (int, float)) and not 0 <= value <= 1:
+            raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
+        if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
+            raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")

@@ -1,0 +1,135 @@
+"""From flags to the layer plans of a model: they are read, completed and checked here, once, and handed on as ``Plans``.
+
+With a command line, flags are known long before the model is built: the architecture function settles the plans, which set the
+depths of the model, and checks them before any data is looked for. The model is then built of the ``Plans`` that it has left
+here. Options that no architecture function has seen, of hydra's or of a checkpoint, are settled and checked when the model is built.
+"""
+
+from argparse import Namespace
+
+from ..errors import InputError
+from ..plan import kinds, layer_plan
+from ..plan.layer_plan import Plans, slots
+from .flags import flag_of
+from .layer_options import FrozenLayerOptions, ReservoirOptions, check_layer_options
+
+_COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
+_SIZES = ("layers", "layers_to_keep", "embed_dim", "attention_heads")
+_READ = (*ReservoirOptions.__dataclass_fields__, "no_cross_attention", "quant_noise_scalar", *(f"{stack}_{size}" for stack in kinds.STACKS for size in _SIZES))
+# The plans that were checked last, behind what was read of their options.
+_latest: tuple[tuple, Plans | None] = ((), None)
+
+
+def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
+    """The checked plans of a model's complete options, in which plans and depths are filled in.
+
+    Args:
+        options: a namespace.
+        depths: the layers of each stack that the model has, where neither a plan nor a depth is given.
+
+    Raises:
+        InputError: see ``settle`` and ``check``.
+    """
+    if _latest[0] != _read(options):
+        check(options, settle(options, depths))
+    return _latest[1]
+
+
+def settle(args, depths: dict[str, int]) -> Plans:
+    """Turns plans, counts and depths as the user gave them into expanded plans and the depths they set, in place.
+
+    Args:
+        args: options as far as they are known, before the architecture's own defaults.
+        depths: the architecture's depth of each stack it has, for a stack with neither a plan nor an explicit depth.
+
+    Raises:
+        InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a depth is below 1; a
+            count does not fit; a type or placement is given without a count; or layers to keep do not exist.
+    """
+    counts = {stack: getattr(args, _COUNTS[stack], None) for stack in depths}
+    how = _type_and_placement(args, counts)
+    unpruned = {}
+    for stack, depth in depths.items():
+        letters = _letters(args, stack, depth, counts[stack], **how)
+        unpruned[stack] = slots(letters)
+        setattr(args, f"reservoir_{stack}", letters)
+        setattr(args, f"{stack}_layers", len(letters))
+        setattr(args, _COUNTS[stack], None)
+    # They are in the plans now.
+    for name in how:
+        setattr(args, name, _default(name))
+    return Plans({stack: _kept(args, stack, plan) for stack, plan in unpruned.items()}, unpruned)
+
+
+def check(options: Namespace, plans: Plans) -> None:
+    """Refuses what can be seen to be wrong without building anything, and keeps the plans for ``plans_of``.
+
+    Args:
+        options: complete.
+        plans: of these options.
+
+    Raises:
+        InputError: see ``check_layer_options``; or a width or number of heads that a layer of the plans cannot have, or a
+            decoder in which no layer attends to the source.
+    """
+    check_layer_options(options)
+    decoder, seeing = plans.unpruned.get("decoder"), kinds.letters("decoder", sees_source=True)
+    has_source = "encoder" in plans.unpruned and not getattr(options, "no_cross_attention", False)
+    if decoder and has_source and not any(slot.kind.sees_source for slot in decoder):
+        raise InputError(f"--reservoir-decoder {options.reservoir_decoder}: no layer of it sees the source; {kinds.listed(seeing)} do")
+    noise = getattr(options, "quant_noise_scalar", None)
+    deaf = kinds.letters(takes_scalar_noise=False)
+    if noise and any(slot.letter in deaf for plan in plans.unpruned.values() for slot in plan):
+        raise InputError(f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out")
+    for stack, plan in plans.unpruned.items():
+        width, heads = getattr(options, f"{stack}_embed_dim"), getattr(options, f"{stack}_attention_heads")
+        for slot in plan:
+            if slot.kind.even_width and width % 2:
+                raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
+        if (heads < 1 or width % heads) and any(slot.kind.heads_divide for slot in plan):
+            raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+    global _latest
+    _latest = (_read(options), plans)
+
+
+def _read(options):
+    return tuple(getattr(options, name, None) for name in _READ)
+
+
+def _default(name):
+    return FrozenLayerOptions.__dataclass_fields__[name].default
+
+
+def _type_and_placement(args, counts):
+    given = {name: getattr(args, name, None) for name in ("reservoir_type", "reservoir_placement")}
+    how = {name: _default(name) if value is None else value for name, value in given.items()}
+    for name, value in how.items():
+        if value != _default(name) and all(count is None for count in counts.values()):
+            raise InputError(f"{flag_of(name)} {value}: has no effect without {flag_of(_COUNTS[next(iter(counts))])}")
+    return how
+
+
+def _letters(args, stack, depth, count, reservoir_type, reservoir_placement):
+    """The plan of a stack, one letter per layer."""
+    plan_flag, count_flag = flag_of(f"reservoir_{stack}"), flag_of(_COUNTS[stack])
+    plan, layers = getattr(args, f"reservoir_{stack}", None), getattr(args, f"{stack}_layers", None)
+    if plan is not None and count is not None:
+        raise InputError(f"{plan_flag} {plan!r} and {count_flag} {count}: give the plan or the count, not both")
+    if plan is not None:
+        plan = layer_plan.expand(plan, plan_flag, stack)
+        if layers not in (None, len(plan)):
+            raise InputError(
+                f"--{stack}-layers {layers}: {plan_flag} {plan} has {len(plan)} layers; leave --{stack}-layers out, the plan sets the depth"
+            )
+        return plan
+    if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
+        raise InputError(f"--{stack}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
+    plan = layer_plan.place(layers or depth, count or 0, reservoir_type, reservoir_placement, count_flag)
+    return layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {reservoir_type}, that is", stack)
+
+
+def _kept(args, stack, plan):
+    """The slots that are built: those that ``--encoder-layers-to-keep`` and the like leave."""
+    name = f"{stack}_layers_to_keep"
+    to_keep = getattr(args, name, None)
+    return slots("".join(slot.letter for slot in plan), to_keep, flag_of(name)) if to_keep else plan

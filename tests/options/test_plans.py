@@ -1,0 +1,74 @@
+"""Plans are expanded and checked once, by whatever way the options come, and the model is built of those that were checked."""
+
+from argparse import Namespace
+from collections import Counter
+
+import pytest
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.models.reservoir.transformer import DEPTHS, ReservoirTransformer
+from fairseq_reservoir.options import plans
+from fairseq_reservoir.options.transformer_options import ReservoirTransformerConfig, as_namespace
+from fairseq_reservoir.plan import layer_plan
+from fairseq_reservoir.plan.layer_plan import slots
+from tests.support.building import SIZES, build, dictionary
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often a plan of each stack is expanded, and options are checked, from now on."""
+    found = Counter()
+    expand, check = layer_plan.expand, plans.check_layer_options
+    monkeypatch.setattr(plans, "_latest", ((), None))
+    monkeypatch.setattr(layer_plan, "expand", lambda plan, flag, stack: found.update([stack]) or expand(plan, flag, stack))
+    monkeypatch.setattr(plans, "check_layer_options", lambda options: found.update(["checked"]) or check(options))
+    return found
+
+
+ONCE = {"encoder": 1, "decoder": 1, "checked": 1}
+
+
+def test_a_command_line(counted):
+    """The architecture function settles and checks, then the model is built."""
+    model = build("2LF", "LC")
+    assert counted == ONCE and [row.kind[0] for row in model.slot_table.rows if ".layers." in row.place] == list("LLFLC")
+
+
+def given(**changes):
+    """Complete options that no architecture function has seen, as hydra hands them over."""
+    config = ReservoirTransformerConfig(**{**SIZES, "reservoir_encoder": "2LF", "reservoir_decoder": "LC", "reservoir_seed": 1, **changes})
+    return as_namespace(Namespace(**vars(config)))
+
+
+def test_options_that_no_architecture_function_has_seen(counted):
+    words = dictionary(20)
+    ReservoirTransformer.build_model(given(), Namespace(source_dictionary=words, target_dictionary=words))
+    assert counted == ONCE
+
+
+def test_of_other_options_the_plans_are_made_anew(counted):
+    first = plans.plans_of(given(), DEPTHS)
+    assert first.built == first.unpruned == {"encoder": slots("LLF"), "decoder": slots("LC")}
+    assert plans.plans_of(given(encoder_layers_to_keep="0,2"), DEPTHS).built["encoder"] == slots("LLF", "0,2")
+    assert counted == {name: 2 for name in ONCE}
+    settled = given()
+    again = plans.plans_of(settled, DEPTHS)
+    assert again == first and plans.plans_of(settled, DEPTHS) is again
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"reservoir_norm": "mine"}, "--reservoir-norm 'mine': choose from paper, model"),
+        ({"encoder_attention_heads": 3}, "--encoder-attention-heads 3: must divide --encoder-embed-dim 8"),
+        ({"backskip": "none"}, "--backskip 'none': choose from"),
+        ({"freeze": "attention"}, "--freeze 'attention': unknown component"),
+    ],
+)
+def test_what_has_changed_since_is_checked(change, message):
+    """As by --model-overrides, which fairseq applies to the options of a checkpoint."""
+    options = given()
+    plans.plans_of(options, DEPTHS)
+    with pytest.raises(InputError) as refusal:
+        plans.plans_of(Namespace(**vars(options) | change), DEPTHS)
+    assert str(refusal.value).startswith(message)

@@ -1,0 +1,54 @@
+"""docs/adding-a-kind.md, followed in a copy of the package: four files, and the tests of every kind pass for the new one."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()
+PARTS = ("fairseq_reservoir", "tests", "scripts", "docs", "README.md", "pytest.ini")
+
+
+def files(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the repository in which the page has been followed, and the files that are new or changed."""
+    for part in PARTS:
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tmp_path / part)
+    before = files(tmp_path)
+    layer, row, test = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "fairseq_reservoir/layers/gated.py").write_text(layer)
+    (tmp_path / "tests/layers/test_gated.py").write_text(test)
+    table = tmp_path / "fairseq_reservoir/plan/kinds.py"
+    end = "):\n    register(_kind)"
+    assert table.read_text().count(end) == 1
+    table.write_text(table.read_text().replace(end, row + end))
+    run(tmp_path, "scripts/kinds_table.py")
+    after = files(tmp_path)
+    return tmp_path, {str(name) for name in after if after[name] != before.get(name)}
+
+
+def run(folder, *words):
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_four_files_and_the_tests_of_every_kind(copy):
+    folder, changed = copy
+    pages = {name for name in changed if name.endswith(".md")}
+    assert changed - pages == {"fairseq_reservoir/layers/gated.py", "fairseq_reservoir/plan/kinds.py", "tests/layers/test_gated.py"}
+    assert len(pages) == 1
+    words = re.search(r"^python -m pytest (.*) -k \"(.*)\"$", PAGE, flags=re.MULTILINE)
+    out = run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words[1].split(), "-k", words[2])
+    assert int(re.search(r"(\d+) passed", out)[1]) > 60 and "failed" not in out

@@ -1,0 +1,182 @@
+"""docs/your-own-kind.md: its example is complete, every command on the page runs with it, and none imports what is not named."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.own_kinds import NOTHING, WHOLE, FeedForward, Kind, register_kind
+from fairseq_reservoir.plan import kinds
+from tests.support.commands import error_of
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "your-own-kind.md").read_text()
+EXAMPLE, COMMANDS, REFUSAL = re.findall(r"^```(?:python|sh|text)\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+# The commands of a shell in one process: importing torch and fairseq takes longer than all of them.
+RUN = """
+import shlex, sys, importlib
+for line in sys.stdin.read().splitlines():
+    name, *words = shlex.split(line)
+    print("$", line)
+    if name == "fairseq-reservoir":
+        from fairseq_reservoir import cli
+        cli.main(words)
+    else:
+        sys.argv = [name, *words]
+        importlib.import_module("fairseq_cli." + name.removeprefix("fairseq-")).cli_main()
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, toy_data):
+    """The folder in which the page's commands ran, training for 3 updates and then 3 more, and what they printed."""
+    folder = tmp_path_factory.mktemp("own_kind")
+    (folder / "mykinds").mkdir()
+    (folder / "mykinds" / "__init__.py").write_text(EXAMPLE)
+    (folder / "data-bin").symlink_to(toy_data)
+    lines = COMMANDS.replace("\\\n", " ").splitlines()
+    assert sum("--max-update 1500" in line for line in lines) == 1
+    again = next(line for line in lines if line.startswith("fairseq-train")).replace("--max-update 1500", "--max-update 6")
+    lines = [line.replace("--max-update 1500", "--max-update 3") for line in lines] + [again]
+    lines = [line + " --cpu" * line.startswith(("fairseq-train", "fairseq-generate")) for line in lines]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input="\n".join(lines), cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout, done.stderr
+
+
+def test_the_example_has_about_forty_lines():
+    assert len(EXAMPLE.splitlines()) <= 45
+
+
+def test_every_command_knows_the_kind(ran):
+    _, out, log = ran
+    sections = dict(zip(re.findall(r"^\$ (\S+ \S+)", out, flags=re.MULTILINE), re.split(r"^\$ .*\n", out, flags=re.MULTILINE)[1:]))
+    assert re.search(r"^encoder\.layers\.1 +A gated linear unit +frozen ", sections["fairseq-reservoir plan"], flags=re.MULTILINE)
+    # in a decoder the attention to the source is trained
+    assert re.search(r"^decoder\.layers\.1 +A gated linear unit +frozen: ", sections["fairseq-reservoir plan"], flags=re.MULTILINE)
+    assert sum(line.startswith("H-") for line in sections["fairseq-generate data-bin"].splitlines()) == 8
+    assert "inference: weights in memory" in sections["fairseq-reservoir size"]
+    assert "random tensors" in sections["fairseq-reservoir export"]
+
+
+def test_the_run_resumes_with_its_frozen_bits(ran):
+    import torch
+
+    folder, _, log = ran
+    assert "Loaded checkpoint" in log and (folder / "checkpoints" / "checkpoint_1_6.pt").exists() | ("num_updates: 6" in log)
+    state = torch.load(folder / "checkpoints" / "checkpoint_last.pt", weights_only=False)
+    assert state["optimizer_history"][-1]["num_updates"] == 6
+    weight = state["model"]["encoder.layers.1.unit.gate.weight"].double()
+    assert (weight @ weight.T - torch.eye(64)).abs().max() < 1e-5  # orthogonal still, as a frozen matrix is drawn
+
+
+@pytest.mark.parametrize("file", ["checkpoints/checkpoint_last.pt", "model.safetensors"])
+def test_without_user_dir_it_is_refused_by_name(ran, file):
+    path = ran[0] / file
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["size", str(path)])
+    expected = REFUSAL.strip().replace("checkpoints/checkpoint_last.pt", str(path))
+    assert str(leaving.value) == f"fairseq-reservoir: error: {expected}"
+    assert "mykinds" not in sys.modules
+
+
+def test_training_and_translating_without_it_are_refused(ran, toy_data, run_fairseq, tmp_path):
+    path = ran[0] / "checkpoints" / "checkpoint_last.pt"
+    with pytest.raises(InputError, match=r"has the layer A \(gated linear unit\), .* give the --user-dir that registers it"):
+        run_fairseq("generate", toy_data, "--path", path, "--cpu")
+    line, status = error_of(toy_data, "--restore-file", path, "--max-update", 1, "--save-dir", tmp_path / "run")
+    assert status != 0 and line.count("\n") == 1 and "the layer A (gated linear unit)" in line
+
+
+@pytest.mark.parametrize("folder, message", [("none", "--user-dir none: not a folder with a file __init__.py")])
+def test_a_folder_that_is_not_there(folder, message):
+    with pytest.raises(SystemExit, match=message):
+        cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", folder])
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Kinds that are registered in a test are gone after it."""
+    from fairseq_reservoir.layers import BUILDERS
+
+    monkeypatch.setattr(kinds, "_BY_LETTER", dict(kinds._BY_LETTER))
+    for name in list(BUILDERS):
+        monkeypatch.setitem(BUILDERS, name, BUILDERS[name])
+    yield
+    BUILDERS.pop("Q", None)
+
+
+def own(**changes):
+    row = {"frozen_letter": "Q", "trained_letter": "q", "name": "mine", "about": "a test's own", "freezes": WHOLE}
+    return Kind(**row | {"sees_source": False, "own_norm": False} | changes)
+
+
+def build(config, stack):
+    return {"ffn": FeedForward(config)}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"frozen_letter": "F"}, "mine: the letter F is taken; free are "),
+        ({"trained_letter": "g"}, "mine: the letter g is taken; free are "),
+        ({"frozen_letter": "R"}, "mine: the letter R is taken"),
+        ({"name": "feed-forward"}, "feed-forward: there is a kind of this name"),
+        ({"reservoir_type": "ffn"}, "mine: there is a kind of this name or of this --reservoir-type"),
+        ({"frozen_letter": "2"}, "'2': a kind's letter is one of A to Z"),
+        ({"trained_letter": "Q"}, "mine: a kind needs a letter for its frozen form"),
+        ({"freezes": "all"}, "mine: freezes 'all', must be 'whole' or a tuple of self_att.q"),
+        ({"freezes": ("fc3",)}, "mine: freezes"),
+        ({"freezes": NOTHING}, "mine: freezes (), its frozen letter is Q; there must be both or neither"),
+        ({"refused": {"middle": "no"}}, "mine: refused in middle"),
+        ({"refused": {"encoder": "no", "decoder": "no"}}, "mine: refused in encoder, decoder; of encoder and decoder, one at most"),
+        ({"refused": {"decoder": "no"}, "sees_source": True}, "mine: sees the source, but is refused in a decoder"),
+        ({"name": "a, b"}, "'a, b': a kind's name has neither commas nor bars"),
+        ({"freezes": ("fc1",), "reservoir_type": "x"}, "mine: a type of reservoir, but freezes no whole layer"),
+        ({"fairseqs": True}, "mine: only kinds of the package are fairseq's own"),
+    ],
+)
+def test_rows_that_cannot_be(registry, changes, message):
+    with pytest.raises(InputError) as refusal:
+        register_kind(own(**changes), build)
+    assert str(refusal.value).startswith(message)
+
+
+def test_a_checkpoint_names_the_kind_and_refuses_another(registry):
+    from fairseq_reservoir.freezing.identity import read_identity
+    from tests.support import building
+
+    register_kind(own(), build)
+    register_kind(own(), build)  # as when the folder is imported under two names
+    model = building.build("LQ")
+    assert read_identity(model.reservoir_version)["kinds"] == "Q mine"
+    assert "kinds" not in read_identity(building.build("LF").reservoir_version)
+    state = model.state_dict()
+    kinds._BY_LETTER.pop("Q"), kinds._BY_LETTER.pop("q")
+    register_kind(own(name="another"), build)
+    with pytest.raises(InputError, match="the kind of layer Q another: the checkpoint was trained with Q mine; give Q mine"):
+        building.build("LQ").load_state_dict(model.upgrade_state_dict_named(state, "") and building.build("LQ").upgrade_state_dict_named(state, ""))
+
+
+def test_a_frozen_tensor_that_nothing_says_how_to_draw(registry):
+    import torch
+
+    class Scaled(FeedForward):
+        def __init__(self, config):
+            super().__init__(config)
+            self.gain = torch.nn.Parameter(torch.ones(config.embed_dim))
+
+    register_kind(own(), lambda config, stack: {"scaled": Scaled(config)})
+    from tests.support import building
+
+    assert building.build("q").encoder.layers[0].scaled.gain.requires_grad
+    with pytest.raises(InputError, match=r"encoder.layers.0.scaled.gain: of a frozen layer matrices are drawn"):
+        building.build("Q")
