@@ -1,0 +1,182 @@
+"""README and docs/: every command on them does what its page says, and the pages are built without a warning."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from fairseq import options
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.models.reservoir.language_model import PRESETS as LM_PRESETS
+from fairseq_reservoir.models.reservoir.transformer import PRESETS
+from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_LM_PRESETS
+from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRESETS
+from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
+from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.plan.layer_plan import LETTERS
+from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
+from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
+from tests.support.commands import forget_earlier_runs, train
+
+ROOT = Path(__file__).parent.parent
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+TEXT = "\n".join(PAGES.values())
+BLOCK = re.compile(r"^```sh\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
+# What another test runs, or would need a network: the beginning of the command, and that test.
+ELSEWHERE = {
+    "bash examples/quickstart.sh": "tests/test_quickstart.py",
+    "bash scripts/setup.sh": "tests/test_setup.py",
+    "bash scripts/test.sh": ".ci/run",
+    "pip install pre-commit": "scripts/test.sh runs the same tools",
+    "fairseq-hydra-train": "tests/test_hydra.py",
+    "fairseq-reservoir sweep": "tests/examples/test_sweeps.py",
+    "fairseq-reservoir report": "tests/report/test_report.py",
+    "MINI=1 bash examples/": "tests/examples/test_recipes_of_papers.py",
+}
+
+
+def commands_of(text):
+    """The commands of a page's blocks, a line each."""
+    lines = "\n".join(BLOCK.findall(text)).replace("\\\n", " ")
+    return [" ".join(line.split()) for line in lines.splitlines() if line.strip()]
+
+
+def run_here(command):
+    return not command.startswith(tuple(ELSEWHERE))
+
+
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if any(map(run_here, commands_of(text)))])
+def test_the_commands_of_a_page(page, toy_data, tmp_path, monkeypatch, capfd):
+    """All but those of ``ELSEWHERE``, one after the other, with three updates and on the CPU."""
+    (tmp_path / "data-bin").symlink_to(toy_data)
+    for folder in ("fairseq_reservoir", "examples", "scripts"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    commands = list(filter(run_here, commands_of(PAGES[page])))
+    if any("checkpoints/" in command for command in commands) and not any("fairseq-train" in command for command in commands):
+        train(toy_data, "--reservoir-encoder", "LT", "--max-epoch", 2, "--batch-size", 80, "--save-dir", tmp_path / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        run(re.sub(r"--max-update \d+", "--max-update 3 --no-epoch-checkpoints --num-workers 0", command), monkeypatch)
+    said = "".join(capfd.readouterr())
+    expected = {
+        "README.md": [r"encoder.layers.1 +F feed-forward", r"Generate test with beam=5: BLEU4 = [\d.]+", r"\bH-7\b"],
+        "giving-a-model-away.md": ["random tensors", "Generate test with beam=5", "plain.pt: ", "inference: weights in memory"],
+        "one-random-layer.md": ["seen through 3 masks"],
+    }
+    for pattern in expected.get(page, []):
+        assert re.search(pattern, said), pattern
+
+
+def run(command, monkeypatch):
+    """A command in this process, which has imported fairseq already; a script, or several processes, in one of their own."""
+    program, *words = shlex.split(command)
+    if program == "fairseq-reservoir":
+        cli.main(words)
+    elif program.startswith("fairseq-") and "--distributed-world-size" not in words:
+        forget_earlier_runs()
+        words = [str(ROOT / word) if word == "fairseq_reservoir" else word for word in words]
+        monkeypatch.setattr(sys, "argv", [program, *words, "--cpu"])
+        import_module(f"fairseq_cli.{program.removeprefix('fairseq-').replace('-', '_')}").cli_main()
+    else:
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run(["bash", "-euc", command], env=os.environ | {"PATH": programs}, check=True)
+
+
+def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist():
+    everything = TEXT.replace("\\\n", " ")
+    for command, where in ELSEWHERE.items():
+        assert command in everything, f"{command}: on no page any more"
+        assert (ROOT / where.split()[0]).exists(), where
+
+
+def test_indented_commands_are_known():
+    """Indented blocks are for what is tested elsewhere; everything else stands in an ``sh`` block and is run above."""
+    for block in INDENTED.findall("\n\n".join(PAGES.values())):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.strip().startswith(("fairseq", "bash", "python", "MINI", "pip")):
+                assert not run_here(line.strip()), line
+
+
+def test_the_printed_plan(capsys):
+    printed = re.search(r"^```\n(slot .*?)^```", PAGES["README.md"], flags=re.DOTALL | re.MULTILINE)[1]
+    (command,) = [command for command in commands_of(PAGES["README.md"]) if " plan " in command]
+    cli.main(command.split()[1:])
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`(--(?:reservoir|freeze|encoder-layers)[^` ]* [^`A-Z]+[^`]*)`", TEXT))))
+def test_flags_of_the_tables_are_accepted(command, capsys):
+    if "update" in command or "schedule" in command or "CHECKPOINT" in command:
+        pytest.skip("a flag of the optimizer, or one that needs a checkpoint; tested below and in tests/integration")
+    if command.startswith("--reservoir-type"):
+        command += " --encoder-layers 7 --reservoir-count 2"
+    cli.main(["plan", "--arch", "reservoir_transformer_tiny", *command.split()])
+    assert "trained" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", sorted(set(re.findall(r"`(--optimizer freeze_skip [^`]+)`", TEXT))))
+def test_flags_of_freeze_skip_are_accepted(flags):
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "reservoir_transformer_tiny", *shlex.split(flags)])
+    names = [f"{stack}.layers.{i}.fc1.weight" for stack in ("encoder", "decoder") for i in range(3)]
+    given = {name.removeprefix("freeze_"): getattr(args, name) for name in vars(FreezeSkipOptions()) if name.startswith("freeze_")}
+    assert str(FreezeSchedule([*names, "encoder.embed_tokens.weight"], **given))
+
+
+def test_all_letters_and_presets_are_named():
+    for letter in LETTERS:
+        assert f"`{letter}`" in PAGES["layers.md"]
+    for preset in {**PRESETS, **MASKED_PRESETS, **LM_PRESETS, **MASKED_LM_PRESETS}:
+        assert f"`{preset}`" in TEXT
+
+
+def test_the_mask_flags_of_the_pages_exist():
+    named = set(re.findall(r"--(mask-[a-z-]+[a-z])", TEXT))
+    theirs = {"mask-init", "mask-constant", "mask-layernorm-type"}
+    ours = {*MaskOptions.__dataclass_fields__, *RobertaVectorOptions.__dataclass_fields__}
+    assert named - theirs <= {name.replace("_", "-") for name in ours}
+
+
+def test_the_ten_per_cent_of_training_flops():
+    """2 T of 6 in both stacks: a third of their FLOPs, against the whole model's (IWSLT dictionaries)."""
+    table = cli.plan(
+        "reservoir_transformer_iwslt_de_en",
+        ["--reservoir-encoder", "LTLTLL", "--reservoir-decoder", "LTLTLL", "--share-decoder-input-output-embed"],
+        8848,
+        6632,
+    )
+    frozen = sum(row.flops for row in table.rows if row.state == "frozen")
+    assert 0.095 < frozen / 3 / sum(row.flops for row in table.rows) < 0.105
+
+
+def test_the_front_page_is_short():
+    assert len(PAGES["README.md"].split()) <= 900
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    folder = ROOT if page == "README.md" else ROOT / "docs"
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page]):
+        assert (folder / link).exists(), link
+
+
+def test_paths_on_the_pages_exist():
+    for path in re.findall(r"`((?:examples|benchmarks|tests|scripts|fairseq_reservoir)/[\w./-]+)`", TEXT):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.skipif(not (find_spec("mkdocs") and find_spec("mkdocstrings")), reason="mkdocs is not installed: extra `docs`")
+def test_the_pages_are_built(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Args" not in (tmp_path / "site" / "index.html").read_text()
+    assert "load_translator" in (tmp_path / "site" / "api" / "index.html").read_text()

@@ -1,0 +1,74 @@
+"""The package's rooms import only what docs/package-layout.md allows, and no room needs itself in a circle."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "fairseq_reservoir"
+LAYOUT = (ROOT / "docs" / "package-layout.md").read_text()
+ROOMS = sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")})
+
+
+@cache
+def allowed():
+    """Room -> rooms it may import, from the table of the page."""
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|.*\| ([^|]*) \|$", LAYOUT, flags=re.MULTILINE)
+    return {name: set(re.findall(r"\w+", others)) for names, others in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+@cache
+def imports(room):
+    """The other rooms that a room's modules import, wherever in the file."""
+    path = PACKAGE / room
+    found = set()
+    for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+        package = file.relative_to(PACKAGE).parts[:-1]
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+                base = [part for part in base if part]
+                found |= {base[0]} if base else {alias.name for alias in node.names}
+            else:
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", [])]
+                ours = [name.split(".") for name in names if isinstance(node, (ast.Import, ast.ImportFrom))]
+                found |= {name[1] for name in ours if name[0] == PACKAGE.name and len(name) > 1}
+    return found & set(ROOMS) - {room}
+
+
+def test_the_table_has_every_room():
+    assert set(allowed()) == set(ROOMS)
+    assert len(ROOMS) <= 20
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_the_table_allows(room):
+    assert imports(room) <= allowed()[room]
+
+
+def test_nobody_is_above_itself():
+    """Rooms can be put on floors, each importing from lower floors only; as many as the longest chain of imports has."""
+
+    def floor(room, above=()):
+        assert room not in above, f"a circle: {' -> '.join((*above, room))}"
+        return 1 + max((floor(below, (*above, room)) for below in imports(room)), default=0)
+
+    assert max(map(floor, ROOMS)) <= 9
+
+
+@pytest.mark.parametrize("room", ["plan", "report", "sweep", "errors", "files"])
+def test_these_need_no_torch(room):
+    path = PACKAGE / room
+    for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+        assert not re.search(r"^\s*(?:import|from) (?:torch|fairseq)\b", file.read_text(), flags=re.MULTILINE), file
+
+
+def test_rooms_have_their_tests():
+    """A room's tests stand in the folder of its name, those of a single file beside the folders."""
+    tests = {path.name for path in (ROOT / "tests").iterdir()}
+    for room in ROOMS:
+        if (PACKAGE / room).is_dir() and room != "config":  # YAML files, tested by test_hydra.py
+            assert room in tests, room
