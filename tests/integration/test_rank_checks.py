@@ -13,7 +13,7 @@ from tests.support.commands import TINY, error_of, load, start_training, train
 # A --user-dir that is ours and does something of its own on rank 1, as another version or a broken host would.
 OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_reservoir\nfrom fairseq.trainer import Trainer\n\n"
 PERTURBED = OURS + """
-from fairseq_reservoir import rank_checks
+from fairseq_reservoir.training import rank_checks
 
 def perturbed(model, *others, compare=rank_checks.compare):
     if dist.get_rank() == 1:
