@@ -2,13 +2,23 @@
 
 from dataclasses import replace
 
-from .layers.base import BUILDERS
+from .layers.base import BUILDERS, Context, SlotConfig, Sublayer
+from .layers.cross_attention import CrossAttention, cross_attention
+from .layers.feed_forward import FeedForward
 from .plan import kinds
-from .plan.kinds import Kind
+from .plan.kinds import NOTHING, WHOLE, Kind
 
 __all__ = [
-    *("Context", "CrossAttention", "FeedForward", "Kind", "NOTHING", "SlotConfig", "Sublayer", "WHOLE"),
-    *("cross_attention", "register_kind"),
+    "Context",
+    "CrossAttention",
+    "FeedForward",
+    "Kind",
+    "NOTHING",
+    "SlotConfig",
+    "Sublayer",
+    "WHOLE",
+    "cross_attention",
+    "register_kind",
 ]
 
 

@@ -19,7 +19,7 @@ from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_
 from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRESETS
 from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
-from fairseq_reservoir.plan.layer_plan import LETTERS
+from fairseq_reservoir.plan.kinds import letters
 from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
 from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
 from tests.support.commands import forget_earlier_runs, train
@@ -131,7 +131,7 @@ def test_flags_of_freeze_skip_are_accepted(flags):
 
 
 def test_all_letters_and_presets_are_named():
-    for letter in LETTERS:
+    for letter in letters():
         assert f"`{letter}`" in PAGES["layers.md"]
     for preset in {**PRESETS, **MASKED_PRESETS, **LM_PRESETS, **MASKED_LM_PRESETS}:
         assert f"`{preset}`" in TEXT
