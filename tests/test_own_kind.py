@@ -10,7 +10,7 @@ import pytest
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.own_kinds import NOTHING, WHOLE, FeedForward, Kind, register_kind
+from fairseq_reservoir.layers.own_kinds import NOTHING, WHOLE, FeedForward, Kind, register_kind
 from fairseq_reservoir.plan import kinds
 from tests.support.commands import error_of
 

@@ -16,7 +16,7 @@ ROOMS = sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path 
 @cache
 def allowed():
     """Room -> rooms it may import, from the table of the page."""
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|.*\| ([^|]*) \|$", LAYOUT, flags=re.MULTILINE)
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|.*\|([^|]*)\|$", LAYOUT, flags=re.MULTILINE)
     return {name: set(re.findall(r"\w+", others)) for names, others in rows for name in re.findall(r"`(\w+)`", names)}
 
 
@@ -29,13 +29,11 @@ def imports(room):
         package = file.relative_to(PACKAGE).parts[:-1]
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
-                base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
-                base = [part for part in base if part]
+                base = [*package[: len(package) - node.level + 1], *filter(None, (node.module or "").split("."))]
                 found |= {base[0]} if base else {alias.name for alias in node.names}
-            else:
-                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", [])]
-                ours = [name.split(".") for name in names if isinstance(node, (ast.Import, ast.ImportFrom))]
-                found |= {name[1] for name in ours if name[0] == PACKAGE.name and len(name) > 1}
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+                found |= {name.split(".")[1] for name in names if name.startswith(f"{PACKAGE.name}.")}
     return found & set(ROOMS) - {room}
 
 

@@ -20,7 +20,7 @@ A repair is left out by its name, several with commas between, as in
 """
 # Module, packages that bring it, what to install, what it is for.
 NEEDED = (
-    ("torch", ("torch",), "torch>=2.0", "all but report and sweep"),
+    ("torch", ("torch",), "torch>=2.6", "all but report and sweep"),
     ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
     ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
@@ -118,10 +118,10 @@ def _installed(module, packages, purpose):
 
 def _repairs(advice):
     try:
-        from ..fairseq_repairs.repair import SWITCHED_OFF, WITHOUT
-        from ..training.install import REPAIRS, install
+        from ..fairseq_repairs.in_order import REPAIRS
+        from ..fairseq_repairs.repair import SWITCHED_OFF, WITHOUT, apply
 
-        install()
+        apply(REPAIRS)
     except InputError as error:
         return [f"repairs of fairseq: none, {error}"]
     except Exception as error:

@@ -10,8 +10,8 @@ import pytest
 
 import fairseq_reservoir
 from fairseq_reservoir.commands.doctor import processor_features, processor_name
+from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
-from fairseq_reservoir.training.install import REPAIRS
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
 INTEL = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) 8488C\nflags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"
@@ -40,11 +40,11 @@ def test_with_everything():
 
 def test_without_torch_and_fairseq():
     lines, advice, text = doctor("-S")  # -S: without the folder of installed packages
-    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.0'"
+    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6'"
     assert lines["fairseq"].startswith("not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed==")
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, since it cannot be loaded" in text
-    assert "pip install 'torch>=2.0' 'fairseq-fixed==0.12.3.1'" in advice
+    assert "pip install 'torch>=2.6' 'fairseq-fixed==0.12.3.1'" in advice
 
 
 def test_with_a_fairseq_that_does_not_import(tmp_path):
@@ -56,7 +56,7 @@ def test_with_a_fairseq_that_does_not_import(tmp_path):
         "of an unknown version does not import (ValueError: mutable default <class X> for field common is not allowed): pip install"
     )
     assert lines["torch"] == "of an unknown version does not import without numpy"
-    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.0'" not in advice
+    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.6'" not in advice
 
 
 def test_an_unknown_name_of_a_repair():

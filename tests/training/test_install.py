@@ -10,8 +10,9 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 import fairseq_reservoir
+from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT, hooks_of
-from fairseq_reservoir.training.install import HOOKS, REPAIRS, install
+from fairseq_reservoir.training.install import HOOKS, install
 
 PACKAGE = Path(fairseq_reservoir.__file__).parent
 
@@ -56,13 +57,13 @@ def test_installing_twice_changes_nothing():
 
 
 def test_every_repair_has_a_name_of_its_own_and_says_what_it_does():
-    assert len({one.name for one in REPAIRS}) == len(REPAIRS) == 18
+    assert len({one.name for one in REPAIRS}) == len(REPAIRS) == 20
     assert all(one.state == "applied" and 20 < len(one.purpose) < 100 for one in REPAIRS)
 
 
 def test_a_repair_is_left_out_by_its_name():
     script = (
-        "import fairseq_reservoir; from fairseq.data import data_utils; from fairseq_reservoir.training.install import REPAIRS;"
+        "import fairseq_reservoir; from fairseq.data import data_utils; from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS;"
         " print(hasattr(data_utils.batch_by_size, 'hook'), {one.name: one.state for one in REPAIRS}['last-batch'])"
     )
     found = subprocess.run([sys.executable, "-c", script], env=os.environ | {WITHOUT: "last-batch"}, capture_output=True, text=True)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from .layers.base import BUILDERS, Context, SlotConfig, Sublayer
-from .layers.cross_attention import CrossAttention, cross_attention
-from .layers.feed_forward import FeedForward
-from .plan import kinds
-from .plan.kinds import NOTHING, WHOLE, Kind
+from ..plan import kinds
+from ..plan.kinds import NOTHING, WHOLE, Kind
+from .base import BUILDERS, Context, SlotConfig, Sublayer
+from .cross_attention import CrossAttention, cross_attention
+from .feed_forward import FeedForward
 
 __all__ = [
     "Context",
