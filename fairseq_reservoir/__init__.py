@@ -5,6 +5,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+__version__ = "0.2.0"
+
 # Three commands need neither fairseq nor torch: importing them would take as long as a report, or fail before doctor says why.
 _program = sys.argv[0] if sys.argv else ""
 _is_ours = Path(_program).name == "fairseq-reservoir" or _program == "-m" and "fairseq_reservoir.cli" in sys.orig_argv

@@ -18,7 +18,7 @@ die() { echo "setup: $*" >&2; exit 1; }
 
 # Two lines: what the environment itself depends on, and what is installed into it.
 environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
-packages_line() { echo "$EXTRAS|$(cat setup.py pyproject.toml scripts/setup.sh | cksum)"; }
+packages_line() { echo "$EXTRAS|$(cat pyproject.toml scripts/setup.sh | cksum)"; }
 stamp_text() {
     environment_line
     packages_line
@@ -119,7 +119,7 @@ setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none
 }
 
 install_packages() {
-    local torch extras="test${EXTRAS:+,$EXTRAS}"
+    local torch extras="test,dev${EXTRAS:+,$EXTRAS}"
     # Torch comes first, and nothing is built in isolation: otherwise pip fetches a second, newest torch to build with.
     # It comes from TORCH_INDEX alone; the build tools from the usual one.
     pip_install "numpy<3" "cython<4" setuptools wheel packaging
@@ -138,7 +138,7 @@ install_packages() {
     )
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
     [[ -x .venv/bin/fairseq-train ]] || pip_install --no-build-isolation --no-deps --ignore-installed \
-        "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' setup.py)"
+        "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
     .venv/bin/python -W ignore -c 'import torch, fairseq' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
 }
 
