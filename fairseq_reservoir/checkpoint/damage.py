@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..fairseq_repairs import archive
+from . import packed_file
 
 
 def refuse_damaged(path, flag: str = "") -> None:
@@ -74,7 +75,12 @@ def _what(path):
 
 @functools.lru_cache
 def _damage(path, size, changed):
-    """What is wrong with a file of this size and time; reading it once is enough."""
+    """What is wrong with a file of this size and time; reading it once is enough.
+
+    An export begins with a length, which may look like the beginning of an archive; its own hashes are compared when it is read.
+    """
+    if path.suffix == packed_file.SUFFIX:
+        return None
     with open(path, "rb") as stream:
         data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
     return archive.damage(data) if archive.is_archive(data) else None

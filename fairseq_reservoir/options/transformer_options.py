@@ -142,3 +142,6 @@ def read_numbers(args, names=(*_DEFAULTS, "reservoir_seed", "mask_seed")) -> Non
                 value = int(value)
             except ValueError:
                 raise InputError(f"{flag_of(name)} {value!r}: must be a whole number") from None
+            setattr(args, name, value)
+        if isinstance(value, int) and not -_MOST <= value <= _MOST:
+            raise InputError(f"{flag_of(name)} {value}: must be a whole number of 64 bits")

@@ -74,3 +74,11 @@ def test_what_is_no_damage(path):
     refuse_damaged(path)
     path.unlink()
     refuse_damaged(path)
+
+
+def test_an_export_that_begins_as_an_archive_does(tmp_path):
+    """Its first eight bytes are the length of its header; of one of 19,280 bytes, "PK" and zeros."""
+    export = tmp_path / "model.safetensors"
+    export.write_bytes((19_280).to_bytes(8, "little") + b"{}".ljust(19_280))
+    assert export.read_bytes()[:2] == b"PK"
+    refuse_damaged(export)

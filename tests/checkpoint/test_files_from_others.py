@@ -220,4 +220,4 @@ def test_json_deeper_than_python_reads(exported, tmp_path, monkeypatch):
 def test_an_export_without_masks_named_to_start_from(toy_data, exported, tmp_path):
     path = rewritten(tmp_path / "a.safetensors", exported, lambda body, _: body.pop("masks"))
     message, status = error_of(toy_data, *PLANS, "--finetune-from-model", path, "--save-dir", tmp_path / "run")
-    assert message == f"fairseq-train: error: {path}: not a checkpoint of fairseq (KeyError: 'masks')\n" and status == 2
+    assert message == f"fairseq-train: error: --finetune-from-model {path}: not a checkpoint of fairseq (KeyError: 'masks')\n" and status == 2

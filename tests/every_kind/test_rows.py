@@ -4,6 +4,7 @@ What a layer does shows some of the fields; the table in the documentation, read
 """
 
 import importlib.util
+from argparse import Namespace
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from fairseq.quantization_utils import quantize_model_scalar
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.layers import BUILDERS, build_slot
@@ -89,6 +91,16 @@ def kernel_sizes_change_it_if_it_says_so(kind):
     assert (shapes[0] != shapes[1]) == kind.kernel_sizes, f"{kind.name}: kernel_sizes={kind.kernel_sizes} is not true"
 
 
+def it_takes_scalar_noise_if_it_says_so(kind):
+    model = build(f"L{kind.letter}")
+    try:
+        quantize_model_scalar(model, Namespace(quant_noise_scalar=0.1))
+        taken = not any(isinstance(module, torch.nn.Linear) and type(module) is torch.nn.Linear for module in model.encoder.layers[1].modules())
+    except Exception:  # fairseq's own, of many kinds
+        taken = False
+    assert taken == kind.takes_scalar_noise, f"{kind.name}: takes_scalar_noise={kind.takes_scalar_noise} is not true"
+
+
 def it_is_fairseqs_if_it_says_so(kind):
     assert kind.fairseqs == (kind.letter not in BUILDERS)
     built = build(f"L{kind.letter}").encoder.layers[1]
@@ -101,6 +113,7 @@ CHECKS = {
     "even_width": an_even_width_is_needed_if_it_says_so,
     "heads_divide": heads_must_divide_the_width_if_it_says_so,
     "kernel_sizes": kernel_sizes_change_it_if_it_says_so,
+    "takes_scalar_noise": it_takes_scalar_noise_if_it_says_so,
     "fairseqs": it_is_fairseqs_if_it_says_so,
 }
 OURS = [pytest.param(kind, id=kind.name) for kind in kinds.known()]
@@ -148,7 +161,7 @@ def test_a_wrong_row_does_not_pass(monkeypatch, kind, name, value):
     rows = [mutant if other == kind else other for other in kinds.known()]
     monkeypatch.setattr(kinds, "_BY_LETTER", {letter: row for row in rows for letter in row.letters})
     shown_by_the_layer = name in CHECKS and not (name == "refused" and value.keys() == kind.refused.keys())  # a reason is but words
-    said_on_the_page = name != "fairseqs"
+    said_on_the_page = name not in ("fairseqs", "takes_scalar_noise")
     for find in [CHECKS.get(name)] * shown_by_the_layer + [the_pages_have_its_line] * said_on_the_page:
         with pytest.raises((AssertionError, InputError, KeyError)):
             find(mutant)
