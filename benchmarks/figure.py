@@ -21,7 +21,9 @@ def figure_path(text):
 
 
 def add_figure(parser):
-    parser.add_argument("--figure", type=figure_path, metavar="FILE", help="also draw the table (.png, .pdf, .svg); needs matplotlib")
+    parser.add_argument(
+        "--figure", type=figure_path, metavar="FILE", help="also draw the table (.png, .pdf, .svg); needs matplotlib"
+    )
 
 
 def draw(path, tables, caption):
@@ -49,9 +51,14 @@ def draw(path, tables, caption):
 def _times(axes, found):
     places, arms = range(len(found)), [arm["arm"] for arm in found]
     ratios = [arm.get("ratio", 1) for arm in found]
-    spread = [[r - arm.get("low", r) for r, arm in zip(ratios, found)], [arm.get("high", r) - r for r, arm in zip(ratios, found)]]
+    spread = [
+        [r - arm.get("low", r) for r, arm in zip(ratios, found)],
+        [arm.get("high", r) - r for r, arm in zip(ratios, found)],
+    ]
     axes.errorbar(ratios, places, xerr=spread, fmt="o", color="C0", capsize=3, label="measured, 95 % interval")
-    axes.plot([arm["flop_ratio"] for arm in found], places, "d", color="C1", markerfacecolor="none", label="ratio of FLOPs")
+    axes.plot(
+        [arm["flop_ratio"] for arm in found], places, "d", color="C1", markerfacecolor="none", label="ratio of FLOPs"
+    )
     axes.axvline(1, color="0.7", linewidth=1, zorder=0)
     axes.set_yticks(places, arms)
     axes.invert_yaxis()

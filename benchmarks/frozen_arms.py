@@ -60,7 +60,10 @@ def reached(found):
     """Sentences: for each T by itself, which part of the predicted saving it had."""
     names = [f"T, {share}" for share in RESERVOIRS]
     arms = [arm for arm in found if arm["arm"] in names]
-    return [f"{a['arm']}: saved {1 - a['ratio']:.3f} of {1 - a['predicted']:.3f}, {(1 - a['ratio']) / (1 - a['predicted']):.2f} of it" for a in arms]
+    return [
+        f"{a['arm']}: saved {1 - a['ratio']:.3f} of {1 - a['predicted']:.3f}, {(1 - a['ratio']) / (1 - a['predicted']):.2f} of it"
+        for a in arms
+    ]
 
 
 def measure(size, given):
@@ -77,7 +80,9 @@ def measure(size, given):
 def read_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", action="append", choices=SIZES, help="repeat (default: all)")
-    parser.add_argument("--profile-steps", type=int, default=3, help="steps of the plain model that are profiled (default 3)")
+    parser.add_argument(
+        "--profile-steps", type=int, default=3, help="steps of the plain model that are profiled (default 3)"
+    )
     pairs.add_arguments(parser, "frozen_arms", pairs=20)
     pairs.add_shape(parser)
     step_time.add_arguments(parser)
@@ -96,7 +101,10 @@ def main(arguments=None):
     lines = []
     for size, found in sizes.items():
         lines += [f"## {size}", "", *pairs.table(found["arms"], COLUMNS), ""]
-        lines += [f"Matrix products take {found['matrix_products']:.1%} of the plain step. {'; '.join(reached(found['arms']))}.", ""]
+        lines += [
+            f"Matrix products take {found['matrix_products']:.1%} of the plain step. {'; '.join(reached(found['arms']))}.",
+            "",
+        ]
     lines += [pairs.how_measured(facts), how, ""]
     lines += [f"    {arm['arm']}: {arm['flags']}" for found in sizes.values() for arm in found["arms"]]
     pairs.write(given.output, result, "\n".join(lines) + "\n")

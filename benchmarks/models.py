@@ -33,7 +33,9 @@ def build(flags, shape):
         flags: flags of fairseq-train.
         shape: options of the command line: words, length, max_tokens, seed, device.
     """
-    sizes = f"--dict-size {shape.words} --src-len {shape.length} --tgt-len {shape.length} --max-tokens {shape.max_tokens}"
+    sizes = (
+        f"--dict-size {shape.words} --src-len {shape.length} --tgt-len {shape.length} --max-tokens {shape.max_tokens}"
+    )
     words = shlex.split(f"{COMMON} {sizes} --seed {shape.seed} {'--cpu' if shape.device == 'cpu' else ''} {flags}")
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     utils.set_torch_seed(cfg.common.seed)
@@ -48,7 +50,9 @@ def sentences_of(shape):
 def random_batch(dictionary, shape):
     """As many sentences of ``length`` random words as fit into ``max_tokens``, as fairseq's collater gives them."""
     sentences, generator = sentences_of(shape), torch.Generator().manual_seed(shape.seed)
-    source, target = torch.randint(dictionary.nspecial, len(dictionary), (2, sentences, shape.length), generator=generator)
+    source, target = torch.randint(
+        dictionary.nspecial, len(dictionary), (2, sentences, shape.length), generator=generator
+    )
     source[:, -1] = target[:, -1] = dictionary.eos()
     lengths = torch.full((sentences,), shape.length)
     net_input = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": target.roll(1, dims=1)}

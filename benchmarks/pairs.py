@@ -104,7 +104,9 @@ def table(results, columns=()):
     lines = ["| " + " | ".join(["arm", "ratio", "95 % interval", *(heading for heading, _, _ in columns)]) + " |"]
     lines.append("|---" * (3 + len(columns)) + "|")
     for found in results:
-        ratio = f"{found['ratio']:.3f} | {found['low']:.3f} to {found['high']:.3f}" if "ratio" in found else "1 | baseline"
+        ratio = (
+            f"{found['ratio']:.3f} | {found['low']:.3f} to {found['high']:.3f}" if "ratio" in found else "1 | baseline"
+        )
         cells = [found["arm"], ratio, *(format(found[key], style) for _, key, style in columns)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -146,7 +148,9 @@ def name_and_flags(text):
     """``"T: --arch ..."`` -> ``("T", "--arch ...")``."""
     name, _, flags = map(str.strip, text.partition(":"))
     if not name or not flags:
-        raise argparse.ArgumentTypeError(f"{text!r}: write a name, a colon and flags of fairseq-train, as in 'T: --arch ...'")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write a name, a colon and flags of fairseq-train, as in 'T: --arch ...'"
+        )
     return name, flags
 
 
@@ -162,7 +166,9 @@ def add_run(parser, output, warm_up):
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=Path("runs") / output, help="prefix of the .json and the .md file")
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs") / output, help="prefix of the .json and the .md file"
+    )
 
 
 def add_arms(parser, at_most):

@@ -31,7 +31,10 @@ DEFAULT_ARMS = (
     f"regenerated signed_constant: {ARCH} --regenerate-weights",
     f"regenerated kaiming_uniform: {ARCH} --regenerate-weights --mask-init-weights kaiming_uniform",
 )
-COLUMNS = [("seconds per batch", "seconds", ".3f"), *((f"{what}, MiB", what, ".1f") for what in ("weights", "resident", "peak"))]
+COLUMNS = [
+    ("seconds per batch", "seconds", ".3f"),
+    *((f"{what}, MiB", what, ".1f") for what in ("weights", "resident", "peak")),
+]
 
 
 def weights_of(model):

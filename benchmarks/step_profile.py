@@ -117,9 +117,14 @@ def read_arguments(arguments):
 def main(arguments=None):
     given = read_arguments(arguments)
     models.import_plugin(given.threads)
-    found = {name: profile_of(Arm(name, flags, given), given.steps, given.warm_up) | {"flags": flags} for name, flags in given.arm}
+    found = {
+        name: profile_of(Arm(name, flags, given), given.steps, given.warm_up) | {"flags": flags}
+        for name, flags in given.arm
+    }
     facts = pairs.surroundings(given.device, None) | {"steps": given.steps}
-    facts["batch"] = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side, {given.words:,} words"
+    facts["batch"] = (
+        f"{models.sentences_of(given)} sentences of {given.length} tokens on either side, {given.words:,} words"
+    )
     result = {"surroundings": facts, "arms": found}
     pairs.write(given.output, result, markdown(result))
     return result

@@ -74,7 +74,6 @@ class Arm:
             torch.cuda.synchronize()
         return time.perf_counter() - started
 
-
     def count(self):
         """Trains one update and returns its matrix-product FLOPs."""
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -114,8 +113,15 @@ def add_arguments(parser):
 def facts_of(given):
     """What the figures depend on besides the arms, and a sentence of it for below the table."""
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
-    facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words, "common_flags": models.COMMON}
-    return facts, f"FLOPs: matrix products of forward and backward. Peak: bytes of tensors. Batch: {batch}, {given.words:,} words."
+    facts = pairs.surroundings(given.device, given.pairs) | {
+        "batch": batch,
+        "words": given.words,
+        "common_flags": models.COMMON,
+    }
+    return (
+        facts,
+        f"FLOPs: matrix products of forward and backward. Peak: bytes of tensors. Batch: {batch}, {given.words:,} words.",
+    )
 
 
 def read_arguments(arguments):

@@ -49,7 +49,11 @@ def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for (part, size), text in zip(SIZES.items(), ("train", "valid", "test")):
         numbers = [draw.randrange(10 ** draw.randint(2, 6)) for _ in range(size)]
-        files = {f"{part}.en": map(english, numbers), f"{part}.de": map(german, numbers), f"{text}.txt": map(english, numbers)}
+        files = {
+            f"{part}.en": map(english, numbers),
+            f"{part}.de": map(german, numbers),
+            f"{text}.txt": map(english, numbers),
+        }
         if part != "val":
             labelled = (f"{english(number)}\t{1 - number % 2}" for number in numbers)
             files["train.tsv" if part == "train" else "dev.tsv"] = ["sentence\tlabel", *labelled]

@@ -17,9 +17,7 @@ from .errors import InputError, check_words, in_one_line
 def main(arguments=None) -> None:
     """Entry point; ``arguments`` default to the command line's."""
     parser = argparse.ArgumentParser("fairseq-reservoir", description=__doc__.splitlines()[0].split(": ")[1])
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags
-    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags)
     for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
         command.add_parser(commands)
     for name, subparser in commands.choices.items():
@@ -74,7 +72,10 @@ def _our_flags() -> str:
 
     lines = []
     groups = {"reservoir_*": ReservoirOptions, "supermask_*": MaskOptions, "*_lm": WordVectorOptions}
-    groups |= {"supermask_*_roberta": RobertaVectorOptions, "frozen_* (frozen_A, for every A of fairseq)": ComponentOptions}
+    groups |= {
+        "supermask_*_roberta": RobertaVectorOptions,
+        "frozen_* (frozen_A, for every A of fairseq)": ComponentOptions,
+    }
     groups = {f"the {models} architectures, for fairseq-train too": options for models, options in groups.items()}
     groups["--optimizer freeze_skip and freeze_skip_NAME, for fairseq-train"] = FreezeSkipOptions
     for whose, options in groups.items():

@@ -27,7 +27,9 @@ class LoadPlugin(Callback):
 
 def _start(call_main, cfg, main, **kwargs):
     ours = Path(__file__).parent
-    if cfg.common.user_dir is None or Path(cfg.common.user_dir).name == ours.name:  # another one, a plugin of the user's, is kept
+    if (
+        cfg.common.user_dir is None or Path(cfg.common.user_dir).name == ours.name
+    ):  # another one, a plugin of the user's, is kept
         cfg.common.user_dir = str(ours)
     try:
         return call_main(cfg, main, **kwargs)

@@ -16,7 +16,9 @@ from fairseq_reservoir.options.transformer_options import as_namespace
 
 FOLDER = Path(fairseq_reservoir.__file__).parent / "config" / "model"
 MODELS = [
-    f"{family}_{kind}" for family in ("reservoir", "supermask_one_layer") for kind in ("transformer", "transformer_lm", "roberta")
+    f"{family}_{kind}"
+    for family in ("reservoir", "supermask_one_layer")
+    for kind in ("transformer", "transformer_lm", "roberta")
 ]
 
 
@@ -29,7 +31,10 @@ def files():
             if arch != model:
                 head = f"# --arch {arch}\ndefaults:\n  - {model}/default@_here_\n  - _self_\n"
                 changes = _changes(options_of(arch), defaults)
-                yield f"{model}/{arch.removeprefix(model + '_')}.yaml", head + ("\n" + _text(changes) if changes else "")
+                yield (
+                    f"{model}/{arch.removeprefix(model + '_')}.yaml",
+                    head + ("\n" + _text(changes) if changes else ""),
+                )
 
 
 def options_of(arch) -> dict:
@@ -44,7 +49,9 @@ def _defaults(model):
     dataclass = MODEL_DATACLASS_REGISTRY.get(model)
     if dataclass:
         options = {field.name: field.default for field in dataclasses.fields(dataclass) if field.name != "_name"}
-        depths = {name: value for name, value in _without_depths(options_of(model)).items() if name.endswith("coder_layers")}
+        depths = {
+            name: value for name, value in _without_depths(options_of(model)).items() if name.endswith("coder_layers")
+        }
         return options | depths
     parser = ArgumentParser()
     MODEL_REGISTRY[model].add_args(parser)
@@ -67,7 +74,11 @@ def _changes(options, defaults):
     changes = {}
     for name, value in _without_depths(options).items():
         # fairseq's own function for language models sets base_shuffle differently from its dataclass; it has no effect.
-        if name in defaults and name != "base_shuffle" and value != getattr(as_namespace(Namespace(**defaults | changes)), name):
+        if (
+            name in defaults
+            and name != "base_shuffle"
+            and value != getattr(as_namespace(Namespace(**defaults | changes)), name)
+        ):
             changes[name] = value
     return {name: changes[name] for name in defaults if name in changes}
 

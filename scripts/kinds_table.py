@@ -27,12 +27,26 @@ def cells(kind) -> tuple[str, ...]:
     part = "the whole layer" if kind.freezes == kinds.WHOLE else f"`{' '.join(kind.freezes)}`, the rest is trained"
     frozen = f"`{kind.frozen_letter}`: {part}" if kind.frozen_letter else "nothing"
     stands = [f"not in an encoder: {kind.refused['encoder']}"] if "encoder" in kind.refused else []
-    stands += [f"refused: {kind.refused['decoder']}" if "decoder" in kind.refused else "sees the source" if kind.sees_source else "does not see the source"]
+    stands += [
+        f"refused: {kind.refused['decoder']}"
+        if "decoder" in kind.refused
+        else "sees the source"
+        if kind.sees_source
+        else "does not see the source"
+    ]
     norm = "`--reservoir-norm`" if kind.own_norm else "the model's"
     needs = {"even": kind.even_width, "a multiple of the heads": kind.heads_divide}
     needs["`--reservoir-kernel-sizes`"] = kind.kernel_sizes
     sizes = ", ".join(word for word, needed in needs.items() if needed) or "any"
-    return letters, about, frozen, "; ".join(stands), norm, sizes, f"`{kind.reservoir_type}`" if kind.reservoir_type else "none"
+    return (
+        letters,
+        about,
+        frozen,
+        "; ".join(stands),
+        norm,
+        sizes,
+        f"`{kind.reservoir_type}`" if kind.reservoir_type else "none",
+    )
 
 
 def pages():

@@ -15,7 +15,11 @@ PARTS = ("fairseq_reservoir", "tests", "scripts", "docs", "README.md", "pytest.i
 
 
 def files(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 @pytest.fixture
@@ -47,7 +51,11 @@ def run(folder, *words):
 def test_four_files_and_the_tests_of_every_kind(copy):
     folder, changed = copy
     pages = {name for name in changed if name.endswith(".md")}
-    assert changed - pages == {"fairseq_reservoir/layers/gated.py", "fairseq_reservoir/plan/kinds.py", "tests/layers/test_gated.py"}
+    assert changed - pages == {
+        "fairseq_reservoir/layers/gated.py",
+        "fairseq_reservoir/plan/kinds.py",
+        "tests/layers/test_gated.py",
+    }
     assert len(pages) == 1
     words = re.search(r"^python -m pytest (.*) -k \"(.*)\"$", PAGE, flags=re.MULTILINE)
     out = run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words[1].split(), "-k", words[2])

@@ -37,7 +37,10 @@ def test_an_error_leaves_the_old_file(tmp_path):
 
 
 def test_a_full_disk_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="OUT .*a.bin: cannot be written .No space left on device"), replacing(tmp_path / "a.bin"):
+    with (
+        pytest.raises(InputError, match="OUT .*a.bin: cannot be written .No space left on device"),
+        replacing(tmp_path / "a.bin"),
+    ):
         raise OSError(28, "No space left on device")
 
 

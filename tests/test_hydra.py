@@ -42,11 +42,15 @@ def test_the_files_are_up_to_date():
 
 def composed(preset, *overrides):
     """The configuration as fairseq-hydra-train hands it to training."""
-    task = TASKS[next(kind for kind in ("transformer_lm", "transformer", "roberta") if preset.split("/")[0].endswith(kind))]
+    task = TASKS[
+        next(kind for kind in ("transformer_lm", "transformer", "roberta") if preset.split("/")[0].endswith(kind))
+    ]
     GlobalHydra.instance().clear()
     hydra_init("translation")
     with initialize_config_dir(str(CONFIG), version_base="1.1"):
-        config = compose("translation", [f"model={preset}", "task.data=none", f"task._name={task}", "common.seed=3", *overrides])
+        config = compose(
+            "translation", [f"model={preset}", "task.data=none", f"task._name={task}", "common.seed=3", *overrides]
+        )
     add_defaults(config)
     return OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
 
@@ -86,11 +90,24 @@ def test_a_configuration_elsewhere_finds_the_presets(tmp_path):
 
 
 def start(folder, *overrides):
-    words = [BIN / "fairseq-hydra-train", "--config-dir", CONFIG, "--config-name", "translation", "common.cpu=true", *overrides]
+    words = [
+        BIN / "fairseq-hydra-train",
+        "--config-dir",
+        CONFIG,
+        "--config-name",
+        "translation",
+        "common.cpu=true",
+        *overrides,
+    ]
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
-SMALL = ["model=reservoir_transformer/tiny", "model.reservoir_encoder=LF", "dataset.max_tokens=400", "dataset.num_workers=0"]
+SMALL = [
+    "model=reservoir_transformer/tiny",
+    "model.reservoir_encoder=LF",
+    "dataset.max_tokens=400",
+    "dataset.num_workers=0",
+]
 
 
 def test_the_example_trains(toy_data, tmp_path):
@@ -103,13 +120,22 @@ def test_the_example_trains(toy_data, tmp_path):
     files = [tmp_path / "checkpoints" / name for name in ("checkpoint_1_2.pt", "checkpoint_last.pt")]
     before, after = (torch.load(file) for file in files)
     assert [state["optimizer_history"][-1]["num_updates"] for state in (before, after)] == [2, 4]
-    same = {name for name, tensor in after["model"].items() if torch.equal(tensor, before["model"][name]) and "version" not in name}
+    same = {
+        name
+        for name, tensor in after["model"].items()
+        if torch.equal(tensor, before["model"][name]) and "version" not in name
+    }
     assert same == {name for name in after["model"] if name.startswith("encoder.layers.1.") or "embed_tokens" in name}
 
 
 @pytest.mark.parametrize(
     "given, expected",
-    [(None, CONFIG.parent), ("fairseq_reservoir", CONFIG.parent), ("/else/where/fairseq_reservoir", CONFIG.parent), ("mine/plugin", "mine/plugin")],
+    [
+        (None, CONFIG.parent),
+        ("fairseq_reservoir", CONFIG.parent),
+        ("/else/where/fairseq_reservoir", CONFIG.parent),
+        ("mine/plugin", "mine/plugin"),
+    ],
 )
 def test_a_plugin_of_the_users_is_kept(monkeypatch, given, expected):
     monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: cfg.common.user_dir)
@@ -119,7 +145,13 @@ def test_a_plugin_of_the_users_is_kept(monkeypatch, given, expected):
 
 @pytest.mark.slow
 def test_two_processes(toy_data, tmp_path):
-    ended = start(tmp_path, *SMALL, f"task.data={toy_data}", "distributed_training.distributed_world_size=2", "optimization.max_update=2")
+    ended = start(
+        tmp_path,
+        *SMALL,
+        f"task.data={toy_data}",
+        "distributed_training.distributed_world_size=2",
+        "optimization.max_update=2",
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     flags = torch.load(tmp_path / "checkpoints" / "checkpoint_last.pt")["cfg"]["distributed_training"]
     assert (flags["distributed_world_size"], flags["distributed_backend"]) == (2, "gloo")
@@ -134,7 +166,15 @@ def test_two_processes(toy_data, tmp_path):
     ],
 )
 def test_a_mistake_is_one_line(toy_data, tmp_path, monkeypatch, capsys, override, message):
-    words = ["--config-dir", str(CONFIG), "--config-name", "translation", "common.cpu=true", *SMALL, f"task.data={toy_data}"]
+    words = [
+        "--config-dir",
+        str(CONFIG),
+        "--config-name",
+        "translation",
+        "common.cpu=true",
+        *SMALL,
+        f"task.data={toy_data}",
+    ]
     monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train", *words, override])
     monkeypatch.setattr(distributed_utils, "call_main", distributed_utils.call_main)  # hydra's callback wraps it
     monkeypatch.chdir(tmp_path)
@@ -148,8 +188,20 @@ def test_a_mistake_is_one_line(toy_data, tmp_path, monkeypatch, capsys, override
 
 def test_the_files_are_installed_with_the_package(tmp_path):
     """And the folder is a package, for which hydra.searchpath has the form pkg://fairseq_reservoir.config."""
-    command = [sys.executable, "setup.py", "-q", "build", "--build-base", tmp_path / "build", "build_py", "--build-lib", tmp_path / "lib"]
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build",
+        "--build-base",
+        tmp_path / "build",
+        "build_py",
+        "--build-lib",
+        tmp_path / "lib",
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     installed = tmp_path / "lib" / "fairseq_reservoir" / "config"
-    assert {path.relative_to(CONFIG) for path in CONFIG.rglob("*.yaml")} == {path.relative_to(installed) for path in installed.rglob("*.yaml")}
+    assert {path.relative_to(CONFIG) for path in CONFIG.rglob("*.yaml")} == {
+        path.relative_to(installed) for path in installed.rglob("*.yaml")
+    }
     assert (installed / "__init__.py").exists() and len(PRESETS) > 25

@@ -41,7 +41,9 @@ def ran(tmp_path_factory, toy_data):
     (folder / "data-bin").symlink_to(toy_data)
     lines = COMMANDS.replace("\\\n", " ").splitlines()
     assert sum("--max-update 1500" in line for line in lines) == 1
-    again = next(line for line in lines if line.startswith("fairseq-train")).replace("--max-update 1500", "--max-update 6")
+    again = next(line for line in lines if line.startswith("fairseq-train")).replace(
+        "--max-update 1500", "--max-update 6"
+    )
     lines = [line.replace("--max-update 1500", "--max-update 3") for line in lines] + [again]
     lines = [line + " --cpu" * line.startswith(("fairseq-train", "fairseq-generate")) for line in lines]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
@@ -58,10 +60,16 @@ def test_the_example_has_about_forty_lines():
 
 def test_every_command_knows_the_kind(ran):
     _, out, log = ran
-    sections = dict(zip(re.findall(r"^\$ (\S+ \S+)", out, flags=re.MULTILINE), re.split(r"^\$ .*\n", out, flags=re.MULTILINE)[1:]))
-    assert re.search(r"^encoder\.layers\.1 +A gated linear unit +frozen ", sections["fairseq-reservoir plan"], flags=re.MULTILINE)
+    sections = dict(
+        zip(re.findall(r"^\$ (\S+ \S+)", out, flags=re.MULTILINE), re.split(r"^\$ .*\n", out, flags=re.MULTILINE)[1:])
+    )
+    assert re.search(
+        r"^encoder\.layers\.1 +A gated linear unit +frozen ", sections["fairseq-reservoir plan"], flags=re.MULTILINE
+    )
     # in a decoder the attention to the source is trained
-    assert re.search(r"^decoder\.layers\.1 +A gated linear unit +frozen: ", sections["fairseq-reservoir plan"], flags=re.MULTILINE)
+    assert re.search(
+        r"^decoder\.layers\.1 +A gated linear unit +frozen: ", sections["fairseq-reservoir plan"], flags=re.MULTILINE
+    )
     assert sum(line.startswith("H-") for line in sections["fairseq-generate data-bin"].splitlines()) == 8
     assert "inference: weights in memory" in sections["fairseq-reservoir size"]
     assert "random tensors" in sections["fairseq-reservoir export"]
@@ -71,7 +79,9 @@ def test_the_run_resumes_with_its_frozen_bits(ran):
     import torch
 
     folder, _, log = ran
-    assert "Loaded checkpoint" in log and (folder / "checkpoints" / "checkpoint_1_6.pt").exists() | ("num_updates: 6" in log)
+    assert "Loaded checkpoint" in log and (folder / "checkpoints" / "checkpoint_1_6.pt").exists() | (
+        "num_updates: 6" in log
+    )
     state = torch.load(folder / "checkpoints" / "checkpoint_last.pt", weights_only=False)
     assert state["optimizer_history"][-1]["num_updates"] == 6
     weight = state["model"]["encoder.layers.1.unit.gate.weight"].double()
@@ -90,7 +100,9 @@ def test_without_user_dir_it_is_refused_by_name(ran, file):
 
 def test_training_and_translating_without_it_are_refused(ran, toy_data, run_fairseq, tmp_path):
     path = ran[0] / "checkpoints" / "checkpoint_last.pt"
-    with pytest.raises(InputError, match=r"has the layer A \(gated linear unit\), .* give the --user-dir that registers it"):
+    with pytest.raises(
+        InputError, match=r"has the layer A \(gated linear unit\), .* give the --user-dir that registers it"
+    ):
         run_fairseq("generate", toy_data, "--path", path, "--cpu")
     line, status = error_of(toy_data, "--restore-file", path, "--max-update", 1, "--save-dir", tmp_path / "run")
     assert status != 0 and line.count("\n") == 1 and "the layer A (gated linear unit)" in line
@@ -137,7 +149,10 @@ def build(config, stack):
         ({"freezes": ("fc3",)}, "mine: freezes"),
         ({"freezes": NOTHING}, "mine: freezes (), its frozen letter is Q; there must be both or neither"),
         ({"refused": {"middle": "no"}}, "mine: refused in middle"),
-        ({"refused": {"encoder": "no", "decoder": "no"}}, "mine: refused in encoder, decoder; of encoder and decoder, one at most"),
+        (
+            {"refused": {"encoder": "no", "decoder": "no"}},
+            "mine: refused in encoder, decoder; of encoder and decoder, one at most",
+        ),
         ({"refused": {"decoder": "no"}, "sees_source": True}, "mine: sees the source, but is refused in a decoder"),
         ({"name": "a, b"}, "'a, b': a kind's name has neither commas nor bars"),
         ({"freezes": ("fc1",), "reservoir_type": "x"}, "mine: a type of reservoir, but freezes no whole layer"),
@@ -162,8 +177,12 @@ def test_a_checkpoint_names_the_kind_and_refuses_another(registry):
     state = model.state_dict()
     kinds._BY_LETTER.pop("Q"), kinds._BY_LETTER.pop("q")
     register_kind(own(name="another"), build)
-    with pytest.raises(InputError, match="the kind of layer Q another: the checkpoint was trained with Q mine; give Q mine"):
-        building.build("LQ").load_state_dict(model.upgrade_state_dict_named(state, "") and building.build("LQ").upgrade_state_dict_named(state, ""))
+    with pytest.raises(
+        InputError, match="the kind of layer Q another: the checkpoint was trained with Q mine; give Q mine"
+    ):
+        building.build("LQ").load_state_dict(
+            model.upgrade_state_dict_named(state, "") and building.build("LQ").upgrade_state_dict_named(state, "")
+        )
 
 
 def test_a_frozen_tensor_that_nothing_says_how_to_draw(registry):

@@ -59,15 +59,32 @@ def test_the_commands_of_a_page(page, toy_data, tmp_path, monkeypatch, capfd):
     for folder in ("fairseq_reservoir", "examples", "scripts"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     commands = list(filter(run_here, commands_of(PAGES[page])))
-    if any("checkpoints/" in command for command in commands) and not any("fairseq-train" in command for command in commands):
-        train(toy_data, "--reservoir-encoder", "LT", "--max-epoch", 2, "--batch-size", 80, "--save-dir", tmp_path / "checkpoints")
+    if any("checkpoints/" in command for command in commands) and not any(
+        "fairseq-train" in command for command in commands
+    ):
+        train(
+            toy_data,
+            "--reservoir-encoder",
+            "LT",
+            "--max-epoch",
+            2,
+            "--batch-size",
+            80,
+            "--save-dir",
+            tmp_path / "checkpoints",
+        )
     monkeypatch.chdir(tmp_path)
     for command in commands:
         run(re.sub(r"--max-update \d+", "--max-update 3 --no-epoch-checkpoints --num-workers 0", command), monkeypatch)
     said = "".join(capfd.readouterr())
     expected = {
         "README.md": [r"encoder.layers.1 +F feed-forward", r"Generate test with beam=5: BLEU4 = [\d.]+", r"\bH-7\b"],
-        "giving-a-model-away.md": ["random tensors", "Generate test with beam=5", "plain.pt: ", "inference: weights in memory"],
+        "giving-a-model-away.md": [
+            "random tensors",
+            "Generate test with beam=5",
+            "plain.pt: ",
+            "inference: weights in memory",
+        ],
         "one-random-layer.md": ["seen through 3 masks"],
     }
     for pattern in expected.get(page, []):
@@ -111,7 +128,9 @@ def test_the_printed_plan(capsys):
     assert capsys.readouterr().out == printed
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"`(--(?:reservoir|freeze|encoder-layers)[^` ]* [^`A-Z]+[^`]*)`", TEXT))))
+@pytest.mark.parametrize(
+    "command", sorted(set(re.findall(r"`(--(?:reservoir|freeze|encoder-layers)[^` ]* [^`A-Z]+[^`]*)`", TEXT)))
+)
 def test_flags_of_the_tables_are_accepted(command, capsys):
     if "update" in command or "schedule" in command or "CHECKPOINT" in command:
         pytest.skip("a flag of the optimizer, or one that needs a checkpoint; tested below and in tests/integration")
@@ -126,7 +145,11 @@ def test_flags_of_freeze_skip_are_accepted(flags):
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", "--arch", "reservoir_transformer_tiny", *shlex.split(flags)])
     names = [f"{stack}.layers.{i}.fc1.weight" for stack in ("encoder", "decoder") for i in range(3)]
-    given = {name.removeprefix("freeze_"): getattr(args, name) for name in vars(FreezeSkipOptions()) if name.startswith("freeze_")}
+    given = {
+        name.removeprefix("freeze_"): getattr(args, name)
+        for name in vars(FreezeSkipOptions())
+        if name.startswith("freeze_")
+    }
     assert str(FreezeSchedule([*names, "encoder.embed_tokens.weight"], **given))
 
 
@@ -172,10 +195,15 @@ def test_paths_on_the_pages_exist():
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.skipif(not (find_spec("mkdocs") and find_spec("mkdocstrings")), reason="mkdocs is not installed: extra `docs`")
+@pytest.mark.skipif(
+    not (find_spec("mkdocs") and find_spec("mkdocstrings")), reason="mkdocs is not installed: extra `docs`"
+)
 def test_the_pages_are_built(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "Args" not in (tmp_path / "site" / "index.html").read_text()

@@ -21,7 +21,9 @@ from corpora import Paragraphs, homeassistant, is_prose, sentences  # noqa: E402
 from pairs import fold, keep_good, read_pairs, split  # noqa: E402
 from report import translations  # noqa: E402
 
-words = st.lists(st.sampled_from(["Open", "open", "the", "door", "{name}", "Tür", "now!", " "]), min_size=1, max_size=5).map(" ".join)
+words = st.lists(
+    st.sampled_from(["Open", "open", "the", "door", "{name}", "Tür", "now!", " "]), min_size=1, max_size=5
+).map(" ".join)
 corpora = st.lists(st.tuples(words, words), min_size=40, max_size=120)
 
 
@@ -150,7 +152,9 @@ def test_a_missing_corpus_is_named_before_anything_is_done(tmp_path):
 )
 def test_odd_settings_are_refused_before_anything_is_done(setting, value, message):
     environment = {**os.environ, "MINI": "1", setting: value}
-    ended = subprocess.run(["bash", "examples/quickstart.sh"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        ["bash", "examples/quickstart.sh"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and message in ended.stderr
 
 
@@ -162,7 +166,9 @@ def test_a_step_writes_into_a_folder_of_any_name(tmp_path, name):
     script += "\n".join(line for line in lines if not line.startswith(("bash scripts/setup.sh", 'cd "$(dirname')))
     script += '\nstep one touch -- "$work/one/made"\n'
     environment = {**os.environ, "WORK": name}
-    ended = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     assert sorted(path.name for path in (tmp_path / name).rglob("*")) == ["key", "log", "made", "one"]
 
@@ -189,7 +195,14 @@ def test_interrupted_and_run_again(tmp_path):
     assert process.returncode == 0, output
     (log,) = work.glob("model-*/log")
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", log.read_text())
-    for expected in ("data is there: kept", "BLEU = ", "|version:", "copying the source: BLEU", "frozen ", "fairseq-generate"):
+    for expected in (
+        "data is there: kept",
+        "BLEU = ",
+        "|version:",
+        "copying the source: BLEU",
+        "frozen ",
+        "fairseq-generate",
+    ):
         assert expected in output
     assert output.count("  reference  ") == 5
 
@@ -197,7 +210,10 @@ def test_interrupted_and_run_again(tmp_path):
     process = start(corpus, work)
     again, _ = process.communicate(timeout=100)
     assert again.count(": kept") == 5 and time.monotonic() - begin < 60
-    assert again[again.index("slot ") : again.index("done after")] == output[output.index("slot ") : output.index("done after")]
+    assert (
+        again[again.index("slot ") : again.index("done after")]
+        == output[output.index("slot ") : output.index("done after")]
+    )
     assert not list(work.glob("*.part"))
 
 

@@ -43,8 +43,16 @@ def program(path, text):
 
 
 def run(folder, path=None, **options):
-    environment = {"PATH": str(path or os.environ["PATH"]), "HOME": str(folder), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", **options}
-    return subprocess.run(["bash", "scripts/setup.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    environment = {
+        "PATH": str(path or os.environ["PATH"]),
+        "HOME": str(folder),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "",
+        **options,
+    }
+    return subprocess.run(
+        ["bash", "scripts/setup.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
 def refusal(folder, path=None, **options):
@@ -138,8 +146,15 @@ print(version("torchaudio"), find_spec("torchaudio") is not None)
 def test_a_torchaudio_that_cannot_be_loaded_is_left_out_and_pip_is_content(clone):
     """Offline, in an environment that sees setuptools, and first the one then the other torchaudio."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=clone, check=True)
-    python, environment = clone / ".venv/bin/python", {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-    seen = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip())
+    python, environment = (
+        clone / ".venv/bin/python",
+        {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""},
+    )
+    seen = Path(
+        subprocess.check_output(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+        ).strip()
+    )
     for name in ("pip", "setuptools", "wheel", "pkg_resources", "_distutils_hack", "packaging"):
         if found := find_spec(name):
             package = Path(found.origin).parent
@@ -153,7 +168,9 @@ def test_a_torchaudio_that_cannot_be_loaded_is_left_out_and_pip_is_content(clone
         for name, text in {
             "METADATA": "Metadata-Version: 2.1\nName: torchaudio\nVersion: 2.11.0\n",
             "INSTALLER": "pip\n",
-            "RECORD": "".join(f"torchaudio{file},,\n" for file in ("/__init__.py", *(f"-2.11.0.dist-info/{n}" for n in FILES))),
+            "RECORD": "".join(
+                f"torchaudio{file},,\n" for file in ("/__init__.py", *(f"-2.11.0.dist-info/{n}" for n in FILES))
+            ),
         }.items():
             (seen / "torchaudio-2.11.0.dist-info" / name).write_text(text)
 

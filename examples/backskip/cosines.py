@@ -28,7 +28,9 @@ def table(found) -> str:
     layers = sorted(found)
     rows = [["update", *layers]]
     for update in sorted({update for values in found.values() for update in values}):
-        rows.append([str(update), *(f"{found[layer][update]:.3f}" if update in found[layer] else "" for layer in layers)])
+        rows.append(
+            [str(update), *(f"{found[layer][update]:.3f}" if update in found[layer] else "" for layer in layers)]
+        )
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
 

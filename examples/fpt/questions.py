@@ -18,7 +18,10 @@ def read(folder, part):
     """The (question, answer) pairs of a part."""
     columns = (folder / f"{part}.{column}" for column in ("input0", "label"))
     questions, answers = (column.read_text(encoding="utf-8").splitlines() for column in columns)
-    return [(" ".join([*question.split()[-LONGEST:], "="]), answer) for question, answer in zip(questions, answers, strict=True)]
+    return [
+        (" ".join([*question.split()[-LONGEST:], "="]), answer)
+        for question, answer in zip(questions, answers, strict=True)
+    ]
 
 
 def main():
@@ -27,7 +30,11 @@ def main():
     for part, lines in pairs.items():
         text = "".join(f"{question} {answer}\n" for question, answer in lines)
         (folder / f"{part}.txt").write_text(text, encoding="utf-8")
-    asked = [(part, *pair) for part, most in ASKED.items() for pair in pairs[part][:: max(1, len(pairs[part]) // most)][:most]]
+    asked = [
+        (part, *pair)
+        for part, most in ASKED.items()
+        for pair in pairs[part][:: max(1, len(pairs[part]) // most)][:most]
+    ]
     (folder / "questions.txt").write_text("".join(f"{question}\n" for _, question, _ in asked), encoding="utf-8")
     rows = "".join(f"{part}\t{len(question.split())}\t{answer}\n" for part, question, answer in asked)
     (folder / "answers.tsv").write_text(rows, encoding="utf-8")

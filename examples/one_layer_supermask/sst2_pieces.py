@@ -49,7 +49,9 @@ def main():
         "valid": pairs[19::20],
         "dev": read(data, "dev"),
     }
-    model = vocabulary if vocabulary.endswith(".model") else learn(parts["train"], int(vocabulary), str(output / "pieces"))
+    model = (
+        vocabulary if vocabulary.endswith(".model") else learn(parts["train"], int(vocabulary), str(output / "pieces"))
+    )
     cutter = sentencepiece.SentencePieceProcessor(model_file=model)
     for part, pairs in parts.items():
         lines = cutter.encode([sentence for sentence, _ in pairs], out_type=str)

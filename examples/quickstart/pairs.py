@@ -29,7 +29,9 @@ def read_lines(path):
 def read_pairs(source_path, target_path):
     source, target = read_lines(source_path), read_lines(target_path)
     if len(source) != len(target):
-        fail(f"{source_path} has {len(source)} lines, but {target_path} has {len(target)}: line i must translate line i")
+        fail(
+            f"{source_path} has {len(source)} lines, but {target_path} has {len(target)}: line i must translate line i"
+        )
     return list(zip(source, target))
 
 

@@ -35,7 +35,9 @@ def load_translator(path: str, data: str, **overrides):
     if not data.is_dir():
         raise InputError(f"data {data}: no such folder; it must hold the dictionaries of the model")
     if os.pathsep in str(data):
-        raise InputError(f"data {data}: fairseq takes what is around {os.pathsep!r} for two folders; give it another name")
+        raise InputError(
+            f"data {data}: fairseq takes what is around {os.pathsep!r} for two folders; give it another name"
+        )
     found = hub_utils.from_pretrained(str(path.parent), _OneFile(path.name), str(data), **overrides)
     return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
 

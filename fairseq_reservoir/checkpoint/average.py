@@ -63,8 +63,15 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     model |= {item.name: model[item.owner] for item in first.ledger.of("tied")}
     state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
     config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
-    state |= {"cfg": config, "model": model, "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)}}
-    with replacing(out) as temporary, temporary.open("wb") as file:  # torch's own file would not say that the disk is full
+    state |= {
+        "cfg": config,
+        "model": model,
+        "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)},
+    }
+    with (
+        replacing(out) as temporary,
+        temporary.open("wb") as file,
+    ):  # torch's own file would not say that the disk is full
         archive.save(state, file)
     size = Path(out).stat().st_size
     found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"
@@ -73,7 +80,9 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
 
 def _open(path) -> Checkpoint:
     if str(path).endswith(packed_file.SUFFIX):
-        raise InputError(f"CHECKPOINT {path}: an export; average the checkpoints, which have the scores behind the masks")
+        raise InputError(
+            f"CHECKPOINT {path}: an export; average the checkpoints, which have the scores behind the masks"
+        )
     return open_checkpoint(path)
 
 
@@ -95,9 +104,14 @@ def _check_identity(first, other):
 
 def _check_run(first, other):
     """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart."""
-    (ours, theirs), seeds = ([origin(c.state).get("run") for c in (first, other)], [c.config.common.seed for c in (first, other)])
+    (ours, theirs), seeds = (
+        [origin(c.state).get("run") for c in (first, other)],
+        [c.config.common.seed for c in (first, other)],
+    )
     if ours and theirs and ours != theirs:
-        raise InputError(f"CHECKPOINT {other.path}: of another training run than {first.path}; average checkpoints of one run")
+        raise InputError(
+            f"CHECKPOINT {other.path}: of another training run than {first.path}; average checkpoints of one run"
+        )
     if not (ours and theirs) and seeds[0] != seeds[1]:
         raise InputError(
             f"CHECKPOINT {other.path}: trained with --seed {seeds[1]}, {first.path} with {seeds[0]}; average checkpoints of one run"

@@ -64,7 +64,11 @@ def is_whole(path) -> bool:
 def _refusal(path, what, flag):
     others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
     newest = next((other for other in others if other != path and is_whole(other)), None)
-    how = f"{newest} is the newest beside it that is whole (--restore-file, --path)" if newest else "no other beside it is whole"
+    how = (
+        f"{newest} is the newest beside it that is whole (--restore-file, --path)"
+        if newest
+        else "no other beside it is whole"
+    )
     return InputError(f"{flag}{path}: a damaged checkpoint, {what}; {how}")
 
 

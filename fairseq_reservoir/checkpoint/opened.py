@@ -12,7 +12,9 @@ from .dry_build import build_config
 from .ledger import Ledger, ledger
 
 # A table with one row per word: ordinary, of an adaptive input, or masked.
-_TABLE = re.compile(r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight)$")
+_TABLE = re.compile(
+    r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight)$"
+)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ def state_dict(path, body, tensors) -> dict[str, torch.Tensor]:
     """The same from what ``packed_file.read`` returned."""
     _check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
-        raise InputError(f"{path}: random tensors of generator {body['generator']}; this fairseq_reservoir has {GENERATOR}")
+        raise InputError(
+            f"{path}: random tensors of generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
+        )
     state = {name: _widen(tensor) for name, tensor in tensors.items()}
     for name, mask in body["masks"].items():
         state[name] = bits.unpack(tensors[name], **mask).float()

@@ -61,7 +61,9 @@ def check_whole(config) -> None:
         if "://" in path:
             continue
         if Path(path).exists() and not Path(path).is_file():
-            raise InputError(f"{flag} {path or repr(path)}: {'a folder' if Path(path).is_dir() else 'no ordinary file'}, no checkpoint")
+            raise InputError(
+                f"{flag} {path or repr(path)}: {'a folder' if Path(path).is_dir() else 'no ordinary file'}, no checkpoint"
+            )
         refuse_damaged(path, f"{flag} ")
         read_state(path, flag)
 

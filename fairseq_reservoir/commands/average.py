@@ -17,7 +17,9 @@ def add_parser(commands) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help="two or more checkpoints of one training run")
+    parser.add_argument(
+        "checkpoints", metavar="CHECKPOINT", nargs="+", help="two or more checkpoints of one training run"
+    )
     parser.add_argument("out", metavar="OUT.pt", help="the file to write")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.set_defaults(run=run)

@@ -147,7 +147,9 @@ def _machine(advice):
     ]
     lines += _threads(torch, cores, advice) + _gpus(torch, advice)
     if features["bf16"] == "no":
-        advice.append("--bf16 on this processor: it would emulate bf16, many times slower than fp32; leave --bf16 out here")
+        advice.append(
+            "--bf16 on this processor: it would emulate bf16, many times slower than fp32; leave --bf16 out here"
+        )
     return lines
 
 
@@ -178,15 +180,21 @@ def _threads(torch, cores, advice):
     if torch and torch.get_num_threads() > cores:
         advice.append(f"OMP_NUM_THREADS={cores}: torch uses {torch.get_num_threads()} threads on {cores} usable cores")
     elif torch and torch.get_num_threads() > 1 and load > cores / 2:
-        advice.append(f"OMP_NUM_THREADS=1: other processes keep {load:.1f} cores busy, and threads that wait for each other lose most")
-    return [_line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")]
+        advice.append(
+            f"OMP_NUM_THREADS=1: other processes keep {load:.1f} cores busy, and threads that wait for each other lose most"
+        )
+    return [
+        _line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")
+    ]
 
 
 def _gpus(torch, advice):
     if torch and torch.cuda.is_available():
         return [_line(f"GPU {i}", _gpu(torch, i)) for i in range(torch.cuda.device_count())]
     if torch and Path("/dev/nvidiactl").exists():
-        advice.append("GPU: this machine has one that torch cannot use; see https://pytorch.org/get-started for a torch with CUDA")
+        advice.append(
+            "GPU: this machine has one that torch cannot use; see https://pytorch.org/get-started for a torch with CUDA"
+        )
     return [_line("GPU", "none that torch can use" if torch else "no torch")]
 
 

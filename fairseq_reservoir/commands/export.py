@@ -23,7 +23,9 @@ def add_parser(commands) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of one of this plugin's models")
     parser.add_argument("out", metavar="OUT.safetensors", help="the file to write")
     parser.add_argument(
-        "--dtype", default="fp32", help="fp32, fp16 or bf16: type of what is not random (default fp32, which loses nothing)"
+        "--dtype",
+        default="fp32",
+        help="fp32, fp16 or bf16: type of what is not random (default fp32, which loses nothing)",
     )
     parser.add_argument("--with-weights", action="store_true", help="store every random tensor")
     parser.add_argument(

@@ -20,18 +20,35 @@ def add_parser(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders, each a run or a parent of runs")
-    parser.add_argument("--out", required=True, metavar="DIR", help="where to write; an earlier report there is replaced")
-    parser.add_argument("--metric", help="score of the validations (default: bleu if all have it, else best_checkpoint_metric)")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="where to write; an earlier report there is replaced"
+    )
+    parser.add_argument(
+        "--metric", help="score of the validations (default: bleu if all have it, else best_checkpoint_metric)"
+    )
     parser.add_argument("--baseline", metavar="ARM", help="the arm that others are compared with (default: the first)")
-    parser.add_argument("--target", type=float, metavar="X", help="score to reach (default: one that every finished run reaches)")
     parser.add_argument(
-        "--horizon", type=float, metavar="SECONDS", help="end of the AUCC over time (default: the largest time to a best score)"
+        "--target", type=float, metavar="X", help="score to reach (default: one that every finished run reaches)"
     )
-    parser.add_argument("--against", metavar="FLAG", help="show scores against this flag: keep_ratio, encoder_layers, ...")
     parser.add_argument(
-        "--ignore", action="append", default=[], metavar="FLAG", help="runs that differ only in this flag are one arm, too; repeat for more"
+        "--horizon",
+        type=float,
+        metavar="SECONDS",
+        help="end of the AUCC over time (default: the largest time to a best score)",
     )
-    parser.add_argument("--references", metavar="FILE", help="the test set's references (default: fairseq-generate's T-lines)")
+    parser.add_argument(
+        "--against", metavar="FLAG", help="show scores against this flag: keep_ratio, encoder_layers, ..."
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="runs that differ only in this flag are one arm, too; repeat for more",
+    )
+    parser.add_argument(
+        "--references", metavar="FILE", help="the test set's references (default: fairseq-generate's T-lines)"
+    )
     parser.add_argument("--no-figures", action="store_true", help="tables alone; needs no matplotlib")
     parser.set_defaults(run=run)
 

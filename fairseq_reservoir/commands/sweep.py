@@ -47,11 +47,17 @@ def add_parser(commands) -> None:
         "--jobs", type=int, metavar="N",
         help="runs at a time (default 1, with --slurm all); several share the cores, and each gets one of the GPUs in turn",
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="print the runs, their states and commands, and run none")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the runs, their states and commands, and run none"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="try failed runs again")
-    parser.add_argument("--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)")
+    parser.add_argument(
+        "--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)"
+    )
     parser.add_argument("--slurm-partition", metavar="NAME", help="of the jobs")
-    parser.add_argument("--slurm-time", type=int, metavar="MINUTES", help="limit of a job, then it is queued again (default 1440)")
+    parser.add_argument(
+        "--slurm-time", type=int, metavar="MINUTES", help="limit of a job, then it is queued again (default 1440)"
+    )
     parser.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of a job (default 1)")
     parser.add_argument("--slurm-cpus", type=int, metavar="N", help="cores of a job (default 4)")
     parser.set_defaults(run=run)

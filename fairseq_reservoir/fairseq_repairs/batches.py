@@ -9,7 +9,9 @@ from .repair import repair, wrap
 
 def _drops_the_last_batch() -> bool:
     three = np.arange(3)
-    batches = data_utils.batch_by_size(three, None, num_tokens_vec=np.ones(3, dtype=np.int64), required_batch_size_multiple=2)
+    batches = data_utils.batch_by_size(
+        three, None, num_tokens_vec=np.ones(3, dtype=np.int64), required_batch_size_multiple=2
+    )
     return sum(map(len, batches)) < len(three)
 
 

@@ -22,7 +22,9 @@ def keep_untrained_tensors_in_ema():
         trained = {name for name, p in new_model.named_parameters(remove_duplicate=False) if p.requires_grad}
         state = new_model.state_dict()
         left = trained | ema.skip_keys
-        ours = {k for k, value in state.items() if k not in left and "version" not in k and isinstance(value, torch.Tensor)}
+        ours = {
+            k for k, value in state.items() if k not in left and "version" not in k and isinstance(value, torch.Tensor)
+        }
         rest = {name: value for name, value in state.items() if name not in ours}
         original(ema, SimpleNamespace(state_dict=lambda: rest), updates)
         copied = ema.model.state_dict()

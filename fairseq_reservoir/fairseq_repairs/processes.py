@@ -10,7 +10,10 @@ from fairseq.models import distributed_fairseq_model
 from .repair import repair, wrap
 
 
-@repair("ddp-on-cpu", needed=lambda: distributed_fairseq_model.DistributedDataParallel is torch.nn.parallel.DistributedDataParallel)
+@repair(
+    "ddp-on-cpu",
+    needed=lambda: distributed_fairseq_model.DistributedDataParallel is torch.nn.parallel.DistributedDataParallel,
+)
 def let_ddp_wrap_cpu_modules():
     """Name no device to torch's DistributedDataParallel for a module on the CPU.
 

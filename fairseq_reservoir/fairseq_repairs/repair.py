@@ -7,8 +7,8 @@ import functools
 import inspect
 import logging
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Callable, Iterable
 
 from ..errors import InputError
 

@@ -28,7 +28,9 @@ def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
             skips[place.replace(".", "_")] = skip
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
-        raise InputError(f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed, such as F or T in an encoder")
+        raise InputError(
+            f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed, such as F or T in an encoder"
+        )
     setattr(model, NAME, nn.ModuleDict(skips))
 
 

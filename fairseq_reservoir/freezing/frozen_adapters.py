@@ -47,13 +47,19 @@ def adapt(model: nn.Module, table, kind: str, rank: int) -> None:
                 f"--frozen-adapter {kind}: {place} is frozen and no ordinary linear layer; leave quantization noise out"
             )
         if rank > min(entry.shape):
-            raise InputError(f"--frozen-adapter-rank {rank}: above the smaller side of {entry.name}, {min(entry.shape)}")
+            raise InputError(
+                f"--frozen-adapter-rank {rank}: above the smaller side of {entry.name}, {min(entry.shape)}"
+            )
         further = {"device": linear.weight.device} | ({"shared": getattr(model, NAME)} if kind == "vera" else {})
         adapter = {"lora": LowRank, "vera": ScaledProjections}[kind](*entry.shape, rank, **further)
         if kind == "lora":
             # LoRA's own U(-1 / sqrt(in), 1 / sqrt(in)) is Kaiming's, divided by sqrt(6).
             name = f"{plain(place)}.{NAME}.A"
-            fill({name: adapter.A}, {name: Recipe("kaiming_uniform", name, tuple(adapter.A.shape), scale=6**-0.5)}, table.seed)
+            fill(
+                {name: adapter.A},
+                {name: Recipe("kaiming_uniform", name, tuple(adapter.A.shape), scale=6**-0.5)},
+                table.seed,
+            )
         parent_name, _, attribute = place.rpartition(".")
         parent = model.get_submodule(parent_name)
         setattr(parent, attribute, AdaptedLinear(linear, adapter))

@@ -50,7 +50,9 @@ class CheckpointIdentity:
             identity: what describes the model with all its layers; JSON types.
             kept: by stack, the layers that are kept of it, as in "0,2"; empty if all are.
         """
-        self.register_buffer(BUFFER, _encode(identity | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()}))
+        self.register_buffer(
+            BUFFER, _encode(identity | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()})
+        )
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """As fairseq's, but layers are left out as this model says, and not once more of a checkpoint that has no others.
@@ -73,12 +75,19 @@ class CheckpointIdentity:
         # A whole model's layers are yet to be left out.
         leaves_out = {} if _kept(stored) else _kept(own)
         for field, flag in self._differences(stored | leaves_out, own).items():
-            refuse_change(flag, own.get(field), stored.get(field), field in self.resume_flags and field not in self._lasting(stored))
+            refuse_change(
+                flag,
+                own.get(field),
+                stored.get(field),
+                field in self.resume_flags and field not in self._lasting(stored),
+            )
         if leaves_out and self.whole_only:
             given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in leaves_out.items())
             raise InputError(f"{given}: {self.whole_only}")
         # What training from here on is free to change is from now on as it is given.
-        given = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)} | leaves_out
+        given = {
+            field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)
+        } | leaves_out
         if given:
             state_dict[key] = _encode(stored | given)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
@@ -107,13 +116,19 @@ class CheckpointIdentity:
         return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
 
     def _differences(self, stored, own):
-        compared = {**self.identity_flags, **PRUNING_FLAGS, **(self.resume_flags if resuming.get() else self._lasting(stored))}
+        compared = {
+            **self.identity_flags,
+            **PRUNING_FLAGS,
+            **(self.resume_flags if resuming.get() else self._lasting(stored)),
+        }
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 
 def _are_close(given, own):
     """Whether a tensor is the one drawn here, by another machine or in half precision."""
-    return given.shape != own.shape or torch.allclose(given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4)
+    return given.shape != own.shape or torch.allclose(
+        given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
+    )
 
 
 def refuse_change(flag: str, given, trained, can_reset: bool) -> None:

@@ -210,13 +210,17 @@ def _is_masked_tie(module):
 def flow_of(model) -> Flow:
     """How a model runs, as far as the names and shapes of its parameters do not say."""
     modules = dict(model.named_modules())
-    first = [name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)]
+    first = [
+        name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)
+    ]
     decoder = getattr(model, "decoder", None)
     alone = isinstance(decoder, TransformerDecoderBase) and not any(".encoder_attn" in name for name in modules)
     return Flow(
         norm_first=frozenset(".".join(plain(name).split(".")[:3]) for name in first),
         behind_masks=dict(_behind_masks(modules)),
-        with_adapter_added=frozenset(f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart),
+        with_adapter_added=frozenset(
+            f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
+        ),
         source_unread=alone and hasattr(model, "encoder"),
     )
 

@@ -30,7 +30,16 @@ class AdaptedAttention(MultiheadAttention):
         asks_more = need_weights or need_head_weights or before_softmax or static_kv or incremental_state is not None
         if asks_more or self.bias_k is not None or self.add_zero_attn or self.use_xformers:
             return super().forward(
-                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask, before_softmax, need_head_weights
+                query,
+                key,
+                value,
+                key_padding_mask,
+                incremental_state,
+                need_weights,
+                static_kv,
+                attn_mask,
+                before_softmax,
+                need_head_weights,
             )
         time, batch, _ = query.shape
         q, k, v = (

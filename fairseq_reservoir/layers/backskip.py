@@ -73,7 +73,9 @@ class Reinforce(nn.Module):
     def __init__(self, name: str, width: int, seed: int):
         super().__init__()
         bound = math.sqrt(3 / width)
-        self.register_buffer("hidden", philox.uniform(seed, f"{name}.backskip.hidden", (_HIDDEN, width), bound), persistent=False)
+        self.register_buffer(
+            "hidden", philox.uniform(seed, f"{name}.backskip.hidden", (_HIDDEN, width), bound), persistent=False
+        )
         self.value = LeastSquares(_HIDDEN + 1, 1)
 
     def perturb(self, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:

@@ -39,4 +39,8 @@ class DynamicConvolution(Sublayer):
 
 @register("C")
 def convolution(config, stack):
-    return {"conv": DynamicConvolution(config, causal=stack == "decoder"), **cross_attention(config, stack), "ffn": FeedForward(config)}
+    return {
+        "conv": DynamicConvolution(config, causal=stack == "decoder"),
+        **cross_attention(config, stack),
+        "ffn": FeedForward(config),
+    }

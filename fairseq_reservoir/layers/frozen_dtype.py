@@ -21,7 +21,9 @@ def refuse_fp16(cfg) -> None:
     """
     dtype = getattr(cfg.model, "frozen_dtype", "fp32")
     if cfg.common.fp16 and dtype != "fp32":
-        raise InputError(f"--frozen-dtype {dtype}: --fp16 gives the whole model a type of its own; leave one of them out")
+        raise InputError(
+            f"--frozen-dtype {dtype}: --fp16 gives the whole model a type of its own; leave one of them out"
+        )
 
 
 def frozen_layers(model, stacks):

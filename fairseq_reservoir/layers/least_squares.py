@@ -64,7 +64,11 @@ class LeastSquares(nn.Module):
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.new_gram is None and not shared:
             return
-        new = [torch.zeros_like(self.gram), torch.zeros_like(self.cross)] if self.new_gram is None else [self.new_gram, self.new_cross]
+        new = (
+            [torch.zeros_like(self.gram), torch.zeros_like(self.cross)]
+            if self.new_gram is None
+            else [self.new_gram, self.new_cross]
+        )
         self.new_gram = self.new_cross = None
         if shared:
             for tensor in new:
@@ -74,5 +78,7 @@ class LeastSquares(nn.Module):
             held.copy_(torch.where(learned, held * self.decay + added, held))
         variance = self.gram.diagonal().mean()
         penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)
-        found, info = torch.linalg.solve_ex(self.gram + penalty, self.cross.t())  # ``solve`` reads info, to raise an error
+        found, info = torch.linalg.solve_ex(
+            self.gram + penalty, self.cross.t()
+        )  # ``solve`` reads info, to raise an error
         self.map.copy_(torch.where(learned & (info == 0), found.t(), self.map))

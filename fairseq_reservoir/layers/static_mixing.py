@@ -80,7 +80,9 @@ class StaticMixing(Sublayer):
     def _weights(self, rows, time):
         """w[j - i] for the last ``rows`` words i and all ``time`` words j, 0 where a decoder may not look.  (heads, i, j)"""
         if time > self.positions:
-            raise ValueError(f"a sentence of {time} words is longer than the {self.positions} that S and s were built for")
+            raise ValueError(
+                f"a sentence of {time} words is longer than the {self.positions} that S and s were built for"
+            )
         # Row i reads a window of the distances, each row one further to the left than the row above it.
         window = self.mix[:, self.positions - time : self.positions + rows - 1]
         window = functional.pad(window, (0, time + rows - 1 - window.size(1)))
@@ -114,4 +116,8 @@ def _inverse_norms(weights, is_word):
 
 @register("S")
 def static_mixing(config, stack):
-    return {"self_attn": StaticMixing(config, causal=stack == "decoder"), **cross_attention(config, stack), "ffn": FeedForward(config)}
+    return {
+        "self_attn": StaticMixing(config, causal=stack == "decoder"),
+        **cross_attention(config, stack),
+        "ffn": FeedForward(config),
+    }

@@ -83,7 +83,9 @@ class MaskedWeight(nn.Module):
             self.recipes["frozen_weight"] = recipe
             self.register_buffer("frozen_weight", recipe.draw(seed))
         elif self.frozen_weight.shape != self.weight_shape:
-            raise ValueError(f"shared {shared[1]} {tuple(self.frozen_weight.shape)}: must be {tuple(self.weight_shape)}")
+            raise ValueError(
+                f"shared {shared[1]} {tuple(self.frozen_weight.shape)}: must be {tuple(self.weight_shape)}"
+            )
         learned = columns - pinned_per_row(columns, self.choices)
         pinned = learned_columns = None
         self.pinned_counts = [0] * len(self.choices.keep_ratios)
@@ -165,7 +167,9 @@ class MaskedWeight(nn.Module):
             self._scheduled_update = int(self.num_updates)
 
 
-def weight_recipe(shape, choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None) -> Recipe:
+def weight_recipe(
+    shape, choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None
+) -> Recipe:
     """How W of ``shape`` is drawn under ``name``: by the initialiser, times ``gain``, by default that of the choices."""
     if init not in WEIGHT_INITIALISERS:
         raise ValueError(f"init {init}: must be one of {', '.join(WEIGHT_INITIALISERS)}")
@@ -307,7 +311,9 @@ def cached_masks(model: nn.Module):
 
 def nan_scores(model: nn.Module) -> list[str]:
     """Names of the score tensors that hold a NaN; waits for the device once."""
-    scores = {f"{name}.scores".lstrip("."): m.scores for name, m in masked_modules(model).items() if m.scores is not None}
+    scores = {
+        f"{name}.scores".lstrip("."): m.scores for name, m in masked_modules(model).items() if m.scores is not None
+    }
     if not scores:
         return []
     found = torch.stack([s.detach().isnan().any() for s in scores.values()]).tolist()

@@ -137,7 +137,11 @@ def _exact(ratio):
 
 
 def select_masks(
-    scores: list[Tensor], choices: MaskChoices, ratios: tuple, size: int | None = None, pinned: tuple[int, ...] | None = None
+    scores: list[Tensor],
+    choices: MaskChoices,
+    ratios: tuple,
+    size: int | None = None,
+    pinned: tuple[int, ...] | None = None,
 ) -> list[Tensor]:
     """From scores to masks: 1 at those of the largest scores, summed over the coats; negative where a signed score is.
 

@@ -37,7 +37,7 @@ class ComponentOptions(FairseqDataclass):
         "what --freeze and --freeze-except freeze things at: model, the values that the model starts with, which follow --seed; "
         "or matrices drawn from --reservoir-seed and their names, each projection by itself: orthogonal, glorot, "
         "kaiming_uniform or signed_constant; or diagonal, ones on the diagonal and zeros elsewhere, square or not (the likely "
-        "reading of the undefined \"diagonal zeroed\" of Bogoychev, 2021); or zero. Biases become 0, LayerNorms 1 and 0, "
+        'reading of the undefined "diagonal zeroed" of Bogoychev, 2021); or zero. Biases become 0, LayerNorms 1 and 0, '
         "rows of embeddings get length 1. Default: model",
         "INIT",
     )
@@ -68,7 +68,9 @@ def check_components(options: Namespace) -> None:
         raise InputError(f"--frozen-adapter {options.frozen_adapter!r}: choose from {', '.join(ADAPTERS)}")
     noise = getattr(options, "quant_noise_scalar", None)
     if noise and options.frozen_adapter:
-        raise InputError(f"--quant-noise-scalar {noise}: not with --frozen-adapter, whose layers it cannot replace; leave one of them out")
+        raise InputError(
+            f"--quant-noise-scalar {noise}: not with --frozen-adapter, whose layers it cannot replace; leave one of them out"
+        )
     rank = options.frozen_adapter_rank
     if rank < 1:
         raise InputError(f"--frozen-adapter-rank {rank}: must be at least 1")

@@ -28,7 +28,9 @@ def check_texts(options, dataclass) -> None:
         if not value.strip():
             raise InputError(f"{flag_of(option.name)} {value!r}: is empty; give it a value or leave it out")
         if "${" in value:
-            raise InputError(f"{flag_of(option.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself")
+            raise InputError(
+                f"{flag_of(option.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
+            )
 
 
 def check_ranges(options) -> None:

@@ -43,7 +43,9 @@ class WordVectorOptions(FairseqDataclass):
     """What our language models take beside masks and plans, and fairseq's do not."""
 
     decoder_embed_path: Optional[str] = option(
-        None, "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them", "FILE"
+        None,
+        "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them",
+        "FILE",
     )
 
 
@@ -51,7 +53,9 @@ class WordVectorOptions(FairseqDataclass):
 class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions):
     """fairseq's options of ``transformer_lm``, in hydra with the same defaults as its command line, and word vectors."""
 
-    decoder_input_dim: int = option(II("model.decoder_embed_dim"), "width of the embedding. Default: --decoder-embed-dim", "N")
+    decoder_input_dim: int = option(
+        II("model.decoder_embed_dim"), "width of the embedding. Default: --decoder-embed-dim", "N"
+    )
     decoder_output_dim: int = option(
         II("model.decoder_embed_dim"), "width before the output projection. Default: --decoder-embed-dim", "N"
     )
@@ -95,7 +99,9 @@ def check_language_model(options: Namespace) -> None:
     if options.adaptive_input and not options.adaptive_input_cutoff:
         raise InputError("--adaptive-input: needs --adaptive-input-cutoff, as in 20000,60000")
     if options.adaptive_input and options.decoder_embed_path:
-        raise InputError("--decoder-embed-path: word vectors of one width do not fit --adaptive-input; leave one of them out")
+        raise InputError(
+            "--decoder-embed-path: word vectors of one width do not fit --adaptive-input; leave one of them out"
+        )
     for name in ("cutoff", "factor") if options.tie_adaptive_weights else ():
         at_input, at_output = (getattr(options, f"adaptive_{place}_{name}") for place in ("input", "softmax"))
         if not options.adaptive_input or at_input != at_output:

@@ -68,7 +68,9 @@ class FrozenLayerOptions(ComponentOptions):
         "follows --encoder-normalize-before. Default: paper",
         "NORM",
     )
-    reservoir_train_layernorm: bool = option(False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)")
+    reservoir_train_layernorm: bool = option(
+        False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)"
+    )
     reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
@@ -94,7 +96,9 @@ class FrozenLayerOptions(ComponentOptions):
         "gradient above the layer as it is",
         "KIND",
     )
-    backskip_warmup: int = option(100, "updates with true gradients only, before --backskip-anneal sets in. Default: 100", "N")
+    backskip_warmup: int = option(
+        100, "updates with true gradients only, before --backskip-anneal sets in. Default: 100", "N"
+    )
     backskip_anneal: float = option(
         0.99,
         "probability of a true gradient in the first update after --backskip-warmup; it is multiplied by itself from update to update. 1: always, 0: "
@@ -137,5 +141,7 @@ def kernel_sizes(text: str) -> tuple[int, ...]:
     """``"3,7"`` -> ``(3, 7)``."""
     sizes = tuple(whole_number(size.strip()) for size in text.split(","))
     if not all(size is not None and size % 2 and size <= LONGEST_KERNEL for size in sizes):
-        raise InputError(f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers up to {LONGEST_KERNEL}, as in 3,7,15,31")
+        raise InputError(
+            f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers up to {LONGEST_KERNEL}, as in 3,7,15,31"
+        )
     return sizes

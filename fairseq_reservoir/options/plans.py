@@ -15,7 +15,12 @@ from .layer_options import FrozenLayerOptions, ReservoirOptions, check_layer_opt
 
 _COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
 _SIZES = ("layers", "layers_to_keep", "embed_dim", "attention_heads")
-_READ = (*ReservoirOptions.__dataclass_fields__, "no_cross_attention", "quant_noise_scalar", *(f"{stack}_{size}" for stack in kinds.STACKS for size in _SIZES))
+_READ = (
+    *ReservoirOptions.__dataclass_fields__,
+    "no_cross_attention",
+    "quant_noise_scalar",
+    *(f"{stack}_{size}" for stack in kinds.STACKS for size in _SIZES),
+)
 # The plans that were checked last, behind what was read of their options.
 _latest: tuple[tuple, Plans | None] = ((), None)
 
@@ -76,11 +81,15 @@ def check(options: Namespace, plans: Plans) -> None:
     decoder, seeing = plans.unpruned.get("decoder"), kinds.letters("decoder", sees_source=True)
     has_source = "encoder" in plans.unpruned and not getattr(options, "no_cross_attention", False)
     if decoder and has_source and not any(slot.kind.sees_source for slot in decoder):
-        raise InputError(f"--reservoir-decoder {options.reservoir_decoder}: no layer of it sees the source; {kinds.listed(seeing)} do")
+        raise InputError(
+            f"--reservoir-decoder {options.reservoir_decoder}: no layer of it sees the source; {kinds.listed(seeing)} do"
+        )
     noise = getattr(options, "quant_noise_scalar", None)
     deaf = kinds.letters(takes_scalar_noise=False)
     if noise and any(slot.letter in deaf for plan in plans.unpruned.values() for slot in plan):
-        raise InputError(f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out")
+        raise InputError(
+            f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out"
+        )
     for stack, plan in plans.unpruned.items():
         width, heads = getattr(options, f"{stack}_embed_dim"), getattr(options, f"{stack}_attention_heads")
         for slot in plan:

@@ -39,7 +39,9 @@ class RobertaVectorOptions(FairseqDataclass):
         "CHECKPOINT",
     )
     encoder_embed_path: Optional[str] = option(
-        None, "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them", "FILE"
+        None,
+        "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them",
+        "FILE",
     )
 
 

@@ -32,7 +32,9 @@ CHOICES = {
 class MaskOptions(FairseqDataclass):
     """The flags of every supermask model."""
 
-    mask_keep_ratio: float = option(0.5, "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5", "RATIO")
+    mask_keep_ratio: float = option(
+        0.5, "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5", "RATIO"
+    )
     mask_init_weights: str = option(
         "signed_fairseq",
         "how the random weights are drawn, always scaled by sqrt(1 / kept share): kaiming_uniform (the paper's), "
@@ -72,7 +74,9 @@ class MaskOptions(FairseqDataclass):
         "POINTS",
     )
     mask_pin: float = option(
-        0.0, "share of each mask that is fixed at random from the start and has no score, in [0, 1). Default: 0", "SHARE"
+        0.0,
+        "share of each mask that is fixed at random from the start and has no score, in [0, 1). Default: 0",
+        "SHARE",
     )
     mask_random: bool = option(False, "control: random masks that are never trained")
     mask_share: str = option(
@@ -92,9 +96,13 @@ class MaskOptions(FairseqDataclass):
         "Default: 0.5",
         "SHARE",
     )
-    mask_seed: int = option(II("common.seed"), "seed of random weights, initial scores and random masks. Default: --seed", "N")
+    mask_seed: int = option(
+        II("common.seed"), "seed of random weights, initial scores and random masks. Default: --seed", "N"
+    )
     freeze: Optional[str] = option(
-        None, "further components to freeze at their initial values, as in att,encoder.ffn: their masks stay as drawn", "SPEC"
+        None,
+        "further components to freeze at their initial values, as in att,encoder.ffn: their masks stay as drawn",
+        "SPEC",
     )
     regenerate_weights: bool = option(
         False,
@@ -121,7 +129,9 @@ def check_mask_options(options: Namespace) -> None:
     if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
         raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
     if options.mask_keep_ratio < SMALLEST_SHARE:
-        raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight of a billion")
+        raise InputError(
+            f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight of a billion"
+        )
     check_ranges(options)
     for name in ("encoder_layers", "decoder_layers"):
         depth = getattr(options, name, None)
@@ -129,7 +139,9 @@ def check_mask_options(options: Namespace) -> None:
             raise InputError(f"{flag_of(name)} {depth}: must be at least 1")
     for name in ("quant_noise_pq", "quant_noise_scalar"):
         if getattr(options, name, 0):
-            raise InputError(f"{flag_of(name)} {getattr(options, name)}: masked weights have no quantization noise, leave it out")
+            raise InputError(
+                f"{flag_of(name)} {getattr(options, name)}: masked weights have no quantization noise, leave it out"
+            )
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
         if options.mask_embeddings == "masked" and getattr(options, name, None):
             raise InputError(f"{flag_of(name)}: has no masked form, use --mask-embeddings trained or frozen")
@@ -137,7 +149,9 @@ def check_mask_options(options: Namespace) -> None:
         raise InputError(f"--embed-min-coverage {options.embed_min_coverage}: must be from 0 to 1")
     for name in ("mask_pin", "mask_keep_schedule") if options.mask_random else ():
         if getattr(options, name):
-            raise InputError(f"--mask-random {flag_of(name)} {getattr(options, name)}: give one of them, random masks learn nothing")
+            raise InputError(
+                f"--mask-random {flag_of(name)} {getattr(options, name)}: give one of them, random masks learn nothing"
+            )
     mask_choices(options)
 
 

@@ -159,7 +159,9 @@ _PARTS = (
 
 def _stage_outside(name, after_layers):
     rest = name.partition(".")[2]
-    before, after = (next(i for i, pattern in enumerate(patterns) if re.match(pattern, rest)) for patterns in (_BEFORE, _AFTER))
+    before, after = (
+        next(i for i, pattern in enumerate(patterns) if re.match(pattern, rest)) for patterns in (_BEFORE, _AFTER)
+    )
     known_before, known_after = before < len(_BEFORE) - 1, after < len(_AFTER) - 1
     return before if known_before or not (known_after or after_layers) else _LAYERS + 1 + after
 

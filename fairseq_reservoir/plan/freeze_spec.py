@@ -65,7 +65,9 @@ _PATTERNS = tuple(
         (r"output_projection|adaptive_softmax|lm_head|classification_heads|fc_out|decoder\.fc3", "out"),
     )
 )  # fmt: skip
-_ITEM = re.compile(r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)", re.DOTALL)
+_ITEM = re.compile(
+    r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)", re.DOTALL
+)
 _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$)")
 
 
@@ -127,7 +129,9 @@ def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
 def _parse_item(text, spec, flag):
     item = _ITEM.fullmatch(text)
     component = item["component"] or None
-    first, last = (whole_number(number) if number else None for number in (item["first"], item["last"] or item["first"]))
+    first, last = (
+        whole_number(number) if number else None for number in (item["first"], item["last"] or item["first"])
+    )
     if not text or (component and component not in COMPONENTS):
         raise InputError(
             f"{flag} {spec!r}: unknown component {text!r}; an item is [encoder.|decoder.][layers.<i>[-<j>].][<component>] "
@@ -141,7 +145,9 @@ def _parse_item(text, spec, flag):
     return Item(text, item["stack"], layers, component)
 
 
-def selected(spec: str, names, flag: str = "--freeze", spares: bool = False, pruned: bool = False, others=()) -> set[str]:
+def selected(
+    spec: str, names, flag: str = "--freeze", spares: bool = False, pruned: bool = False, others=()
+) -> set[str]:
     """The parameters of ``names`` that a spec matches.
 
     Args:
@@ -168,7 +174,12 @@ def selected(spec: str, names, flag: str = "--freeze", spares: bool = False, pru
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
                 f"{_said(_last_layers(names))}"
             )
-        if matched and item.layers and not pruned and item.layers[-1] > max(last[s] for s in last if item.stack in (None, s)):
+        if (
+            matched
+            and item.layers
+            and not pruned
+            and item.layers[-1] > max(last[s] for s in last if item.stack in (None, s))
+        ):
             raise InputError(f"{flag} {spec!r}: {item.text!r} names layers beyond those of this model{_said(last)}")
     return chosen
 
@@ -196,5 +207,7 @@ def _last_layers(names):
 
 
 def _said(last_layers):
-    """"; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
-    return "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items()) if last_layers else ""
+    """ "; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
+    return (
+        "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items()) if last_layers else ""
+    )

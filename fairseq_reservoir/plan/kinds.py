@@ -63,13 +63,21 @@ class Kind:
             if letter is not None and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):
                 raise InputError(f"{letter!r}: a kind's letter is one of A to Z and a to z")
         if not self.letters or len(set(self.letters)) != len(self.letters):
-            raise InputError(f"{self.name}: a kind needs a letter for its frozen form, for its trained one, or two different ones")
+            raise InputError(
+                f"{self.name}: a kind needs a letter for its frozen form, for its trained one, or two different ones"
+            )
         if self.freezes != WHOLE and (isinstance(self.freezes, str) or not set(self.freezes) <= set(ATOMS)):
-            raise InputError(f"{self.name}: freezes {self.freezes!r}, must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}")
+            raise InputError(
+                f"{self.name}: freezes {self.freezes!r}, must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
+            )
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
-            raise InputError(f"{self.name}: freezes {self.freezes!r}, its frozen letter is {self.frozen_letter}; there must be both or neither")
+            raise InputError(
+                f"{self.name}: freezes {self.freezes!r}, its frozen letter is {self.frozen_letter}; there must be both or neither"
+            )
         if not set(self.refused) < set(STACKS):
-            raise InputError(f"{self.name}: refused in {', '.join(self.refused)}; of {' and '.join(STACKS)}, one at most")
+            raise InputError(
+                f"{self.name}: refused in {', '.join(self.refused)}; of {' and '.join(STACKS)}, one at most"
+            )
         if self.sees_source and "decoder" in self.refused:
             raise InputError(f"{self.name}: sees the source, but is refused in a decoder")
         if not self.name or set(self.name) & set(",|\n"):
@@ -106,7 +114,11 @@ def register(kind: Kind) -> Kind:
         return kind
     taken = [letter for letter in kind.letters if letter in _BY_LETTER or letter == "R"]
     if taken:
-        free = [letter for letter in map(chr, range(65, 91)) if letter != "R" and not {letter, letter.lower()} & _BY_LETTER.keys()]
+        free = [
+            letter
+            for letter in map(chr, range(65, 91))
+            if letter != "R" and not {letter, letter.lower()} & _BY_LETTER.keys()
+        ]
         raise InputError(f"{kind.name}: the letter {taken[0]} is taken; free are {' '.join(free)}, and the same small")
     if kind.name in [other.name for other in known()] or kind.reservoir_type in reservoir_types():
         raise InputError(f"{kind.name}: there is a kind of this name or of this --reservoir-type")
@@ -166,7 +178,9 @@ def in_words(stack: str) -> str:
 
 def _words(kind):
     frozen = "frozen" if kind.freezes == WHOLE else f"{' '.join(kind.freezes)} frozen, the rest trained"
-    return f"{kind.name}: " + ", ".join(f"{letter} {frozen if letter == kind.frozen_letter else 'trained'}" for letter in kind.letters)
+    return f"{kind.name}: " + ", ".join(
+        f"{letter} {frozen if letter == kind.frozen_letter else 'trained'}" for letter in kind.letters
+    )
 
 
 for _kind in (

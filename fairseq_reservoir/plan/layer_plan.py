@@ -74,7 +74,9 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
     """
 
     def refuse(reason):
-        raise InputError(f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(kinds.letters())}, as in LLFLFLL or 2LF2LF")
+        raise InputError(
+            f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(kinds.letters())}, as in LLFLFLL or 2LF2LF"
+        )
 
     if not plan:
         refuse("the plan is empty")
@@ -128,7 +130,9 @@ def place(layers: int, count: int, reservoir_type: str, placement: str, flag: st
         raise InputError(f"--reservoir-placement {placement!r}: choose from {', '.join(PLACEMENTS)}")
     most = (layers + 1) // 2 if placement == "alternate" else layers
     if not 0 <= count <= most:
-        raise InputError(f"{flag} {count}: {layers} layers with --reservoir-placement {placement} have room for 0 to {most}")
+        raise InputError(
+            f"{flag} {count}: {layers} layers with --reservoir-placement {placement} have room for 0 to {most}"
+        )
     start, step = {
         "alternate": ((layers - (2 * count - 1)) // 2, 2),
         "bottom": (0, 1),

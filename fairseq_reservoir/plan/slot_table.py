@@ -125,7 +125,9 @@ class SlotTable:
         )
         if self.flops:
             saved = 1 - self.backward_flops / (2 * self.flops)
-            lines.append(f"backward {self.backward_flops / 1e6:.3f} MFLOP/token, {saved:.2%} less than with everything trained")
+            lines.append(
+                f"backward {self.backward_flops / 1e6:.3f} MFLOP/token, {saved:.2%} less than with everything trained"
+            )
         return "\n".join(lines)
 
 
@@ -191,7 +193,9 @@ def compile_table(
         rows[place][1].append(entry)
     counted = per_token(_tensors([entry for place in order for entry in rows[place][1]], aliases, flow), flow)
     table = [_row(place, _with_adapters(*rows[place]), rows[place][1], counted) for place in order]
-    table += [_row(_module(alias), f"tied to {_module(owner)}", (), counted, alias) for alias, (owner, _) in aliases.items()]
+    table += [
+        _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias) for alias, (owner, _) in aliases.items()
+    ]
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         entries = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
@@ -205,7 +209,9 @@ def compile_table(
     if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         plan = f" ({plan})" if plan else ""
-        raise InputError(f"{_given(freeze, freeze_except) or 'the plan'} freezes every parameter{plan}: leave something to train")
+        raise InputError(
+            f"{_given(freeze, freeze_except) or 'the plan'} freezes every parameter{plan}: leave something to train"
+        )
     return result
 
 
@@ -222,7 +228,9 @@ def _tensors(entries, aliases, flow):
         atom, plain = freeze_spec.atom(name), freeze_spec.plain(name)
         adapted = name.rpartition(".frozen_adapter.")[0]
         unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
-        is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not plain.startswith(unused)
+        is_product = (
+            len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not plain.startswith(unused)
+        )
         is_product = is_product and f"{adapted}.weight" not in flow.with_adapter_added
         differentiated = trained or name in flow.with_adapter_added
         found.append(Tensor(plain, math.prod(shapes[name]) if is_product else 0, trained, differentiated))
@@ -284,7 +292,9 @@ def _frozen_by_spec(names, aliases, freeze, freeze_except, pruning):
 
 def _given(freeze, freeze_except):
     """The specs as they were given, each with its flag."""
-    return " ".join(f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec)
+    return " ".join(
+        f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec
+    )
 
 
 def _module(name):
@@ -334,7 +344,7 @@ def _random_name(name, place, slot):
     if slot is None:
         return name
     stack = place.split(".", 1)[0]
-    return f"{stack}.layers.{slot.origin}{name[len(place):]}"
+    return f"{stack}.layers.{slot.origin}{name[len(place) :]}"
 
 
 def _kind(place, slot):

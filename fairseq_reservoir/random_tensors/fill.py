@@ -79,7 +79,9 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
     return Recipe("bias_uniform", random_name, shape, fan_in=_fan_in(name, shape, shapes))
 
 
-def component_recipe(initialiser: str, name: str, random_name: str, shapes, table: bool = False, padding=None) -> Recipe:
+def component_recipe(
+    initialiser: str, name: str, random_name: str, shapes, table: bool = False, padding=None
+) -> Recipe:
     """How a tensor that a freeze spec froze is drawn.
 
     A bias becomes 0, a LayerNorm 1 and 0, a matrix what ``initialiser`` makes of it, each projection by itself. The kernels of

@@ -25,7 +25,12 @@ def points(study: Study) -> list[Point]:
     series, found = {}, []
     for arm in study.arms:
         run = arm.runs[0]
-        rest = tuple(sorted((key, str(value)) for key, value in experiment(run.configuration, (study.against, *study.ignored)).items()))
+        rest = tuple(
+            sorted(
+                (key, str(value))
+                for key, value in experiment(run.configuration, (study.against, *study.ignored)).items()
+            )
+        )
         name = series.setdefault(rest, arm.name)
         best = spread([one.best for one in study.of(arm)])
         test = spread([study.tests[run.name].bleu for run in arm.counted])
@@ -44,7 +49,11 @@ def against_table(study: Study) -> Table:
     rows, tested = [], any(test.bleu is not None for test in study.tests.values())
     for point in points(study):
         number = point.value if isinstance(point.value, (int, float)) and not isinstance(point.value, bool) else None
-        row = [Cell(point.arm, source=point.source), Cell(str(point.value), number, source=point.source), Cell(point.series)]
+        row = [
+            Cell(point.arm, source=point.source),
+            Cell(str(point.value), number, source=point.source),
+            Cell(point.series),
+        ]
         row.append(cell(point.best, score_digits(study), arms[point.arm]))
         rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested

@@ -81,7 +81,19 @@ def measure(runs, metric=None, target=None, horizon=None, baseline=None, against
     horizons = common_horizons(ones) | common_horizons(ended) | ({"seconds": horizon} if horizon else {})
     goal = common_target(ended, chosen) if target is None else target
     compare(ones, chosen, goal, horizons)
-    return Study(chosen, arms, base, measured, goal, target is not None, horizons, horizon is not None, skipped, against=key, ignored=ignored)
+    return Study(
+        chosen,
+        arms,
+        base,
+        measured,
+        goal,
+        target is not None,
+        horizons,
+        horizon is not None,
+        skipped,
+        against=key,
+        ignored=ignored,
+    )
 
 
 def files(study: Study, with_figures: bool) -> dict[str, bytes]:
@@ -115,5 +127,10 @@ def _markdown(tables, drawn, title, lead, warnings):
         lines += [f"![{escape_markdown(caption)}](figures/{name}.png)", ""]
     for table in tables:
         lines += [f"## {escape_markdown(table.title)}", "", markdown(table), ""]
-    lines += ["## How each number is made", "", *(f"* **{what}**: {escape_markdown(text)}" for what, text in DEFINITIONS), ""]
+    lines += [
+        "## How each number is made",
+        "",
+        *(f"* **{what}**: {escape_markdown(text)}" for what, text in DEFINITIONS),
+        "",
+    ]
     return "\n".join(lines)

@@ -13,7 +13,9 @@ def cautions(study: Study) -> list[str]:
         said.append(f"seed {seed} is missing: {shown}")
     said += [f"{run.name}: {why}, left out" for run, why in study.skipped]
     criteria = {
-        str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")}) for arm in study.arms for run in arm.runs
+        str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")})
+        for arm in study.arms
+        for run in arm.runs
     }
     if study.metric.name == "loss" and len(criteria) > 1:
         said.append("These runs were trained with different criteria: their losses are not the same quantity.")
@@ -34,7 +36,9 @@ def _without_flops(study):
     }
     said = []
     for reason, table in reasons.items():
-        lacking = {name: sum(log.mflop is None and log.table is table for log in of_arm) for name, of_arm in logs.items()}
+        lacking = {
+            name: sum(log.mflop is None and log.table is table for log in of_arm) for name, of_arm in logs.items()
+        }
         counted = [(name, n, len(logs[name])) for name, n in lacking.items() if n]
         names = [name if n == of else f"{name} ({n} of {of} seeds)" for name, n, of in counted]
         said += [f"No FLOPs of {', '.join(names)}: the log {reason}."] * bool(names)

@@ -98,7 +98,11 @@ def _run(clock, records, start, kept):
             rates.append((record.updates, seconds, record.values.get("wpb")))
             logged = record.updates
         elif record.kind == "epoch" and record.updates > done:
-            before = [_at(clock.updates, amounts, at) for amounts in (clock.seconds, clock.tokens) for at in (epoch_begin, done)]
+            before = [
+                _at(clock.updates, amounts, at)
+                for amounts in (clock.seconds, clock.tokens)
+                for at in (epoch_begin, done)
+            ]
             length, wpb = record.updates - max(epoch_begin, clock.begins_at), record.values.get("wpb")
             seconds = record.values.get("train_wall", 0.0) - (before[1] - before[0])
             tokens = None if wpb is None else wpb * length - (before[3] - before[2])

@@ -27,14 +27,22 @@ def results(study: Study) -> Table:
     rows = []
     for arm in study.arms:
         tests = [study.tests[run.name] for run in arm.counted]
-        row = [name_cell(arm), Cell(_seeds(arm), len(arm.runs)), cell(spread([one.best for one in study.of(arm)]), digits, arm)]
+        row = [
+            name_cell(arm),
+            Cell(_seeds(arm), len(arm.runs)),
+            cell(spread([one.best for one in study.of(arm)]), digits, arm),
+        ]
         row += [cell(spread([test.bleu for test in tests]), 2, arm)] * bleu
         row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
         row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
         rows.append([*row, Cell(remarks(arm))])
-    notes = [f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation (n − 1)."]
+    notes = [
+        f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation (n − 1)."
+    ]
     scored = [test for test in study.tests.values() if test.bleu is not None]
-    notes += [f"sacreBLEU: {text}" for text in sorted({f"{test.signature}, against {test.referred}" for test in scored})]
+    notes += [
+        f"sacreBLEU: {text}" for text in sorted({f"{test.signature}, against {test.referred}" for test in scored})
+    ]
     notes += [
         f"Tokenised BLEU: {text}, of H- against T-lines, so in the words of the binarised text: only comparable where those are the same"
         for text in sorted({test.tokenised_signature for test in study.tests.values() if test.tokenised_signature})
@@ -56,10 +64,16 @@ def to_target(study: Study) -> Table:
     rows = []
     for arm in study.arms:
         reached = [one.to_target["updates"] is not None for one in study.of(arm)]
-        rows.append([name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")])
-    how = "--target" if study.target_given else "the worst best score of the runs not interrupted, so that all of them reach it"
+        rows.append(
+            [name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")]
+        )
+    how = (
+        "--target"
+        if study.target_given
+        else "the worst best score of the runs not interrupted, so that all of them reach it"
+    )
     notes = [
-        f"Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; \"never\" where a run does not reach"
+        f'Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; "never" where a run does not reach'
         " it, and a mean is over the seeds that do."
     ]
     title = f"To the common target, {study.metric.label} {study.target:g}"
@@ -89,7 +103,10 @@ def ratios(study: Study) -> Table:
             pair = ratio(study, arm, what)
             row += [Cell(f"{value:.3f}", value, source=sources(arm)) for value in pair] if pair else [EMPTY] * 3
         rows.append(row)
-    head = ["arm", *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×"))]
+    head = [
+        "arm",
+        *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×")),
+    ]
     notes = [
         f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of"
         " seconds per update; their product is the ratio of times. Of means over seeds; seconds per update are those means' ratio."
@@ -119,7 +136,9 @@ def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | Non
 def aucc(study: Study) -> Table:
     head, columns, notes = ["arm"], [], []
     for axis in study.axes:
-        areas = {arm.name: spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.of(arm)]) for arm in study.arms}
+        areas = {
+            arm.name: spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.of(arm)]) for arm in study.arms
+        }
         largest = max((area.mean for area in areas.values() if area.mean is not None), default=0)
         head += [f"AUCC, {axis.unit}", f"normalised, {axis.key}"]
         columns.append((areas, largest))
@@ -134,13 +153,19 @@ def aucc(study: Study) -> Table:
         rows.append(row)
     horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
     how = "the seconds by --horizon, the others the largest cost" if study.horizon_given else "the largest cost"
-    before = "y(0) = 0" if study.metric.higher else "before the first validation its value is held (an untrained model has none)"
+    before = (
+        "y(0) = 0"
+        if study.metric.higher
+        else "before the first validation its value is held (an untrained model has none)"
+    )
     notes.append(
         f"AUCC = ∫ y dx from 0 to the horizon, y the {study.metric.label} ({study.metric.arrow}"
         f"{'' if study.metric.higher else ', so a smaller area is better'}), by trapezoids between validations; {before}; after"
         " the last validation its value is held; at the horizon the curve is cut with linear interpolation."
     )
-    notes.append(f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the arms' largest.")
+    notes.append(
+        f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the arms' largest."
+    )
     return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
 
 
@@ -176,13 +201,27 @@ def sizes(study: Study) -> Table:
             (run.size_of("checkpoint_best.pt"), str(run.folder / "checkpoint_best.pt")),
             (run.size_of("*.safetensors"), str(run.folder)),
         ]
-        rows.append([name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)])
+        rows.append(
+            [name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)]
+        )
     head = ["arm", "parameters", "trained", "checkpoint_best.pt (bytes)", "packed export (bytes)"]
-    return Table("sizes", "Sizes", head, rows, ["Of each arm's first run. A checkpoint holds the optimizer's state, too."])
+    return Table(
+        "sizes", "Sizes", head, rows, ["Of each arm's first run. A checkpoint holds the optimizer's state, too."]
+    )
 
 
 def runs(study: Study) -> Table:
-    head = ["run", "seed", "state", "resumes", "updates", "lost updates", "lost minutes", "training minutes", "minutes in all"]
+    head = [
+        "run",
+        "seed",
+        "state",
+        "resumes",
+        "updates",
+        "lost updates",
+        "lost minutes",
+        "training minutes",
+        "minutes in all",
+    ]
     head += [f"best {study.metric.label}", "at update", "validations", "log"]
     rows = []
     for run in sorted([*_all_runs(study), *(run for run, _ in study.skipped)], key=lambda run: run.name):
@@ -206,11 +245,13 @@ def runs(study: Study) -> Table:
             row += [EMPTY, EMPTY]
         rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
     notes = [
-        "An interrupted run has no \"done training\" at the end of its log: it was stopped, or is still running. So was, or is,"
+        'An interrupted run has no "done training" at the end of its log: it was stopped, or is still running. So was, or is,'
         " a step that a sweep calls interrupted."
     ]
     if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
-        notes.append(f"The logs of {', '.join(late)} begin in the middle of training: only updates count what came before.")
+        notes.append(
+            f"The logs of {', '.join(late)} begin in the middle of training: only updates count what came before."
+        )
     return Table("runs", "Runs", head, rows, notes)
 
 
@@ -219,7 +260,9 @@ def remarks(arm: Arm, with_missing: bool = True) -> str:
     left_out = "" if arm.interrupted else ", in no mean"
     said = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
     said += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
-    said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(arm.missing and with_missing)
+    said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(
+        arm.missing and with_missing
+    )
     return "; ".join([*said, arm.remark] if arm.remark else said)
 
 

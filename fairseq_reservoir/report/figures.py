@@ -28,7 +28,7 @@ _LABELLED, _LONGEST = 12, 22
 
 def check_matplotlib() -> None:
     """Raises:
-        InputError: matplotlib is not installed.
+    InputError: matplotlib is not installed.
     """
     try:
         import matplotlib.figure  # noqa: F401
@@ -162,8 +162,14 @@ def _steps_or_speed(study):
     reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
     plot.set_xlim(1 / reach, reach)
     plot.set_ylim(1 / reach, reach)
-    plot.plot([1 / reach, reach], [reach, 1 / reach], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="equal time")
-    ticks = [tick for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10) if 1 / reach <= tick <= reach]
+    plot.plot(
+        [1 / reach, reach], [reach, 1 / reach], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="equal time"
+    )
+    ticks = [
+        tick
+        for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10)
+        if 1 / reach <= tick <= reach
+    ]
     ticks = [tick for tick in ticks if reach < 1.6 or tick not in (0.8, 0.9, 1.1, 1.25)]
     for one in (plot.xaxis, plot.yaxis):
         one.set_ticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -168,7 +168,11 @@ def _make(kind, epoch, values, subset=""):
         if key not in _AMOUNTS or 0 <= number < 10**_DIGITS:
             numbers[key] = number
     updates = numbers.pop("num_updates", None)
-    return None if updates is None or not 0 <= updates < 10**_DIGITS else Record(kind, epoch, int(updates), numbers, subset)
+    return (
+        None
+        if updates is None or not 0 <= updates < 10**_DIGITS
+        else Record(kind, epoch, int(updates), numbers, subset)
+    )
 
 
 def _goes_back(records, new):

@@ -59,7 +59,9 @@ def choose(asked: str | None, runs) -> Metric:
     have = [scores_of(run.validations) for run in runs]
     configured = {run.configuration.get("checkpoint.best_checkpoint_metric", "loss") for run in runs}
     defaults = ["bleu", *(configured if len(configured) == 1 else ()), "loss"]
-    name = (asked or next((name for name in defaults if all(name in names for names in have)), "loss")).removeprefix("valid_")
+    name = (asked or next((name for name in defaults if all(name in names for names in have)), "loss")).removeprefix(
+        "valid_"
+    )
     if not any(name in names for names in have):
         raise InputError(f"--metric {name}: the validations of these runs have {', '.join(sorted(set().union(*have)))}")
     flags = {

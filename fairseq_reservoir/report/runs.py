@@ -37,7 +37,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """"finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there.
+        """ "finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there.
 
         With the step that failed, and its exit status, or that was interrupted, where a sweep says so: in this folder, or in the
         one above, if it is that of a sweep's run whose recipe made this one.
@@ -97,7 +97,9 @@ def find_runs(paths) -> list[Run]:
             raise InputError(f"RUNS {path}: does not exist")
         found = [path.resolve()] if path.is_file() else list(_logs_below(path.resolve()))
         if not found:
-            raise InputError(f"RUNS {path}: no log of fairseq-train (train.log, or another *.log or *.json) in it or below it")
+            raise InputError(
+                f"RUNS {path}: no log of fairseq-train (train.log, or another *.log or *.json) in it or below it"
+            )
         logs |= {log.parent: log for log in found if log.parent not in logs}
     shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
     return [_read_run(log, folder, _name(folder, shared, logs)) for folder, log in logs.items()]
@@ -113,7 +115,9 @@ def _name(folder, shared, folders):
 def _logs_below(path):
     for folder, folders, files in os.walk(path):
         folders.sort()
-        candidates = sorted((name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name))
+        candidates = sorted(
+            (name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name)
+        )
         for name in candidates:
             with open(Path(folder, name), encoding="utf-8", errors="replace") as file:
                 if looks_like_training(file.read(_BEGINNING)):

@@ -34,7 +34,10 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Which columns hold numbers, and are set flush right."""
-        return [any(row[place].value is not None or row[place].number for row in self.rows) for place in range(len(self.head))]
+        return [
+            any(row[place].value is not None or row[place].number for row in self.rows)
+            for place in range(len(self.head))
+        ]
 
 
 def markdown(table: Table) -> str:
@@ -47,7 +50,13 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """A ``tabular`` of the package booktabs."""
     columns = "".join("r" if number else "l" for number in table.numeric)
-    lines = ["% \\usepackage{booktabs}", f"\\begin{{tabular}}{{{columns}}}", "\\toprule", _latex_row(table.head), "\\midrule"]
+    lines = [
+        "% \\usepackage{booktabs}",
+        f"\\begin{{tabular}}{{{columns}}}",
+        "\\toprule",
+        _latex_row(table.head),
+        "\\midrule",
+    ]
     lines += [_latex_row([cell.text for cell in row]) for row in table.rows]
     lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_one_line(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
@@ -72,7 +81,9 @@ def as_csv(table: Table) -> str:
     for row in table.rows:
         line = []
         for cell, two, number in zip(row, with_deviation, table.numeric):
-            line.append(("" if cell.text in ("", "—") else _no_formula(cell.text)) if cell.value is None else repr(cell.value))
+            line.append(
+                ("" if cell.text in ("", "—") else _no_formula(cell.text)) if cell.value is None else repr(cell.value)
+            )
             if two:
                 line.append("" if cell.deviation is None else repr(cell.deviation))
         writer.writerow(line)
@@ -88,7 +99,8 @@ def as_html(table: Table) -> str:
     """A table whose columns a click sorts: by ``data-value``, and by text where there is none."""
     right = [' class="number"' if number else "" for number in table.numeric]
     head = "".join(
-        f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>' for name, side in zip(table.head, right)
+        f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>'
+        for name, side in zip(table.head, right)
     )
     rows = ((_html_cell(cell, side, place) for place, (cell, side) in enumerate(zip(row, right))) for row in table.rows)
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)

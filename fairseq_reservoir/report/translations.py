@@ -130,7 +130,9 @@ def _score(test, written):
     from sacrebleu.metrics import BLEU
 
     if not test.references:
-        test.remarks.append("its translations are detokenised and its T-lines are not, so no sacreBLEU: --references names raw text")
+        test.remarks.append(
+            "its translations are detokenised and its T-lines are not, so no sacreBLEU: --references names raw text"
+        )
         return
     if len(test.references) != len(test.hypotheses):
         test.remarks.append(
@@ -141,7 +143,9 @@ def _score(test, written):
     test.bleu = bleu.corpus_score(test.hypotheses, [test.references]).score
     test.signature = str(bleu.get_signature())
     if unknown := sum("<<unk>>" in line for line in test.references):
-        test.remarks.append(f"{unknown} references hold <<unk>>, words not in the dictionary: --references names the real ones")
+        test.remarks.append(
+            f"{unknown} references hold <<unk>>, words not in the dictionary: --references names the real ones"
+        )
     try:
         said = float(json.loads(written.read_text(encoding="utf-8"))["score"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -161,8 +165,12 @@ def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | 
     ours, theirs = sentences.get("H", {}), sentences.get("T", {})
     if not ours or set(ours) != set(theirs):
         return None
-    bleu = BLEU(tokenize="none", smooth_method="none", force=True)  # as fairseq; without sacreBLEU's warning of tokenised words
-    score = bleu.corpus_score([ours[number] for number in sorted(ours)], [[theirs[number] for number in sorted(ours)]]).score
+    bleu = BLEU(
+        tokenize="none", smooth_method="none", force=True
+    )  # as fairseq; without sacreBLEU's warning of tokenised words
+    score = bleu.corpus_score(
+        [ours[number] for number in sorted(ours)], [[theirs[number] for number in sorted(ours)]]
+    ).score
     return score, str(bleu.get_signature())
 
 
@@ -189,7 +197,9 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
             for arm in arms
             if arm is not baseline
             for other in arm.runs
-            if other.seed == run.seed and tests[other.name].bleu is not None and tests[other.name].references == ours.references
+            if other.seed == run.seed
+            and tests[other.name].bleu is not None
+            and tests[other.name].references == ours.references
         ]
         if ours.bleu is not None and others:
             pairs += _resample(ours, run, others, tests)

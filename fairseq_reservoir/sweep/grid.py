@@ -81,7 +81,10 @@ def read_grid(path: str, out: str) -> list[Run]:
     for values in chosen:
         name = _name(values)
         if len(os.fsencode(name)) > _LONGEST_NAME:
-            raise grid.error("axes", f"a run would be called {name[:40]}..., of more than {_LONGEST_NAME} bytes; name its flags under arms")
+            raise grid.error(
+                "axes",
+                f"a run would be called {name[:40]}..., of more than {_LONGEST_NAME} bytes; name its flags under arms",
+            )
         if name in runs:
             raise grid.error("axes", f"two runs would be called {name}; give their flags a name each, under arms")
         runs[name] = grid.run(name, folder / name, values)
@@ -121,7 +124,9 @@ class _Grid:
             for value in axis.values:
                 # "", "." and ".." would be the sweep's own folder and the one above it.
                 if axis.named and not re.search(r"[^\W_]", axis.tag(value)):
-                    raise self.error("arms" if axis.kind == "arm" else axis.name, f"{value!r}: a name needs a letter or a digit")
+                    raise self.error(
+                        "arms" if axis.kind == "arm" else axis.name, f"{value!r}: a name needs a letter or a digit"
+                    )
             if axis.kind == "flag" and any(word.split("=")[0] == f"--{axis.name}" for word in self.command):
                 raise self.error(f"axes: {axis.name}", f"--{axis.name} is in the command too; leave it out there")
         seeds = [axis for axis in axes if axis.is_seed]
@@ -140,12 +145,18 @@ class _Grid:
         for entry in self._list("exclude"):
             if not isinstance(entry, dict) or not entry:
                 raise self.error("exclude", f"{entry!r} is not a mapping such as {{lr: 1e-3, seed: 2}}")
-            entry = {name.removeprefix("--"): [value] if isinstance(value, str) else value for name, value in entry.items()}
+            entry = {
+                name.removeprefix("--"): [value] if isinstance(value, str) else value for name, value in entry.items()
+            }
             for name, values in entry.items():
                 for value in values:
                     if value not in known.get(name, ()):
-                        allowed = ", ".join(known[name]) if name in known else f"no axis; choose from {', '.join(known)}"
-                        raise self.error("exclude", f"{name}: {value}: {'choose from ' if name in known else ''}{allowed}")
+                        allowed = (
+                            ", ".join(known[name]) if name in known else f"no axis; choose from {', '.join(known)}"
+                        )
+                        raise self.error(
+                            "exclude", f"{name}: {value}: {'choose from ' if name in known else ''}{allowed}"
+                        )
             chosen = [v for v in chosen if any(value not in entry.get(axis.name, [value]) for axis, value in v.items())]
         return chosen
 
@@ -169,7 +180,9 @@ class _Grid:
             # A log of a recipe repeats the log of its training; by another ending the report is told not to read it.
             log = f"{program}{again}.{'log' if command[0].startswith('fairseq-') else 'out'}"
             steps.append(Step(f"{program}{again}", tuple(_in(folder, word) for word in command), folder / log))
-        return Run(name, folder, {variable: _in(folder, value) for variable, value in environment.items()}, tuple(steps))
+        return Run(
+            name, folder, {variable: _in(folder, value) for variable, value in environment.items()}, tuple(steps)
+        )
 
     def _axis(self, key, name, kind, written=None):
         values = self.found[key][written or name]

@@ -124,5 +124,7 @@ def devices() -> list[str]:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
     if not shutil.which("nvidia-smi"):
         return []
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True)
+    listed = subprocess.run(
+        ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True
+    )
     return listed.stdout.split() if listed.returncode == 0 else []

@@ -80,7 +80,9 @@ class Run:
         found = {path.name for path in self.folder.glob("*") if path.suffix != ".part"}
         written = self.folder / "command"
         if "command" in found and written.read_text() != self.commands:
-            raise InputError(f"--out: {self.folder} is a run of other commands, see {written}; take another --out, or move it away")
+            raise InputError(
+                f"--out: {self.folder} is a run of other commands, see {written}; take another --out, or move it away"
+            )
         if "command" not in found and (found or self.folder.is_file()):
             raise InputError(f"--out: {self.folder} is there and no run of a sweep; take another --out")
 
@@ -93,7 +95,11 @@ class Run:
         with _naming_the_folder(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         self.write("command", self.commands)
-        with _naming_the_folder(self.folder), contextlib.suppress(FileExistsError), open(self.folder / "state", "x") as state:
+        with (
+            _naming_the_folder(self.folder),
+            contextlib.suppress(FileExistsError),
+            open(self.folder / "state", "x") as state,
+        ):
             state.write("waiting\n")
 
     def write(self, name: str, text: str) -> None:
@@ -269,4 +275,6 @@ def _naming_the_folder(path):
 
 def _path(environment):
     """Where commands are looked for: beside this Python first, so that fairseq's are found without an activated environment."""
-    return os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.environ.get("PATH", os.defpath))])
+    return os.pathsep.join(
+        [str(Path(sys.executable).parent), environment.get("PATH", os.environ.get("PATH", os.defpath))]
+    )

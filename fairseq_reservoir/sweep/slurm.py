@@ -27,7 +27,9 @@ class Job:
         return DelayedSubmission(Job(self.run, False))
 
 
-def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, jobs: int | None = None, cluster: str = "slurm"):
+def executor(
+    folder: str, time: int, gpus: int, cpus: int, partition=None, jobs: int | None = None, cluster: str = "slurm"
+):
     """What submits jobs.
 
     Args:

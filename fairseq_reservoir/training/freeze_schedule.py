@@ -47,19 +47,25 @@ class FreezeSchedule:
         InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
     """
 
-    def __init__(self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=(), aliases=None):
+    def __init__(
+        self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=(), aliases=None
+    ):
         self.names, self.seed, self.untrained = tuple(names), seed, tuple(untrained)
         self.owners = {name: name for name in self.names} | (aliases or {})
         self.rotate = parse_rotation(rotate)
         if self.rotate and (schedule or progressive):
-            raise InputError(f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive")
+            raise InputError(
+                f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive"
+            )
         changes = parse_schedule(schedule) + self._progressive(progressive)
         self.changes = sorted(changes, key=lambda change: change.update)
         self.phases = self._phases(self.changes)
         self.every = self._periods(update_every)
         self.layers = layers_of(self.names)
         if self.rotate and self.rotate[0] >= len(self.layers):
-            raise InputError(f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time")
+            raise InputError(
+                f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
+            )
         self._check_something_is_trained()
 
     def frozen(self, update: int) -> frozenset[str]:
@@ -79,7 +85,9 @@ class FreezeSchedule:
             for c in self.changes
         ]
         if self.rotate:
-            lines.append(f"{self.rotate[0]} of {len(self.layers)} layers trained at a time, drawn anew every {self.rotate[1]} updates")
+            lines.append(
+                f"{self.rotate[0]} of {len(self.layers)} layers trained at a time, drawn anew every {self.rotate[1]} updates"
+            )
         for period in sorted(set(self.every.values())):
             lines.append(f"{list(self.every.values()).count(period)} of {count} tensors updated every {period} updates")
         return "\n".join(lines)
@@ -143,14 +151,18 @@ class FreezeSchedule:
             outside = set(self.names).difference(*self.layers.values()) - self.every.keys()
             skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
             if not outside and len(skipped) >= self.rotate[0]:
-                raise InputError("--freeze-update-every: skips all that --freeze-rotate may train; leave something to train")
+                raise InputError(
+                    "--freeze-update-every: skips all that --freeze-rotate may train; leave something to train"
+                )
             return
         cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))
         starts = [first for first, _ in self.phases]
         for first, after in zip(starts, [*starts[1:], math.inf]):
             for update in range(first, int(min(after, first + cycle))):
                 if not set(self.names) - self.frozen(update) - self.skipped(update):
-                    raise InputError(f"--optimizer freeze_skip: nothing is trained at update {update}; leave something to train")
+                    raise InputError(
+                        f"--optimizer freeze_skip: nothing is trained at update {update}; leave something to train"
+                    )
 
 
 def parse_schedule(text: str | None) -> list[Change]:

@@ -69,7 +69,9 @@ class FreezeSkip:
 
     def step(self, *args, **kwargs):
         for name in self.idle:
-            self.copies[name].grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
+            self.copies[
+                name
+            ].grad = None  # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move
         self._rescale_idle_momentum()
         return super().step(*args, **kwargs)
 
@@ -83,7 +85,9 @@ class FreezeSkip:
             if not group.get("lr_old"):
                 continue
             for parameter in group["params"]:
-                momentum = self.optimizer.state.get(parameter, {}).get("momentum_buffer") if id(parameter) in idle else None
+                momentum = (
+                    self.optimizer.state.get(parameter, {}).get("momentum_buffer") if id(parameter) in idle else None
+                )
                 if momentum is not None:
                     momentum.mul_(group["lr"] / group["lr_old"])
 
@@ -151,7 +155,9 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
         return None
     parameters = dict(model.named_parameters())
     names = {trained: [n for n, p in parameters.items() if p.requires_grad == trained] for trained in (True, False)}
-    aliases = {name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad}
+    aliases = {
+        name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad
+    }
     return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
 
 
@@ -180,9 +186,13 @@ def check_flags(cfg) -> None:
     flag = "--" + given[0].replace("_", "-")
     common, engine = cfg.common, cfg.distributed_training
     if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
-        raise InputError(f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads")
+        raise InputError(
+            f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads"
+        )
     if common.fp16 and cfg.optimization.debug_param_names:
-        raise InputError(f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out")
+        raise InputError(
+            f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out"
+        )
     wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
     if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
         raise InputError(
@@ -190,7 +200,9 @@ def check_flags(cfg) -> None:
             "add --ddp-backend legacy_ddp"
         )
     if engine.zero_sharding != "none":
-        raise InputError(f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out")
+        raise InputError(
+            f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out"
+        )
     if cfg.optimization.use_bmuf:
         raise InputError(f"{flag} with --use-bmuf: its momentum would move what is frozen; leave one of them out")
 
@@ -212,7 +224,9 @@ def _register(name, inner, options):
     if options is None:
         about["add_args"] = staticmethod(_flags_after(inner.add_args))
     else:
-        options = make_dataclass(f"{title}Config", [], bases=(FreezeSkipOptions, options), namespace={"__module__": __name__})
+        options = make_dataclass(
+            f"{title}Config", [], bases=(FreezeSkipOptions, options), namespace={"__module__": __name__}
+        )
     register_optimizer(name, dataclass=options)(type(title, (FreezeSkip, inner), about))
 
 
@@ -231,7 +245,9 @@ def state_inside_amp(state_dict, amp):
 
 def load_inside_amp(load_state_dict, amp, state_dict, optimizer_overrides=None):
     inner = amp.fp32_optimizer
-    if isinstance(inner, FreezeSkip):  # files from before this forwarding do not say by which schedule they were trained
+    if isinstance(
+        inner, FreezeSkip
+    ):  # files from before this forwarding do not say by which schedule they were trained
         state_dict = {PREFIX: inner._asked()} | state_dict
     inner.load_state_dict(state_dict, optimizer_overrides)
 
@@ -242,7 +258,9 @@ def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
         cfg = convert_namespace_to_omegaconf(cfg)
     check_flags(cfg)
     trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
-    trainer.scheduled = {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
+    trainer.scheduled = (
+        {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
+    )
     if trainer.freeze_schedule:
         logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
         spare_frozen(model)
@@ -273,6 +291,8 @@ def _inner(optimizer):
     """The optimizer inside those that fairseq puts around it for half precision."""
     while not isinstance(optimizer, FreezeSkip):
         optimizer = next(
-            getattr(optimizer, name) for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer") if hasattr(optimizer, name)
+            getattr(optimizer, name)
+            for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer")
+            if hasattr(optimizer, name)
         )
     return optimizer

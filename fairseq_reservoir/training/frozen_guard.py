@@ -68,5 +68,8 @@ def refuse_quantization(cfg) -> None:
 def freezes(model) -> bool:
     """Whether a model's configuration freezes or masks anything."""
     plans = "".join(getattr(model, f"reservoir_{stack}", None) or "" for stack in ("encoder", "decoder"))
-    given = (getattr(model, name, None) for name in ("freeze", "freeze_except", "reservoir_count", "reservoir_decoder_count", "mask_keep_ratio"))
+    given = (
+        getattr(model, name, None)
+        for name in ("freeze", "freeze_except", "reservoir_count", "reservoir_decoder_count", "mask_keep_ratio")
+    )
     return bool(set(plans) & set(frozen_letters()) or any(given))

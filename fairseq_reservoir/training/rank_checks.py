@@ -62,7 +62,9 @@ def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
             )
         if name:
             flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"rank {rank}: {flag} is {asked[name]}, but {first[name]} on rank 0; all need the same flags")
+            raise InputError(
+                f"rank {rank}: {flag} is {asked[name]}, but {first[name]} on rank 0; all need the same flags"
+            )
     if len(set(found)) > 1:
         raise InputError(
             f"rank {found.index(False)}: there is no {first['filename']} here, but rank {found.index(True)} has it; "
@@ -85,7 +87,11 @@ def refuse_lone_ranks() -> None:
 
 def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
     """The SHA-256 of every frozen parameter, those ``scheduled`` to be so included, and of every buffer, by name."""
-    frozen = {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad or name in scheduled}
+    frozen = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad or name in scheduled
+    }
     return {name: _hash(tensor) for name, tensor in (frozen | dict(model.named_buffers())).items()}
 
 

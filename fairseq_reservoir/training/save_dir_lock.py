@@ -27,7 +27,11 @@ def train_alone(main, cfg, **kwargs):
         InputError: somebody does; the message names host and process.
     """
     saves = not cfg.checkpoint.no_save and "://" not in cfg.checkpoint.save_dir
-    with held(cfg.checkpoint.save_dir) if saves and distributed_utils.is_master(cfg.distributed_training) else contextlib.nullcontext():
+    with (
+        held(cfg.checkpoint.save_dir)
+        if saves and distributed_utils.is_master(cfg.distributed_training)
+        else contextlib.nullcontext()
+    ):
         return main(cfg, **kwargs)
 
 

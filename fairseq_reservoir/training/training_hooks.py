@@ -49,7 +49,9 @@ def _refuse_to_drop_schedule(optimizer, schedule):
     options = getattr(optimizer, "cfg", None) or optimizer.args
     name = getattr(options, "_name", None) or options.optimizer
     flags = [(f"--{flag.replace('_', '-')}", str(value)) for flag, value in schedule.items() if flag != "seed"]
-    refuse_change("--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True)
+    refuse_change(
+        "--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True
+    )
 
 
 def _fits(state_dict, groups):
@@ -59,7 +61,12 @@ def _fits(state_dict, groups):
     if len(saved) != len(own):
         return False
     states = (state_dict["state"].get(i, {}) for i in saved)
-    return all(value.numel() <= p.numel() for p, state in zip(own, states) for value in state.values() if isinstance(value, torch.Tensor))
+    return all(
+        value.numel() <= p.numel()
+        for p, state in zip(own, states)
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    )
 
 
 def report_nan_scores(method, trainer, *args, **kwargs):

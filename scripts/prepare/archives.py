@@ -59,7 +59,9 @@ def locate(archives, given, mirror, folder):
         elif path.name in {archive.name for archive in archives}:
             paths[path.name] = path
         else:
-            raise InputError(f"--archive {path}: expected {', '.join(archive.name for archive in archives)}, or a folder of them")
+            raise InputError(
+                f"--archive {path}: expected {', '.join(archive.name for archive in archives)}, or a folder of them"
+            )
     for archive in archives:
         is_given = archive.name in paths
         path = paths.setdefault(archive.name, folder / archive.name)

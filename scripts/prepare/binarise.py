@@ -21,7 +21,9 @@ def binarise(folder, log, steps, *flags):
         raise InputError("fairseq-preprocess is not found: bash scripts/setup.sh first")
     command = [program, "--destdir", str(folder), *map(str, flags)]
     with open(log, "w") as output:
-        status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, pass_fds=[steps.lock_number]).returncode
+        status = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, pass_fds=[steps.lock_number]
+        ).returncode
     if status != 0:
         lines = log.read_text(errors="replace").strip().splitlines()
         raise InputError(f"fairseq-preprocess failed: {lines[-1] if lines else f'status {status}'} (all of it: {log})")

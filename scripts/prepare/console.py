@@ -28,7 +28,9 @@ def run(name, main):
         sys.exit(2)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        print(f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to go on", file=sys.stderr)
+        print(
+            f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to go on", file=sys.stderr
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)

@@ -46,7 +46,9 @@ def main(arguments=None):
 
 def split(data, folder):
     if len(data) < FEWEST:
-        raise InputError(f"enwik8 has {len(data)} bytes, at least {FEWEST} are needed for three parts: is it the right archive?")
+        raise InputError(
+            f"enwik8 has {len(data)} bytes, at least {FEWEST} are needed for three parts: is it the right archive?"
+        )
     held_out = len(data) // 20
     for name, part in (
         ("train", data[: -2 * held_out]),

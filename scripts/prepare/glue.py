@@ -38,7 +38,10 @@ TASKS = {
         "sha256:e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
     ),
 }
-GPT2 = [Archive(f"https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/{name}") for name in ("encoder.json", "vocab.bpe", "dict.txt")]
+GPT2 = [
+    Archive(f"https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/{name}")
+    for name in ("encoder.json", "vocab.bpe", "dict.txt")
+]
 INPUTS = {"SST-2": ["sentence"], "QQP": ["question1", "question2"], "MNLI": ["sentence1", "sentence2"]}
 LABEL = {"SST-2": "label", "QQP": "is_duplicate", "MNLI": "gold_label"}
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}
@@ -93,7 +96,10 @@ def prepare(task, chosen, paths, steps):
                 write(folder / f"{name}.{column}", (row.get(title, "") for row in rows))
             if not name.startswith("test"):
                 write(folder / f"{name}.label", (row[LABEL[task]] for row in rows))
-            say(f"  {name}: {len(rows):,} rows" + (f", {left_out} of another number of fields left out" if left_out else ""))
+            say(
+                f"  {name}: {len(rows):,} rows"
+                + (f", {left_out} of another number of fields left out" if left_out else "")
+            )
 
     def learn(folder):
         if chosen.codes:
@@ -112,10 +118,14 @@ def prepare(task, chosen, paths, steps):
     def build(folder):
         dictionary = paths["dict.txt"] if chosen.bpe == "gpt2" else chosen.dict
         for column in inputs:
-            flags = prefixes("train", pieces, column) + prefixes("valid", pieces, column) + prefixes("test", pieces, column)
+            flags = (
+                prefixes("train", pieces, column) + prefixes("valid", pieces, column) + prefixes("test", pieces, column)
+            )
             flags += ["--srcdict", dictionary] if dictionary else []
             binarise(folder / column, work / f"preprocess.{column}.log", steps, *flags)
-            dictionary = dictionary or folder / column / "dict.txt"  # sentence_prediction reads all inputs with the first one's
+            dictionary = (
+                dictionary or folder / column / "dict.txt"
+            )  # sentence_prediction reads all inputs with the first one's
         flags = prefixes("train", text, "label") + prefixes("valid", text, "label")
         binarise(folder / "label", work / "preprocess.label.log", steps, *flags)
 
@@ -123,7 +133,9 @@ def prepare(task, chosen, paths, steps):
         files = [str(source / f"{name}.{column}") for name in splits if name.startswith(kind)]
         return ["--only-source", "--workers", chosen.jobs, f"--{kind}pref", ",".join(files)]
 
-    steps.make(raw, stamp(archive), lambda folder: extract(archive, [f"{task}/{file}.tsv" for file in splits.values()], folder))
+    steps.make(
+        raw, stamp(archive), lambda folder: extract(archive, [f"{task}/{file}.tsv" for file in splits.values()], folder)
+    )
     steps.make(text, "", columns)
     own = [stamp(path) for path in (chosen.codes, chosen.dict) if path]
     gpt2_files = [stamp(paths[file.name]) for file in GPT2] if chosen.bpe == "gpt2" else []

@@ -13,13 +13,24 @@ from prepare.console import InputError
 def parser(name, description):
     """A parser with the flags of every recipe; ``name`` is that of the folders below data/ and data-bin/."""
     options = _Parser(
-        prog=f"prepare_{name.replace('-', '_')}.sh", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"prepare_{name.replace('-', '_')}.sh",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("--dest", type=_folder, default=Path("data-bin", name), help="folder for fairseq-train (%(default)s)")
-    options.add_argument("--work", type=_work, default=Path("data", name), help="folder for archives and text (%(default)s)")
+    options.add_argument(
+        "--dest", type=_folder, default=Path("data-bin", name), help="folder for fairseq-train (%(default)s)"
+    )
+    options.add_argument(
+        "--work", type=_work, default=Path("data", name), help="folder for archives and text (%(default)s)"
+    )
     there = "an archive already downloaded, or a folder of them; repeatable"
     options.add_argument("--archive", action="append", default=[], metavar="PATH", help=there)
-    options.add_argument("--mirror", type=_address, metavar="URL", help="download URL/NAME instead of the public addresses; file:// works")
+    options.add_argument(
+        "--mirror",
+        type=_address,
+        metavar="URL",
+        help="download URL/NAME instead of the public addresses; file:// works",
+    )
     options.add_argument("--jobs", type=_positive, default=_processors(), metavar="N", help="processes (%(default)s)")
     return options
 
@@ -47,7 +58,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _work(text):
     if "," in text:
-        raise InputError(f"--work {text}: a comma in it would be read as two folders by fairseq-preprocess; name another folder")
+        raise InputError(
+            f"--work {text}: a comma in it would be read as two folders by fairseq-preprocess; name another folder"
+        )
     return _folder(text)
 
 

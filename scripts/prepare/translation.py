@@ -27,9 +27,13 @@ def learn_and_apply(steps, options, text, languages, names, keep=None):
     def split(folder):
         for name in names:
             for language in languages:
-                bpe.apply(options.bpe, units / model, text / f"{name}.{language}", folder / f"{name}.{language}", options.jobs)
+                bpe.apply(
+                    options.bpe, units / model, text / f"{name}.{language}", folder / f"{name}.{language}", options.jobs
+                )
             if keep is not None:
-                whole = [(folder / f"{name}.{language}").rename(folder / f"{name}.all.{language}") for language in languages]
+                whole = [
+                    (folder / f"{name}.{language}").rename(folder / f"{name}.all.{language}") for language in languages
+                ]
                 count = write_pairs(folder, name, languages, keep(name, read_pairs(folder, f"{name}.all", languages)))
                 say(f"  {name}: {count:,} pairs after cleaning")
                 for path in whole:

@@ -43,14 +43,20 @@ EUROPARL, CRAWL, NEWS, DEV, TEST = (
     ),
     Archive("http://statmt.org/wmt14/test-full.tgz", digest="md5:a8cd784e006feb32ac6f3d9ec7eb389a"),
 )
-CORPORA = {EUROPARL: "training/europarl-v7.de-en", CRAWL: "commoncrawl.de-en", NEWS: "training/news-commentary-v12.de-en"}
+CORPORA = {
+    EUROPARL: "training/europarl-v7.de-en",
+    CRAWL: "commoncrawl.de-en",
+    NEWS: "training/news-commentary-v12.de-en",
+}
 TEST_FILES = {"en": "newstest2014-deen-src.en.sgm", "de": "newstest2014-deen-ref.de.sgm"}
 
 
 def main(arguments=None):
     parser = options.parser(NAME, __doc__)
     options.add_bpe(parser, 32000)
-    parser.add_argument("--valid", choices=["held-out", "newstest2013"], default="held-out", help="validation set (%(default)s)")
+    parser.add_argument(
+        "--valid", choices=["held-out", "newstest2013"], default="held-out", help="validation set (%(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     moses.check()
     bpe.check(chosen.bpe)

@@ -33,7 +33,9 @@ def sides(name):
 def main(arguments=None):
     parser = options.parser(NAME, __doc__)
     options.add_bpe(parser, 36000, "sentencepiece")
-    parser.add_argument("--valid", choices=["newstest2016", "newsdev2016"], default="newstest2016", help="(%(default)s)")
+    parser.add_argument(
+        "--valid", choices=["newstest2016", "newsdev2016"], default="newstest2016", help="(%(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     moses.check()
     bpe.check(chosen.bpe)

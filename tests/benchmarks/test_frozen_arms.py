@@ -13,14 +13,21 @@ def test_predicted_by_hand():
 
 
 def test_reached_by_hand():
-    found = [{"arm": "T, a third", "ratio": 0.92, "predicted": 0.9}, {"arm": "T, a half", "ratio": 0.84, "predicted": 0.8}]
+    found = [
+        {"arm": "T, a third", "ratio": 0.92, "predicted": 0.9},
+        {"arm": "T, a half", "ratio": 0.84, "predicted": 0.8},
+    ]
     expected = ["T, a third: saved 0.080 of 0.100, 0.80 of it", "T, a half: saved 0.160 of 0.200, 0.80 of it"]
     assert frozen_arms.reached([{"arm": "plain"}, *found, {"arm": "F, a half"}]) == expected
 
 
 def test_plans_are_a_third_and_a_half():
     arms = dict(frozen_arms.arms_of("512/1024"))
-    plans = {name: flags.split("--reservoir-encoder ")[1].split()[0] for name, flags in arms.items() if "reservoir-encoder" in flags}
+    plans = {
+        name: flags.split("--reservoir-encoder ")[1].split()[0]
+        for name, flags in arms.items()
+        if "reservoir-encoder" in flags
+    }
     assert (plans["T, a third"], plans["f, a half"], plans["plain, fast"]) == ("LTLTLL", "fLfLfL", "6L")
     assert all("--encoder-embed-dim 512 --encoder-ffn-embed-dim 1024" in flags for flags in arms.values())
 
@@ -37,7 +44,10 @@ def test_a_run_on_a_tiny_shape(tmp_path, monkeypatch, capsys):
     assert len(arms) == 3 + 2 * (3 + 4) and 0 < found["matrix_products"] < 1
     # Each T saves its weight gradients: 2 FLOPs x 20 tokens x (4 attention matrices of 8 x 8, two of 8 x 12).
     saved = 2 * 20 * (4 * 8 * 8 + 2 * 8 * 12)
-    assert [arms["plain"]["flops"] - arms[f"T, a {share}"]["flops"] for share in ("third", "half")] == [2 * saved, 3 * saved]
+    assert [arms["plain"]["flops"] - arms[f"T, a {share}"]["flops"] for share in ("third", "half")] == [
+        2 * saved,
+        3 * saved,
+    ]
     # Backskipping leaves out both backward products of a reservoir for one of 8 x 8 by the estimator.
     assert arms["T, a half, backskip"]["flops"] < arms["T, a half"]["flops"]
     # The three frozen layers have no two moments of 4 bytes a parameter.

@@ -39,5 +39,8 @@ def test_a_result_says_what_it_was_measured_with():
     facts = pairs.surroundings("cpu", 3)
     said = pairs.how_measured(facts)
     assert said.startswith("Medians of the ratios of 3 interleaved pairs")
-    assert f"torch {torch.__version__}, fairseq" in said and f"{metadata.version(facts['fairseq'].split()[0])}, Python 3." in said
+    assert (
+        f"torch {torch.__version__}, fairseq" in said
+        and f"{metadata.version(facts['fairseq'].split()[0])}, Python 3." in said
+    )
     assert facts["commit"] in said and f" of {facts['cores']} threads." in said

@@ -36,7 +36,12 @@ def test_shares_by_hand():
 def test_a_run_on_a_tiny_shape(tmp_path, capsys):
     sizes = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 12 --encoder-attention-heads 2 --decoder-attention-heads 2 --decoder-layers 1"
     plan = f"--arch reservoir_transformer {sizes} --reservoir-encoder LT"
-    arms = ["--arm", f"T: {plan}", "--arm", f"T, fast: {plan} --reservoir-fast-dropout --criterion fused_label_smoothed_cross_entropy"]
+    arms = [
+        "--arm",
+        f"T: {plan}",
+        "--arm",
+        f"T, fast: {plan} --reservoir-fast-dropout --criterion fused_label_smoothed_cross_entropy",
+    ]
     shape = "--steps 2 --warm-up 1 --max-tokens 40 --length 5 --words 20 --threads 1".split()
     step_profile.main([*arms, *shape, "--output", str(tmp_path / "profile")])
     written = json.loads((tmp_path / "profile.json").read_text())

@@ -41,13 +41,28 @@ def test_a_run_on_a_tiny_shape(tmp_path):
     ]
     shape = "--pairs 2 --warm-up 0 --max-tokens 20 --length 5 --words 20 --threads 1 --sorted masked".split()
     words = [word for arm in arms for word in ("--arm", arm)]
-    command = [sys.executable, SCRIPT, *words, *shape, "--output", tmp_path / "times", "--figure", tmp_path / "times.png"]
+    command = [
+        sys.executable,
+        SCRIPT,
+        *words,
+        *shape,
+        "--output",
+        tmp_path / "times",
+        "--figure",
+        tmp_path / "times.png",
+    ]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 
     result = json.loads((tmp_path / "times.json").read_text())
     plain, only_l, reservoir, masked, sorting = result["arms"]
-    assert [arm["arm"] for arm in result["arms"]] == ["plain", "only L", "T", "masked", "masked, a sort in every forward"]
+    assert [arm["arm"] for arm in result["arms"]] == [
+        "plain",
+        "only L",
+        "T",
+        "masked",
+        "masked, a sort in every forward",
+    ]
     assert only_l["flops"] == plain["flops"] and only_l["parameters"] == plain["parameters"]
     # The frozen layer saves its weight gradients: 2 FLOPs x 20 tokens x (4 attention matrices of 8 x 8, two of 8 x 12).
     assert plain["flops"] - reservoir["flops"] == 2 * 20 * (4 * 8 * 8 + 2 * 8 * 12)

@@ -37,7 +37,9 @@ def refusal(*words):
 
 
 def test_scores_are_averaged_and_random_tensors_keep_their_bits(run, mean):
-    first, last, result = (torch.load(path)["model"] for path in (run / "checkpoint_1_10.pt", run / "checkpoint_1_20.pt", mean))
+    first, last, result = (
+        torch.load(path)["model"] for path in (run / "checkpoint_1_10.pt", run / "checkpoint_1_20.pt", mean)
+    )
     assert result.keys() == last.keys()
     for name, tensor in result.items():
         if name.endswith(".scores") or "layer_norm" in name:
@@ -62,12 +64,24 @@ def test_it_translates_and_starts_a_training(mean, translate, toy_data):
     state = torch.load(mean)
     assert state["optimizer_history"][-1]["num_updates"] == 20 and "last_optimizer_state" not in state
     run = train(toy_data, *ARCH, "--finetune-from-model", mean, "--max-update", 1, "--no-save")
-    assert len(run.losses) == 1 and run.weights["encoder.random_layer.fc1"].equal(state["model"]["encoder.random_layer.fc1"])
+    assert len(run.losses) == 1 and run.weights["encoder.random_layer.fc1"].equal(
+        state["model"]["encoder.random_layer.fc1"]
+    )
 
 
 def test_tied_tensors_are_stored_once(toy_data, tmp_path):
     flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--share-all-embeddings", "--no-epoch-checkpoints"]
-    train(toy_data, *flags, "--disable-validation", "--save-interval-updates", 1, "--max-update", 2, "--save-dir", tmp_path)
+    train(
+        toy_data,
+        *flags,
+        "--disable-validation",
+        "--save-interval-updates",
+        1,
+        "--max-update",
+        2,
+        "--save-dir",
+        tmp_path,
+    )
     cli.main(["average", *(str(tmp_path / f"checkpoint_1_{i}.pt") for i in (1, 2)), str(tmp_path / "mean.pt")])
     model = torch.load(tmp_path / "mean.pt")["model"]
     names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
@@ -110,7 +124,9 @@ def test_runs_of_other_seeds(flags, toy_data, tmp_path):
     for seed in (1, 2):
         train(toy_data, *flags, *SMALL, "--seed", seed, "--max-update", 1, "--save-dir", tmp_path / f"{seed}")
     one, two = (tmp_path / f"{seed}" / "checkpoint_1_1.pt" for seed in (1, 2))
-    assert f"CHECKPOINT {two}: of another training run than {one}; average checkpoints of one run" in refusal(one, two, tmp_path / "mean.pt")
+    assert f"CHECKPOINT {two}: of another training run than {one}; average checkpoints of one run" in refusal(
+        one, two, tmp_path / "mean.pt"
+    )
     found = refusal(without_mark(one), two, tmp_path / "mean.pt")
     assert f"CHECKPOINT {two}: trained with --seed 2, {tmp_path}/1/unmarked_checkpoint_1_1.pt with 1; average" in found
     assert not (tmp_path / "mean.pt").exists()
@@ -134,7 +150,9 @@ def test_a_resumed_run_is_one_run(toy_data, tmp_path):
     cli.main(["average", str(first), str(second), str(tmp_path / "mean.pt")])
     assert set(torch.load(tmp_path / "mean.pt")["extra_state"]["fairseq_reservoir"]) == {"dictionaries"}
     train(toy_data, *on, "--restore-file", without_mark(first), "--save-dir", tmp_path / "third")
-    cli.main(["average", str(without_mark(first)), str(tmp_path / "third" / "checkpoint_1_2.pt"), str(tmp_path / "other.pt")])
+    cli.main(
+        ["average", str(without_mark(first)), str(tmp_path / "third" / "checkpoint_1_2.pt"), str(tmp_path / "other.pt")]
+    )
     train(toy_data, *on, "--finetune-from-model", first, "--save-dir", tmp_path / "tuned")
     tuned = tmp_path / "tuned" / "checkpoint_1_2.pt"
     assert f"CHECKPOINT {tuned}: of another training run than {first}" in refusal(first, tuned, tmp_path / "no.pt")

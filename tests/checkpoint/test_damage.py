@@ -28,7 +28,10 @@ def test_torch_loads_a_flipped_bit_and_we_do_not(path):
     flip(path, position)
     # 1000 is 0x447A0000; without bit 62 of the pair, 0x047A0000, it is next to nothing.
     assert 0 < torch.load(path)["model"]["a"][1000] < 1e-30
-    with pytest.raises(InputError, match=f"^{path}: a damaged checkpoint, data/0 in it is not as it was written; no other beside it is whole$"):
+    with pytest.raises(
+        InputError,
+        match=f"^{path}: a damaged checkpoint, data/0 in it is not as it was written; no other beside it is whole$",
+    ):
         refuse_damaged(path)
     with pytest.raises(InputError, match="a damaged checkpoint, data/0"):
         read_state(str(path))
@@ -58,7 +61,9 @@ def test_the_newest_whole_one_is_named(path):
         os.utime(path.parent / name, ns=(i, i))
     (path.parent / "checkpoint3.pt").write_bytes(b"PK")
     path.write_bytes(b"")
-    expected = re.escape(f"--restore-file {path}: a damaged checkpoint, cut short or overwritten; {path.parent}/checkpoint2.pt is the newest")
+    expected = re.escape(
+        f"--restore-file {path}: a damaged checkpoint, cut short or overwritten; {path.parent}/checkpoint2.pt is the newest"
+    )
     with pytest.raises(InputError, match=expected):
         refuse_damaged(path, "--restore-file ")
 

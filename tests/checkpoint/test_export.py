@@ -51,16 +51,26 @@ def test_what_is_left_out(every_kind, tmp_path, capsys):
     assert {body["random"][name]["initialiser"] for name in body["random"].keys() & tensors} == {"orthogonal"}
     table = open_checkpoint(every_kind.path).model.slot_table
     assert body["random"].keys() == {e.name for e in table.entries if e.random_name}
-    assert f"of {len(body['random'])} random tensors {len(body['random']) - len(left_out)} stored" in capsys.readouterr().out
+    assert (
+        f"of {len(body['random'])} random tensors {len(body['random']) - len(left_out)} stored"
+        in capsys.readouterr().out
+    )
     assert written_table.from_json(body["slot_table"]) == table
-    assert (body["seed"], body["num_updates"], body["config"]["model"]["reservoir_encoder"]) == (3, 20, WITH_RESERVOIRS["encoder"])
+    assert (body["seed"], body["num_updates"], body["config"]["model"]["reservoir_encoder"]) == (
+        3,
+        20,
+        WITH_RESERVOIRS["encoder"],
+    )
 
 
 @pytest.mark.parametrize("dtype, kind", [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 def test_dtype_is_that_of_what_is_not_random(every_kind, tmp_path, dtype, kind):
     out = exported(every_kind, tmp_path, "--dtype", dtype)
     random = packed_file.read_body(out)["random"]
-    state, parameters = read_state_dict(out), {e.name for e in open_checkpoint(every_kind.path).model.slot_table.entries}
+    state, parameters = (
+        read_state_dict(out),
+        {e.name for e in open_checkpoint(every_kind.path).model.slot_table.entries},
+    )
     for name, tensor in every_kind.tensors.items():
         rounded = name in parameters - random.keys() or name == "decoder.output_projection.weight"
         assert state[name].equal(tensor.to(kind).float() if rounded else tensor), name
@@ -76,11 +86,23 @@ def test_tied_embeddings_are_stored_once(of_l_and_t, tmp_path):
 
 @pytest.mark.parametrize("flags", [["--bf16"], ["--fp16", "--fp16-no-flatten-grads"]], ids=" ".join)
 def test_half_precision_checkpoints_draw_and_round(toy_data, tmp_path, flags):
-    train(toy_data, "--reservoir-encoder", "LT", "--max-update", 2, "--save-dir", tmp_path, "--no-epoch-checkpoints", *flags)
+    train(
+        toy_data,
+        "--reservoir-encoder",
+        "LT",
+        "--max-update",
+        2,
+        "--save-dir",
+        tmp_path,
+        "--no-epoch-checkpoints",
+        *flags,
+    )
     path = tmp_path / "checkpoint_last.pt"
     export(path, tmp_path / "a.safetensors", regenerate=True)
     body, tensors = packed_file.read(tmp_path / "a.safetensors")
-    assert not body["random"].keys() & tensors and body["random"]["encoder.layers.1.fc1.weight"]["rounded"] == flags[0][2:]
+    assert (
+        not body["random"].keys() & tensors and body["random"]["encoder.layers.1.fc1.weight"]["rounded"] == flags[0][2:]
+    )
     assert equal(read_state_dict(tmp_path / "a.safetensors"), torch.load(path)["model"])
 
 
@@ -122,9 +144,18 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),
         (["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"], "--with-weights --regenerate: give one"),
         (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not hold the dictionaries"),
-        (["{}/huge.pt", "{}/a.safetensors", "--dtype", "fp16"], "--dtype fp16: encoder.embed_tokens.weight has entries up to 1e+06"),
-        (["{}/other.pt", "{}/a.safetensors"], "CHECKPOINT {}/other.pt: encoder.layers.0.fc1.bias is None, in its model (24,)"),
-        (["{}/changed.pt", "{}/a.safetensors", "--regenerate"], "--regenerate: encoder.layers.1.fc1.weight drawn on this"),
+        (
+            ["{}/huge.pt", "{}/a.safetensors", "--dtype", "fp16"],
+            "--dtype fp16: encoder.embed_tokens.weight has entries up to 1e+06",
+        ),
+        (
+            ["{}/other.pt", "{}/a.safetensors"],
+            "CHECKPOINT {}/other.pt: encoder.layers.0.fc1.bias is None, in its model (24,)",
+        ),
+        (
+            ["{}/changed.pt", "{}/a.safetensors", "--regenerate"],
+            "--regenerate: encoder.layers.1.fc1.weight drawn on this",
+        ),
     ],
 )
 def test_refusals(every_kind, tmp_path, flags, message):
@@ -149,7 +180,19 @@ def test_refusals(every_kind, tmp_path, flags, message):
 
 
 def test_plain_fairseq_models_are_refused(toy_data, tmp_path):
-    train(toy_data, "--arch", "transformer", "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
+    train(
+        toy_data,
+        "--arch",
+        "transformer",
+        "--encoder-layers",
+        1,
+        "--decoder-layers",
+        1,
+        "--max-update",
+        1,
+        "--save-dir",
+        tmp_path,
+    )
     with pytest.raises(ValueError, match="transformer is not a model of this plugin, nothing in it is random"):
         export(tmp_path / "checkpoint_last.pt", tmp_path / "a.safetensors")
 
@@ -163,7 +206,9 @@ def test_a_machine_that_draws_other_bits_refuses(every_kind, tmp_path, monkeypat
     out = exported(every_kind, tmp_path, "--regenerate")
     other = lambda seed, name, shape: initialisers.orthogonal(seed, name, shape) * (1 + 1e-6)  # noqa: E731
     monkeypatch.setitem(sys.modules["fairseq_reservoir.random_tensors.recipe"].INITIALISERS, "orthogonal", other)
-    with pytest.raises(ValueError, match=r"\.weight drawn on this machine differs from the one trained with .* without --regenerate"):
+    with pytest.raises(
+        ValueError, match=r"\.weight drawn on this machine differs from the one trained with .* without --regenerate"
+    ):
         read_state_dict(out)
 
 
@@ -219,7 +264,11 @@ def test_load_translator_takes_paths_as_the_caller_does(every_kind, tmp_path, to
 def test_load_translator_says_what_is_not_there(every_kind, tmp_path, toy_data):
     (tmp_path / "a:b").symlink_to(toy_data)
     for path, data, message in (
-        (every_kind.path, tmp_path / "no", f"data {tmp_path}/no: no such folder; it must hold the dictionaries of the model"),
+        (
+            every_kind.path,
+            tmp_path / "no",
+            f"data {tmp_path}/no: no such folder; it must hold the dictionaries of the model",
+        ),
         (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq takes what is around ':' for two folders"),
         (tmp_path / "no" / "model.pt", toy_data, f"path {tmp_path}/no/model.pt: no such file"),
     ):
@@ -241,7 +290,9 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
     state["cfg"]["task"] |= {"source_lang": "en", "target_lang": "de"}
     torch.save(state, checkpoint)
     out = tmp_path / "model.safetensors"
-    with pytest.raises(InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* is not the one trained with"):
+    with pytest.raises(
+        InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* is not the one trained with"
+    ):
         export(checkpoint, out, data=str(tmp_path / "other"))
     assert not out.exists()
     export(checkpoint, out, data=str(toy_data))

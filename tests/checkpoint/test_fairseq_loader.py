@@ -63,7 +63,9 @@ def test_interactive(monkeypatch, toy_data, every_kind, exported, capsys):
 
 def test_validate(monkeypatch, toy_data, every_kind, exported):
     printed = []
-    monkeypatch.setattr("fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats))
+    monkeypatch.setattr(
+        "fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats)
+    )
     flags = ["--task", "translation", "--valid-subset", "valid", "--batch-size", 4, "--log-format", "simple"]
     for path in (exported, every_kind.path):
         run(monkeypatch, "validate", toy_data, "--path", path, *flags)
@@ -88,7 +90,9 @@ def test_finetuning_begins_from_it(toy_data, every_kind, exported):
 def test_other_dictionaries_are_refused(translate, monkeypatch, make_corpus, exported):
     other = make_corpus("other")
     (other / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
-    with pytest.raises(ValueError, match=r"the target dictionary of DATA \(12 entries, .*not the one trained with \(12 entries"):
+    with pytest.raises(
+        ValueError, match=r"the target dictionary of DATA \(12 entries, .*not the one trained with \(12 entries"
+    ):
         run(monkeypatch, "generate", other, "--path", exported)
 
 

@@ -59,7 +59,12 @@ def test_it_runs_where_nothing_is_said(with_a_program, tmp_path):
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
 def test_training_says_so_in_one_line(toy_data, with_a_program, tmp_path, flag):
     message, status = error_of(toy_data, *PLANS, flag, with_a_program, "--save-dir", tmp_path / "run")
-    assert message.count("\n") == 1 and message.startswith("fairseq-train: error: ") and message.endswith(f"{REASON}\n") and status == 2
+    assert (
+        message.count("\n") == 1
+        and message.startswith("fairseq-train: error: ")
+        and message.endswith(f"{REASON}\n")
+        and status == 2
+    )
 
 
 def test_generating_and_the_commands_say_so(translate, with_a_program):
@@ -81,7 +86,11 @@ class Evaluates:
         return builtins.eval, ("1",)
 
 
-@pytest.mark.parametrize("what", [Evaluates(), {"model": {}}, [1], {"model": {}, "optimizer_history": []}], ids=["a program", "no configuration", "a list", "no weights"])
+@pytest.mark.parametrize(
+    "what",
+    [Evaluates(), {"model": {}}, [1], {"model": {}, "optimizer_history": []}],
+    ids=["a program", "no configuration", "a list", "no weights"],
+)
 def test_what_is_no_checkpoint_is_one_line(what, tmp_path):
     torch.save(what, tmp_path / "a.pt")
     with pytest.raises(InputError, match=rf"^{tmp_path}/a.pt: not (loaded|a checkpoint of fairseq)") as refusal:
@@ -128,8 +137,15 @@ def test_interpolations_of_a_checkpoint_are_refused(every_kind, tmp_path, monkey
     if place == "cfg":
         looks_up(state["cfg"])
     else:
-        flat = {**vars(state["cfg"]["model"])} if isinstance(state["cfg"]["model"], Namespace) else dict(state["cfg"]["model"])
-        state |= {"cfg": None, "args": Namespace(**flat, arch=flat["_name"], task="translation", source_lang="${oc.env:SECRET}")}
+        flat = (
+            {**vars(state["cfg"]["model"])}
+            if isinstance(state["cfg"]["model"], Namespace)
+            else dict(state["cfg"]["model"])
+        )
+        state |= {
+            "cfg": None,
+            "args": Namespace(**flat, arch=flat["_name"], task="translation", source_lang="${oc.env:SECRET}"),
+        }
     torch.save(state, tmp_path / "a.pt")
     with pytest.raises(InputError, match=r"source_lang in its configuration is \$\{oc.env:SECRET\}"):
         read_state(str(tmp_path / "a.pt"))
@@ -209,15 +225,25 @@ def test_json_deeper_than_python_reads(exported, tmp_path, monkeypatch):
     """Written by hand, since json does not write it either."""
     deep = '{"version": 1, "a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     with monkeypatch.context() as patch:
-        patch.setattr(packed_file.json, "dumps", lambda value, sort_keys=False, dumps=json.dumps: deep if sort_keys else dumps(value))
+        patch.setattr(
+            packed_file.json,
+            "dumps",
+            lambda value, sort_keys=False, dumps=json.dumps: deep if sort_keys else dumps(value),
+        )
         patch.setattr(packed_file, "read", lambda path: None)
         packed_file.write(tmp_path / "a.safetensors", exported[0], exported[1])
     for read in (packed_file.read, packed_file.read_body, read_state_dict):
-        with pytest.raises(InputError, match="a.safetensors: a safetensors file, but not an export of fairseq-reservoir"):
+        with pytest.raises(
+            InputError, match="a.safetensors: a safetensors file, but not an export of fairseq-reservoir"
+        ):
             read(tmp_path / "a.safetensors")
 
 
 def test_an_export_without_masks_named_to_start_from(toy_data, exported, tmp_path):
     path = rewritten(tmp_path / "a.safetensors", exported, lambda body, _: body.pop("masks"))
     message, status = error_of(toy_data, *PLANS, "--finetune-from-model", path, "--save-dir", tmp_path / "run")
-    assert message == f"fairseq-train: error: --finetune-from-model {path}: not a checkpoint of fairseq (KeyError: 'masks')\n" and status == 2
+    assert (
+        message
+        == f"fairseq-train: error: --finetune-from-model {path}: not a checkpoint of fairseq (KeyError: 'masks')\n"
+        and status == 2
+    )

@@ -60,7 +60,8 @@ def test_bytes_by_hand():
 
 
 @pytest.mark.parametrize(
-    "choices, bits", [({}, 1), ({"kind": "signed"}, 2), ({"coats": (0.3,)}, 2), ({"coats": (0.3, 0.1), "kind": "signed"}, 3)]
+    "choices, bits",
+    [({}, 1), ({"kind": "signed"}, 2), ({"coats": (0.3,)}, 2), ({"coats": (0.3, 0.1), "kind": "signed"}, 3)],
 )
 def test_masks_are_counted_in_bits(choices, bits):
     model = nn.ModuleDict({"a": MaskedLinear(5, 3, seed=1, **choices)})

@@ -34,7 +34,15 @@ def test_plain_fairseq_translates_the_same(plain, of_l_and_t, translate, toy_dat
 
 def test_ctranslate2_translates_the_same(plain, of_l_and_t, translate, toy_data, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
-    command = [BIN / "ct2-fairseq-converter", "--model_path", plain, "--data_dir", toy_data, "--output_dir", tmp_path / "ct2"]
+    command = [
+        BIN / "ct2-fairseq-converter",
+        "--model_path",
+        plain,
+        "--data_dir",
+        toy_data,
+        "--output_dir",
+        tmp_path / "ct2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     hypotheses = {}
@@ -54,7 +62,12 @@ def test_only_tensors_and_plain_values_are_in_it(plain, of_l_and_t):
     assert state["model"].keys() == of_l_and_t.tensors.keys() - {"reservoir_version"}
     assert all(tensor.equal(of_l_and_t.tensors[name]) for name, tensor in state["model"].items())
     flags = vars(state["args"])
-    assert (flags["arch"], flags["task"], flags["source_lang"], flags["target_lang"]) == ("transformer", "translation", "en", "de")
+    assert (flags["arch"], flags["task"], flags["source_lang"], flags["target_lang"]) == (
+        "transformer",
+        "translation",
+        "en",
+        "de",
+    )
     assert not [name for name in flags if name.startswith(("reservoir", "freeze"))]
 
 
@@ -78,8 +91,14 @@ def test_other_plans_are_refused(every_kind, tmp_path):
 @pytest.mark.parametrize(
     "flags, reason",
     [
-        (["--encoder-normalize-before"], "--encoder-normalize-before True, --decoder-normalize-before False: CTranslate2 needs"),
-        (["--decoder-attention-heads", "4"], "--encoder-attention-heads 2, --decoder-attention-heads 4: CTranslate2 needs"),
+        (
+            ["--encoder-normalize-before"],
+            "--encoder-normalize-before True, --decoder-normalize-before False: CTranslate2 needs",
+        ),
+        (
+            ["--decoder-attention-heads", "4"],
+            "--encoder-attention-heads 2, --decoder-attention-heads 4: CTranslate2 needs",
+        ),
         (["--arch", "transformer", "--encoder-layers", "1"], "transformer is not a translation model of this plugin"),
     ],
 )

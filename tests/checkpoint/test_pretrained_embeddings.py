@@ -74,13 +74,27 @@ def test_a_model_takes_them(tmp_path, how):
 
 @pytest.mark.parametrize("arch", ["transformer", "supermask_one_layer_transformer"])
 def test_dumped_vectors_start_another_model(toy_data, tmp_path, capsys, arch):
-    run = train(toy_data, "--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 2, "--save-dir", tmp_path)
+    run = train(
+        toy_data,
+        "--arch",
+        arch,
+        "--encoder-layers",
+        1,
+        "--decoder-layers",
+        1,
+        "--max-update",
+        2,
+        "--save-dir",
+        tmp_path,
+    )
     command = ["dump-embeddings", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "vectors")]
     cli.main(command)
     assert "vectors.en: 12 vectors of 16 numbers" in capsys.readouterr().out
     given = ["--encoder-embed-path", tmp_path / "vectors.en", "--decoder-embed-path", tmp_path / "vectors.de"]
     frozen = ["--arch", "supermask_one_layer_transformer", "--mask-embeddings", "frozen"]
-    started = train(toy_data, *frozen, *given, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--no-save")
+    started = train(
+        toy_data, *frozen, *given, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--no-save"
+    )
     for stack in ("encoder", "decoder"):
         trained = getattr(run.model.eval(), stack).embed_tokens.weight.detach()
         assert torch.equal(started.weights[f"{stack}.embed_tokens.weight"][2:], trained[2:])

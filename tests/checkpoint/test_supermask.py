@@ -23,7 +23,17 @@ ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-laye
 
 
 def trained(folder, toy_data, *flags):
-    train(toy_data, *ARCH, *flags, "--max-update", 20, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
+    train(
+        toy_data,
+        *ARCH,
+        *flags,
+        "--max-update",
+        20,
+        "--no-epoch-checkpoints",
+        "--disable-validation",
+        "--save-dir",
+        folder,
+    )
     return folder / "checkpoint_last.pt"
 
 
@@ -94,7 +104,10 @@ def test_other_choices(toy_data, tmp_path, flags):
     assert all(state[name].equal(tensor) for name, tensor in original.items() if not name.endswith(".scores"))
 
 
-@pytest.mark.parametrize("choices", [{}, {"mask_share": "none"}, {"mask_init_weights": "paper_code"}, {"share_decoder_input_output_embed": False}])
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"mask_share": "none"}, {"mask_init_weights": "paper_code"}, {"share_decoder_input_output_embed": False}],
+)
 def test_recipes_draw_the_weights(choices):
     model = build_supermask(**choices)
     buffers = dict(model.named_buffers())
@@ -106,7 +119,9 @@ def test_recipes_draw_the_weights(choices):
 @pytest.mark.parametrize("tied", [True, False])
 def test_frozen_embeddings_are_random_tensors_too(tied):
     model = build_supermask(mask_embeddings="frozen", share_decoder_input_output_embed=tied)
-    tables = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"] + ["decoder.output_projection.weight"] * (not tied)
+    tables = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"] + ["decoder.output_projection.weight"] * (
+        not tied
+    )
     for name in tables:
         assert model.recipes[name].draw(1).equal(model.get_parameter(name)), name
     found = ledger(model)
@@ -126,7 +141,14 @@ def test_frozen_embeddings_regenerate(toy_data, tmp_path):
 
 def test_plain_fairseq_translates_the_same(checkpoint, translate, toy_data, tmp_path):
     cli.main(["materialize", str(checkpoint), str(tmp_path / "plain.pt")])
-    command = [BIN / "fairseq-generate", toy_data, "--path", tmp_path / "plain.pt", "--results-path", tmp_path / "plain"]
+    command = [
+        BIN / "fairseq-generate",
+        toy_data,
+        "--path",
+        tmp_path / "plain.pt",
+        "--results-path",
+        tmp_path / "plain",
+    ]
     flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
     done = subprocess.run([*command, *flags], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

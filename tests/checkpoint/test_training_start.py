@@ -61,7 +61,9 @@ def test_nobody_named_the_default(toy_data, tmp_path):
     (tmp_path / "checkpoint_last.pt").unlink()
     (tmp_path / "checkpoint_last.pt").mkdir()
     text, status = error_of(toy_data, *flags)
-    assert text.endswith(f"error: --restore-file {tmp_path}/checkpoint_last.pt: a folder, no checkpoint\n") and status == 2
+    assert (
+        text.endswith(f"error: --restore-file {tmp_path}/checkpoint_last.pt: a folder, no checkpoint\n") and status == 2
+    )
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
@@ -75,5 +77,7 @@ def test_masks_are_no_scores(of_masks, flag, tmp_path):
 
 
 def test_the_checkpoint_they_were_made_from_starts_a_training(of_masks, toy_data):
-    run = train(toy_data, *ARCH, "--finetune-from-model", of_masks / "checkpoint_last.pt", "--max-update", 1, "--no-save")
+    run = train(
+        toy_data, *ARCH, "--finetune-from-model", of_masks / "checkpoint_last.pt", "--max-update", 1, "--no-save"
+    )
     assert len(run.losses) == 1

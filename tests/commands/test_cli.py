@@ -47,7 +47,12 @@ def test_counts_place_and_flags_reach_the_model(capsys):
     )
     kinds = [line.split()[1] for line in lines if line.startswith("encoder.layers")]
     assert "".join(kinds) == "LLTLTLL"
-    assert next(line for line in lines if line.startswith("encoder.embed_tokens")).split()[3:] == ["frozen", "640,000", "0", "0.000"]
+    assert next(line for line in lines if line.startswith("encoder.embed_tokens")).split()[3:] == [
+        "frozen",
+        "640,000",
+        "0",
+        "0.000",
+    ]
     assert lines[-2].endswith("drawn from seed 5")
 
 
@@ -64,7 +69,9 @@ def test_joined_dictionaries(capsys):
 
 
 # A word more: a row of the source embedding; of embedding and output projection; of a tied one and a bias.
-@pytest.mark.parametrize("arch, row", [("transformer_tiny", 64), ("transformer_lm_gpt", 2 * 768), ("roberta_base", 768 + 1)])
+@pytest.mark.parametrize(
+    "arch, row", [("transformer_tiny", 64), ("transformer_lm_gpt", 2 * 768), ("roberta_base", 768 + 1)]
+)
 def test_plain_architectures_too(capsys, arch, row):
     fewer, more = (printed(capsys, f"--arch={arch}", f"--source-words={words}") for words in (1000, 1001))
     assert fewer[-2].startswith("trained 100.00%")
@@ -76,29 +83,63 @@ def test_plain_architectures_too(capsys, arch, row):
     "arguments, message",
     [
         (["--arch=no_such"], "--arch no_such: unknown; the plugin's own are reservoir_"),
-        (["--arch=reservoir_transformer", "--reservoir-encoder=LRL"], "--reservoir-encoder 'LRL': R is not one kind of layer"),
-        (["--arch=reservoir_transformer", "--freeze=layers.9.ffn"], "--freeze 'layers.9.ffn': 'layers.9.ffn' matches nothing"),
-        (["--arch=reservoir_transformer", "--reservoir-norm=post"], "--reservoir-norm 'post': choose from paper, model"),
-        (["--arch=reservoir_transformer", "--reservoir-kernel-sizes=4"], "--reservoir-kernel-sizes '4': a comma list of odd"),
         (
-            ["--arch=reservoir_transformer", "--reservoir-encoder=LG", "--encoder-embed-dim=125", "--encoder-attention-heads=5"],
+            ["--arch=reservoir_transformer", "--reservoir-encoder=LRL"],
+            "--reservoir-encoder 'LRL': R is not one kind of layer",
+        ),
+        (
+            ["--arch=reservoir_transformer", "--freeze=layers.9.ffn"],
+            "--freeze 'layers.9.ffn': 'layers.9.ffn' matches nothing",
+        ),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-norm=post"],
+            "--reservoir-norm 'post': choose from paper, model",
+        ),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-kernel-sizes=4"],
+            "--reservoir-kernel-sizes '4': a comma list of odd",
+        ),
+        (
+            [
+                "--arch=reservoir_transformer",
+                "--reservoir-encoder=LG",
+                "--encoder-embed-dim=125",
+                "--encoder-attention-heads=5",
+            ],
             "--encoder-embed-dim 125: G layers need an even width",
         ),
-        (["--arch=reservoir_transformer", "--reservoir-decoder=Ff"], "--reservoir-decoder Ff: no layer of it sees the source"),
         (
-            ["--arch=reservoir_transformer", "--reservoir-decoder=TT", "--reservoir-encoder=T", "--freeze-except=layers.0.ffn"],
+            ["--arch=reservoir_transformer", "--reservoir-decoder=Ff"],
+            "--reservoir-decoder Ff: no layer of it sees the source",
+        ),
+        (
+            [
+                "--arch=reservoir_transformer",
+                "--reservoir-decoder=TT",
+                "--reservoir-encoder=T",
+                "--freeze-except=layers.0.ffn",
+            ],
             "--freeze-except layers.0.ffn freezes every parameter (encoder T, decoder TT): leave something to train",
         ),
         (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
-        (["--arch=transformer_lm", "--target-words=9"], "--target-words 9: transformer_lm has one dictionary, whose size is --source-words"),
-        (["--arch=reservoir_transformer", "--source-words=4"], "--source-words 4: must be more than fairseq's 4 special"),
+        (
+            ["--arch=transformer_lm", "--target-words=9"],
+            "--target-words 9: transformer_lm has one dictionary, whose size is --source-words",
+        ),
+        (
+            ["--arch=reservoir_transformer", "--source-words=4"],
+            "--source-words 4: must be more than fairseq's 4 special",
+        ),
         (["--arch=transformer", "--encoder-layers=many"], "--encoder-layers: invalid int value: 'many'"),
         (["--arch=reservoir_transformer", "--dropout=x"], "--dropout: invalid float value: 'x'"),
         (["--arch=reservoir_transformer", "--activation-fn=step"], "--activation-fn: invalid choice: 'step'"),
         (["--arch=reservoir_transformer", "--freeze"], "--freeze: expected one argument"),
         (["--arch=reservoir_transformer", "--no-such"], "unrecognized arguments: --no-such"),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
-        (["--arch=reservoir_transformer", "--reservoir-type=gru"], "--reservoir-type gru: has no effect without --reservoir-count"),
+        (
+            ["--arch=reservoir_transformer", "--reservoir-type=gru"],
+            "--reservoir-type gru: has no effect without --reservoir-count",
+        ),
         (
             ["--arch=reservoir_transformer", "--reservoir-encoder=LFL", "--reservoir-placement=top"],
             "--reservoir-placement top: has no effect without --reservoir-count",
@@ -121,7 +162,9 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
     with pytest.raises(SystemExit):
         cli.main(["plan", "--help"])
     text = capsys.readouterr().out
-    for option in (f for options in (ReservoirOptions, MaskOptions, WordVectorOptions) for f in dataclasses.fields(options)):
+    for option in (
+        f for options in (ReservoirOptions, MaskOptions, WordVectorOptions) for f in dataclasses.fields(options)
+    ):
         if not option.name.startswith("_"):
             assert f"  --{option.name.replace('_', '-')}" in text
 
@@ -129,8 +172,17 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
         return set(re.findall(r"\w+", text.split(f"\n  --{flag} ")[1].split("\n  --")[0]))
 
     values = {name.replace("_", "-"): choices for name, choices in CHOICES.items()}
-    values |= {"freeze": [name for name in COMPONENTS if "." not in name], "frozen-init": FROZEN_INITS, "frozen-adapter": ADAPTERS}
+    values |= {
+        "freeze": [name for name in COMPONENTS if "." not in name],
+        "frozen-init": FROZEN_INITS,
+        "frozen-adapter": ADAPTERS,
+    }
     values |= {"reservoir-type": reservoir_types(), "reservoir-placement": PLACEMENTS, "reservoir-norm": NORMS}
-    values |= {"reservoir-encoder": letters("encoder"), "reservoir-decoder": letters("decoder"), "frozen-dtype": DTYPES, "backskip": ESTIMATORS}
+    values |= {
+        "reservoir-encoder": letters("encoder"),
+        "reservoir-decoder": letters("decoder"),
+        "frozen-dtype": DTYPES,
+        "backskip": ESTIMATORS,
+    }
     missing = {flag: set(names) - said(flag) for flag, names in values.items()}
     assert {flag: names for flag, names in missing.items() if names} == {}

@@ -41,7 +41,9 @@ def test_with_everything():
 def test_without_torch_and_fairseq():
     lines, advice, text = doctor("-S")  # -S: without the folder of installed packages
     assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6'"
-    assert lines["fairseq"].startswith("not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed==")
+    assert lines["fairseq"].startswith(
+        "not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed=="
+    )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, since it cannot be loaded" in text
     assert "pip install 'torch>=2.6' 'fairseq-fixed==0.12.3.1'" in advice
@@ -49,7 +51,9 @@ def test_without_torch_and_fairseq():
 
 def test_with_a_fairseq_that_does_not_import(tmp_path):
     (tmp_path / "fairseq").mkdir()
-    (tmp_path / "fairseq" / "__init__.py").write_text("raise ValueError('mutable default <class X> for field\\ncommon is not allowed')")
+    (tmp_path / "fairseq" / "__init__.py").write_text(
+        "raise ValueError('mutable default <class X> for field\\ncommon is not allowed')"
+    )
     (tmp_path / "torch.py").write_text("import numpy")
     lines, advice, _ = doctor("-S", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
     assert lines["fairseq"].startswith(

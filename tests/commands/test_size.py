@@ -22,7 +22,16 @@ def number(lines, start):
 
 
 def test_an_architecture_by_hand(capsys):
-    flags = ["--reservoir-encoder", "LF", "--reservoir-decoder", "L", "--encoder-embed-dim", 8, "--encoder-ffn-embed-dim", 12]
+    flags = [
+        "--reservoir-encoder",
+        "LF",
+        "--reservoir-decoder",
+        "L",
+        "--encoder-embed-dim",
+        8,
+        "--encoder-ffn-embed-dim",
+        12,
+    ]
     heads = ["--encoder-attention-heads", 2, "--decoder-attention-heads", 2, "--source-words", 20, "--target-words", 30]
     lines = printed(capsys, "reservoir_transformer", *flags, *heads)
     # F: fc1 12 x 8 and fc2 8 x 12; biases 12 + 8, LayerNorm 8 + 8
@@ -85,7 +94,11 @@ def one_layer_model(width, ffn, words, layers):
     """The ledger of the paper's one-layer model: an encoder and a decoder layer seen through ``layers`` masks of 50 % each."""
     encoder, decoder, embeddings = 4 * width**2 + 2 * width * ffn, 8 * width**2 + 2 * width * ffn, words * width
     items = []
-    for name, size, views in (("encoder", encoder, layers), ("decoder", decoder, layers), ("x.embed_tokens.", embeddings, 1)):
+    for name, size, views in (
+        ("encoder", encoder, layers),
+        ("decoder", decoder, layers),
+        ("x.embed_tokens.", embeddings, 1),
+    ):
         recipe = Recipe("kaiming_uniform", name, (size,))
         items.append(Item(f"{name}w", (size,), 4, "random", recipe=recipe, keep_ratios=(0.5,) * views))
         items += [Item(f"{name}{i}", (size,), 4, "mask", bits=1) for i in range(views)]

@@ -42,7 +42,11 @@ def test_reservoirs_and_frozen_parts_at_the_bottom(encoder, decoder, freeze, exa
 
 @pytest.mark.parametrize("stack, letter", PLANS)
 def test_layers_below_a_reservoir_learn(stack, letter):
-    below = {name: g for name, g in gradients(build(**{stack: f"L{letter}L"})).items() if name.startswith(f"{stack}.layers.0.")}
+    below = {
+        name: g
+        for name, g in gradients(build(**{stack: f"L{letter}L"})).items()
+        if name.startswith(f"{stack}.layers.0.")
+    }
     for name, gradient in below.items():
         # A bias of the keys shifts all scores of a query alike, which softmax does not see.
         if not name.endswith("k_proj.bias"):

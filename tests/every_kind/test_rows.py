@@ -60,7 +60,9 @@ def it_may_stand_where_it_does_not_look_ahead(kind):
     alone, x = layer(kind, "decoder", memory_dim=0).eval(), torch.randn(6, 2, 8)
     other = torch.cat((x[:4], torch.randn(2, 2, 8)))
     looks_ahead = not torch.allclose(alone(x)[0][:4], alone(other)[0][:4], atol=1e-6)
-    assert set(kind.refused) == ({"decoder"} if looks_ahead else set()), f"{kind.name}: in a decoder it looks ahead: {looks_ahead}"
+    assert set(kind.refused) == ({"decoder"} if looks_ahead else set()), (
+        f"{kind.name}: in a decoder it looks ahead: {looks_ahead}"
+    )
 
 
 @torch.no_grad()
@@ -79,11 +81,15 @@ def it_sees_the_source_if_it_says_so(kind):
 
 
 def an_even_width_is_needed_if_it_says_so(kind):
-    assert can_be_built(kind, embed_dim=7, memory_dim=7, heads=1) == (not kind.even_width), f"{kind.name}: even_width={kind.even_width} is not true"
+    assert can_be_built(kind, embed_dim=7, memory_dim=7, heads=1) == (not kind.even_width), (
+        f"{kind.name}: even_width={kind.even_width} is not true"
+    )
 
 
 def heads_must_divide_the_width_if_it_says_so(kind):
-    assert can_be_built(kind, heads=3) == (not kind.heads_divide), f"{kind.name}: heads_divide={kind.heads_divide} is not true"
+    assert can_be_built(kind, heads=3) == (not kind.heads_divide), (
+        f"{kind.name}: heads_divide={kind.heads_divide} is not true"
+    )
 
 
 def kernel_sizes_change_it_if_it_says_so(kind):
@@ -95,7 +101,10 @@ def it_takes_scalar_noise_if_it_says_so(kind):
     model = build(f"L{kind.letter}")
     try:
         quantize_model_scalar(model, Namespace(quant_noise_scalar=0.1))
-        taken = not any(isinstance(module, torch.nn.Linear) and type(module) is torch.nn.Linear for module in model.encoder.layers[1].modules())
+        taken = not any(
+            isinstance(module, torch.nn.Linear) and type(module) is torch.nn.Linear
+            for module in model.encoder.layers[1].modules()
+        )
     except Exception:  # fairseq's own, of many kinds
         taken = False
     assert taken == kind.takes_scalar_noise, f"{kind.name}: takes_scalar_noise={kind.takes_scalar_noise} is not true"
@@ -160,7 +169,9 @@ def test_a_wrong_row_does_not_pass(monkeypatch, kind, name, value):
         return
     rows = [mutant if other == kind else other for other in kinds.known()]
     monkeypatch.setattr(kinds, "_BY_LETTER", {letter: row for row in rows for letter in row.letters})
-    shown_by_the_layer = name in CHECKS and not (name == "refused" and value.keys() == kind.refused.keys())  # a reason is but words
+    shown_by_the_layer = name in CHECKS and not (
+        name == "refused" and value.keys() == kind.refused.keys()
+    )  # a reason is but words
     said_on_the_page = name not in ("fairseqs", "takes_scalar_noise")
     for find in [CHECKS.get(name)] * shown_by_the_layer + [the_pages_have_its_line] * said_on_the_page:
         with pytest.raises((AssertionError, InputError, KeyError)):

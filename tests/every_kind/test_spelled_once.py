@@ -20,13 +20,19 @@ def is_letters(node, least=1):
 def spelled(path):
     """The places where a file writes letters down, but for the layer's own ``@register("F")``."""
     tree = ast.parse(path.read_text())
-    registered = {id(node.args[0]) for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"}
+    registered = {
+        id(node.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"
+    }
     return [f"{path}:{node.lineno}" for node in ast.walk(tree) if is_letters(node) and id(node) not in registered]
 
 
 def test_the_package_spells_letters_in_one_file():
     # The letters in report/ are those of the lines that fairseq-generate prints, and of units.
-    files = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "plan" / "kinds.py" and path.parent.name != "report"]
+    files = [
+        path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "plan" / "kinds.py" and path.parent.name != "report"
+    ]
     assert sum((spelled(path) for path in files), []) == []
     assert len(spelled(PACKAGE / "plan" / "kinds.py")) >= len(letters()) / 2  # what is looked for is found there
 
@@ -35,7 +41,9 @@ def test_no_test_runs_over_letters_of_its_own():
     found = []
     for path in TESTS.rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "parametrize" and len(node.args) > 1):
+            if not (
+                isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "parametrize" and len(node.args) > 1
+            ):
                 continue
             names = re.split(r"\W+", str(getattr(node.args[0], "value", "")))
             lists = isinstance(node.args[1], (ast.List, ast.Tuple)) and [is_letters(item) for item in node.args[1].elts]

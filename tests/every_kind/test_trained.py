@@ -8,7 +8,9 @@ from fairseq_reservoir.checkpoint.export import export
 from tests.support.commands import load, train
 from tests.support.letters import WITH_EVERY_KIND
 
-PLANS = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --disable-validation".format(**WITH_EVERY_KIND).split()
+PLANS = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --disable-validation".format(
+    **WITH_EVERY_KIND
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,9 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(whole):
 
 def test_it_resumes_bit_for_bit(whole, toy_data, tmp_path):
     run, folder = whole
-    resumed = train(toy_data, *PLANS, "--max-update", 4, "--restore-file", folder / "checkpoint_1_2.pt", "--save-dir", tmp_path)
+    resumed = train(
+        toy_data, *PLANS, "--max-update", 4, "--restore-file", folder / "checkpoint_1_2.pt", "--save-dir", tmp_path
+    )
     assert len(run.losses) == 4 and resumed.losses == run.losses[2:]
     assert all(tensor.equal(run.weights[name]) for name, tensor in resumed.weights.items())
 

@@ -74,7 +74,9 @@ def test_dry_run_prints_what_the_readme_says(arm, data):
 @pytest.mark.parametrize("arm", ["", "dense"])
 def test_an_unknown_arm_is_named(arm, data):
     ended = bash(RUN, ARM=arm, DATA=str(data), DRY_RUN="1")
-    assert ended.returncode == 2 and ended.stderr.startswith(f"baselines: ARM='{arm}': ") and ended.stderr.count("\n") == 1
+    assert (
+        ended.returncode == 2 and ended.stderr.startswith(f"baselines: ARM='{arm}': ") and ended.stderr.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -121,5 +123,9 @@ def test_the_benchmark_compares_the_two_arms():
     named = dict(re.findall(r'--arm "(\w+): (.*)"', README))
     for arm, flags in named.items():
         args = parsed(["data", *flags.split()])
-        assert (args.arch, args.reservoir_encoder, args.reservoir_decoder) == ("reservoir_transformer_study", ARMS[arm][0], "LL")
+        assert (args.arch, args.reservoir_encoder, args.reservoir_decoder) == (
+            "reservoir_transformer_study",
+            ARMS[arm][0],
+            "LL",
+        )
     assert list(named) == ["frozen", "shallow"]

@@ -21,7 +21,9 @@ HOSTS = {"FIRST": "host0", "HOSTS": "3", "RANK_OF_HOST": "2", "GPUS_PER_HOST": "
 def bash(recipe, *arguments, **environment):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(["bash", FOLDER / recipe, *arguments], cwd=FOLDER.parents[1], env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        ["bash", FOLDER / recipe, *arguments], cwd=FOLDER.parents[1], env=environment, capture_output=True, text=True
+    )
 
 
 def dry_run(recipe, **environment):
@@ -69,12 +71,21 @@ def test_slurm(monkeypatch, tmp_path):
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho host0\necho host1\n")
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    for name, value in {**environment, "SLURM_JOB_NODELIST": "host[0-1]", "SLURM_NTASKS_PER_NODE": "1", "SLURM_NODEID": "1"}.items():
+    for name, value in {
+        **environment,
+        "SLURM_JOB_NODELIST": "host[0-1]",
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_NODEID": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     flags.pipeline_model_parallel = False
     assert distributed_utils._infer_slurm_init(flags, None)
-    assert (flags.distributed_init_method, flags.distributed_rank, flags.distributed_world_size) == ("tcp://host0:20071", 4, 8)
+    assert (flags.distributed_init_method, flags.distributed_rank, flags.distributed_world_size) == (
+        "tcp://host0:20071",
+        4,
+        8,
+    )
 
 
 @pytest.mark.parametrize("recipe", ["several_hosts.sh", "several_hosts_without_torchrun.sh", "two_cpus.sh"])

@@ -41,7 +41,15 @@ def data(tmp_path):
 def commands(data, *arguments, **environment):
     """The arguments of every fairseq-train and fairseq-interactive of a dry run."""
     found = {"fairseq-train": [], "fairseq-interactive": []}
-    ended = bash(FOLDER / "run.sh", *arguments, DATA=str(data), SST2=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment)
+    ended = bash(
+        FOLDER / "run.sh",
+        *arguments,
+        DATA=str(data),
+        SST2=str(data),
+        RUNS=str(data / "runs"),
+        DRY_RUN="1",
+        **environment,
+    )
     assert ended.returncode == 0, ended.stderr
     assert not (data / "runs").exists()
     for line in ended.stdout.splitlines():
@@ -50,7 +58,10 @@ def commands(data, *arguments, **environment):
         if words[0] in found:
             found[words[0]].append(words[1:end])
     parsers = options.get_training_parser, options.get_interactive_generation_parser
-    return [[options.parse_args_and_arch(parser(), words) for words in lines] for parser, lines in zip(parsers, found.values())]
+    return [
+        [options.parse_args_and_arch(parser(), words) for words in lines]
+        for parser, lines in zip(parsers, found.values())
+    ]
 
 
 def test_the_readme_has_all_arms():
@@ -65,7 +76,9 @@ def test_arms(arm, data):
     assert [run.lr for run in tuned] == [[1e-3], [2e-2]] and {run.max_update for run in tuned} == {7}
     for run in tuned:
         assert (run.freeze_except, run.freeze) == (spec, None)
-        assert run.finetune_from_model == (f"{data}/runs/pretrained-tiny-2000-1/checkpoint_best.pt" if start == "yes" else None)
+        assert run.finetune_from_model == (
+            f"{data}/runs/pretrained-tiny-2000-1/checkpoint_best.pt" if start == "yes" else None
+        )
         assert (run.arch, run.data, run.max_tokens) == ("reservoir_transformer_lm_tiny", f"{data}/runs/xor/bin", 512)
     assert len(pretraining) == (start == "yes")
     for run in pretraining:
@@ -78,11 +91,16 @@ def test_arms(arm, data):
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks_of_the_recipe(task, data):
     trainings, questions = commands(data, ARM="frozen-random", TASK=task, RATES="1e-3")
-    assert [run.data for run in trainings] == [f"{data}/runs/{task}/bin"] and questions[0].input == f"{data}/runs/{task}/questions.txt"
+    assert [run.data for run in trainings] == [f"{data}/runs/{task}/bin"] and questions[
+        0
+    ].input == f"{data}/runs/{task}/questions.txt"
 
 
 WRONG = {
-    "an arm": ({"ARM": "frozen"}, "ARM='frozen': name one of trained, trained-pretrained, frozen-pretrained, frozen-random"),
+    "an arm": (
+        {"ARM": "frozen"},
+        "ARM='frozen': name one of trained, trained-pretrained, frozen-pretrained, frozen-random",
+    ),
     "a task": ({"TASK": "mnist"}, "TASK='mnist': name one of memory, xor, listops, sst2"),
     "no data": ({"DATA": ""}, "DATA is not set"),
     "no such data": ({"DATA": "nowhere"}, "DATA=nowhere: nowhere/train.txt does not exist, nor nowhere/train.txt.gz"),
@@ -114,7 +132,12 @@ def evaluated(words):
         elif word == "]":
             operator, *values = stack.pop()
             values.sort()
-            value = {"[MAX": values[-1], "[MIN": values[0], "[MED": values[(len(values) - 1) // 2], "[SM": sum(values) % 10}[operator]
+            value = {
+                "[MAX": values[-1],
+                "[MIN": values[0],
+                "[MED": values[(len(values) - 1) // 2],
+                "[SM": sum(values) % 10,
+            }[operator]
             stack[-1].append(value)
         else:
             stack[-1].append(int(word))
@@ -175,7 +198,9 @@ def test_of_many_questions_every_so_many_are_asked(tmp_path):
     subprocess.run([sys.executable, FOLDER / "questions.py", tmp_path], check=True)
     asked = (tmp_path / "questions.txt").read_text().replace(" =", "").split()
     # 1600 // 500 = 3
-    assert asked[:500] == [str(3 * number) for number in range(500)] and asked[500:] == [str(number) for number in range(999)]
+    assert asked[:500] == [str(3 * number) for number in range(500)] and asked[500:] == [
+        str(number) for number in range(999)
+    ]
 
 
 ANSWERS = "valid\t2\t01 11\nvalid\t2\t00 10\ntest\t2\t11 00\ntest\t2\t10 01\n"
@@ -189,7 +214,9 @@ SAID = {
 
 def write_run(folder, said, wall):
     folder.mkdir(parents=True)
-    lines = [f"S-{n}\ta =\nW-{n}\t0.1\tseconds\nH-{n}\t-0.5\t{text}\nD-{n}\t-0.5\t{text}\n" for n, text in enumerate(said)]
+    lines = [
+        f"S-{n}\ta =\nW-{n}\t0.1\tseconds\nH-{n}\t-0.5\t{text}\nD-{n}\t-0.5\t{text}\n" for n, text in enumerate(said)
+    ]
     (folder / "answers.log").write_text("".join(reversed(lines)))
     log = Writer(folder, per_epoch=50, mflop=None).start().epoch(50, 50, 100, 60).epoch(100, wall, 100, 120)
     log.start(restored=100, epoch=3).done().write()
@@ -218,16 +245,27 @@ def test_of_equal_rates_the_smaller_and_missing_answers_are_named(tmp_path):
         write_run(tmp_path / "arm" / rate, SAID["1e-3"], 10)
     assert "| 75.0 | 75.0 | 1e-3 | **100.0** |" in report(tmp_path / "answers.tsv", tmp_path / "arm").stdout
     write_run(tmp_path / "half" / "1e-3", SAID["1e-3"][:2], 10)
-    assert "half/1e-3/answers.log: 2 answers to 4 questions" in report(tmp_path / "answers.tsv", tmp_path / "half").stderr
+    assert (
+        "half/1e-3/answers.log: 2 answers to 4 questions" in report(tmp_path / "answers.tsv", tmp_path / "half").stderr
+    )
 
 
 @pytest.mark.slow
 def test_a_tiny_run_from_beginning_to_end(data):
-    settings = {"DATA": str(data), "RUNS": str(data / "runs"), "TASK": "xor", "ARM": "frozen-pretrained", "RATES": "1e-3 1e-2"}
+    settings = {
+        "DATA": str(data),
+        "RUNS": str(data / "runs"),
+        "TASK": "xor",
+        "ARM": "frozen-pretrained",
+        "RATES": "1e-3 1e-2",
+    }
     for updates in ("2", "4"):
         ended = bash(FOLDER / "run.sh", "--cpu", "--batch-size", "8", "--max-update", updates, UPDATES="9", **settings)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     table = ended.stdout.splitlines()[-3:]
-    assert table[0].startswith("| arm | trained | valid, 1e-3 | valid, 1e-2 |") and "| frozen-pretrained-tiny-9-1 |" in table[2]
+    assert (
+        table[0].startswith("| arm | trained | valid, 1e-3 | valid, 1e-2 |")
+        and "| frozen-pretrained-tiny-9-1 |" in table[2]
+    )
     log = (data / "runs" / "xor" / "frozen-pretrained-tiny-9-1" / "1e-3" / "train.log").read_text()
     assert log.count("loading pretrained model from") == 1 and "checkpoint_last.pt (epoch 1 @ 2 updates)" in log

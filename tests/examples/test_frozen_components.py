@@ -28,7 +28,9 @@ def data(data):
 
 def parsed(script, arm, data, *further, **environment):
     """The namespace of the recipe's fairseq-train."""
-    ended = bash(FOLDER / script, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment)
+    ended = bash(
+        FOLDER / script, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment
+    )
     assert ended.returncode == 0, ended.stderr
     return options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
 
@@ -71,14 +73,23 @@ def test_the_language_model_is_scored_where_the_report_looks(data):
 def test_a_row_at_the_papers_size(data):
     train = parsed("run.sh", "2.1", data, BIN="data-bin/wmt18_tr_en", FFN="1024")
     assert given(train) == FLAGS["2.1"] and train.arch == "frozen_transformer_wmt_en_de_big"
-    sizes = (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.decoder_ffn_embed_dim, train.encoder_attention_heads)
+    sizes = (
+        train.encoder_embed_dim,
+        train.encoder_ffn_embed_dim,
+        train.decoder_ffn_embed_dim,
+        train.encoder_attention_heads,
+    )
     assert sizes == (1024, 1024, 1024, 16) and train.share_all_embeddings
 
 
 @pytest.mark.parametrize("script", ["run.sh", "language_model.sh"])
 def test_an_unknown_row_is_named(script, data):
     ended = bash(FOLDER / script, ARM="7", DATA=str(data), DRY_RUN="1")
-    assert ended.returncode == 2 and ended.stderr.startswith("frozen_components: ARM='7': ") and ended.stderr.count("\n") == 1
+    assert (
+        ended.returncode == 2
+        and ended.stderr.startswith("frozen_components: ARM='7': ")
+        and ended.stderr.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("arm", ["1", "2", "3", "4", "5", "6"])

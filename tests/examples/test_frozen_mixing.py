@@ -39,7 +39,11 @@ def test_dry_run_prints_what_the_readme_says(arm, data):
 @pytest.mark.parametrize("arm", ["", "fourier"])
 def test_an_unknown_arm_is_named(arm, data):
     ended = bash(RUN, ARM=arm, DATA=str(data), DRY_RUN="1")
-    assert ended.returncode == 2 and ended.stderr.startswith(f"frozen_mixing: ARM='{arm}': ") and ended.stderr.count("\n") == 1
+    assert (
+        ended.returncode == 2
+        and ended.stderr.startswith(f"frozen_mixing: ARM='{arm}': ")
+        and ended.stderr.count("\n") == 1
+    )
 
 
 def frozen_by_atom(arm):
@@ -58,7 +62,10 @@ def test_what_each_arm_freezes():
     """Width 128, 4 heads, 1024 positions, 4 + 2 layers; weights and biases."""
     projections, encoder_mix, decoder_mix = 4 * (128 * 128 + 128), 4 * 4 * 2047, 2 * 4 * 1024
     assert frozen_by_atom("random") == {("encoder", "self_att.mix"): encoder_mix}
-    assert frozen_by_atom("mixit") == {("encoder", "self_att.mix"): encoder_mix, ("decoder", "self_att.mix"): decoder_mix}
+    assert frozen_by_atom("mixit") == {
+        ("encoder", "self_att.mix"): encoder_mix,
+        ("decoder", "self_att.mix"): decoder_mix,
+    }
     assert frozen_by_atom("fnet-random") == {
         ("encoder", "self_att.mix"): encoder_mix,
         ("encoder", "self_att.v"): projections,

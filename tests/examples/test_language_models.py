@@ -57,7 +57,10 @@ def test_the_readme_trains_its_arms():
 def test_arms(arm, model, data):
     if (arm, model) == ("M", "characters"):
         ended = bash(FOLDER / "run.sh", MODEL=model, ARM=arm, DATA=str(data), DRY_RUN="1")
-        assert ended.returncode == 2 and "ARM=M: its Fourier transform mixes each character with all later ones" in ended.stderr
+        assert (
+            ended.returncode == 2
+            and "ARM=M: its Fourier transform mixes each character with all later ones" in ended.stderr
+        )
         return
     plan, flags = ARMS[arm]
     train = parsed(dry_run("run.sh", data, "--lr", "1e-3", MODEL=model, ARM=arm, UPDATES="70")["fairseq-train"])
@@ -84,7 +87,9 @@ def test_scoring(data):
 @pytest.mark.parametrize("updates", ["0", "70"])
 def test_fine_tuning_begins_with_the_masked_model_of_its_arm(arm, updates, data):
     read = parsed(dry_run("run.sh", data, MODEL="masked", ARM=arm, UPDATES="70")["fairseq-train"])
-    ended = bash(FOLDER / "sst2.sh", ARM=arm, UPDATES=updates, DATA=str(data), RUNS=str(data.parent / "runs"), DRY_RUN="1")
+    ended = bash(
+        FOLDER / "sst2.sh", ARM=arm, UPDATES=updates, DATA=str(data), RUNS=str(data.parent / "runs"), DRY_RUN="1"
+    )
     assert ended.returncode == 0, ended.stderr
     commands = commands_in(ended.stdout)
     train = parsed(commands["fairseq-train"])
@@ -107,7 +112,9 @@ def test_fine_tuning_begins_with_the_masked_model_of_its_arm(arm, updates, data)
     ],
 )
 def test_mistakes_are_named(environment, message, data):
-    ended = bash(FOLDER / "run.sh", **{"DATA": str(data), "RUNS": str(data.parent / "runs"), "DRY_RUN": "1", **environment})
+    ended = bash(
+        FOLDER / "run.sh", **{"DATA": str(data), "RUNS": str(data.parent / "runs"), "DRY_RUN": "1", **environment}
+    )
     assert ended.returncode == 2 and message in ended.stderr and ended.stderr.count("\n") == 1
 
 
@@ -124,7 +131,9 @@ def test_text_is_spelled(tmp_path):
     assert (tmp_path / "out" / "valid.txt").read_text() == "E h ▁ b i e n\n\nç\n"
 
 
-@pytest.mark.parametrize("score", ["| Loss (base 2): 2.5000, Perplexity: 5.66", '{"test_loss": "2.5", "test_ppl": "5.66"}'])
+@pytest.mark.parametrize(
+    "score", ["| Loss (base 2): 2.5000, Perplexity: 5.66", '{"test_loss": "2.5", "test_ppl": "5.66"}']
+)
 def test_the_table(score, tmp_path):
     Writer(tmp_path, per_epoch=50, mflop=None).start().inner(25, 20, 100, 30).epoch(50, 40, 100, 60).write()
     (tmp_path / "test.log").write_text(f"{score}\n")

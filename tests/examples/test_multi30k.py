@@ -70,7 +70,12 @@ def test_dry_run_prints_commands_that_fairseq_understands(plan, data, tmp_path):
     train = options.parse_args_and_arch(options.get_training_parser(), commands["fairseq-train"])
     assert (train.reservoir_encoder, train.reservoir_decoder) == (plan, "LL")
     assert (train.encoder_embed_dim, train.encoder_ffn_embed_dim, train.share_all_embeddings) == (128, 512, True)
-    assert (train.max_tokens, train.max_update, int(train.total_num_update), train.validate_interval_updates) == (2048, 7, 700, 70)
+    assert (train.max_tokens, train.max_update, int(train.total_num_update), train.validate_interval_updates) == (
+        2048,
+        7,
+        700,
+        70,
+    )
     assert train.encoder_normalize_before and train.decoder_normalize_before and train.eval_bleu
     assert train.no_epoch_checkpoints and train.data == f"{runs}/bin"
     generate = options.parse_args_and_arch(options.get_generation_parser(), commands["fairseq-generate"])
@@ -108,8 +113,12 @@ def test_hypotheses_come_in_the_order_of_the_test_set(tmp_path):
 
 def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
     log = Writer(tmp_path, per_epoch=50, mflop=None).start()
-    log.inner(25, 20, 100, 30).valid(25, loss=9.5).inner(50, 20, 100, 58).valid(50, loss=9.75).epoch(50, 40, 100, 60).inner(75, 14, 100, 90)
-    log.start(restored=50, epoch=2).inner(75, 21, 100, 33).inner(100, 21, 100, 64).valid(100, loss=10.25).epoch(100, 42, 100, 66)
+    log.inner(25, 20, 100, 30).valid(25, loss=9.5).inner(50, 20, 100, 58).valid(50, loss=9.75).epoch(
+        50, 40, 100, 60
+    ).inner(75, 14, 100, 90)
+    log.start(restored=50, epoch=2).inner(75, 21, 100, 33).inner(100, 21, 100, 64).valid(100, loss=10.25).epoch(
+        100, 42, 100, 66
+    )
     log.done().write()
     (tmp_path / "bleu.json").write_text(json.dumps({"score": 12.345, "signature": SIGNATURE}))
 
@@ -123,7 +132,10 @@ def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
     "arm, expected",
     [
         ("dense", {"arch": "transformer", "lr": [2e-3]}),
-        ("paper", {"mask_init_weights": "kaiming_uniform", "mask_layernorm": "plain", "mask_kind": "binary", "lr": [1e-3]}),
+        (
+            "paper",
+            {"mask_init_weights": "kaiming_uniform", "mask_layernorm": "plain", "mask_kind": "binary", "lr": [1e-3]},
+        ),
         ("binary", {"mask_init_weights": "signed_fairseq", "mask_layernorm": "affine", "mask_kind": "binary"}),
         ("signed", {"mask_kind": "signed", "mask_keep_ratio": 0.5, "mask_coats": None}),
         ("coats", {"mask_kind": "signed", "mask_keep_ratio": 0.8, "mask_coats": "0.5,0.25,0.1"}),
@@ -135,25 +147,60 @@ def test_arms_of_the_one_layer_recipe(arm, expected, data, tmp_path):
     assert ended.returncode == 0, ended.stderr
     train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
     assert {name: getattr(train, name) for name in expected} == expected
-    assert (train.encoder_layers, train.encoder_embed_dim, train.max_update, int(train.total_num_update)) == (3, 128, 70, 70)
+    assert (train.encoder_layers, train.encoder_embed_dim, train.max_update, int(train.total_num_update)) == (
+        3,
+        128,
+        70,
+        70,
+    )
     assert train.save_dir == f"{tmp_path}/{arm}-study-70-0.1-1"
 
 
 @pytest.mark.parametrize(
     "settings, expected, name",
     [
-        ({"ARM": "binary", "KEEP": "0.1"}, {"mask_keep_ratio": 0.1, "mask_coats": None}, "binary-study-1400-0.1-keep0.1"),
+        (
+            {"ARM": "binary", "KEEP": "0.1"},
+            {"mask_keep_ratio": 0.1, "mask_coats": None},
+            "binary-study-1400-0.1-keep0.1",
+        ),
         ({"KEEP": "0.4"}, {"mask_keep_ratio": 0.4, "mask_coats": "0.25,0.125,0.05"}, "coats-study-1400-0.1-keep0.4"),
-        ({"ARM": "binary", "INIT": "paper_code"}, {"mask_init_weights": "paper_code"}, "binary-study-1400-0.1-paper_code"),
-        ({"ARM": "paper", "INIT": "xavier_uniform"}, {"mask_init_weights": "xavier_uniform"}, "paper-study-1400-0.1-xavier_uniform"),
-        ({"ARM": "binary", "VECTORS": "v"}, {"encoder_embed_path": "v.en", "decoder_embed_path": "v.en"}, "binary-study-1400-0.1-vectors"),
-        ({"SIZE": "wide", "ARM": "dense"}, {"encoder_embed_dim": 256, "encoder_layers": 3, "lr": [1e-3]}, "dense-wide-1400-0.1"),
-        ({"SIZE": "deep", "LR": "4e-3"}, {"encoder_layers": 6, "decoder_layers": 4, "lr": [4e-3]}, "coats-deep-1400-0.1-4e-3"),
-        ({"NORM": "before", "NAME": "mine"}, {"encoder_normalize_before": True, "decoder_normalize_before": True}, "mine"),
+        (
+            {"ARM": "binary", "INIT": "paper_code"},
+            {"mask_init_weights": "paper_code"},
+            "binary-study-1400-0.1-paper_code",
+        ),
+        (
+            {"ARM": "paper", "INIT": "xavier_uniform"},
+            {"mask_init_weights": "xavier_uniform"},
+            "paper-study-1400-0.1-xavier_uniform",
+        ),
+        (
+            {"ARM": "binary", "VECTORS": "v"},
+            {"encoder_embed_path": "v.en", "decoder_embed_path": "v.en"},
+            "binary-study-1400-0.1-vectors",
+        ),
+        (
+            {"SIZE": "wide", "ARM": "dense"},
+            {"encoder_embed_dim": 256, "encoder_layers": 3, "lr": [1e-3]},
+            "dense-wide-1400-0.1",
+        ),
+        (
+            {"SIZE": "deep", "LR": "4e-3"},
+            {"encoder_layers": 6, "decoder_layers": 4, "lr": [4e-3]},
+            "coats-deep-1400-0.1-4e-3",
+        ),
+        (
+            {"NORM": "before", "NAME": "mine"},
+            {"encoder_normalize_before": True, "decoder_normalize_before": True},
+            "mine",
+        ),
     ],
 )
 def test_settings_of_the_one_layer_recipe(settings, expected, name, data, tmp_path):
-    ended = bash(EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), RUNS=str(tmp_path), DRY_RUN="1", **settings)
+    ended = bash(
+        EXAMPLES / "one_layer_supermask" / "multi30k.sh", DATA=str(data), RUNS=str(tmp_path), DRY_RUN="1", **settings
+    )
     assert ended.returncode == 0, ended.stderr
     train = options.parse_args_and_arch(options.get_training_parser(), commands_in(ended.stdout)["fairseq-train"])
     assert {option: getattr(train, option) for option in expected} == expected

@@ -59,7 +59,7 @@ def machine(tmp_path, monkeypatch):
         tool = tmp_path / "bin" / "nvidia-smi"
         tool.parent.mkdir()
         lines = "".join(f"echo 'GPU {i}: A GPU (UUID: GPU-{i})'\n" for i in range(gpus))
-        tool.write_text(f"#!/bin/sh\n[ \"$*\" = -L ] || exit 1\n{lines or 'echo No devices were found; exit 9'}\n")
+        tool.write_text(f'#!/bin/sh\n[ "$*" = -L ] || exit 1\n{lines or "echo No devices were found; exit 9"}\n')
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -68,7 +68,8 @@ def machine(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "gpus, visible, batches", [(8, None, 1), (2, None, 4), (1, None, 8), (0, None, 8), (8, "0,3", 4), (8, "", 8), (8, "-1", 8)]
+    "gpus, visible, batches",
+    [(8, None, 1), (2, None, 4), (1, None, 8), (0, None, 8), (8, "0,3", 4), (8, "", 8), (8, "-1", 8)],
 )
 def test_gpus_left_out_are_all_there_are(gpus, visible, batches, machine, tmp_path):
     machine(gpus)
@@ -96,13 +97,22 @@ def test_gpus_is_a_number(tmp_path):
 
 def test_language_model_and_roberta(tmp_path):
     train = trained(dry_run(RESERVOIRS / "enwik8.sh", tmp_path))
-    assert (train.arch, train.decoder_layers, train.reservoir_decoder) == ("reservoir_transformer_lm_enwik8", 12, "LLFLFLFLFLLL")
+    assert (train.arch, train.decoder_layers, train.reservoir_decoder) == (
+        "reservoir_transformer_lm_enwik8",
+        12,
+        "LLFLFLFLFLLL",
+    )
     printed = dry_run(RESERVOIRS / "roberta.sh", tmp_path, CLASSES="3", FINETUNE="100")
     pretraining = [line for line in printed.splitlines() if line.startswith("fairseq-train data-bin/prepared")]
     arguments = shlex.split(pretraining[0].partition("2>&1")[0])[1:]
     first = options.parse_args_and_arch(options.get_training_parser(), arguments)
     train = trained(printed)
-    assert (first.task, train.task, train.num_classes, train.warmup_updates) == ("masked_lm", "sentence_prediction", 3, 6)
+    assert (first.task, train.task, train.num_classes, train.warmup_updates) == (
+        "masked_lm",
+        "sentence_prediction",
+        3,
+        6,
+    )
     assert train.finetune_from_model == f"{first.save_dir}/checkpoint_best.pt"
     assert first.arch == train.arch == "reservoir_roberta_base" and first.reservoir_encoder == train.reservoir_encoder
 
@@ -121,12 +131,18 @@ def test_masks_at_the_papers_sizes(task, size, arm, tmp_path):
     assert (train.decoder_embed_dim, train.decoder_ffn_embed_dim) == (1024 if wide else 512, ffn)
     assert train.share_decoder_input_output_embed
     given = {key: getattr(train, f"mask_{key}", None) for key in ("keep_ratio", "init_weights", "coats")}
-    expected = {"paper": (0.5, "kaiming_uniform", None), "best": (0.8, "signed_fairseq", "0.5,0.25,0.1"), "dense": (None,) * 3}
+    expected = {
+        "paper": (0.5, "kaiming_uniform", None),
+        "best": (0.8, "signed_fairseq", "0.5,0.25,0.1"),
+        "dense": (None,) * 3,
+    }
     assert tuple(given.values()) == expected[arm]
 
 
 def test_points_of_the_figures(tmp_path):
-    train = trained(dry_run(MASKS / "papers.sh", tmp_path, KEEP="0.1", INIT="xavier_uniform", LAYERS="none", VECTORS="/v/trained"))
+    train = trained(
+        dry_run(MASKS / "papers.sh", tmp_path, KEEP="0.1", INIT="xavier_uniform", LAYERS="none", VECTORS="/v/trained")
+    )
     assert (train.mask_keep_ratio, train.mask_init_weights, train.mask_share) == (0.1, "xavier_uniform", "none")
     assert (train.encoder_embed_path, train.decoder_embed_path) == ("/v/trained.de", "/v/trained.en")
     assert train.save_dir.endswith("/paper-base-keep0.1-xavier_uniform-vectors-none-1")
@@ -153,7 +169,9 @@ def test_the_commands_of_the_one_layer_readme_run_where_the_others_do(tmp_path):
 
 def test_echo_state_runs_every_depth_and_kind_and_reports(tmp_path):
     printed = dry_run(EXAMPLES / "echo_state" / "run.sh", tmp_path, DEPTHS="6 12", KINDS="L T", SEEDS="1 2")
-    folders = [line.split("--save-dir ")[1].split()[0] for line in printed.splitlines() if line.startswith("fairseq-train")]
+    folders = [
+        line.split("--save-dir ")[1].split()[0] for line in printed.splitlines() if line.startswith("fairseq-train")
+    ]
     names = [f"{kind}-{seed}" for seed in "12" for kind in ("L-6-0", "T-6-2", "L-12-0", "T-12-2")]
     assert [folder.rpartition("/")[2] for folder in folders] == names
     assert commands_in(printed)["fairseq-reservoir"][:2] == ["report", str(tmp_path / "runs")]
@@ -203,14 +221,25 @@ MINI = {
 
 
 def test_every_recipe_has_a_mini_run():
-    shared = {"common.sh", "translation.sh", "text.sh", "classification.sh", "rows.sh", "arms.sh", "kinds.sh", "quickstart.sh"}
+    shared = {
+        "common.sh",
+        "translation.sh",
+        "text.sh",
+        "classification.sh",
+        "rows.sh",
+        "arms.sh",
+        "kinds.sh",
+        "quickstart.sh",
+    }
     recipes = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.sh") if path.name not in shared}
     assert {recipe for recipe in recipes if not recipe.startswith("distributed/")} == MINI.keys()
 
 
 def mini_run(recipe, tmp_path, **environment):
     model = ["--arch", "reservoir_transformer_tiny", "--lr", "1e-3"] if recipe == "multi30k.sh" else []
-    return bash(EXAMPLES / recipe, *model, MINI="1", RUNS=str(tmp_path / "runs"), GPUS="0", **MINI[recipe], **environment)
+    return bash(
+        EXAMPLES / recipe, *model, MINI="1", RUNS=str(tmp_path / "runs"), GPUS="0", **MINI[recipe], **environment
+    )
 
 
 @pytest.mark.parametrize("recipe", MINI)

@@ -60,7 +60,9 @@ def test_dry_run_prints_commands_that_fairseq_understands(data, tmp_path):
     assert (validate.valid_subset, validate.path) == ("test", f"{train.save_dir}/checkpoint_best.pt")
 
 
-@pytest.mark.parametrize("change, message", [({"DATA": ""}, "DATA is not set"), ({"DATA": "nowhere"}, "nowhere/train.tsv does not exist")])
+@pytest.mark.parametrize(
+    "change, message", [({"DATA": ""}, "DATA is not set"), ({"DATA": "nowhere"}, "nowhere/train.tsv does not exist")]
+)
 def test_missing_data_is_named(change, message, tmp_path):
     ended = sst2(RUNS=str(tmp_path / "runs"), DRY_RUN="1", **change)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and message in ended.stderr
@@ -99,4 +101,8 @@ def test_a_tiny_run_resumes_and_reports(data, tmp_path):
         assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Loaded checkpoint" in ended.stdout
     # dev has 7 of 10 of one kind
-    assert "| tiny-1 |" in ended.stdout and "| 70.0 % |" in ended.stdout and ended.stdout.splitlines()[-1].split(" | ")[6] == "10"
+    assert (
+        "| tiny-1 |" in ended.stdout
+        and "| 70.0 % |" in ended.stdout
+        and ended.stdout.splitlines()[-1].split(" | ")[6] == "10"
+    )

@@ -9,7 +9,9 @@ from fairseq_reservoir.sweep.grid import read_grid
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 GRIDS = EXAMPLES / "sweeps"
-README = "\n".join(page.read_text() for page in (EXAMPLES.parent / "README.md", EXAMPLES.parent / "docs" / "many-runs.md"))
+README = "\n".join(
+    page.read_text() for page in (EXAMPLES.parent / "README.md", EXAMPLES.parent / "docs" / "many-runs.md")
+)
 
 
 @pytest.mark.parametrize("grid", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)

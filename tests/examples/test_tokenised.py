@@ -11,7 +11,9 @@ def test_score_and_signature(tmp_path, capsys):
     log.write_text("T-0\tthe cat 's fur .\nH-0\t-0.5\tthe cat 's fur !\nD-0\t-0.5\tthe cat's fur!\n")
     main(log)
     said = capsys.readouterr().out
-    assert said.startswith("Tokenised BLEU, only comparable where the words are the same: 66.87, nrefs:1|case:mixed|eff:no|tok:none|smooth:none")
+    assert said.startswith(
+        "Tokenised BLEU, only comparable where the words are the same: 66.87, nrefs:1|case:mixed|eff:no|tok:none|smooth:none"
+    )
 
 
 def test_without_references(tmp_path):

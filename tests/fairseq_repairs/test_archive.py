@@ -107,7 +107,10 @@ def flips_that_load_wrong(tiny, sealed, bits_of):
 
 def tensors_of(state):
     moments = state["last_optimizer_state"]["state"].items()
-    return {**state["model"], **{f"{i}.{name}": value for i, entry in moments for name, value in entry.items() if name != "step"}}
+    return {
+        **state["model"],
+        **{f"{i}.{name}": value for i, entry in moments for name, value in entry.items() if name != "step"},
+    }
 
 
 def of_headers_and_data(data):

@@ -77,7 +77,9 @@ HOSTILE = {
     "too short a number": Calls(SCALAR, (FLOAT, bytes(4))),
     "memory as it is": Calls(np.ndarray, ((1000,), FLOAT)),
     "an array of no bytes": Calls(RECONSTRUCT, (np.ndarray, (1000,), b"b")),
-    "more entries than bytes": Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (60_000, 60_000), FLOAT, False, bytes(8))),
+    "more entries than bytes": Calls(
+        RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (60_000, 60_000), FLOAT, False, bytes(8))
+    ),
     "sizes that multiply to nothing": Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (2**63, 2), FLOAT, False, b"")),
     "a negative size": Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (-1, -8), FLOAT, False, bytes(64))),
     "a list of objects": Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (1,), FLOAT, False, [None])),

@@ -186,7 +186,12 @@ class Pairs(FairseqDataset):
 
 
 def test_pruning_one_stack_leaves_the_other_whole():
-    names = ["encoder.layers.0.fc1.weight", "encoder.layers.1.fc1.weight", "decoder.layers.0.fc1.weight", "decoder.embed"]
+    names = [
+        "encoder.layers.0.fc1.weight",
+        "encoder.layers.1.fc1.weight",
+        "decoder.layers.0.fc1.weight",
+        "decoder.embed",
+    ]
     states = {name: torch.tensor(i) for i, name in enumerate(names)}
     repaired = checkpoint_utils.prune_state_dict
     for prune, lost in ((repaired.__wrapped__, {"decoder.layers.0.fc1.weight"}), (repaired, set())):

@@ -71,7 +71,9 @@ def test_fairseqs_second_try_saves_what_nobody_can_load(full_once, monkeypatch, 
 def test_the_checkpoint_before_stays(full_once, tmp_path):
     path = tmp_path / "a.pt"
     torch.save({"model": torch.ones(2)}, path)
-    with pytest.raises(InputError, match=rf"^--save-dir: {path} cannot be written \(No space left on device\); what was saved before"):
+    with pytest.raises(
+        InputError, match=rf"^--save-dir: {path} cannot be written \(No space left on device\); what was saved before"
+    ):
         checkpoint_utils.torch_persistent_save(STATE, str(path))
     assert torch.load(path)["model"].equal(torch.ones(2)) and os.listdir(tmp_path) == ["a.pt"]
 
@@ -121,7 +123,9 @@ def new_and_last(tmp_path):
 def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(iopath, new_and_last, monkeypatch):
     new, last = new_and_last
     synced = []
-    monkeypatch.setattr(atomic_file, "sync", lambda path: path.is_file() and synced.append((path.read_text(), last.read_text())))
+    monkeypatch.setattr(
+        atomic_file, "sync", lambda path: path.is_file() and synced.append((path.read_text(), last.read_text()))
+    )
     assert PathManager.copy(str(new), str(last), overwrite=True)
     assert synced == [("new", "old")] and last.read_text() == "new" and len(os.listdir(last.parent)) == 2
 
@@ -142,4 +146,7 @@ def test_a_copy_that_fails_leaves_the_last_checkpoint(iopath, new_and_last, monk
 
 def test_a_copy_to_elsewhere_is_iopaths(new_and_last, monkeypatch):
     monkeypatch.setattr(file_io, "IOPathManager", IOPath())
-    assert PathManager.copy(str(new_and_last[0]), "s3://b/checkpoint_last.pt", overwrite=True) == "copied to s3://b/checkpoint_last.pt"
+    assert (
+        PathManager.copy(str(new_and_last[0]), "s3://b/checkpoint_last.pt", overwrite=True)
+        == "copied to s3://b/checkpoint_last.pt"
+    )

@@ -33,19 +33,25 @@ def frozen(arch, **options):
     for stack in ("encoder", "decoder"):
         of_stack = {"layers": 2, "conv_dim": 8, "conv_type": "dynamic", "kernel_size_list": [3, 3]}
         sizes |= {f"{stack}_{name}": value for name, value in of_stack.items()}
-    args = Namespace(arch=f"frozen_{arch}", seed=1, untie_weights_roberta=True, attention_dropout=0.0, **sizes, **options)
+    args = Namespace(
+        arch=f"frozen_{arch}", seed=1, untie_weights_roberta=True, attention_dropout=0.0, **sizes, **options
+    )
     ARCH_CONFIG_REGISTRY[args.arch](args)
     if args.arch in MODEL_DATACLASS_REGISTRY:
         fill_defaults(args, MODEL_DATACLASS_REGISTRY[args.arch])
     entries = dictionary(20)
-    return ARCH_MODEL_REGISTRY[args.arch].build_model(args, Namespace(source_dictionary=entries, target_dictionary=entries))
+    return ARCH_MODEL_REGISTRY[args.arch].build_model(
+        args, Namespace(source_dictionary=entries, target_dictionary=entries)
+    )
 
 
 # Without tied tensors, which answer to two names. test_components.py has reservoir_transformer with every kind of layer.
 MODELS = {
     "reservoir_transformer": partial(build, "LM", "LS"),
     "reservoir_transformer_lm": partial(build_lm, plan="LsS", **UNTIED),
-    "reservoir_roberta": partial(build_roberta, "reservoir_roberta", reservoir_encoder="LMsS", untie_weights_roberta=True),
+    "reservoir_roberta": partial(
+        build_roberta, "reservoir_roberta", reservoir_encoder="LMsS", untie_weights_roberta=True
+    ),
     "supermask_one_layer_transformer": partial(build_supermask, **UNTIED),
     "supermask_one_layer_transformer_lm": partial(build_lm, "supermask_one_layer_transformer_lm", **UNTIED),
     "supermask_one_layer_roberta": partial(build_roberta, mask_embeddings="trained", untie_weights_roberta=True),
@@ -93,7 +99,9 @@ def test_what_each_component_freezes_stays_and_the_rest_moves(arch):
     random = {entry.name for entry in plain.slot_table.entries if not entry.trained and not entry.seen_by}
     assert unmoved(plain, before) == random
     names = [name for name, _ in plain.named_parameters()]
-    chosen = {c: {n for n in names if (is_bias(n) if c == "bias" else atom(n) in GROUPS.get(c, {c}))} for c in COMPONENTS}
+    chosen = {
+        c: {n for n in names if (is_bias(n) if c == "bias" else atom(n) in GROUPS.get(c, {c}))} for c in COMPONENTS
+    }
     for component, expected in chosen.items():
         if not expected:
             with pytest.raises(InputError, match=f"'{component}' matches nothing in this model, whose components are"):

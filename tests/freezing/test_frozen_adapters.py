@@ -24,7 +24,9 @@ def adapted(model):
 
 def matrices(model):
     """The names of all matrices of attention and feed-forward blocks."""
-    return {name for name, p in model.named_parameters() if p.dim() == 2 and atom(name) in GROUPS["att"] | GROUPS["ffn"]}
+    return {
+        name for name, p in model.named_parameters() if p.dim() == 2 and atom(name) in GROUPS["att"] | GROUPS["ffn"]
+    }
 
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -44,7 +46,9 @@ def test_every_frozen_matrix_of_attention_and_feed_forward_gets_one(kind):
     assert {e.name for e in model.slot_table.entries if e.atom == "adapter" and e.trained} == {
         f"{place}.frozen_adapter.{tensor}" for place in expected for tensor in ({"lora": "AB", "vera": "db"}[kind])
     }
-    assert {e.name for e in model.slot_table.entries if e.trained} == {n for n, p in model.named_parameters() if p.requires_grad}
+    assert {e.name for e in model.slot_table.entries if e.trained} == {
+        n for n, p in model.named_parameters() if p.requires_grad
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,7 +74,9 @@ def test_gradients_are_the_trained_models_seen_through_the_adapters(kind):
     trained = build("L", "L")
     folded = {name: model.get_submodule(name.rpartition(".")[0]).weight for name in matrices(trained)}
     own = model.state_dict().items()
-    trained.load_state_dict({name: folded.get(name, tensor) for name, tensor in own if "adapter" not in name and name != BUFFER})
+    trained.load_state_dict(
+        {name: folded.get(name, tensor) for name, tensor in own if "adapter" not in name and name != BUFFER}
+    )
     for each in (model, trained):
         loss(each, SOURCE, TARGET).backward()
     for place in adapted(model):
@@ -79,7 +85,10 @@ def test_gradients_are_the_trained_models_seen_through_the_adapters(kind):
             expected = [8 * adapter.B.T @ G, 8 * G @ adapter.A.T]
         else:
             A, B = adapter._shared[0].pair(adapter._key)
-            expected = [(B.T @ torch.diag(adapter.b) @ G @ A.T).diagonal(), (G * (B @ torch.diag(adapter.d) @ A)).sum(dim=1)]
+            expected = [
+                (B.T @ torch.diag(adapter.b) @ G @ A.T).diagonal(),
+                (G * (B @ torch.diag(adapter.d) @ A)).sum(dim=1),
+            ]
         for parameter, gradient in zip(adapter.parameters(), expected, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-3)
 
@@ -88,25 +97,36 @@ def test_the_table_and_the_ledger_count_lora_as_trained():
     """Width 8, feed-forward 12, rank 2: four 2 * (8 + 8) and two 2 * (8 + 12) are 208, beside 4 * 72 + 108 + 104 + 32 frozen."""
     model = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=2)
     (row,) = (row for row in model.slot_table.rows if row.place == "encoder.layers.1")
-    assert (row.kind, row.state, row.trained_parameters, row.parameters) == ("T Transformer, adapters", "partly frozen", 208, 740)
+    assert (row.kind, row.state, row.trained_parameters, row.parameters) == (
+        "T Transformer, adapters",
+        "partly frozen",
+        208,
+        740,
+    )
     # 2 * (4 * 64 + 2 * 96) for the frozen matrices, to which adapters of rank 2 are added; 2 * 104 for those of rank 1 beside them
     assert row.flops == 896
     beside = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=1).slot_table.rows
     assert [r.flops for r in beside if r.place == "encoder.layers.1"] == [896 + 208]
     trained = sum(item.size for item in ledger(model).of("trained"))
-    assert trained == model.slot_table.trained_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert (
+        trained == model.slot_table.trained_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    )
 
 
 def test_the_table_and_the_ledger_count_veras_matrices_once():
     """Each T has four matrices 8 x 8, one 12 x 8 and one 8 x 12: d 2 and b 8 or 12; A and B have 2 * (8 + 8) and 2 * (8 + 12)."""
     model = build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=2)
     rows = {row.place: row for row in model.slot_table.rows}
-    assert rows["encoder.layers.0"].trained_parameters == rows["encoder.layers.1"].trained_parameters == 6 * 2 + 5 * 8 + 12
+    assert (
+        rows["encoder.layers.0"].trained_parameters == rows["encoder.layers.1"].trained_parameters == 6 * 2 + 5 * 8 + 12
+    )
     shared = rows["frozen_adapter"]
     assert (shared.state, shared.parameters, shared.trained_parameters) == ("shared", 32 + 40 + 40, 0)
     assert shared.kind == "random, shared by up to 8 adapters"
     # Products belong to the layers: four of 8 x 1 and 1 x 8, one of 8 x 1 and 1 x 12, one of 12 x 1 and 1 x 8.
-    beside = {row.place: row.flops for row in build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=1).slot_table.rows}
+    beside = {
+        row.place: row.flops for row in build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=1).slot_table.rows
+    }
     assert shared.flops == beside["frozen_adapter"] == 0 and beside["encoder.layers.0"] == 896 + 208
     random = [item for item in ledger(model).of("random") if item.name.startswith("frozen_adapter.")]
     assert len(random) == 6 and all(item.export_bytes() == 0 for item in random)
@@ -123,13 +143,19 @@ def test_the_ledger_knows_what_inference_holds(kind):
 def test_what_is_random_follows_from_the_seed():
     def tensors(**options):
         model = build("T", "T", freeze="emb", frozen_adapter_rank=2, **options)
-        return {name: t for name, t in model.state_dict().items() if "frozen_adapter.A" in name or "frozen_adapter.B_" in name}
+        return {
+            name: t
+            for name, t in model.state_dict().items()
+            if "frozen_adapter.A" in name or "frozen_adapter.B_" in name
+        }
 
     for kind in KINDS:
         seeds = ({"torch_seed": 1}, {"torch_seed": 2}, {"reservoir_seed": 2})
         first, same, other = (tensors(frozen_adapter=kind, **seed) for seed in seeds)
         assert len(first) == {"lora": 6 + 10, "vera": 6}[kind]
-        assert all(torch.equal(same[name], value) and not torch.equal(other[name], value) for name, value in first.items())
+        assert all(
+            torch.equal(same[name], value) and not torch.equal(other[name], value) for name, value in first.items()
+        )
         bound = 8**-0.5 if kind == "lora" else (6 / 8) ** 0.5
         value = first["encoder.layers.0.fc1.frozen_adapter.A" if kind == "lora" else "frozen_adapter.A_12x8"]
         assert 0.8 * bound < value.abs().max() <= bound
@@ -138,13 +164,17 @@ def test_what_is_random_follows_from_the_seed():
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_models_have_it_too(kind):
     lm = build_lm(plan="LT", frozen_adapter=kind, frozen_adapter_rank=2)
-    assert adapted(lm) == {f"decoder.layers.1.{part}" for part in (*(f"self_attn.{p}" for p in ATTENTION), "fc1", "fc2")}
+    assert adapted(lm) == {
+        f"decoder.layers.1.{part}" for part in (*(f"self_attn.{p}" for p in ATTENTION), "fc1", "fc2")
+    }
     roberta = build_roberta("reservoir_roberta", reservoir_encoder="FL", frozen_adapter=kind, frozen_adapter_rank=2)
     before = {name: value.clone() for name, value in roberta.state_dict().items()}
     roberta.register_classification_head("topic", num_classes=2)
     assert adapted(roberta) == {"encoder.layers.0.ffn.fc1", "encoder.layers.0.ffn.fc2"}
     assert all(torch.equal(roberta.state_dict()[name], value) for name, value in before.items())
-    assert any(row.place.startswith("classification_heads") and row.trained_parameters for row in roberta.slot_table.rows)
+    assert any(
+        row.place.startswith("classification_heads") and row.trained_parameters for row in roberta.slot_table.rows
+    )
     frozen = build_arch("frozen_transformer", ["--freeze", "decoder", "--frozen-adapter", kind], 20, 20)
     assert {place.split(".")[0] for place in adapted(frozen)} == {"decoder"} and len(adapted(frozen)) == 6 * 10
     everything = build_arch("frozen_transformer_lm", ["--freeze", "decoder", "--frozen-adapter", kind], 20)

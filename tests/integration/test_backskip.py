@@ -28,7 +28,8 @@ ENGINES = (
 
 @pytest.mark.parametrize(
     "kind, engine",
-    [("synthetic", engine) for engine in ENGINES] + [pytest.param("reinforce", engine, marks=pytest.mark.slow) for engine in ENGINES],
+    [("synthetic", engine) for engine in ENGINES]
+    + [pytest.param("reinforce", engine, marks=pytest.mark.slow) for engine in ENGINES],
 )
 def test_true_gradients_always_are_no_backskipping_bit_for_bit(toy_data, kind, engine):
     flags = [*PLAN, *engine, "--max-update", 8, "--no-save"]
@@ -103,7 +104,9 @@ def weights_as(rank, folder, data, *flags):
     return dict(train_as(rank, 2, folder / "meeting", data, *flags).weights)
 
 
-PROCESSES = "--backskip-warmup 3 --backskip-anneal 0.7 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --no-save".split()
+PROCESSES = (
+    "--backskip-warmup 3 --backskip-anneal 0.7 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --no-save".split()
+)
 
 
 def same_weights_of_two(data, folder, *flags):
@@ -127,7 +130,9 @@ def test_two_processes_agree_with_each_other_and_with_one(toy_data, tmp_path, ba
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
 def test_two_processes_agree_although_each_has_its_noise(toy_data, tmp_path, backend):
-    weights = same_weights_of_two(toy_data, tmp_path, *PLAN, *PROCESSES, "--backskip", "reinforce", "--ddp-backend", backend)
+    weights = same_weights_of_two(
+        toy_data, tmp_path, *PLAN, *PROCESSES, "--backskip", "reinforce", "--ddp-backend", backend
+    )
     assert weights["backskips.encoder_layers_1.estimator.value.map"].any()
 
 
@@ -173,17 +178,38 @@ def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
 
 
 def test_layerdrop_differs_between_processes(toy_data, tmp_path):
-    flags = [*PLAN, "--encoder-layerdrop", 0.5, "--backskip", "synthetic", "--backskip-warmup", 6, "--backskip-anneal", 0, "--max-update", 8]
-    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path)
+    flags = [
+        *PLAN,
+        "--encoder-layerdrop",
+        0.5,
+        "--backskip",
+        "synthetic",
+        "--backskip-warmup",
+        6,
+        "--backskip-anneal",
+        0,
+        "--max-update",
+        8,
+    ]
+    ended = start_training(
+        toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path
+    )
     assert ended.returncode == 0, ended.stderr
     assert load(tmp_path)["optimizer_history"][-1]["num_updates"] == 8
 
 
 def test_cosines_are_logged(toy_data, tmp_path):
     flags = [*PLAN, "--backskip", "synthetic", "--backskip-warmup", 4, "--backskip-anneal", 0]
-    ended = start_training(toy_data, *flags, "--log-format", "json", "--log-interval", 2, "--max-update", 8, "--no-save")
+    ended = start_training(
+        toy_data, *flags, "--log-format", "json", "--log-interval", 2, "--max-update", 8, "--no-save"
+    )
     lines = (ended.stderr + ended.stdout).splitlines()
-    inner = {update: line for line in lines for update in "2468" if "train_inner" in line and f'"num_updates": "{update}"' in line}
+    inner = {
+        update: line
+        for line in lines
+        for update in "2468"
+        if "train_inner" in line and f'"num_updates": "{update}"' in line
+    }
     assert ended.returncode == 0 and sorted(inner) == list("2468")
     assert ['"backskip_cosine_encoder.layers.1": "' in inner[update] for update in "2468"] == [True, True, False, False]
 
@@ -191,14 +217,29 @@ def test_cosines_are_logged(toy_data, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--reservoir-encoder", "LfL", "--backskip", "synthetic"], "--backskip synthetic: no layer to skip (encoder LfL, decoder LLLLLL)"),
+        (
+            ["--reservoir-encoder", "LfL", "--backskip", "synthetic"],
+            "--backskip synthetic: no layer to skip (encoder LfL, decoder LLLLLL)",
+        ),
         (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LLLLLL, decoder LTL)"),
         (["--reservoir-encoder", "LFL", "--reservoir-train-layernorm", "--backskip", "synthetic"], "no layer to skip"),
-        (["--reservoir-encoder", "LFL", "--backskip", "guess"], "--backskip 'guess': choose from synthetic, reinforce, identity"),
-        (["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-anneal", "1.5"], "--backskip-anneal 1.5: must be from 0 to 1"),
-        (["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-warmup", "-1"], "--backskip-warmup -1: must be at least 0"),
+        (
+            ["--reservoir-encoder", "LFL", "--backskip", "guess"],
+            "--backskip 'guess': choose from synthetic, reinforce, identity",
+        ),
+        (
+            ["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-anneal", "1.5"],
+            "--backskip-anneal 1.5: must be from 0 to 1",
+        ),
+        (
+            ["--reservoir-encoder", "LFL", "--backskip", "synthetic", "--backskip-warmup", "-1"],
+            "--backskip-warmup -1: must be at least 0",
+        ),
         (["--backskip-warmup", "7"], "--backskip-warmup 7: has no effect without --backskip"),
-        (["--reservoir-encoder", "LFL", "--backskip-anneal", "0.5"], "--backskip-anneal 0.5: has no effect without --backskip"),
+        (
+            ["--reservoir-encoder", "LFL", "--backskip-anneal", "0.5"],
+            "--backskip-anneal 0.5: has no effect without --backskip",
+        ),
     ],
 )
 def test_bad_input(toy_data, tmp_path, flags, message):

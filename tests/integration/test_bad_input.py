@@ -55,7 +55,10 @@ LATE_MISTAKES = {
         f"{SUPERMASK} --mask-pin 0.9999999",
         "--mask-pin 0.9999999: leaves nothing to learn in encoder.embed_tokens",
     ),
-    "everything frozen": (f"{SUPERMASK} --freeze att,ffn,emb,ln,out", "--freeze att,ffn,emb,ln,out freezes every parameter"),
+    "everything frozen": (
+        f"{SUPERMASK} --freeze att,ffn,emb,ln,out",
+        "--freeze att,ffn,emb,ln,out freezes every parameter",
+    ),
     "random masks and plain LayerNorms": (
         f"{SUPERMASK} --mask-random --mask-layernorm plain",
         "--mask-random --mask-layernorm plain --mask-embeddings masked freezes every parameter",
@@ -122,7 +125,9 @@ ODD_VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("flag, value, message", ODD_VALUES, ids=[f"{flag.split()[-1]}-{value[:12]!r}" for flag, value, _ in ODD_VALUES])
+@pytest.mark.parametrize(
+    "flag, value, message", ODD_VALUES, ids=[f"{flag.split()[-1]}-{value[:12]!r}" for flag, value, _ in ODD_VALUES]
+)
 def test_odd_values_are_refused_before_data_is_looked_for(tmp_path, monkeypatch, flag, value, message):
     monkeypatch.chdir(tmp_path)
     *before, flag = flag.split()
@@ -150,7 +155,9 @@ def test_word_vectors_of_reservoir_models_are_checked(toy_data, tmp_path, side, 
     vectors, save_dir = tmp_path / "vectors", tmp_path / "checkpoints"
     if content is not None:
         vectors.write_text(content)
-    flags = f"--reservoir-encoder LF --decoder-layers 1 --{side}-embed-path {vectors} --max-update 1 --save-dir {save_dir}"
+    flags = (
+        f"--reservoir-encoder LF --decoder-layers 1 --{side}-embed-path {vectors} --max-update 1 --save-dir {save_dir}"
+    )
     line, status = answer = error_of(toy_data, *flags.split())
     assert_refused(answer, message)
     assert f"--{side}-embed-path {vectors}: " in line
@@ -235,5 +242,7 @@ def test_an_unwritable_save_folder_is_refused(toy_data, tmp_path, ordinary_user)
 def test_what_a_command_shows(toy_data, tmp_path):
     save_dir = tmp_path / "checkpoints"
     ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir)
-    assert_refused((ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C")
+    assert_refused(
+        (ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C"
+    )
     assert not save_dir.exists()

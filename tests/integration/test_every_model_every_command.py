@@ -72,7 +72,9 @@ def pretrained(model, arch, data, **options):
 def test_validate_finds_the_loss_of_training(arch, models, toy_data, run_fairseq, monkeypatch):
     model = models(arch)
     printed = []
-    monkeypatch.setattr("fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats))
+    monkeypatch.setattr(
+        "fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats)
+    )
     flags = ["--task", model.task, "--cpu", "--batch-size", 4, "--num-workers", 0, "--log-format", "simple"]
     flags += ["--criterion", "masked_lm"] if model.task == "masked_lm" else []
     run_fairseq("validate", toy_data, "--path", model.path, *flags)

@@ -33,15 +33,34 @@ def test_runs_are_repeatable_and_resume_bit_exactly(toy_data, tmp_path):
     assert other.losses[1:] != whole.losses[1:]
 
 
-@pytest.mark.parametrize("engine", [[], ["--bf16"], ["--share-decoder-input-output-embed", "--update-freq", 2]], ids=str)
+@pytest.mark.parametrize(
+    "engine", [[], ["--bf16"], ["--share-decoder-input-output-embed", "--update-freq", 2]], ids=str
+)
 def test_the_fused_criterion_trains_as_fairseqs(toy_data, tmp_path, engine):
-    flags = [*MODEL, *engine, "--label-smoothing", 0.1, "--dropout", 0.1, "--max-update", 6, "--lr", 0.001, "--log-format", "json"]
+    flags = [
+        *MODEL,
+        *engine,
+        "--label-smoothing",
+        0.1,
+        "--dropout",
+        0.1,
+        "--max-update",
+        6,
+        "--lr",
+        0.001,
+        "--log-format",
+        "json",
+    ]
     plain = train(toy_data, *flags, "--criterion", "label_smoothed_cross_entropy", "--save-dir", tmp_path / "plain")
-    fused = train(toy_data, *flags, "--criterion", "fused_label_smoothed_cross_entropy", "--save-dir", tmp_path / "fused")
+    fused = train(
+        toy_data, *flags, "--criterion", "fused_label_smoothed_cross_entropy", "--save-dir", tmp_path / "fused"
+    )
     assert fused.losses == pytest.approx(plain.losses, rel=1e-2 if "--bf16" in engine else 1e-5)
     one, other = load(tmp_path / "plain")["model"], load(tmp_path / "fused")["model"]
     tolerance = 2e-2 if "--bf16" in engine else 1e-3
-    assert all(torch.allclose(one[n].float(), other[n].float(), atol=tolerance) for n, _ in plain.model.named_parameters())
+    assert all(
+        torch.allclose(one[n].float(), other[n].float(), atol=tolerance) for n, _ in plain.model.named_parameters()
+    )
 
 
 def test_losses_that_the_fused_criterion_leaves_to_fairseq(toy_data):

@@ -45,7 +45,9 @@ def pairs(formats, others, usual):
             yield pytest.param(one, other, marks=[] if usual(one, other) else [pytest.mark.slow])
 
 
-@pytest.mark.parametrize("number_format, inner", pairs(FORMATS, INNER, lambda form, inner: form == "fp32" or inner == "adam"))
+@pytest.mark.parametrize(
+    "number_format, inner", pairs(FORMATS, INNER, lambda form, inner: form == "fp32" or inner == "adam")
+)
 def test_without_a_schedule_it_is_the_optimizer_inside(toy_data, tmp_path, number_format, inner):
     flags = [*MODEL, *FORMATS[number_format], "--reservoir-encoder", "LT", "--max-update", 6, "--disable-validation"]
     bare = train(toy_data, *flags, *optimizer(inner, inner), "--save-dir", tmp_path / "bare")
@@ -54,7 +56,10 @@ def test_without_a_schedule_it_is_the_optimizer_inside(toy_data, tmp_path, numbe
     first, second = load(tmp_path / "bare"), load(tmp_path / "ours")
     assert all(first["model"][name].equal(tensor) for name, tensor in second["model"].items())
     states = [checkpoint["last_optimizer_state"] for checkpoint in (first, second)]
-    assert repr(states[0]["param_groups"]) == repr(states[1]["param_groups"]) and states[0]["state"].keys() == states[1]["state"].keys()
+    assert (
+        repr(states[0]["param_groups"]) == repr(states[1]["param_groups"])
+        and states[0]["state"].keys() == states[1]["state"].keys()
+    )
     for one, other in zip(states[0]["state"].values(), states[1]["state"].values()):
         assert all(torch.equal(torch.as_tensor(one[key]), torch.as_tensor(other[key])) for key in one)
 
@@ -107,7 +112,9 @@ def expected_idle(kind, update, names, rotated_out):
     return set(), (ffn if update % 3 else set()) | (emb if update % 2 else set())
 
 
-@pytest.mark.parametrize("number_format, kind", pairs(FORMATS, SCHEDULES, lambda form, kind: form == "fp32" or kind == "schedule"))
+@pytest.mark.parametrize(
+    "number_format, kind", pairs(FORMATS, SCHEDULES, lambda form, kind: form == "fp32" or kind == "schedule")
+)
 def test_each_tensor_changes_exactly_when_it_should(toy_data, number_format, kind):
     flags = [*MODEL, *FORMATS[number_format], *optimizer("freeze_skip"), *SCHEDULES[kind]]
     with Recording() as seen:
@@ -155,9 +162,18 @@ def assert_same_state(*checkpoints):
         assert all(torch.equal(torch.as_tensor(first[i][key]), torch.as_tensor(value)) for key, value in state.items())
 
 
-@pytest.mark.parametrize("number_format", ["--memory-efficient-bf16", pytest.param("--memory-efficient-fp16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number_format", ["--memory-efficient-bf16", pytest.param("--memory-efficient-fp16", marks=pytest.mark.slow)]
+)
 def test_half_precision_resumes_in_every_phase_too(toy_data, tmp_path, number_format):
-    flags = [*MODEL, number_format, *optimizer("freeze_skip"), *SCHEDULES["schedule"], "--disable-validation", "--no-epoch-checkpoints"]
+    flags = [
+        *MODEL,
+        number_format,
+        *optimizer("freeze_skip"),
+        *SCHEDULES["schedule"],
+        "--disable-validation",
+        "--no-epoch-checkpoints",
+    ]
     whole = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "whole")
     for update in (2, 4, 7, 8):
         rest = train(toy_data, *flags, "--max-update", update, "--save-dir", tmp_path / "part")
@@ -190,7 +206,14 @@ def test_what_is_frozen_takes_no_room_in_the_checkpoint(toy_data, tmp_path):
 @pytest.mark.parametrize("arch", ["transformer", "supermask_one_layer_transformer --mask-embeddings trained"])
 def test_recomputed_layers_above_frozen_embeddings_are_trained(toy_data, arch):
     """fairseq's activation checkpointing gives no gradient to a layer none of whose inputs has one."""
-    flags = [*MODEL, *f"--arch {arch}".split(), "--checkpoint-activations", *optimizer("freeze_skip"), "--freeze-schedule", "0:emb"]
+    flags = [
+        *MODEL,
+        *f"--arch {arch}".split(),
+        "--checkpoint-activations",
+        *optimizer("freeze_skip"),
+        "--freeze-schedule",
+        "0:emb",
+    ]
     run = train(toy_data, *flags, "--max-update", 3, "--no-save", "--disable-validation")
     moved = {name for name, p in run.model.named_parameters() if not p.equal(run.initial[name])}
     assert not any("embed_tokens" in name for name in moved)
@@ -201,7 +224,9 @@ def test_recomputed_layers_above_frozen_embeddings_are_trained(toy_data, arch):
 def test_torchrun_is_asked_for_legacy_ddp_too(toy_data, tmp_path):
     torchrun = Path(sys.executable).parent / "torchrun"
     program = Path(sys.executable).parent / "fairseq-train"
-    words = command_line(toy_data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", tmp_path)[1:]
+    words = command_line(toy_data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", tmp_path)[
+        1:
+    ]
     command = [torchrun, "--standalone", "--nproc-per-node", "2", program, *words]
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert ended.returncode != 0 and "add --ddp-backend legacy_ddp" in ended.stderr
@@ -211,7 +236,9 @@ def test_two_processes_are_one(toy_data, tmp_path):
     flags = "--encoder-layers 2 --decoder-layers 2 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --disable-validation".split()
     flags += ["--optimizer", "freeze_skip", *SCHEDULES["schedule"], "--freeze-update-every", "decoder.att:2"]
     alone = train(toy_data, *flags, "--update-freq", 2, "--save-dir", tmp_path / "one")
-    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path / "two")
+    ended = start_training(
+        toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path / "two"
+    )
     assert ended.returncode == 0, ended.stderr
     one, two = load(tmp_path / "one"), load(tmp_path / "two")
     assert two["optimizer_history"][-1]["num_updates"] == 10
@@ -222,18 +249,35 @@ def test_two_processes_are_one(toy_data, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--freeze-schedule", "5:emb", "--fp16"], "--freeze-schedule with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no"),
-        (["--freeze-rotate", "1:2", "--distributed-world-size", 2], "--freeze-rotate with --ddp-backend pytorch_ddp: it fixes at the start"),
-        (["--freeze-rotate", "1:2", "--ddp-backend", "fully_sharded"], "--freeze-rotate with --ddp-backend fully_sharded: it fixes at the start"),
-        (["--freeze-update-every", "ffn:2", "--use-bmuf"], "--freeze-update-every with --use-bmuf: its momentum would move what is frozen"),
+        (
+            ["--freeze-schedule", "5:emb", "--fp16"],
+            "--freeze-schedule with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no",
+        ),
+        (
+            ["--freeze-rotate", "1:2", "--distributed-world-size", 2],
+            "--freeze-rotate with --ddp-backend pytorch_ddp: it fixes at the start",
+        ),
+        (
+            ["--freeze-rotate", "1:2", "--ddp-backend", "fully_sharded"],
+            "--freeze-rotate with --ddp-backend fully_sharded: it fixes at the start",
+        ),
+        (
+            ["--freeze-update-every", "ffn:2", "--use-bmuf"],
+            "--freeze-update-every with --use-bmuf: its momentum would move what is frozen",
+        ),
         (["--freeze-schedule", "5:encoder,decoder"], "nothing is trained at update 5"),
         (["--freeze-schedule", "5:emb;3:ffn"], "update 3 comes before 5; sort it"),
         (["--freeze-update-every", "ffn"], "'ffn' is not COMPONENT:N"),
-        (["--freeze-rotate", "1:2", "--fp16", "--fp16-no-flatten-grads", "--debug-param-names"], "--debug-param-names: fairseq looks for"),
+        (
+            ["--freeze-rotate", "1:2", "--fp16", "--fp16-no-flatten-grads", "--debug-param-names"],
+            "--debug-param-names: fairseq looks for",
+        ),
         (["--freeze-rotate", "13:2"], "--freeze-rotate 13:2: the model has 12 layers"),
     ],
 )
 def test_bad_input(toy_data, tmp_path, flags, message):
-    line, status = error_of(toy_data, "--optimizer", "freeze_skip", *flags, "--max-update", 2, "--save-dir", tmp_path / "out")
+    line, status = error_of(
+        toy_data, "--optimizer", "freeze_skip", *flags, "--max-update", 2, "--save-dir", tmp_path / "out"
+    )
     assert status != 0 and message in line and line.count("\n") == 1
     assert not list(tmp_path.glob("out/*"))

@@ -95,7 +95,14 @@ def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
     second = train(toy_data, *flags, *start, "--save-dir", tmp_path / "second")
     frozen = [entry.name for entry in second.model.slot_table.entries if not entry.trained]
     assert frozen and hashes(second.weights, frozen) == hashes(first.weights, frozen)
-    again = ["--restore-file", tmp_path / "second" / "checkpoint_last.pt", "--max-update", 12, "--save-dir", tmp_path / "again"]
+    again = [
+        "--restore-file",
+        tmp_path / "second" / "checkpoint_last.pt",
+        "--max-update",
+        12,
+        "--save-dir",
+        tmp_path / "again",
+    ]
     assert train(toy_data, *flags, *again).trainer.get_num_updates() == 12
     refused, status = error_of(toy_data, *flags, "--restore-file", start[1], "--save-dir", tmp_path / "third")
     assert status != 0 and "--freeze-except ln,emb,out: the checkpoint was trained without it" in refused

@@ -33,7 +33,11 @@ def trained(toy_data, tmp_path_factory):
 def test_what_the_spec_names_stays_and_the_rest_moves(trained):
     run, _ = trained
     still = {name for name, p in run.model.named_parameters() if torch.equal(p, run.initial[name])}
-    named = {name for name in dict(run.model.named_parameters()) if "_att." in atom(name) or name.startswith("decoder") and "fc" in atom(name)}
+    named = {
+        name
+        for name in dict(run.model.named_parameters())
+        if "_att." in atom(name) or name.startswith("decoder") and "fc" in atom(name)
+    }
     assert still == named == {e.name for e in run.model.slot_table.entries if not e.trained}
 
 
@@ -42,17 +46,34 @@ def test_the_checkpoint_carries_the_spec(trained, toy_data):
     stored = load(folder)
     assert (stored["cfg"].model.freeze, stored["cfg"].model.frozen_init) == ("att,decoder.ffn", "signed_constant")
     identity = read_identity(stored["model"][BUFFER])
-    assert identity == {"freeze": "att,decoder.ffn", "freeze_except": None, "frozen_init": "signed_constant", "frozen_seed": 3}
+    assert identity == {
+        "freeze": "att,decoder.ffn",
+        "freeze_except": None,
+        "frozen_init": "signed_constant",
+        "frozen_seed": 3,
+    }
     (model,) = hub_utils.from_pretrained(str(folder), "checkpoint_last.pt", str(toy_data), user_dir=USER_DIR)["models"]
     assert model.slot_table == run.model.slot_table
     assert all(torch.equal(tensor, run.weights[name]) for name, tensor in model.state_dict().items())
 
 
 OTHERS = {
-    "another spec": (["--freeze", "att"], "--freeze att: the checkpoint was trained with att,decoder.ffn; give att,decoder.ffn, or --reset-optimizer"),
-    "other values": (["--frozen-init", "zero"], "--frozen-init zero: the checkpoint was trained with signed_constant; give signed_constant, or --reset"),
-    "another seed": (["--reservoir-seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3; give 3, or --reset-optimizer"),
-    "fewer still": (["--freeze-except", "k"], "--freeze-except k: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
+    "another spec": (
+        ["--freeze", "att"],
+        "--freeze att: the checkpoint was trained with att,decoder.ffn; give att,decoder.ffn, or --reset-optimizer",
+    ),
+    "other values": (
+        ["--frozen-init", "zero"],
+        "--frozen-init zero: the checkpoint was trained with signed_constant; give signed_constant, or --reset",
+    ),
+    "another seed": (
+        ["--reservoir-seed", 4],
+        "--reservoir-seed 4: the checkpoint was trained with 3; give 3, or --reset-optimizer",
+    ),
+    "fewer still": (
+        ["--freeze-except", "k"],
+        "--freeze-except k: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+    ),
 }
 
 
@@ -102,10 +123,14 @@ def test_hydra_and_checkpoints_agree_where_there_is_a_dataclass(arch, toy_data):
     task = LanguageModelingTask.setup_task(Namespace(data=str(toy_data), output_dictionary_size=-1))
     sizes = "--task language_modeling --tokens-per-sample 20 --decoder-layers 2 --decoder-embed-dim 16 --decoder-attention-heads 2"
     flags = ["--freeze", "layers.0.ffn,emb", "--frozen-init", "glorot", "--seed", "3"]
-    args = options.parse_args_and_arch(options.get_training_parser(), [str(toy_data), "--arch", arch, *sizes.split(), *flags])
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), [str(toy_data), "--arch", arch, *sizes.split(), *flags]
+    )
     composed = convert_namespace_to_omegaconf(args).model
     stored = OmegaConf.create(OmegaConf.to_container(composed))
     with torch.device("meta"):
-        tables = [build_model(config, task, from_checkpoint=config is stored).slot_table for config in (composed, stored)]
+        tables = [
+            build_model(config, task, from_checkpoint=config is stored).slot_table for config in (composed, stored)
+        ]
     assert tables[0] == tables[1] and tables[0].seed == 3
     assert {e.atom for e in tables[0].entries if e.frozen_init == "glorot"} == {"fc1", "fc2", "emb"}

@@ -52,7 +52,9 @@ def test_the_ledger_counts_float32_in_files(toy_data, tmp_path):
     assert found.checkpoint_bytes - found.optimizer_bytes == in_file > found.weight_bytes
 
 
-@pytest.mark.parametrize("engine", [["--bf16"], ["--checkpoint-activations"], ["--backskip", "synthetic", "--backskip-anneal", 0]], ids=str)
+@pytest.mark.parametrize(
+    "engine", [["--bf16"], ["--checkpoint-activations"], ["--backskip", "synthetic", "--backskip-anneal", 0]], ids=str
+)
 def test_it_goes_with_other_engines(toy_data, engine):
     run = train(toy_data, *PLAN, "--frozen-dtype", "bf16", *engine, "--max-update", 3, "--no-save")
     assert len(run.losses) == 3 and all(loss > 0 for loss in run.losses)
@@ -62,8 +64,14 @@ def test_it_goes_with_other_engines(toy_data, engine):
     "flags, message",
     [
         (["--frozen-dtype", "fp8"], "--frozen-dtype 'fp8': choose from fp32, bf16"),
-        (["--reservoir-encoder", "LL", "--frozen-dtype", "bf16"], "--frozen-dtype bf16: has no effect, since no layer is wholly frozen"),
-        (["--reservoir-encoder", "LF", "--frozen-dtype", "bf16", "--fp16"], "--frozen-dtype bf16: --fp16 gives the whole model a type of its own"),
+        (
+            ["--reservoir-encoder", "LL", "--frozen-dtype", "bf16"],
+            "--frozen-dtype bf16: has no effect, since no layer is wholly frozen",
+        ),
+        (
+            ["--reservoir-encoder", "LF", "--frozen-dtype", "bf16", "--fp16"],
+            "--frozen-dtype bf16: --fp16 gives the whole model a type of its own",
+        ),
     ],
 )
 def test_bad_input(toy_data, tmp_path, flags, message):

@@ -21,7 +21,10 @@ SUPERMASK = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder
 # Flags of a model, and one of its frozen tensors: of a letter, of a spec, shared by masks, of one mask, shared by adapters, half.
 MODELS = {
     "letter": ("--reservoir-encoder LT --reservoir-decoder L", "encoder.layers.1.fc1.weight"),
-    "spec": ("--arch frozen_transformer --encoder-layers 1 --decoder-layers 1 --freeze att", "decoder.layers.0.self_attn.q_proj.bias"),
+    "spec": (
+        "--arch frozen_transformer --encoder-layers 1 --decoder-layers 1 --freeze att",
+        "decoder.layers.0.self_attn.q_proj.bias",
+    ),
     "random layer": (SUPERMASK, "encoder.random_layer.fc1"),
     "own weights": (f"{SUPERMASK} --mask-share none", "encoder.layers.1.fc1.frozen_weight"),
     "adapters": ("--reservoir-encoder T --reservoir-decoder L --frozen-adapter vera", "frozen_adapter.A_24x16"),
@@ -54,7 +57,9 @@ def test_a_changed_bit_is_not_saved(toy_data, tmp_path, model):
 @pytest.mark.parametrize("number_format", list(FORMATS)[1:])
 def test_in_half_precision(toy_data, tmp_path, number_format):
     flags, name = MODELS["letter"]
-    run = train(toy_data, *flags.split(), *QUIET, *FORMATS[number_format].split(), "--max-update", 2, "--save-dir", tmp_path)
+    run = train(
+        toy_data, *flags.split(), *QUIET, *FORMATS[number_format].split(), "--max-update", 2, "--save-dir", tmp_path
+    )
     assert_guarded(run, name, tmp_path)
 
 
@@ -65,11 +70,33 @@ def test_hashes_are_taken_when_training_starts_and_at_each_save(toy_data, tmp_pa
     flags = ["--reservoir-encoder", "LT", "--reservoir-decoder", "L", *QUIET]
     first = train(toy_data, *flags, "--max-update", 2, "--save-dir", tmp_path / "first")
     frozen = len(frozen_guard.frozen_tensors(first.trainer))
-    assert frozen == 16 and len(calls) == 2 * frozen  # T's four projections, two LayerNorms and two matrices, each with its bias
+    assert (
+        frozen == 16 and len(calls) == 2 * frozen
+    )  # T's four projections, two LayerNorms and two matrices, each with its bias
     calls.clear()
-    schedule = ["--optimizer", "freeze_skip", "--freeze-schedule", "1:decoder.ffn;3:-decoder.ffn", "--seed", 4, "--reservoir-seed", 3]
+    schedule = [
+        "--optimizer",
+        "freeze_skip",
+        "--freeze-schedule",
+        "1:decoder.ffn;3:-decoder.ffn",
+        "--seed",
+        4,
+        "--reservoir-seed",
+        3,
+    ]
     start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt"]
-    run = train(toy_data, *flags, *schedule, *start, "--save-interval-updates", 1, "--max-update", 5, "--save-dir", tmp_path / "second")
+    run = train(
+        toy_data,
+        *flags,
+        *schedule,
+        *start,
+        "--save-interval-updates",
+        1,
+        "--max-update",
+        5,
+        "--save-dir",
+        tmp_path / "second",
+    )
     saves = len(list((tmp_path / "second").glob("checkpoint_1_*.pt")))
     assert (saves, run.trainer.get_num_updates()) == (5, 5)
     assert len(calls) == (1 + saves) * frozen

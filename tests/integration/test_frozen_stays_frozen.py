@@ -25,7 +25,9 @@ OPTIMIZERS = {
 PRESSURE = "--weight-decay 0.01 --clip-norm 0.1 --update-freq 2 --store-ema --ema-decay 0.99".split()
 # Every kind of reservoir, and a component frozen at its initial value by name.
 BY_HAND = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --freeze encoder.layers.0.fc1".split()
-MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze encoder.layers.0.fc1".format(**WITH_EVERY_KIND).split()
+MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze encoder.layers.0.fc1".format(
+    **WITH_EVERY_KIND
+).split()
 
 
 def _combinations():
@@ -71,7 +73,9 @@ def test_reservoirs_follow_from_seed_and_name(toy_data):
 
 def hashes(tensors, names):
     """SHA-256 of each tensor's bytes."""
-    return {name: hashlib.sha256(tensors[name].detach().view(torch.uint8).numpy().tobytes()).hexdigest() for name in names}
+    return {
+        name: hashlib.sha256(tensors[name].detach().view(torch.uint8).numpy().tobytes()).hexdigest() for name in names
+    }
 
 
 def trained_values(run):

@@ -60,7 +60,9 @@ HOSTILE = [
 
 def words_of(text):
     """The words of a help text that look like values: choices, examples, numbers."""
-    return sorted({word for word in re.findall(r"[^\s()\[\]\"'`|]+", text or "") for word in (word.strip(".,;:"),) if word})
+    return sorted(
+        {word for word in re.findall(r"[^\s()\[\]\"'`|]+", text or "") for word in (word.strip(".,;:"),) if word}
+    )
 
 
 def mutated(random, word):
@@ -73,7 +75,9 @@ def mutated(random, word):
 
 def value(random, help_text):
     """A value of a flag: a hostile one, one of its help, or a mixture."""
-    return random.choice(HOSTILE) if random.random() < 0.4 else mutated(random, random.choice([*words_of(help_text), "0"]))
+    return (
+        random.choice(HOSTILE) if random.random() < 0.4 else mutated(random, random.choice([*words_of(help_text), "0"]))
+    )
 
 
 def model_and_flags(random):
@@ -170,8 +174,12 @@ def log(random):
     lines = [*writer.done().lines, LINE]
     for _ in range(random.randint(0, 4)):
         at = random.randrange(len(lines))
-        lines[at] = mutated(random, re.sub(r"\d+(\.\d+)?", lambda number: random.choice([number[0], *HOSTILE]), lines[at], count=2))
-        lines[at] = lines[at].replace("x" * 100, random.choice(["epoch 1:", "{'_name': ", "a", "'common': ", '{"epoch": ']) * 1000)
+        lines[at] = mutated(
+            random, re.sub(r"\d+(\.\d+)?", lambda number: random.choice([number[0], *HOSTILE]), lines[at], count=2)
+        )
+        lines[at] = lines[at].replace(
+            "x" * 100, random.choice(["epoch 1:", "{'_name': ", "a", "'common': ", '{"epoch": ']) * 1000
+        )
     return "\n".join(lines)
 
 
@@ -209,7 +217,9 @@ def grid(random):
     found = json.loads(json.dumps(GRID))
     for _ in range(random.randint(1, 3)):
         key = random.choice([*found, random.choice(HOSTILE)])
-        broken = random.choice([*HOSTILE, [], {}, None, 3, True, [[]], [{}], [None], {"a": {"b": "c"}}, [str(i) for i in range(3000)]])
+        broken = random.choice(
+            [*HOSTILE, [], {}, None, 3, True, [[]], [{}], [None], {"a": {"b": "c"}}, [str(i) for i in range(3000)]]
+        )
         inner = found.get(key)
         if isinstance(inner, dict) and inner and random.random() < 0.7:
             name = random.choice([*inner, random.choice(HOSTILE)])
@@ -238,7 +248,13 @@ def fuzzed(examples, number):
     """Runs a test on ``examples`` seeded draws of a random generator; what failed is printed with its flags, so nothing is shrunk."""
 
     def decorate(test):
-        chosen = settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        chosen = settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
         return seed(number)(chosen(given(random=st.randoms(use_true_random=True))(test)))
 
     return decorate

@@ -28,7 +28,9 @@ class HostReads(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.name().removeprefix("aten::").partition(".")[0]
-        by_mask = name in ("index", "index_put", "index_put_") and any(i is not None and i.dtype == torch.bool for i in args[1])
+        by_mask = name in ("index", "index_put", "index_put_") and any(
+            i is not None and i.dtype == torch.bool for i in args[1]
+        )
         if name in _READS or by_mask:
             self._note(name, sys._getframe(1))
         return function(*args, **(kwargs or {}))
@@ -58,11 +60,22 @@ RUNS = {
 @pytest.mark.parametrize("which", RUNS)
 def test_an_update_reads_nothing(toy_data, which):
     with HostReads() as reads:
-        run = train(toy_data, *RUNS[which].split(), "--decoder-layers", 1, "--disable-validation", "--no-save", "--max-update", 6)
+        run = train(
+            toy_data,
+            *RUNS[which].split(),
+            "--decoder-layers",
+            1,
+            "--disable-validation",
+            "--no-save",
+            "--max-update",
+            6,
+        )
     assert len(run.losses) == 6 and reads.found == set()
 
 
-@pytest.mark.parametrize("read", [lambda x: float(x.sum()), lambda x: x.equal(x), lambda x: x[x > 0], lambda x: torch.linalg.inv(x)])
+@pytest.mark.parametrize(
+    "read", [lambda x: float(x.sum()), lambda x: x.equal(x), lambda x: x[x > 0], lambda x: torch.linalg.inv(x)]
+)
 def test_reads_are_found(toy_data, monkeypatch, read):
     """As an update of ours would, every time the number of updates is set."""
     from fairseq_reservoir.layers.backskip import Backskip
@@ -71,7 +84,9 @@ def test_reads_are_found(toy_data, monkeypatch, read):
     scope = {"read": read, "eye": torch.eye(2)}
     exec(compile(source, f"{_OURS}/reading.py", "exec"), scope)
     monkeypatch.setattr(Backskip, "set_num_updates", scope["set_num_updates"])
-    flags = "--reservoir-encoder LF --backskip identity --decoder-layers 1 --disable-validation --no-save --max-update 1"
+    flags = (
+        "--reservoir-encoder LF --backskip identity --decoder-layers 1 --disable-validation --no-save --max-update 1"
+    )
     with HostReads() as reads:
         train(toy_data, *flags.split())
     assert [place.split()[1] for place in reads.found] == ["reading.py:2"]

@@ -99,7 +99,10 @@ def with_a_bit_flipped(data):
     return data[:place] + bytes([data[place] ^ 64]) + data[place + 1 :]
 
 
-@pytest.mark.parametrize("damage, what", [(cut_short, "cut short or overwritten"), (with_a_bit_flipped, "data/[0-9]+ in it is not as it was")])
+@pytest.mark.parametrize(
+    "damage, what",
+    [(cut_short, "cut short or overwritten"), (with_a_bit_flipped, "data/[0-9]+ in it is not as it was")],
+)
 def test_a_damaged_checkpoint_is_refused_and_the_newest_whole_one_named(toy_data, whole, tmp_path, damage, what):
     for name in ("checkpoint_1_4.pt", "checkpoint_1_8.pt", "checkpoint_last.pt"):
         (tmp_path / name).write_bytes((whole / name).read_bytes())
@@ -107,5 +110,10 @@ def test_a_damaged_checkpoint_is_refused_and_the_newest_whole_one_named(toy_data
     last.write_bytes(damage(last.read_bytes()))
     message, status = error_of(toy_data, *RUN, "--save-dir", tmp_path)
     how = f"{newest} is the newest beside it that is whole \\(--restore-file, --path\\)"
-    assert re.fullmatch(f"fairseq-train: error: --restore-file {last}: a damaged checkpoint, {what}[^;]*; {how}\n", message) and status == 2
+    assert (
+        re.fullmatch(
+            f"fairseq-train: error: --restore-file {last}: a damaged checkpoint, {what}[^;]*; {how}\n", message
+        )
+        and status == 2
+    )
     assert len(train(toy_data, *RUN, "--save-dir", tmp_path, "--restore-file", newest).losses) == 2

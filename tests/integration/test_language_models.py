@@ -47,8 +47,21 @@ def eval_lm(monkeypatch, toy_data):
         results = []
         command = import_module("fairseq_cli.eval_lm")
         original = command.eval_lm
-        monkeypatch.setattr(command, "eval_lm", lambda *args, **kwargs: results.append(original(*args, **kwargs)) or results[-1])
-        arguments = [str(toy_data), "--path", str(path), "--gen-subset", "test", "--batch-size", "4", "--cpu", "--num-workers", "0"]
+        monkeypatch.setattr(
+            command, "eval_lm", lambda *args, **kwargs: results.append(original(*args, **kwargs)) or results[-1]
+        )
+        arguments = [
+            str(toy_data),
+            "--path",
+            str(path),
+            "--gen-subset",
+            "test",
+            "--batch-size",
+            "4",
+            "--cpu",
+            "--num-workers",
+            "0",
+        ]
         arguments += ["--sample-break-mode", "eos", "--tokens-per-sample", "16", "--user-dir", USER_DIR]
         monkeypatch.setattr(sys, "argv", ["fairseq-eval-lm", *arguments])
         command.cli_main()
@@ -82,7 +95,10 @@ def test_training_continues_bit_for_bit_and_another_model_is_refused(trained, to
     resumed = train(toy_data, *flags, "--max-update", 25)
     assert len(resumed.losses) == 5 and resumed.losses == whole.losses[20:]
     other, said = {
-        "reservoir": (["--reservoir-decoder", "LTFCs"], "--reservoir-decoder LTFCs: the checkpoint was trained with LTFCS"),
+        "reservoir": (
+            ["--reservoir-decoder", "LTFCs"],
+            "--reservoir-decoder LTFCs: the checkpoint was trained with LTFCS",
+        ),
         "supermask": (["--seed", 9], "--mask-seed 9: the checkpoint was trained with 3"),
     }.get(trained.form, (["--mask-scope", "tensor"], "--mask-scope tensor: the checkpoint was trained with row"))
     line, status = error_of(toy_data, *flags, *other, "--max-update", 25)
@@ -130,7 +146,9 @@ def test_materialize_says_why_not(trained, tmp_path):
 
 def test_pruned_depth_renumbers_plan_and_masks(trained, toy_data):
     kept = {"reservoir": "0,3"}.get(trained.form, "1")
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(trained.path)], arg_overrides={"decoder_layers_to_keep": kept})
+    (model,), _ = checkpoint_utils.load_model_ensemble(
+        [str(trained.path)], arg_overrides={"decoder_layers_to_keep": kept}
+    )
     origins = [int(place) for place in kept.split(",")]
     whole = trained.run.weights
     assert len(model.decoder.layers) == len(origins)
@@ -153,7 +171,15 @@ def test_it_learns_the_letters_of_a_novel(form, tmp_path, monkeypatch):
             kept = [line for line in (next(text).strip().lower() for _ in range(lines)) if line]
         spelled = "\n".join(" ".join(line.replace(" ", "_")) for line in kept)
         (tmp_path / split).write_text(spelled, encoding="utf-8")
-    arguments = ["--only-source", "--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid", "--destdir", tmp_path / "data"]
+    arguments = [
+        "--only-source",
+        "--trainpref",
+        tmp_path / "train",
+        "--validpref",
+        tmp_path / "valid",
+        "--destdir",
+        tmp_path / "data",
+    ]
     monkeypatch.setattr(sys, "argv", ["fairseq-preprocess", *map(str, arguments)])
     import_module("fairseq_cli.preprocess").cli_main()
     flags = "--task language_modeling --tokens-per-sample 64 --sample-break-mode none --batch-size 16 --max-update 60".split()

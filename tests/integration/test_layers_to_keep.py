@@ -50,7 +50,9 @@ def pruned(request, whole, toy_data, tmp_path_factory):
 def answer(path):
     (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
     with torch.no_grad():
-        return model.eval()(pad(sentences(3, 6)) % 12, torch.tensor([3, 6]), shift(pad(sentences(4, 5, seed=2)) % 12))[0]
+        return model.eval()(pad(sentences(3, 6)) % 12, torch.tensor([3, 6]), shift(pad(sentences(4, 5, seed=2)) % 12))[
+            0
+        ]
 
 
 def test_it_is_loaded_as_it_was_trained_and_translates(run_fairseq, toy_data, pruned, tmp_path):
@@ -69,13 +71,17 @@ def test_it_is_resumed_with_the_same_layers_only(toy_data, pruned, tmp_path):
     assert goes_on.trainer.get_num_updates() == 8
     assert answer(tmp_path / "checkpoint_last.pt").isfinite().all()
     for keep, given in (("0,1", "0,1"), (None, "not given")):
-        with pytest.raises(InputError, match=f"--encoder-layers-to-keep {given}: the checkpoint was trained with 0,2; give 0,2"):
+        with pytest.raises(
+            InputError, match=f"--encoder-layers-to-keep {given}: the checkpoint was trained with 0,2; give 0,2"
+        ):
             checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"encoder_layers_to_keep": keep})
 
 
 def test_it_is_exported_and_materialized(pruned, tmp_path):
     _, run, path = pruned
-    assert {name: t.shape for name, t in open_checkpoint(path).model.state_dict().items()} == {n: t.shape for n, t in run.weights.items()}
+    assert {name: t.shape for name, t in open_checkpoint(path).model.state_dict().items()} == {
+        n: t.shape for n, t in run.weights.items()
+    }
     export(path, tmp_path / "model.safetensors")
     assert answer(tmp_path / "model.safetensors").equal(answer(path))
     materialize(tmp_path / "model.safetensors", tmp_path / "plain.pt")
@@ -101,7 +107,9 @@ def test_a_layer_named_twice_is_refused(toy_data):
 
 def test_masks_of_all_layers_together_are_not_chosen_anew():
     whole, keep = build_supermask(mask_scope="global"), {"encoder_layers_to_keep": "0,2"}
-    with pytest.raises(InputError, match="^--encoder-layers-to-keep 0,2: with --mask-scope global a mask is chosen among"):
+    with pytest.raises(
+        InputError, match="^--encoder-layers-to-keep 0,2: with --mask-scope global a mask is chosen among"
+    ):
         build_supermask(mask_scope="global", **keep).load_state_dict(whole.state_dict())
     pruned = build_supermask(mask_scope="global", torch_seed=2, **keep)
     build_supermask(mask_scope="global", **keep).load_state_dict(pruned.state_dict())

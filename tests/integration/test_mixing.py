@@ -21,14 +21,20 @@ FROZEN = {"encoder.layers.1.self_attn.mix", "decoder.layers.0.self_attn.mix"}
 @pytest.mark.parametrize("number_format", FORMATS)
 def test_s_keeps_its_mixing_and_everything_else_moves(toy_data, number_format):
     pressure = ["--weight-decay", 0.01, "--clip-norm", 0.1, "--lr", 0.003]
-    run = train(toy_data, *MODEL, *pressure, *FORMATS[number_format], "--max-update", 40, "--no-save", "--disable-validation")
+    run = train(
+        toy_data, *MODEL, *pressure, *FORMATS[number_format], "--max-update", 40, "--no-save", "--disable-validation"
+    )
     assert run.trainer.get_num_updates() >= 30  # half precision may skip the first few
     names = [name for name, _ in run.model.named_parameters()]
     still = {name for name in names if run.weights[name].equal(run.initial[name].to(run.weights[name].dtype))}
     assert FROZEN <= still
     if number_format in ("fp32", "amp"):  # in half precision a small step may round away
         assert still - {name for name in names if name.endswith("k_proj.bias")} == FROZEN
-    assert {"encoder.layers.2.self_attn.mix", "decoder.layers.1.self_attn.mix", "encoder.layers.0.ffn.fc1.weight"}.isdisjoint(still)
+    assert {
+        "encoder.layers.2.self_attn.mix",
+        "decoder.layers.1.self_attn.mix",
+        "encoder.layers.0.ffn.fc1.weight",
+    }.isdisjoint(still)
     assert all(weight.isfinite().all() for weight in run.weights.values())
     assert sum(run.losses[-10:]) < sum(run.losses[:10])
 

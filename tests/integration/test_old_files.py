@@ -56,13 +56,27 @@ def translations(path, data, folder, monkeypatch):
 
 @pytest.mark.parametrize("what", ["24.pt", "safetensors"])
 def test_it_translates_as_it_did(name, old, what, toy_data, tmp_path, monkeypatch):
-    assert translations(old(what), toy_data, tmp_path / "out", monkeypatch) == (FILES / f"{name}.txt").read_text().splitlines()
+    assert (
+        translations(old(what), toy_data, tmp_path / "out", monkeypatch)
+        == (FILES / f"{name}.txt").read_text().splitlines()
+    )
 
 
 def test_training_goes_on_as_it_did(name, old, toy_data, tmp_path):
     """To the last bit where the file was made; another processor may round otherwise."""
     path = old("24.pt")
-    run = train(toy_data, *MODELS[name].split(), *TINY, "--max-update", 30, "--restore-file", path, "--save-dir", tmp_path, begin=[])
+    run = train(
+        toy_data,
+        *MODELS[name].split(),
+        *TINY,
+        "--max-update",
+        30,
+        "--restore-file",
+        path,
+        "--save-dir",
+        tmp_path,
+        begin=[],
+    )
     assert len(run.losses) == 6
     then, now = safetensors.torch.load_file(old("30.safetensors")), load(tmp_path)["model"]
     assert then.keys() <= now.keys()
@@ -87,4 +101,6 @@ def test_a_plain_checkpoint_is_made_of_it(name, old, what, toy_data, tmp_path, m
             cli.main(["materialize", str(path), str(plain)])
         return
     cli.main(["materialize", str(path), str(plain)])
-    assert translations(plain, toy_data, tmp_path / "out", monkeypatch) == (FILES / f"{name}.txt").read_text().splitlines()
+    assert (
+        translations(plain, toy_data, tmp_path / "out", monkeypatch) == (FILES / f"{name}.txt").read_text().splitlines()
+    )

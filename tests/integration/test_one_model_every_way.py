@@ -58,7 +58,10 @@ def test_slot_tables_are_equal(toy_data, task, architecture, plan):
     assert expected.seed == 3
     assert all(table == expected for table in tables.values()), [way for way in tables if tables[way] != expected]
     frozen = {row.kind[0] for row in expected.rows if row.place.startswith("encoder.layers") and row.state == "frozen"}
-    assert frozen == {"default plan": set(), "reservoirs": set(RESERVOIRS["encoder"]), "widths": {"G"}, "count": {"T"}}[plan]
+    assert (
+        frozen
+        == {"default plan": set(), "reservoirs": set(RESERVOIRS["encoder"]), "widths": {"G"}, "count": {"T"}}[plan]
+    )
 
 
 LANGUAGE_MODELS = {

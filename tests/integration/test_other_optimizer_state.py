@@ -41,7 +41,10 @@ def refusal(toy_data, folder, tmp_path, *flags):
 
 SAME = "or --reset-optimizer, or train anew in another --save-dir"
 CHANGES = {
-    "another update": (["--freeze-schedule", "2:emb"], f"--freeze-schedule 2:emb: the checkpoint was trained with 1:emb; give 1:emb, {SAME}"),
+    "another update": (
+        ["--freeze-schedule", "2:emb"],
+        f"--freeze-schedule 2:emb: the checkpoint was trained with 1:emb; give 1:emb, {SAME}",
+    ),
     "none": ([], f"--freeze-schedule not given: the checkpoint was trained with 1:emb; give 1:emb, {SAME}"),
     "another period": (
         [*SCHEDULE, "--freeze-update-every", "ffn:3"],
@@ -68,14 +71,20 @@ def test_another_rotation(toy_data, rotated, tmp_path):
 
 
 # In all of them fairseq compares the names of its own wrappers, which hide those of the optimizers inside.
-HIDING = ["--amp", "--bf16", *(pytest.param(f, marks=pytest.mark.slow) for f in ("--fp16 --fp16-no-flatten-grads", "--memory-efficient-bf16"))]
+HIDING = [
+    "--amp",
+    "--bf16",
+    *(pytest.param(f, marks=pytest.mark.slow) for f in ("--fp16 --fp16-no-flatten-grads", "--memory-efficient-bf16")),
+]
 
 
 @pytest.mark.parametrize("number_format", HIDING)
 def test_a_schedule_where_the_optimizers_class_is_hidden(toy_data, tmp_path, number_format):
     run = [*RUN, *number_format.split(), "--max-update", 1]
     train(toy_data, *run, "--optimizer", "freeze_skip", *SCHEDULE, "--save-dir", tmp_path / "begun")
-    found = refusal(toy_data, tmp_path / "begun", tmp_path, *run, "--optimizer", "freeze_skip", "--freeze-schedule", "1:ffn")
+    found = refusal(
+        toy_data, tmp_path / "begun", tmp_path, *run, "--optimizer", "freeze_skip", "--freeze-schedule", "1:ffn"
+    )
     assert found == f"--freeze-schedule 1:ffn: the checkpoint was trained with 1:emb; give 1:emb, {SAME}"
     found = refusal(toy_data, tmp_path / "begun", tmp_path, *run, "--optimizer", "adam")
     trained = "freeze_skip_adam --freeze-schedule 1:emb"
@@ -95,15 +104,27 @@ def test_a_file_of_amp_from_before_it_named_the_schedule(toy_data, tmp_path):
     del older["last_optimizer_state"]["freeze_skip"]
     torch.save(older, tmp_path / "checkpoint_last.pt")
     run = train(toy_data, *flags, "--max-update", 3)
-    assert len(run.losses) == 1 and load(tmp_path)["last_optimizer_state"]["freeze_skip"] == {"freeze_schedule": "1:emb"}
+    assert len(run.losses) == 1 and load(tmp_path)["last_optimizer_state"]["freeze_skip"] == {
+        "freeze_schedule": "1:emb"
+    }
 
 
 @pytest.mark.parametrize("number_format", [[], ["--bf16"], ["--memory-efficient-bf16"]], ids=str)
 def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_path, number_format):
-    flags = [*SKIP, *number_format, "--freeze-schedule", "2:ffn", "--reset-optimizer", "--restore-file", scheduled / "checkpoint_last.pt"]
+    flags = [
+        *SKIP,
+        *number_format,
+        "--freeze-schedule",
+        "2:ffn",
+        "--reset-optimizer",
+        "--restore-file",
+        scheduled / "checkpoint_last.pt",
+    ]
     train(toy_data, *flags, "--max-update", 3, "--save-dir", tmp_path)
     assert load(tmp_path)["last_optimizer_state"]["freeze_skip"] == {"freeze_schedule": "2:ffn"}
-    run = train(toy_data, *SKIP, *number_format, "--freeze-schedule", "2:ffn", "--max-update", 4, "--save-dir", tmp_path)
+    run = train(
+        toy_data, *SKIP, *number_format, "--freeze-schedule", "2:ffn", "--max-update", 4, "--save-dir", tmp_path
+    )
     assert len(run.losses) == 1
 
 
@@ -127,12 +148,16 @@ def test_what_the_refusal_names_works(toy_data, plain, tmp_path):
     last = plain / "checkpoint_last.pt"
     for i, flags in enumerate((["--restore-file", last, "--reset-optimizer"], ["--finetune-from-model", last])):
         run = train(toy_data, *RUN, "--reservoir-encoder", "LT", *flags, "--save-dir", tmp_path / str(i))
-        assert torch.equal(run.weights["encoder.layers.1.fc1.weight"], load(plain)["model"]["encoder.layers.1.fc1.weight"])
+        assert torch.equal(
+            run.weights["encoder.layers.1.fc1.weight"], load(plain)["model"]["encoder.layers.1.fc1.weight"]
+        )
 
 
 def test_another_optimizer(toy_data, plain, tmp_path):
     found = refusal(toy_data, plain, tmp_path, "--arch", "transformer", *SKIP)
-    assert found.startswith("--restore-file LAST: Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs")
+    assert found.startswith(
+        "--restore-file LAST: Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs"
+    )
 
 
 def test_adagrad_thaws_where_torch_makes_its_state_when_it_is_built_only(toy_data, tmp_path, monkeypatch):

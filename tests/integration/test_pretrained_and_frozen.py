@@ -20,7 +20,15 @@ BEGIN = (
 train, error_of = partial(commands.train, begin=BEGIN), partial(commands.error_of, begin=BEGIN)
 SPEC = ["--freeze-except", "ln,pos,emb,out"]
 UNUSED = ("dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias", "bias")
-TRAINED = ("layer_norm", "layernorm_embedding", "embed_positions", "embed_tokens", "output_projection", "classification_heads", "lm_head")
+TRAINED = (
+    "layer_norm",
+    "layernorm_embedding",
+    "embed_positions",
+    "embed_tokens",
+    "output_projection",
+    "classification_heads",
+    "lm_head",
+)
 # Written out by hand: d = 16, 2 layers, 12 words (4 special symbols, 8 letters), positions 0 to 15 and 2 for padding.
 D, L, WORDS, POSITIONS = 16, 2, 12, 16 + 2
 ENCODER = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
@@ -102,7 +110,11 @@ def test_the_same_command_goes_on_and_another_plan_is_refused(tuned, tmp_path):
     assert going_on.trainer.get_num_updates() == 7 and len(going_on.losses) == 2
     flag, plan = tuned.kind.plan.split()
     line, status = error_of(*tuned.command, flag, plan, "--save-dir", tmp_path)
-    assert status != 0 and f"{flag} {plan}: the checkpoint was trained with {tuned.kind.given}" in line and line.count("\n") == 1
+    assert (
+        status != 0
+        and f"{flag} {plan}: the checkpoint was trained with {tuned.kind.given}" in line
+        and line.count("\n") == 1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +131,28 @@ def plain(toy_data, tmp_path_factory):
 @pytest.mark.parametrize(
     "plans, said",
     [
-        ("--reservoir-encoder LT --reservoir-decoder LL", "--reservoir-encoder LT: T is a random layer, but the checkpoint"),
-        ("--reservoir-encoder LL --reservoir-decoder TL", "--reservoir-decoder TL: T is a random layer, but the checkpoint"),
+        (
+            "--reservoir-encoder LT --reservoir-decoder LL",
+            "--reservoir-encoder LT: T is a random layer, but the checkpoint",
+        ),
+        (
+            "--reservoir-encoder LL --reservoir-decoder TL",
+            "--reservoir-decoder TL: T is a random layer, but the checkpoint",
+        ),
     ],
 )
 def test_a_random_layer_does_not_take_the_values_of_a_plain_checkpoint(plain, toy_data, tmp_path, plans, said, start):
-    command = [toy_data, "--arch", "reservoir_transformer", *plain.sizes, *plans.split(), *start, plain.path, "--save-dir", tmp_path]
+    command = [
+        toy_data,
+        "--arch",
+        "reservoir_transformer",
+        *plain.sizes,
+        *plans.split(),
+        *start,
+        plain.path,
+        "--save-dir",
+        tmp_path,
+    ]
     line, status = error_of(*command)
     stack, layer = ("encoder", 1) if "LT" in plans else ("decoder", 0)
     assert status != 0 and said in line and line.count("\n") == 1
@@ -145,7 +173,9 @@ def test_what_the_refusal_says_freezes_the_plain_checkpoints_values(plain, toy_d
 def test_drawn_components_do_not_take_the_values_of_a_plain_checkpoint(plain, toy_data, tmp_path):
     spec = ["--freeze", "encoder.ffn", "--frozen-init", "orthogonal", "--reset-optimizer", "--restore-file", plain.path]
     depths = ["--encoder-layers", 2, "--decoder-layers", 2]
-    line, status = error_of(toy_data, "--arch", "frozen_transformer", *plain.sizes, *depths, *spec, "--save-dir", tmp_path)
+    line, status = error_of(
+        toy_data, "--arch", "frozen_transformer", *plain.sizes, *depths, *spec, "--save-dir", tmp_path
+    )
     assert status != 0 and "--frozen-init orthogonal: the checkpoint" in line and line.count("\n") == 1
     assert line.endswith("leave --frozen-init out to freeze those\n")
 

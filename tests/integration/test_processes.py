@@ -167,7 +167,9 @@ def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, cap
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     meeting = f"tcp://127.0.0.1:{cpu_launch.free_port()}"
     with pytest.raises(InputError, match="^--flag: no$"):
-        run_two("mistake", cpu=False, distributed_world_size=1, distributed_init_method=meeting, distributed_backend="gloo")
+        run_two(
+            "mistake", cpu=False, distributed_world_size=1, distributed_init_method=meeting, distributed_backend="gloo"
+        )
     assert "Traceback" not in capfd.readouterr().err
 
 

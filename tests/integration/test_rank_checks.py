@@ -12,7 +12,9 @@ from tests.support.commands import TINY, error_of, load, start_training, train
 
 # A --user-dir that is ours and does something of its own on rank 1, as another version or a broken host would.
 OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_reservoir\nfrom fairseq.trainer import Trainer\n\n"
-PERTURBED = OURS + """
+PERTURBED = (
+    OURS
+    + """
 from fairseq_reservoir.training import rank_checks
 
 def perturbed(model, *others, compare=rank_checks.compare):
@@ -23,7 +25,10 @@ def perturbed(model, *others, compare=rank_checks.compare):
 
 rank_checks.compare = perturbed
 """
-BLIND = OURS + """
+)
+BLIND = (
+    OURS
+    + """
 from fairseq.file_io import PathManager
 
 def isfile(path, original=PathManager.isfile):
@@ -31,7 +36,10 @@ def isfile(path, original=PathManager.isfile):
 
 PathManager.isfile = staticmethod(isfile)
 """
-UNSYNCED = OURS + """
+)
+UNSYNCED = (
+    OURS
+    + """
 from fairseq.file_io import PathManager
 
 def exists(path, original=PathManager.exists):
@@ -39,7 +47,10 @@ def exists(path, original=PathManager.exists):
 
 PathManager.exists = staticmethod(exists)
 """
-KILLED = OURS + """
+)
+KILLED = (
+    OURS
+    + """
 def train_step(self, samples, raise_oom=False, original=Trainer.train_step):
     if dist.get_rank() == 1 and self.get_num_updates() == 7:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -47,6 +58,7 @@ def train_step(self, samples, raise_oom=False, original=Trainer.train_step):
 
 Trainer.train_step = train_step
 """
+)
 ONE = "--reservoir-encoder LF --reservoir-decoder L --batch-size 8 --max-epoch 1".split()
 RUN = [*ONE, *"--distributed-world-size 2 --ddp-backend legacy_ddp".split()]
 
@@ -60,7 +72,9 @@ def user_dir(folder, name, text):
 def test_what_is_hashed():
     model = build("LF", "L")
     found = hashes(model)
-    assert set(found) >= {f"encoder.layers.1.ffn.{part}.{kind}" for part in ("fc1", "fc2") for kind in ("weight", "bias")}
+    assert set(found) >= {
+        f"encoder.layers.1.ffn.{part}.{kind}" for part in ("fc1", "fc2") for kind in ("weight", "bias")
+    }
     assert not any(name.startswith(("encoder.layers.0", "decoder.layers", "encoder.embed_tokens")) for name in found)
     weight = model.encoder.layers[1].ffn.fc1.weight
     assert found["encoder.layers.1.ffn.fc1.weight"] == hashlib.sha256(weight.detach().numpy().tobytes()).hexdigest()
@@ -88,7 +102,10 @@ SCHEDULE = "--optimizer freeze_skip --freeze-schedule 0:decoder.ffn".split()
 
 @pytest.mark.parametrize(
     "tensor, flags",
-    [("encoder.layers.1.ffn.fc1.weight", []), pytest.param("decoder.layers.0.fc1.weight", SCHEDULE, marks=pytest.mark.slow)],
+    [
+        ("encoder.layers.1.ffn.fc1.weight", []),
+        pytest.param("decoder.layers.0.fc1.weight", SCHEDULE, marks=pytest.mark.slow),
+    ],
 )
 def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path, tensor, flags):
     plugin = user_dir(tmp_path, "perturbed", PERTURBED.replace("TENSOR", tensor))
@@ -113,8 +130,19 @@ def test_a_rank_that_would_start_anew_is_named(toy_data, tmp_path):
     train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
     last, other = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "pretrained.pt"
     other.write_bytes(last.read_bytes())
-    ended = start_training(toy_data, *RUN, "--finetune-from-model", other, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "unsynced", UNSYNCED))
-    assert ended.returncode != 0 and f"rank 1: would load {other}, but rank 0 {last}; all need the same flags" in ended.stderr
+    ended = start_training(
+        toy_data,
+        *RUN,
+        "--finetune-from-model",
+        other,
+        "--save-dir",
+        tmp_path / "run",
+        *user_dir(tmp_path, "unsynced", UNSYNCED),
+    )
+    assert (
+        ended.returncode != 0
+        and f"rank 1: would load {other}, but rank 0 {last}; all need the same flags" in ended.stderr
+    )
     assert "Traceback" not in ended.stderr
 
 
@@ -127,8 +155,16 @@ def arguments(**changes):
 @pytest.mark.parametrize(
     "second, there, message",
     [
-        ({"filename": "a.pt", "reset_optimizer": True}, True, "rank 1: would load a.pt, but rank 0 run/checkpoint_last.pt; all need the same flags"),
-        ({"reset_optimizer": True}, True, "rank 1: --reset-optimizer is True, but False on rank 0; all need the same flags"),
+        (
+            {"filename": "a.pt", "reset_optimizer": True},
+            True,
+            "rank 1: would load a.pt, but rank 0 run/checkpoint_last.pt; all need the same flags",
+        ),
+        (
+            {"reset_optimizer": True},
+            True,
+            "rank 1: --reset-optimizer is True, but False on rank 0; all need the same flags",
+        ),
         ({"optimizer_overrides": {"lr": 1}}, True, "rank 1: --optimizer-overrides is {'lr': 1}, but {} on rank 0"),
         ({}, False, "rank 1: there is no run/checkpoint_last.pt here, but rank 0 has it"),
     ],
@@ -166,12 +202,18 @@ def test_torchruns_processes_are_connected_or_refused(monkeypatch):
 
 
 FREEZING = ["--reservoir-encoder LT", "--encoder-layers 3 --reservoir-count 1", "--freeze emb", "--freeze-except ln"]
-ARCHS = {"--arch frozen_transformer --freeze att": False, "--arch supermask_one_layer_transformer": False, "--arch reservoir_transformer": True}
+ARCHS = {
+    "--arch frozen_transformer --freeze att": False,
+    "--arch supermask_one_layer_transformer": False,
+    "--arch reservoir_transformer": True,
+}
 
 
 @pytest.mark.parametrize("flags", [*FREEZING, *ARCHS])
 def test_sharding_is_refused_where_something_is_frozen(toy_data, tmp_path, flags):
-    message, status = error_of(toy_data, *flags.split(), "--ddp-backend", "fully_sharded", "--save-dir", tmp_path / "run", begin=TINY)
+    message, status = error_of(
+        toy_data, *flags.split(), "--ddp-backend", "fully_sharded", "--save-dir", tmp_path / "run", begin=TINY
+    )
     refused = "--ddp-backend fully_sharded: it flattens frozen and trained tensors" in message
     assert refused != ARCHS.get(flags, False)
     if refused:

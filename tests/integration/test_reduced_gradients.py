@@ -46,19 +46,27 @@ def test_legacy_ddp_sums_what_is_trained_now():
 
 def test_plain_legacy_ddp_sums_room_for_everything():
     model = build("LT", "L")
-    with patch.object(LegacyDistributedDataParallel, "all_reduce_grads", LegacyDistributedDataParallel.all_reduce_grads.__wrapped__):
+    with patch.object(
+        LegacyDistributedDataParallel, "all_reduce_grads", LegacyDistributedDataParallel.all_reduce_grads.__wrapped__
+    ):
         assert summed(LegacyDistributedDataParallel(model, None)) == [sum(p.numel() for p in model.parameters())]
 
 
 def test_legacy_ddp_sums_in_the_format_of_what_is_trained():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3, dtype=torch.bfloat16).requires_grad_(False), torch.nn.Linear(3, 2))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 3, dtype=torch.bfloat16).requires_grad_(False), torch.nn.Linear(3, 2)
+    )
     assert summed(LegacyDistributedDataParallel(model, None)) == [3 * 2 + 2]
     assert model[1].weight.grad.eq(torch.tensor(1 / 3)).all()
 
 
 PLAN = "--reservoir-encoder LTF --reservoir-decoder LT --freeze emb".split()
 SCHEDULED = ["--optimizer", "freeze_skip", "--freeze-schedule", "0:emb;2:encoder.layers.0,ffn;3:-emb"]
-RUNS = {"pytorch_ddp": PLAN, "legacy_ddp": [*PLAN, *SCHEDULED[:2], "--freeze-schedule", "1:decoder.ffn;3:-decoder.ffn"], "no_c10d": SCHEDULED}
+RUNS = {
+    "pytorch_ddp": PLAN,
+    "legacy_ddp": [*PLAN, *SCHEDULED[:2], "--freeze-schedule", "1:decoder.ffn;3:-decoder.ffn"],
+    "no_c10d": SCHEDULED,
+}
 
 
 def sent_and_trained(rank, folder, data):
@@ -94,8 +102,23 @@ def _sent_and_trained(rank, meeting, data, backend, flags):
         patch.object(LegacyDistributedDataParallel, "all_reduce_grads", all_reduce_grads),
         patch.object(distributed_fairseq_model, "DistributedDataParallel", Counted),
     ):
-        run = train_as(rank, 2, meeting, data, *flags, "--ddp-backend", backend, "--max-update", 4, "--no-save", "--disable-validation")
-    schedule, frozen = run.trainer.freeze_schedule, {entry.name for entry in run.model.slot_table.entries if not entry.trained}
+        run = train_as(
+            rank,
+            2,
+            meeting,
+            data,
+            *flags,
+            "--ddp-backend",
+            backend,
+            "--max-update",
+            4,
+            "--no-save",
+            "--disable-validation",
+        )
+    schedule, frozen = (
+        run.trainer.freeze_schedule,
+        {entry.name for entry in run.model.slot_table.entries if not entry.trained},
+    )
     idle = [frozen | (schedule.frozen(update) if schedule else set()) for update in range(4)]
     return sent, [sum(p.numel() for name, p in run.model.named_parameters() if name not in names) for names in idle]
 

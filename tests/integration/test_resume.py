@@ -18,7 +18,9 @@ def whole_run(toy_data, tmp_path_factory):
     return train(toy_data, *RUN, "--max-epoch", 2, "--save-dir", folder), folder
 
 
-@pytest.mark.parametrize("checkpoint, updates", [("checkpoint1.pt", 10), ("checkpoint_1_4.pt", 4), ("checkpoint_2_16.pt", 16)])
+@pytest.mark.parametrize(
+    "checkpoint, updates", [("checkpoint1.pt", 10), ("checkpoint_1_4.pt", 4), ("checkpoint_2_16.pt", 16)]
+)
 def test_goes_on_bit_for_bit(toy_data, whole_run, tmp_path, checkpoint, updates):
     whole, folder = whole_run
     resumed = train(toy_data, *RUN, "--max-epoch", 2, "--restore-file", folder / checkpoint, "--save-dir", tmp_path)
@@ -46,18 +48,35 @@ OTHERS = {
     "decoder plan": (["--reservoir-decoder", "LL"], "--reservoir-decoder LL: the checkpoint was trained with CL"),
     "seed": (["--seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
     "reservoir seed": (["--reservoir-seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
-    "norm": (["--reservoir-norm", "model"], "--reservoir-norm model: the checkpoint was trained without it; leave it out, or train"),
-    "kernel sizes": (["--reservoir-kernel-sizes", "5"], "--reservoir-kernel-sizes 5: the checkpoint was trained without it; leave it"),
-    "LayerNorms": (["--reservoir-train-layernorm"], "--reservoir-train-layernorm True: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
-    "freeze": (["--freeze", "emb"], "--freeze emb: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
-    "freeze-except": (["--freeze-except", "ln"], "--freeze-except ln: the checkpoint was trained without it; leave it out, or --reset-optimizer"),
+    "norm": (
+        ["--reservoir-norm", "model"],
+        "--reservoir-norm model: the checkpoint was trained without it; leave it out, or train",
+    ),
+    "kernel sizes": (
+        ["--reservoir-kernel-sizes", "5"],
+        "--reservoir-kernel-sizes 5: the checkpoint was trained without it; leave it",
+    ),
+    "LayerNorms": (
+        ["--reservoir-train-layernorm"],
+        "--reservoir-train-layernorm True: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+    ),
+    "freeze": (
+        ["--freeze", "emb"],
+        "--freeze emb: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+    ),
+    "freeze-except": (
+        ["--freeze-except", "ln"],
+        "--freeze-except ln: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+    ),
 }
 
 
 @pytest.mark.parametrize("change", OTHERS)
 def test_another_model_is_refused(toy_data, whole_run, tmp_path, change):
     flags, message = OTHERS[change]
-    line, status = error_of(toy_data, *RUN, *flags, "--restore-file", whole_run[1] / "checkpoint1.pt", "--save-dir", tmp_path)
+    line, status = error_of(
+        toy_data, *RUN, *flags, "--restore-file", whole_run[1] / "checkpoint1.pt", "--save-dir", tmp_path
+    )
     assert status != 0 and message in line and line.count("\n") == 1
 
 
@@ -65,7 +84,9 @@ def test_the_refusal_as_a_command_shows_it(toy_data, whole_run, tmp_path):
     flags = ["--reservoir-encoder", "FLT", "--restore-file", whole_run[1] / "checkpoint1.pt"]
     ended = start_training(toy_data, *RUN, *flags, "--save-dir", tmp_path)
     assert ended.returncode != 0
-    assert ended.stderr.count("\n") == 1 and "--reservoir-encoder FLT: the checkpoint was trained with LFT" in ended.stderr
+    assert (
+        ended.stderr.count("\n") == 1 and "--reservoir-encoder FLT: the checkpoint was trained with LFT" in ended.stderr
+    )
 
 
 def test_with_reset_optimizer_other_components_may_be_frozen(toy_data, whole_run, tmp_path):

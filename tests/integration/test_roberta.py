@@ -71,7 +71,9 @@ def test_the_classifier_begins_with_the_language_model_and_learns(trained):
 def test_commands_and_the_hub_use_them(trained, toy_data, moods, run_fairseq):
     run_fairseq("validate", toy_data, *MASKED_LM, "--path", trained.paths["language"], "--cpu", "--batch-size", 8)
     run_fairseq("validate", moods, *SENTENCES, "--path", trained.paths["moods"], "--cpu", "--batch-size", 8)
-    hub = trained.model_class.from_pretrained(str(trained.folders["language"]), "checkpoint_last.pt", str(toy_data), bpe=None)
+    hub = trained.model_class.from_pretrained(
+        str(trained.folders["language"]), "checkpoint_last.pt", str(toy_data), bpe=None
+    )
     hub.bpe = SimpleNamespace(encode=str.strip, decode=" {}".format)
     (sentence, share, letter), *_ = hub.fill_mask("a b <mask> d", topk=1)
     # a is entry 4, after fairseq's special symbols, and <mask> entry 12
@@ -91,7 +93,9 @@ def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
         written = export(trained.paths[stage], out)
         assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
         assert (written.stored == 0) == (trained.model_class is SupermaskOneLayerRoberta)
-        (ours,), (theirs,) = (checkpoint_utils.load_model_ensemble([str(path)])[0] for path in (out, trained.paths[stage]))
+        (ours,), (theirs,) = (
+            checkpoint_utils.load_model_ensemble([str(path)])[0] for path in (out, trained.paths[stage])
+        )
         for options in [{}] + [{"classification_head_name": "sentence_classification_head"}] * (stage == "moods"):
             with torch.no_grad():
                 assert torch.equal(ours.eval()(tokens, **options)[0], theirs.eval()(tokens, **options)[0])
@@ -99,7 +103,10 @@ def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
 
 def test_resuming_as_another_model_is_refused(trained, toy_data, tmp_path):
     others = {
-        SupermaskOneLayerRoberta: ("--mask-keep-ratio 0.3", "--mask-keep-ratio 0.3: the checkpoint was trained with 0.5"),
+        SupermaskOneLayerRoberta: (
+            "--mask-keep-ratio 0.3",
+            "--mask-keep-ratio 0.3: the checkpoint was trained with 0.5",
+        ),
         ReservoirRoberta: ("--reservoir-encoder LFT", "--reservoir-encoder LFT: the checkpoint was trained with LTF"),
     }
     flags, message = others[trained.model_class]
@@ -112,7 +119,16 @@ def test_resuming_as_another_model_is_refused(trained, toy_data, tmp_path):
 def test_embeddings_from_a_checkpoint_that_is_gone_afterwards(trained, toy_data, tmp_path, how, run_fairseq):
     source = tmp_path / "source.pt"
     source.write_bytes(trained.paths["language"].read_bytes())
-    flags = ["--arch", "supermask_one_layer_roberta", "--encoder-layers", 1, "--mask-embeddings", how, "--mask-embeddings-from", source]
+    flags = [
+        "--arch",
+        "supermask_one_layer_roberta",
+        "--encoder-layers",
+        1,
+        "--mask-embeddings",
+        how,
+        "--mask-embeddings-from",
+        source,
+    ]
     run = train(toy_data, *MASKED_LM, *flags, "--max-update", 3, "--save-dir", tmp_path / "run", begin=BEGIN)
     stack = trained.language.model.eval().encoder.sentence_encoder
     kept = "frozen_weight" if how == "masked" else "weight"
@@ -153,10 +169,28 @@ def test_embeddings_that_do_not_fit_are_refused(toy_data, tmp_path, case):
 
 
 def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
-    train(toy_data, *MASKED_LM, "--arch", "roberta", "--encoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path, begin=BEGIN)
+    train(
+        toy_data,
+        *MASKED_LM,
+        "--arch",
+        "roberta",
+        "--encoder-layers",
+        1,
+        "--max-update",
+        1,
+        "--save-dir",
+        tmp_path,
+        begin=BEGIN,
+    )
     other = make_corpus()
     (other / "dict.txt").write_text("".join(f"{word} 1\n" for word in "abcdefghij"))
-    flags = ["--arch", "supermask_one_layer_roberta", "--mask-embeddings-from", tmp_path / "checkpoint_last.pt", "--no-save"]
+    flags = [
+        "--arch",
+        "supermask_one_layer_roberta",
+        "--mask-embeddings-from",
+        tmp_path / "checkpoint_last.pt",
+        "--no-save",
+    ]
     line, _ = error_of(other, *MASKED_LM, *flags, begin=BEGIN)
     # fairseq's 4 special symbols, 8 or 10 letters, and <mask>
     assert "checkpoint_last.pt: vectors of 13 words; the dictionary of DATA has 15" in line and line.count("\n") == 1
@@ -181,7 +215,9 @@ def test_translating_needs_no_file_of_vectors_either(toy_data, tmp_path, run_fai
 def test_commands_on_checkpoints(trained, tmp_path, capsys):
     cli.main(["size", str(trained.paths["moods"])])
     text = capsys.readouterr().out
-    assert "trained weights" in text and ("masks, 1 bit per entry" in text) == (trained.model_class is SupermaskOneLayerRoberta)
+    assert "trained weights" in text and ("masks, 1 bit per entry" in text) == (
+        trained.model_class is SupermaskOneLayerRoberta
+    )
     with pytest.raises(SystemExit, match="is not a translation model of this plugin"):
         cli.main(["materialize", str(trained.paths["moods"]), str(tmp_path / "plain.pt")])
     cli.main(["dump-embeddings", str(trained.paths["language"]), str(tmp_path / "v")])

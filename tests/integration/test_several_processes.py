@@ -25,7 +25,11 @@ def hashes_of(weights):
 def two_updates(rank, folder, data):
     flags = "--reservoir-encoder LTF --reservoir-decoder LT --batch-size 4 --max-update 2 --no-save --disable-validation".split()
     run = train_as(rank, 4, folder / "meeting", data, *flags)
-    return {"start": hashes_of(run.initial), "end": hashes_of(run.weights), "frozen": [e.name for e in run.model.slot_table.entries if not e.trained]}
+    return {
+        "start": hashes_of(run.initial),
+        "end": hashes_of(run.weights),
+        "frozen": [e.name for e in run.model.slot_table.entries if not e.trained],
+    }
 
 
 @pytest.mark.slow
@@ -34,7 +38,10 @@ def test_four_processes_agree(toy_data, tmp_path):
     assert all(process == found[0] for process in found)
     start, end = found[0]["start"], found[0]["end"]
     kept = {name for name in end if end[name] == start[name]}
-    assert set(found[0]["frozen"]) <= kept and {name for name in kept - set(found[0]["frozen"]) if name.endswith("fc1.weight")} == set()
+    assert (
+        set(found[0]["frozen"]) <= kept
+        and {name for name in kept - set(found[0]["frozen"]) if name.endswith("fc1.weight")} == set()
+    )
 
 
 def with_and_without_stops(rank, folder, data):
@@ -46,8 +53,19 @@ def _with_and_without_stops(rank, folder, data, schedule):
     folder.mkdir(exist_ok=True)
 
     def run(name, updates):
-        flags = [*MODEL, "--optimizer", "freeze_skip", *schedule, "--ddp-backend", "legacy_ddp", "--max-update", updates]
-        return hashes_of(train_as(rank, 2, folder / f"{name} {updates}", data, *flags, "--save-dir", folder / name).weights)
+        flags = [
+            *MODEL,
+            "--optimizer",
+            "freeze_skip",
+            *schedule,
+            "--ddp-backend",
+            "legacy_ddp",
+            "--max-update",
+            updates,
+        ]
+        return hashes_of(
+            train_as(rank, 2, folder / f"{name} {updates}", data, *flags, "--save-dir", folder / name).weights
+        )
 
     return run("whole", 8), [run("stopped", updates) for updates in STOPS]
 

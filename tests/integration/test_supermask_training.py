@@ -15,7 +15,9 @@ def random_tensors(state):
     return {n: t for n, t in state.items() if "random_layer" in n or n.endswith("frozen_weight")}
 
 
-@pytest.mark.parametrize("mode", [["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-fp16"], ["--bf16"]], ids=lambda m: m[0])
+@pytest.mark.parametrize(
+    "mode", [["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-fp16"], ["--bf16"]], ids=lambda m: m[0]
+)
 def test_random_weights_stay_and_every_score_tensor_moves(toy_data, mode):
     run = train(toy_data, *ARCH, *DECAY, *mode, "--max-update", 50, "--no-save")
     before, after = run.initial, run.weights
@@ -41,14 +43,29 @@ def test_resuming_is_bit_exact_and_another_mask_is_refused(toy_data, tmp_path):
     from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 
     with pytest.raises(Exception) as error:
-        train(toy_data, *flags, "--mask-scope", "row", "--restore-file", middle, "--max-update", 20, "--save-dir", tmp_path / "c")
+        train(
+            toy_data,
+            *flags,
+            "--mask-scope",
+            "row",
+            "--restore-file",
+            middle,
+            "--max-update",
+            20,
+            "--save-dir",
+            tmp_path / "c",
+        )
     mistake = find_input_error(error.value)
-    assert isinstance(mistake, InputError) and "--mask-scope row: the checkpoint was trained with tensor" in str(mistake)
+    assert isinstance(mistake, InputError) and "--mask-scope row: the checkpoint was trained with tensor" in str(
+        mistake
+    )
 
 
 def test_it_translates(toy_data, tmp_path, run_fairseq):
     train(toy_data, *ARCH, "--max-update", 10, "--save-dir", tmp_path)
-    run_fairseq("generate", toy_data, "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 4, "--results-path", tmp_path)
+    run_fairseq(
+        "generate", toy_data, "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 4, "--results-path", tmp_path
+    )
     assert (tmp_path / "generate-test.txt").read_text().count("H-") == 8
 
 

@@ -41,7 +41,9 @@ def in_two_hosts(*words):
 def hosts():
     """Skips where a namespace with a cable cannot be made: without root or ``ip``. What then fails is ours."""
     try:
-        made = subprocess.run("unshare --net ip link add end0 type veth peer name end1".split(), capture_output=True, text=True)
+        made = subprocess.run(
+            "unshare --net ip link add end0 type veth peer name end1".split(), capture_output=True, text=True
+        )
     except OSError as error:
         pytest.skip(f"no network namespaces: {error}")
     if made.returncode:
@@ -53,7 +55,10 @@ def test_two_hosts_train_one_model(hosts, toy_data, tmp_path, monkeypatch):
     monkeypatch.setenv("DATA", str(toy_data))
     flags = "--cpu --arch reservoir_transformer_tiny --reservoir-encoder LF --max-update 3 --max-tokens 400 --num-workers 0".split()
     states = []
-    for recipe, more in {"several_hosts.sh": [], "several_hosts_without_torchrun.sh": ["--distributed-no-spawn"]}.items():
+    for recipe, more in {
+        "several_hosts.sh": [],
+        "several_hosts_without_torchrun.sh": ["--distributed-no-spawn"],
+    }.items():
         monkeypatch.setenv("SAVE_DIR", str(tmp_path / recipe))
         ended = in_two_hosts(f"examples/distributed/{recipe}", *flags, *more)
         assert ended.returncode == 0, ended.stderr

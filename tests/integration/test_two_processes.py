@@ -40,7 +40,9 @@ def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
 
 @pytest.mark.slow
 def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
-    ended = start_training(toy_data, *RUN, "--distributed-world-size", 2, "--use-bmuf", "--global-sync-iter", 2, "--save-dir", tmp_path)
+    ended = start_training(
+        toy_data, *RUN, "--distributed-world-size", 2, "--use-bmuf", "--global-sync-iter", 2, "--save-dir", tmp_path
+    )
     assert ended.returncode == 0, ended.stderr
     run, after = alone[0], load(tmp_path)["model"]
     for entry in run.model.slot_table.entries:

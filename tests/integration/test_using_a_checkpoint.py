@@ -12,7 +12,9 @@ from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
 from tests.support.commands import USER_DIR, train
 from tests.support.letters import WITH_EVERY_KIND
 
-RUN = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --max-update 12 --lr 0.005".format(**WITH_EVERY_KIND).split()
+RUN = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --max-update 12 --lr 0.005".format(
+    **WITH_EVERY_KIND
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def test_loading_gives_the_model_back(run_and_folder):
 
 
 def test_from_pretrained_translates(toy_data, run_and_folder):
-    hub = ReservoirTransformer.from_pretrained(str(run_and_folder[1]), "checkpoint_last.pt", data_name_or_path=str(toy_data))
+    hub = ReservoirTransformer.from_pretrained(
+        str(run_and_folder[1]), "checkpoint_last.pt", data_name_or_path=str(toy_data)
+    )
     one, two = hub.translate(["a b c", "d e"], beam=2)
     assert isinstance(one, str) and hub.translate("a b c", beam=2) == one
 
@@ -59,7 +63,9 @@ def test_validate(monkeypatch, capfd, toy_data, run_and_folder):
     # Unlike the other commands, fairseq-validate has no default task.
     flags = ["--task", "translation", "--valid-subset", "valid", "--batch-size", 4, "--log-format", "simple"]
     printed = []
-    monkeypatch.setattr("fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats))
+    monkeypatch.setattr(
+        "fairseq.logging.progress_bar.SimpleProgressBar.print", lambda bar, stats, **_: printed.append(stats)
+    )
     run(monkeypatch, "validate", toy_data, "--path", checkpoint, *flags)
     trained = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))["extra_state"]["val_loss"]
     assert printed[0]["loss"] == pytest.approx(trained, abs=1e-3)

@@ -67,8 +67,13 @@ def test_the_attention_weights_and_the_cache_are_fairseqs(pair):
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(own_weights, weights)
     state, causal = {}, outputs(pair[1], x, attn_mask=CAUSAL)
-    steps = [pair[1](x[t : t + 1], x[t : t + 1], x[t : t + 1], incremental_state=state, need_weights=False)[0] for t in range(TIME)]
-    torch.testing.assert_close(torch.cat(steps), causal, rtol=1e-4, atol=1e-5)  # with a cache fairseq takes the softmax in float32
+    steps = [
+        pair[1](x[t : t + 1], x[t : t + 1], x[t : t + 1], incremental_state=state, need_weights=False)[0]
+        for t in range(TIME)
+    ]
+    torch.testing.assert_close(
+        torch.cat(steps), causal, rtol=1e-4, atol=1e-5
+    )  # with a cache fairseq takes the softmax in float32
 
 
 def test_dropout_is_that_of_the_fused_attention(pair):

@@ -17,7 +17,9 @@ def lora(linear, rank):
 
 
 def vera(linear, rank, shared=None):
-    return AdaptedLinear(linear, ScaledProjections(linear.out_features, linear.in_features, rank, shared or SharedProjections()))
+    return AdaptedLinear(
+        linear, ScaledProjections(linear.out_features, linear.in_features, rank, shared or SharedProjections())
+    )
 
 
 def frozen_linear(out_features=OUT, in_features=IN):

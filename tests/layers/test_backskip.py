@@ -74,7 +74,9 @@ def test_a_linear_layer_is_learnt_exactly():
     assert layer.backskip.cosine > 0.9999
     layer.backskip.anneal = 0
     x, weight = torch.randn(5, 4), torch.randn(5, 4)
-    torch.testing.assert_close(gradient_of(below, layer, x, weight), gradient_of(below, Layer(), x, weight), rtol=1e-2, atol=5e-3)
+    torch.testing.assert_close(
+        gradient_of(below, layer, x, weight), gradient_of(below, Layer(), x, weight), rtol=1e-2, atol=5e-3
+    )
 
 
 @pytest.mark.parametrize("kind", ["synthetic", "identity"])
@@ -126,11 +128,15 @@ def test_padding_has_no_return_to_learn_from():
     estimator = Reinforce("layer", 2, seed=1)
     g = torch.tensor([[[-1.0, -3.0]], [[-2.0, -2.0]], [[0.0, 0.0]]])
     estimator.learn(torch.zeros(3, 1, 2), g, None)
-    assert estimator.value.new_gram.sum() == estimator.value.new_gram[-1, -1] == 2 and estimator.value.new_cross.sum() == 2
+    assert (
+        estimator.value.new_gram.sum() == estimator.value.new_gram[-1, -1] == 2 and estimator.value.new_cross.sum() == 2
+    )
     estimator.value.new_gram = estimator.value.new_cross = None
     estimator.learn(torch.zeros(3, 1, 2), torch.zeros(3, 1, 2), None)
     assert not estimator.value.new_gram.any(), "a batch whose loss is multiplied by 0"
-    estimator.learn(torch.tensor([[[0.0, 0.0]], [[float("nan"), 0.0]]]), torch.tensor([[[-1.0, -3.0]], [[0.0, 0.0]]]), None)
+    estimator.learn(
+        torch.tensor([[[0.0, 0.0]], [[float("nan"), 0.0]]]), torch.tensor([[[-1.0, -3.0]], [[0.0, 0.0]]]), None
+    )
     assert estimator.value.new_gram.sum() == 1, "what padding holds does not matter"
 
 
@@ -272,7 +278,11 @@ class TestLeastSquares:
     def test_rows_that_are_no_samples_do_not_count(self):
         """As by hand above, with a third row."""
         model = LeastSquares(1, 1, ridge=0.0)
-        model.add(torch.tensor([[1.0], [2.0], [float("inf")]]), torch.tensor([[3.0], [5.0], [7.0]]), torch.tensor([True, True, False]))
+        model.add(
+            torch.tensor([[1.0], [2.0], [float("inf")]]),
+            torch.tensor([[3.0], [5.0], [7.0]]),
+            torch.tensor([True, True, False]),
+        )
         model.solve()
         assert model.gram.item() == pytest.approx(5 / 2.5) and model.map.item() == pytest.approx(13 / 5)
 

@@ -95,5 +95,7 @@ def test_scalar_noise_is_built_in_or_refused(letter):
     model = build(f"L{letter}", "L", quant_noise_scalar=0.1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     quantize_model_scalar(model, Namespace(quant_noise_scalar=0.1))
-    assert isinstance(model.encoder.layers[1].get_submodule("fc1" if kind_of(letter).fairseqs else "ffn.fc1"), IntLinear)
+    assert isinstance(
+        model.encoder.layers[1].get_submodule("fc1" if kind_of(letter).fairseqs else "ffn.fc1"), IntLinear
+    )
     assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())

@@ -173,7 +173,19 @@ def test_masks_of_inference_mode_serve_in_training():
 
 actions = st.lists(
     st.sampled_from(
-        ["update", "skip", "accumulate", "step", "step and validate", "eval", "load", "assign", "half", "copy", "pickle"]
+        [
+            "update",
+            "skip",
+            "accumulate",
+            "step",
+            "step and validate",
+            "eval",
+            "load",
+            "assign",
+            "half",
+            "copy",
+            "pickle",
+        ]
     ),
     max_size=12,
 )
@@ -262,7 +274,10 @@ def test_global_scope_with_pinned_entries_keeps_the_count():
 
 def test_global_scope_with_a_tensor_that_is_wholly_pinned():
     # Of rows of 2 and of 12, 0.8 pins 2 (1.6 rounded) and 10 (9.6): the first layer has no score. 0.25 of 48 entries is 12.
-    narrow, wide = (MaskedLinear(width, 48 // width // 2, 0.25, seed=1, name=f"{width}", scope="global", pin=0.8) for width in (2, 12))
+    narrow, wide = (
+        MaskedLinear(width, 48 // width // 2, 0.25, seed=1, name=f"{width}", scope="global", pin=0.8)
+        for width in (2, 12)
+    )
     model = nn.ModuleList([narrow, wide])
     share_mask_cache(model)
     assert narrow.scores is None and wide.scores is not None

@@ -14,7 +14,10 @@ from fairseq_reservoir.masks.selection import MaskChoices
         ({"keep_ratio": 0}, "keep ratio 0: must be a number greater than 0 and at most 1"),
         ({"keep_ratio": 1.5}, "keep ratio 1.5: must be a number greater than 0 and at most 1"),
         ({"coats": (0.5,)}, r"keep ratios \[0.5, 0.5\]: the keep ratio and those of the coats must descend strictly"),
-        ({"coats": (0.1, 0.2)}, r"keep ratios \[0.5, 0.1, 0.2\]: the keep ratio and those of the coats must descend strictly"),
+        (
+            {"coats": (0.1, 0.2)},
+            r"keep ratios \[0.5, 0.1, 0.2\]: the keep ratio and those of the coats must descend strictly",
+        ),
         ({"scope": "layer"}, "scope layer: must be one of tensor, row, global"),
         ({"ranking": "sign"}, "ranking sign: must be one of magnitude, value"),
         ({"kind": "ternary"}, "kind ternary: must be one of binary, signed"),

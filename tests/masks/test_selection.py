@@ -156,7 +156,12 @@ def test_signed_masks():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(-4, 4), min_size=1, max_size=40), st.sampled_from(["magnitude", "value"]), st.booleans(), st.booleans())
+@given(
+    st.lists(st.integers(-4, 4), min_size=1, max_size=40),
+    st.sampled_from(["magnitude", "value"]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_coats_and_signs_equal_their_definition(values, ranking, signed, coats):
     signed, further = signed and ranking == "magnitude", (0.3, 0.1) if coats else ()
     scores, kind = torch.tensor(values, dtype=torch.float32), "signed" if signed else "binary"

@@ -45,7 +45,9 @@ def test_what_a_component_freezes_stays_and_the_rest_learns(component):
     for step in range(3):
         source, target = (pad(sentences(6, 4, 7, seed=2 * step + side)) for side in (1, 2))
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(logits(model, source, shift(target)).flatten(0, 1), target.flatten()).backward()
+        torch.nn.functional.cross_entropy(
+            logits(model, source, shift(target)).flatten(0, 1), target.flatten()
+        ).backward()
         optimizer.step()
     still = {name for name, p in model.named_parameters() if torch.equal(p, before[name])}
     chosen = GROUPS.get(component, {component})
@@ -65,7 +67,11 @@ def test_what_a_component_freezes_stays_and_the_rest_learns(component):
     ids=["translation", "language model", "RoBERTa"],
 )
 def test_frozen_init_of_our_models(make, init):
-    one, other, plain = make(freeze="emb,ffn", frozen_init=init), make(freeze="emb,ffn", frozen_init=init, torch_seed=2), make()
+    one, other, plain = (
+        make(freeze="emb,ffn", frozen_init=init),
+        make(freeze="emb,ffn", frozen_init=init, torch_seed=2),
+        make(),
+    )
     drawn = {e.name for e in one.slot_table.entries if e.frozen_init == init}
     assert {atom(name) for name in drawn} == {"emb", "fc1", "fc2"} and drawn < one.recipes.keys()
     parameters = dict(one.named_parameters())
@@ -73,7 +79,9 @@ def test_frozen_init_of_our_models(make, init):
         if p.dim() > 1:
             assert torch.equal(p, parameters[name]) == (name in one.recipes)
     letters = plain.recipes.keys()
-    assert letters == one.recipes.keys() - drawn and all(torch.equal(plain.get_parameter(n), parameters[n]) for n in letters)
+    assert letters == one.recipes.keys() - drawn and all(
+        torch.equal(plain.get_parameter(n), parameters[n]) for n in letters
+    )
 
 
 def test_frozen_init_of_a_models_own_classification_heads():

@@ -92,7 +92,9 @@ class TestFrozenEmbeddings:
             assert backward_flops(f"{below}L", "L", freeze="emb") == lowest
 
     def test_layers_below_are_not_recomputed(self):
-        recomputed = {plan: backward_flops(plan, "L", freeze="emb", checkpoint_activations=True) for plan in ("L", "TTTL", "FCL")}
+        recomputed = {
+            plan: backward_flops(plan, "L", freeze="emb", checkpoint_activations=True) for plan in ("L", "TTTL", "FCL")
+        }
         assert set(recomputed.values()) == {recomputed["L"]}
         # What the trained layers' forward passes cost once more, and no gradient of the lowest one's input: products with
         # weights at 10 source and 8 target tokens, those inside attention from 5 and 4 queries to 5 and 4 keys.
@@ -196,7 +198,9 @@ MODELS = {
     "only the decoder frozen, all tied": lambda: build("LL", "LL", freeze="decoder", **ALL_TIED),
     "only the encoder frozen": lambda: build("LL", "LL", freeze="encoder,emb", **PRE_NORM),
     "biases alone, post-norm": lambda: build("LFGCS", "LC", freeze_except="bias", reservoir_kernel_sizes="3"),
-    "biases alone, pre-norm": lambda: build("LfgcM", "Ls", freeze_except="bias", reservoir_kernel_sizes="3", **PRE_NORM),
+    "biases alone, pre-norm": lambda: build(
+        "LfgcM", "Ls", freeze_except="bias", reservoir_kernel_sizes="3", **PRE_NORM
+    ),
     "LoRA beside attention": lambda: build("LL", "LL", freeze="att", **LORA),
     "LoRA beside all": lambda: build("LT", "TL", freeze="emb", **LORA, **TIED),
     "LoRA added to its matrices": lambda: build("LT", "LT", **MERGED_LORA),

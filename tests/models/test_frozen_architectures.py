@@ -47,7 +47,9 @@ def logits(model):
 
 def values(model):
     """The state dict, without the buffer of ours and without what fairseq neither initialises nor uses."""
-    return {name: value for name, value in model.state_dict().items() if name != BUFFER and not name.endswith("conv_bias")}
+    return {
+        name: value for name, value in model.state_dict().items() if name != BUFFER and not name.endswith("conv_bias")
+    }
 
 
 def trained(model):
@@ -56,7 +58,9 @@ def trained(model):
 
 def test_every_architecture_of_fairseq_has_one_and_ours_have_none():
     frozen = {arch for arch, model in models.ARCH_MODEL_REGISTRY.items() if issubclass(model, FrozenComponents)}
-    ours = {arch for arch, model in models.ARCH_MODEL_REGISTRY.items() if issubclass(model, CheckpointIdentity)} - frozen
+    ours = {
+        arch for arch, model in models.ARCH_MODEL_REGISTRY.items() if issubclass(model, CheckpointIdentity)
+    } - frozen
     fairseqs = models.ARCH_MODEL_REGISTRY.keys() - ours - frozen
     assert frozen == {f"frozen_{arch}" for arch in fairseqs} and len(frozen) > 140
     assert "frozen_transformer_iwslt_de_en" in frozen and "reservoir_transformer_tiny" in ours
@@ -124,7 +128,9 @@ def test_heads_that_tasks_add_are_frozen_and_drawn_by_out():
     head = [name for name, _ in model.named_parameters() if name.startswith("classification_heads.topic")]
     assert len(head) == 4 and not trained(model) & set(head) and set(head) <= model.recipes.keys()
     assert {e.name for e in model.slot_table.entries} == {name for name, _ in model.named_parameters()}
-    other = built("frozen_roberta", ["--freeze", "out", "--frozen-init", "glorot", "--reservoir-seed", "3"], torch_seed=2)
+    other = built(
+        "frozen_roberta", ["--freeze", "out", "--frozen-init", "glorot", "--reservoir-seed", "3"], torch_seed=2
+    )
     other.register_classification_head("topic", num_classes=2)
     assert all(torch.equal(values(model)[name], values(other)[name]) for name in head)
 
@@ -141,7 +147,9 @@ def test_recomputed_layers_above_frozen_embeddings_learn():
         model = built("frozen_transformer", ["--freeze", "emb", *recompute]).train()
         logits(model).square().sum().backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
-    assert all(torch.allclose(gradients[1][name], gradient, rtol=1e-4, atol=1e-4) for name, gradient in gradients[0].items())
+    assert all(
+        torch.allclose(gradients[1][name], gradient, rtol=1e-4, atol=1e-4) for name, gradient in gradients[0].items()
+    )
     assert all(gradient.any() for name, gradient in gradients[0].items() if "k_proj.bias" not in name)
 
 
@@ -149,12 +157,24 @@ def test_recomputed_layers_above_frozen_embeddings_learn():
     "arch, flags, message",
     [
         ("transformer", "--freeze attention", "--freeze 'attention': unknown component 'attention'"),
-        ("transformer", "--freeze layers.7.ffn", "--freeze 'layers.7.ffn': 'layers.7.ffn' matches nothing in this model"),
+        (
+            "transformer",
+            "--freeze layers.7.ffn",
+            "--freeze 'layers.7.ffn': 'layers.7.ffn' matches nothing in this model",
+        ),
         ("transformer_lm", "--freeze cross_att", "--freeze 'cross_att': 'cross_att' matches nothing"),
         ("transformer_lm", "--freeze decoder", "--freeze decoder freezes every parameter: leave something to train"),
         ("roberta", "--frozen-init zero", "--frozen-init zero: has no effect without --freeze or --freeze-except"),
-        ("roberta", "--freeze att --frozen-init normal", "--frozen-init 'normal': choose from model, orthogonal, glorot,"),
-        ("transformer", "--freeze-except ffn --frozen-init diagonal", "--frozen-init diagonal: would give all but 8 of the 20 rows"),
+        (
+            "roberta",
+            "--freeze att --frozen-init normal",
+            "--frozen-init 'normal': choose from model, orthogonal, glorot,",
+        ),
+        (
+            "transformer",
+            "--freeze-except ffn --frozen-init diagonal",
+            "--frozen-init diagonal: would give all but 8 of the 20 rows",
+        ),
         ("transformer", "--freeze att --reservoir-seed x", "--reservoir-seed 'x': must be a whole number"),
     ],
 )
@@ -174,8 +194,14 @@ def test_a_bare_namespace_has_the_defaults_and_the_seed():
 
 
 # What fairseq's presets of text need other than the three tasks' dictionaries: another package, files, or options of their own task.
-UNBUILT = "hf_gpt2 model_parallel megatron pipeline multilingual from_pretrained wiki103 ulm speech lightconv_lm".split()
-TEXT = {"translation": ("transformer", "bart", "mbart"), "language_modeling": ("transformer_lm",), "masked_lm": ("roberta",)}
+UNBUILT = (
+    "hf_gpt2 model_parallel megatron pipeline multilingual from_pretrained wiki103 ulm speech lightconv_lm".split()
+)
+TEXT = {
+    "translation": ("transformer", "bart", "mbart"),
+    "language_modeling": ("transformer_lm",),
+    "masked_lm": ("roberta",),
+}
 
 
 def text_presets(task):
@@ -183,7 +209,11 @@ def text_presets(task):
     for arch in sorted(models.ARCH_MODEL_REGISTRY):
         name = arch.removeprefix("frozen_")
         language_model = name.startswith("transformer_lm")
-        if arch.startswith("frozen_") and name.startswith(TEXT[task]) and language_model == (task == "language_modeling"):
+        if (
+            arch.startswith("frozen_")
+            and name.startswith(TEXT[task])
+            and language_model == (task == "language_modeling")
+        ):
             if not any(word in name for word in UNBUILT) and name != "roberta_enc_dec":
                 yield arch
 

@@ -30,7 +30,11 @@ SUPERMASK = "supermask_one_layer_transformer_lm"
 FORMS = {
     **{letter: {"plan": f"{letter}L{letter}", "reservoir_kernel_sizes": "3,7,15"} for letter in LETTERS["decoder"]},
     "masked": {"arch": SUPERMASK},
-    "masked, nothing shared or tied": {"arch": SUPERMASK, "mask_share": "none", "share_decoder_input_output_embed": False},
+    "masked, nothing shared or tied": {
+        "arch": SUPERMASK,
+        "mask_share": "none",
+        "share_decoder_input_output_embed": False,
+    },
 }
 
 
@@ -58,7 +62,9 @@ def test_word_by_word_from_the_cache_equals_teacher_forcing(model):
 @pytest.mark.parametrize("letter", letters("decoder", sees_source=True, fairseqs=False))
 def test_texts_longer_than_those_trained(letter, exact_softmax):
     """Trained on 10 words, read 40 at once and one by one; --max-target-positions is the limit, not what training saw."""
-    model = build_lm(plan=f"{letter}L{letter}", tokens_per_sample=10, max_target_positions=40, reservoir_kernel_sizes="3").double()
+    model = build_lm(
+        plan=f"{letter}L{letter}", tokens_per_sample=10, max_target_positions=40, reservoir_kernel_sizes="3"
+    ).double()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     model(TEXT)[0].logsumexp(-1).sum().backward()
     optimizer.step()
@@ -106,12 +112,16 @@ def test_the_command_lines_defaults_are_hydras(model):
     line = Namespace()
     ARCH_CONFIG_REGISTRY[model](line)
     hydra = vars(as_namespace(MODEL_DATACLASS_REGISTRY[model]())) | {"reservoir_decoder": "LLLLLL", "decoder_layers": 6}
-    different = {name: (value, hydra[name]) for name, value in vars(line).items() if name in hydra and hydra[name] != value}
+    different = {
+        name: (value, hydra[name]) for name, value in vars(line).items() if name in hydra and hydra[name] != value
+    }
     # As in fairseq, whose dataclass has the one and its architecture function the other; without BASE layers it means nothing.
     assert len(vars(line)) > 40 and different == {"base_shuffle": (False, 1)}
 
 
-@pytest.mark.parametrize("options", [{}, {"decoder_embed_path": None, "decoder_learned_pos": True}, "adaptive"], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"decoder_embed_path": None, "decoder_learned_pos": True}, "adaptive"], ids=str
+)
 @pytest.mark.parametrize("tied", [True, False])
 def test_only_l_is_fairseqs_transformer_lm(tied, options):
     sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_attention_heads": 2, "decoder_layers": 2}
@@ -128,7 +138,9 @@ def test_only_l_is_fairseqs_transformer_lm(tied, options):
     theirs = TransformerLanguageModel.build_model(fairseqs, task)
     ours = build_lm(torch_seed=5, **given)
     # fairseq's _float_tensor only tells the device; nothing is ever written into it.
-    states = [{n: t for n, t in m.state_dict().items() if n != BUFFER and "_float_tensor" not in n} for m in (theirs, ours)]
+    states = [
+        {n: t for n, t in m.state_dict().items() if n != BUFFER and "_float_tensor" not in n} for m in (theirs, ours)
+    ]
     assert list(states[0]) == list(states[1])
     assert all(tensor.equal(states[1][name]) for name, tensor in states[0].items())
     torch.manual_seed(6)
@@ -162,7 +174,10 @@ def test_one_random_layer_under_a_mask_per_depth():
     assert sum(entry.size for entry in shared) == 4 * 8 * 8 + 2 * 8 * 12 + 20 * 8
 
 
-@pytest.mark.parametrize("arch, how", [("reservoir_transformer_lm", {}), *((SUPERMASK, {"mask_embeddings": how}) for how in ("trained", "frozen"))])
+@pytest.mark.parametrize(
+    "arch, how",
+    [("reservoir_transformer_lm", {}), *((SUPERMASK, {"mask_embeddings": how}) for how in ("trained", "frozen"))],
+)
 def test_word_vectors_from_a_file(tmp_path, arch, how):
     vectors = torch.randn(20, 8)
     write_embeddings(tmp_path / "vectors.txt", dictionary(20), vectors)
@@ -216,20 +231,27 @@ def test_refusals_name_the_flag(arch, options, message):
 
 
 def test_a_plan_of_feed_forward_layers_needs_no_source():
-    assert [slot.kind for slot in build_lm(plan="Ff").slot_table.rows if "layers" in slot.place] == ["F feed-forward", "f feed-forward"]
+    assert [slot.kind for slot in build_lm(plan="Ff").slot_table.rows if "layers" in slot.place] == [
+        "F feed-forward",
+        "f feed-forward",
+    ]
 
 
 @pytest.mark.parametrize("flag", ["scale_attn", "scale_fc", "scale_heads", "scale_resids"])
 def test_normformers_gains_are_frozen_and_trained_with_the_layernorms(flag):
     """The flags of fairseq's transformer_lm; its names in the layer: attn_ln, ffn_layernorm, c_attn, w_resid."""
-    added = {"scale_attn": "attn_ln", "scale_fc": "ffn_layernorm", "scale_heads": "c_attn", "scale_resids": "w_resid"}[flag]
+    added = {"scale_attn": "attn_ln", "scale_fc": "ffn_layernorm", "scale_heads": "c_attn", "scale_resids": "w_resid"}[
+        flag
+    ]
 
     def gains(**options):
         """Whether each gain is trained, by the number of its layer."""
         model = build_lm(**{flag: True}, **options)
         assert model(TEXT)[0].isfinite().all()
         found = {n: p for n, p in model.named_parameters() if f".{added}" in n}
-        assert all(atom(n) == "ln" and p.detach().eq(0.0 if n.endswith("bias") else 1.0).all() for n, p in found.items())
+        assert all(
+            atom(n) == "ln" and p.detach().eq(0.0 if n.endswith("bias") else 1.0).all() for n, p in found.items()
+        )
         by_layer = {(n.split(".")[2], p.requires_grad) for n, p in found.items()}
         assert len(by_layer) == len(model.decoder.layers)
         return dict(sorted(by_layer))
@@ -239,5 +261,7 @@ def test_normformers_gains_are_frozen_and_trained_with_the_layernorms(flag):
     assert gains(plan="LL", freeze="ln") == {"0": False, "1": False}
     assert gains(arch=SUPERMASK) == {"0": True, "1": True}
     assert gains(arch=SUPERMASK, mask_layernorm="plain") == {"0": False, "1": False}
-    trained = {n for n, p in build_lm(SUPERMASK, mask_layernorm="plain", **{flag: True}).named_parameters() if p.requires_grad}
+    trained = {
+        n for n, p in build_lm(SUPERMASK, mask_layernorm="plain", **{flag: True}).named_parameters() if p.requires_grad
+    }
     assert trained and all(name.endswith(".scores") for name in trained)

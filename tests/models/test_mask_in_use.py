@@ -113,7 +113,9 @@ class Run:
         loss(self.model, SOURCE, TARGET)
 
 
-ACTIONS = [name for name in vars(Run) if not name.startswith("_") and name not in ("new_optimizer", "check", "start_batch")]
+ACTIONS = [
+    name for name in vars(Run) if not name.startswith("_") and name not in ("new_optimizer", "check", "start_batch")
+]
 
 
 @pytest.fixture

@@ -50,9 +50,16 @@ def test_freeze_reaches_mixing_by_name_and_as_a_part_of_attention():
         return {e.name for e in build("ML", "s", **options).slot_table.entries if not e.trained}
 
     mix = {"decoder.layers.0.self_attn.mix"}
-    assert frozen() == set() and frozen(freeze="mix") == frozen(freeze="self_att.mix") == frozen(freeze="decoder.mix") == mix
+    assert (
+        frozen() == set()
+        and frozen(freeze="mix") == frozen(freeze="self_att.mix") == frozen(freeze="decoder.mix") == mix
+    )
     assert mix < frozen(freeze="self_att") < frozen(freeze="att")
-    assert {freeze_spec.atom(name) for name in frozen(freeze="decoder.self_att")} == {"self_att.v", "self_att.o", "self_att.mix"}
+    assert {freeze_spec.atom(name) for name in frozen(freeze="decoder.self_att")} == {
+        "self_att.v",
+        "self_att.o",
+        "self_att.mix",
+    }
     with pytest.raises(InputError, match="'encoder.mix' matches nothing"):
         frozen(freeze="encoder.mix")
 
@@ -64,10 +71,14 @@ def test_s_is_drawn_exactly_from_seed_and_name():
         assert torch.allclose(model.get_parameter(name), philox.sign(5, name, shape) / 4, rtol=1e-6)
         assert model.recipes[name].exact
     assert len(model.recipes) == 2
-    assert not build("s").encoder.layers[0].self_attn.mix.equal(build("s", torch_seed=2).encoder.layers[0].self_attn.mix)
+    assert (
+        not build("s").encoder.layers[0].self_attn.mix.equal(build("s", torch_seed=2).encoder.layers[0].self_attn.mix)
+    )
 
 
-@pytest.mark.parametrize("options, lengths", [({}, (1024, 1024)), ({"max_source_positions": 30, "max_target_positions": 9}, (30, 9))])
+@pytest.mark.parametrize(
+    "options, lengths", [({}, (1024, 1024)), ({"max_source_positions": 30, "max_target_positions": 9}, (30, 9))]
+)
 def test_positions_are_those_of_each_stack(options, lengths):
     model = build("S", "S", **options)
     assert (model.encoder.layers[0].self_attn.positions, model.decoder.layers[0].self_attn.positions) == lengths
@@ -101,7 +112,9 @@ def test_heads_of_s_divide_the_width(heads, refused):
 
 
 def test_m_in_a_decoder_is_refused_with_the_reason():
-    with pytest.raises(InputError, match="M cannot stand in a decoder: its Fourier transform mixes every word with all later"):
+    with pytest.raises(
+        InputError, match="M cannot stand in a decoder: its Fourier transform mixes every word with all later"
+    ):
         build("L", "LM")
 
 

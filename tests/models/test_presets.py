@@ -61,6 +61,13 @@ def test_every_flag_has_help_and_no_flag_of_ours_is_redirected_by_fairseq():
         assert not name.startswith(("encoder_", "decoder_", "quant_noise_"))
 
 
-@pytest.mark.parametrize("arch, name", [("reservoir_transformer_tiny", "reservoir_seed"), ("supermask_one_layer_transformer_tiny", "mask_seed")])
+@pytest.mark.parametrize(
+    "arch, name",
+    [("reservoir_transformer_tiny", "reservoir_seed"), ("supermask_one_layer_transformer_tiny", "mask_seed")],
+)
 def test_the_seed_of_a_bare_namespace(arch, name):
-    assert options(arch, seed=7)[name] == 7 and options(arch, **{"seed": 7, name: 3})[name] == 3 and options(arch)[name] == 1
+    assert (
+        options(arch, seed=7)[name] == 7
+        and options(arch, **{"seed": 7, name: 3})[name] == 3
+        and options(arch)[name] == 1
+    )

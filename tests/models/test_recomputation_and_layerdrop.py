@@ -49,14 +49,25 @@ def test_recomputed_layers_have_the_same_loss_and_gradients(encoder, decoder, fr
 
 @pytest.mark.parametrize("stack", ["transformer", "language model", "RoBERTa"])
 @pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
-@pytest.mark.parametrize("how", [{"mask_embeddings": "frozen"}, {"mask_embeddings": "trained", "freeze": "emb"}], ids=["frozen", "freeze emb"])
+@pytest.mark.parametrize(
+    "how",
+    [{"mask_embeddings": "frozen"}, {"mask_embeddings": "trained", "freeze": "emb"}],
+    ids=["frozen", "freeze emb"],
+)
 def test_masks_above_frozen_embeddings_have_the_same_gradients(stack, norm_first, how):
     # Without weights of LayerNorms, as RoBERTa has one on its embeddings.
-    how = {"mask_layernorm": "plain", **how, **{f"{part}_normalize_before": norm_first for part in ("encoder", "decoder")}}
+    how = {
+        "mask_layernorm": "plain",
+        **how,
+        **{f"{part}_normalize_before": norm_first for part in ("encoder", "decoder")},
+    }
     if stack == "transformer":
         compare(lambda **flags: build_supermask(**how, **flags), lambda model: loss(model, *BATCH))
         return
-    build_one = {"language model": lambda **o: build_lm("supermask_one_layer_transformer_lm", **o), "RoBERTa": build_roberta}[stack]
+    build_one = {
+        "language model": lambda **o: build_lm("supermask_one_layer_transformer_lm", **o),
+        "RoBERTa": build_roberta,
+    }[stack]
     compare(lambda **flags: build_one(**how, **flags), lambda model: model(BATCH[0])[0].logsumexp(-1).sum())
 
 
@@ -91,7 +102,9 @@ class Counted(torch.nn.Linear):
 
 
 def test_layerdrop_skips_layers_in_training_only():
-    model = build(*("".join(letters) * 2 for letters in RESERVOIRS.values()), encoder_layerdrop=0.5, decoder_layerdrop=0.5)
+    model = build(
+        *("".join(letters) * 2 for letters in RESERVOIRS.values()), encoder_layerdrop=0.5, decoder_layerdrop=0.5
+    )
     values = {loss(model, *BATCH).item() for _ in range(5)}
     assert len(values) > 1
     loss(model, *BATCH).backward()

@@ -28,30 +28,50 @@ def trained(model):
 
 @pytest.mark.parametrize("arch", PRESETS)
 @pytest.mark.parametrize(
-    "preset, sizes", [("tiny", (64, 128, 2, 2)), ("study", (128, 512, 3, 4)), ("base", (768, 3072, 12, 12)), ("large", (1024, 4096, 24, 16))]
+    "preset, sizes",
+    [
+        ("tiny", (64, 128, 2, 2)),
+        ("study", (128, 512, 3, 4)),
+        ("base", (768, 3072, 12, 12)),
+        ("large", (1024, 4096, 24, 16)),
+    ],
 )
 def test_presets(arch, preset, sizes):
     model = dry_build.build_arch(f"{arch}_{preset}", [], 300)
     options = model.args
     assert set(PRESETS[arch]) == {"tiny", "study", "base", "large"}
-    assert (options.encoder_embed_dim, options.encoder_ffn_embed_dim, options.encoder_layers, options.encoder_attention_heads) == sizes
+    assert (
+        options.encoder_embed_dim,
+        options.encoder_ffn_embed_dim,
+        options.encoder_layers,
+        options.encoder_attention_heads,
+    ) == sizes
     if preset in ("base", "large"):
         args = Namespace(encoder_layerdrop=0.0)
         ARCH_CONFIG_REGISTRY[f"roberta_{preset}"](args)
         # the number of positions follows --tokens-per-sample
-        assert {name for name, value in vars(args).items() if getattr(options, name) != value} == {"max_source_positions"}
+        assert {name for name, value in vars(args).items() if getattr(options, name) != value} == {
+            "max_source_positions"
+        }
     model.register_classification_head("mood", 3)
     table = model.slot_table
     assert [entry.name for entry in table.entries if entry.atom == "other" and not entry.seen_by] == []
     # dense 1,024 x 1,024 and 3 x 1,024, with biases, in the large one
     width = sizes[0]
-    assert next(r for r in table.rows if r.place == "classification_heads.mood").trained_parameters == width * width + width + 3 * width + 3
-    assert [row.place for row in table.rows if ".layers." in row.place] == [f"encoder.layers.{i}" for i in range(sizes[2])]
+    assert (
+        next(r for r in table.rows if r.place == "classification_heads.mood").trained_parameters
+        == width * width + width + 3 * width + 3
+    )
+    assert [row.place for row in table.rows if ".layers." in row.place] == [
+        f"encoder.layers.{i}" for i in range(sizes[2])
+    ]
 
 
 def test_only_l_is_fairseqs_roberta_bit_for_bit():
     tokens = pad(ROWS)
-    ours, fairseqs = (build_roberta(arch, **plan) for arch, plan in ((RESERVOIR, {"reservoir_encoder": "LLL"}), ("roberta", {})))
+    ours, fairseqs = (
+        build_roberta(arch, **plan) for arch, plan in ((RESERVOIR, {"reservoir_encoder": "LLL"}), ("roberta", {}))
+    )
     assert ours.state_dict().keys() ^ fairseqs.state_dict().keys() == {BUFFER}
     assert torch.equal(ours(tokens)[0], fairseqs(tokens)[0])
     for model in (ours, fairseqs):
@@ -108,7 +128,11 @@ def test_specs_speak_of_encoder_layers_and_out():
     model = build_roberta(RESERVOIR, reservoir_encoder="LLL", freeze="layers.1,out,pos")
     model.register_classification_head("mood", 2)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-    expected = {n for n, _ in model.named_parameters() if n.startswith((f"{STACK}.layers.1.", f"{STACK}.embed_positions", "classification_heads"))}
+    expected = {
+        n
+        for n, _ in model.named_parameters()
+        if n.startswith((f"{STACK}.layers.1.", f"{STACK}.embed_positions", "classification_heads"))
+    }
     expected |= {f"encoder.lm_head.{name}" for name in ("bias", "dense.weight", "dense.bias")}
     # the head's last matrix is that of the token embedding, which answers to both names
     assert frozen == expected | {f"{STACK}.embed_tokens.weight"}
@@ -146,7 +170,11 @@ def test_folding_for_inference():
 @torch.no_grad()
 @pytest.mark.parametrize("form", ["masked", *LETTERS["encoder"]])
 def test_a_sentence_does_not_depend_on_its_batch(form, exact_softmax):
-    plan = {"arch": RESERVOIR, "reservoir_encoder": f"L{form}", "reservoir_kernel_sizes": "3,7"} if form != "masked" else {}
+    plan = (
+        {"arch": RESERVOIR, "reservoir_encoder": f"L{form}", "reservoir_kernel_sizes": "3,7"}
+        if form != "masked"
+        else {}
+    )
     model = build_roberta(**plan).double().eval()
     model.register_classification_head("mood", 2)
     model.double()
@@ -182,7 +210,10 @@ def test_files_of_vectors_are_not_read_for_a_checkpoint():
         ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0"),
         ({"arch": RESERVOIR, "reservoir_encoder": "LX"}, "--reservoir-encoder 'LX': unknown letter 'X'"),
         ({"arch": RESERVOIR, "reservoir_encoder": "L", "freeze_except": "layers.4.ffn"}, "its layers encoder 0-0"),
-        ({"mask_embeddings_from": "a", "encoder_embed_path": "b"}, "--mask-embeddings-from a and --encoder-embed-path b: give one"),
+        (
+            {"mask_embeddings_from": "a", "encoder_embed_path": "b"},
+            "--mask-embeddings-from a and --encoder-embed-path b: give one",
+        ),
     ],
 )
 def test_refusals(options, message):

@@ -26,7 +26,11 @@ def kept_bytes(letter):
     "frozen, trained, channels",
     [
         ("F", "f", 8 + 12),  # the inputs of fc1 and, after dropout, fc2
-        ("T", "L", 8 + 8 + 12),  # also that of the queries, keys and values; that of the output projection is kept by attention itself
+        (
+            "T",
+            "L",
+            8 + 8 + 12,
+        ),  # also that of the queries, keys and values; that of the output projection is kept by attention itself
     ],
 )
 def test_a_frozen_layer_keeps_no_input_of_its_matrices(frozen, trained, channels):

@@ -22,7 +22,10 @@ def pointers(model, stack, part):
 
 def storage_is_shared(model):
     everything = []
-    for stack, parts in (("encoder", ["self_attn.q_proj", "fc1"]), ("decoder", ["self_attn.q_proj", "encoder_attn.q_proj"])):
+    for stack, parts in (
+        ("encoder", ["self_attn.q_proj", "fc1"]),
+        ("decoder", ["self_attn.q_proj", "encoder_attn.q_proj"]),
+    ):
         for part in parts:
             owned = getattr(model, stack).random_layer.get_buffer(part.replace(".", "_"))
             assert set(pointers(model, stack, part)) == {owned.data_ptr()}
@@ -49,7 +52,11 @@ def test_without_sharing_every_layer_has_weights_of_its_own():
 
 def test_a_checkpoint_stores_the_random_layer_once():
     one, two = (
-        sum(t.numel() for n, t in build_supermask(encoder_layers=n).encoder.state_dict().items() if "score" not in n and "norm" not in n)
+        sum(
+            t.numel()
+            for n, t in build_supermask(encoder_layers=n).encoder.state_dict().items()
+            if "score" not in n and "norm" not in n
+        )
         for n in (1, 5)
     )
     assert one == two
@@ -63,7 +70,11 @@ def test_random_weights_and_scores_depend_on_seed_and_name_only():
             if "random_layer" in name or name.endswith((".scores", "frozen_weight"))
         }
 
-    first, again, deeper = digest(build_supermask()), digest(build_supermask(torch_seed=9)), digest(build_supermask(encoder_layers=4))
+    first, again, deeper = (
+        digest(build_supermask()),
+        digest(build_supermask(torch_seed=9)),
+        digest(build_supermask(encoder_layers=4)),
+    )
     assert first == again
     assert {name: deeper[name] for name in first} == first
     assert digest(build_supermask(mask_seed=2)) != first
@@ -102,10 +113,16 @@ def test_embeddings(how, trained):
 
 
 def test_signed_fairseq_has_the_sizes_of_a_trained_transformers_start():
-    sizes = {f"{stack}_{dim}": n for stack in ("encoder", "decoder") for dim, n in (("embed_dim", 64), ("ffn_embed_dim", 128))}
+    sizes = {
+        f"{stack}_{dim}": n
+        for stack in ("encoder", "decoder")
+        for dim, n in (("embed_dim", 64), ("ffn_embed_dim", 128))
+    }
     masked = build_supermask(mask_init_weights="signed_fairseq", mask_keep_ratio=0.25, **sizes)
     trained = build("L", "L", words=(200, 200), **sizes)
-    parts = [f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")] + [f"encoder_attn.{p}_proj" for p in ("q", "k", "v", "out")]
+    parts = [f"self_attn.{p}_proj" for p in ("q", "k", "v", "out")] + [
+        f"encoder_attn.{p}_proj" for p in ("q", "k", "v", "out")
+    ]
     for name in [f"decoder.layers.0.{part}" for part in (*parts, "fc1", "fc2")] + ["encoder.embed_tokens"]:
         weight = masked.get_submodule(name).frozen_weight
         size = float(weight[2:].abs().max()) * 0.25**0.5  # what the mask leaves of the variance
@@ -114,7 +131,9 @@ def test_signed_fairseq_has_the_sizes_of_a_trained_transformers_start():
 
 
 def test_paper_code_reproduces_the_mixture():
-    layer = build_supermask(mask_init_weights="paper_code", encoder_embed_dim=64, encoder_ffn_embed_dim=128).encoder.layers[0]
+    layer = build_supermask(
+        mask_init_weights="paper_code", encoder_embed_dim=64, encoder_ffn_embed_dim=128
+    ).encoder.layers[0]
     bounds = {
         "self_attn.q_proj": (6 / 128) ** 0.5 / 2**0.5,  # Xavier uniform of 64 + 64, gain 1 / sqrt 2
         "self_attn.out_proj": (6 / 128) ** 0.5,
@@ -150,7 +169,9 @@ def test_refusals_name_the_flag(options, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("make", [build_supermask, partial(build_lm, "supermask_one_layer_transformer_lm"), build_roberta])
+@pytest.mark.parametrize(
+    "make", [build_supermask, partial(build_lm, "supermask_one_layer_transformer_lm"), build_roberta]
+)
 def test_a_model_built_in_inference_mode_answers_there_and_is_trained_elsewhere(make):
     def answer(model):
         source = (SOURCE, None) if make is build_supermask else ()

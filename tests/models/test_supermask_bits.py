@@ -31,7 +31,11 @@ BEFORE = {
 }
 DRAWN = [
     *({"mask_init_weights": init} for init in ("kaiming_uniform", "kaiming_normal", "xavier_normal", "paper_code")),
-    *({"mask_share": share, "mask_embeddings": how} for share in ("layer", "none") for how in ("masked", "frozen", "trained")),
+    *(
+        {"mask_share": share, "mask_embeddings": how}
+        for share in ("layer", "none")
+        for how in ("masked", "frozen", "trained")
+    ),
     {"share_decoder_input_output_embed": False, "untie_weights_roberta": True},
     {"share_decoder_input_output_embed": False, "mask_embeddings": "frozen"},
     {"mask_coats": "0.3,0.1", "mask_pin": 0.3},

@@ -106,14 +106,20 @@ def test_one_drawn_layer_is_kept_at_a_time(monkeypatch):
     # six matrices for the three layers of the encoder, ten for the two of the decoder
     assert [name.split(".")[0] for name in drawn] == ["encoder"] * 6 + ["decoder"] * 10
     kept = model.encoder.layers[0].fc1.weights.kept
-    assert kept is model.decoder.layers[1].fc2.weights.kept and kept.layer == "decoder.random_layer" and len(kept.matrices) == 10
+    assert (
+        kept is model.decoder.layers[1].fc2.weights.kept
+        and kept.layer == "decoder.random_layer"
+        and len(kept.matrices) == 10
+    )
 
 
 def test_what_cannot_be_drawn_again_is_folded():
     model = build_supermask(regenerate_weights=True).eval()
     model.encoder.embed_tokens.frozen_weight[7] = 0.5  # as vectors read from a file
     model.make_generation_fast_()
-    assert isinstance(model.encoder.embed_tokens, torch.nn.Embedding) and isinstance(model.decoder.embed_tokens, RegeneratedEmbedding)
+    assert isinstance(model.encoder.embed_tokens, torch.nn.Embedding) and isinstance(
+        model.decoder.embed_tokens, RegeneratedEmbedding
+    )
     assert not masked_modules(model)
 
 

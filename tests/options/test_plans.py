@@ -20,7 +20,9 @@ def counted(monkeypatch):
     found = Counter()
     expand, check = layer_plan.expand, plans.check_layer_options
     monkeypatch.setattr(plans, "_latest", ((), None))
-    monkeypatch.setattr(layer_plan, "expand", lambda plan, flag, stack: found.update([stack]) or expand(plan, flag, stack))
+    monkeypatch.setattr(
+        layer_plan, "expand", lambda plan, flag, stack: found.update([stack]) or expand(plan, flag, stack)
+    )
     monkeypatch.setattr(plans, "check_layer_options", lambda options: found.update(["checked"]) or check(options))
     return found
 
@@ -31,12 +33,16 @@ ONCE = {"encoder": 1, "decoder": 1, "checked": 1}
 def test_a_command_line(counted):
     """The architecture function settles and checks, then the model is built."""
     model = build("2LF", "LC")
-    assert counted == ONCE and [row.kind[0] for row in model.slot_table.rows if ".layers." in row.place] == list("LLFLC")
+    assert counted == ONCE and [row.kind[0] for row in model.slot_table.rows if ".layers." in row.place] == list(
+        "LLFLC"
+    )
 
 
 def given(**changes):
     """Complete options that no architecture function has seen, as hydra hands them over."""
-    config = ReservoirTransformerConfig(**{**SIZES, "reservoir_encoder": "2LF", "reservoir_decoder": "LC", "reservoir_seed": 1, **changes})
+    config = ReservoirTransformerConfig(
+        **{**SIZES, "reservoir_encoder": "2LF", "reservoir_decoder": "LC", "reservoir_seed": 1, **changes}
+    )
     return as_namespace(Namespace(**vars(config)))
 
 

@@ -41,11 +41,17 @@ def test_atoms_are_found_by_whole_name_parts():
     [
         ("emb", ["encoder.embed_tokens.weight"]),
         ("encoder.layers.0.q", ["encoder.layers.0.self_attn.q_proj.weight", "encoder.layers.0.self_attn.q_proj.bias"]),
-        ("cross_att", ["decoder.layers.1.encoder_attn.k_proj.weight", "decoder.layers.1.cross.encoder_attn.v_proj.bias"]),
+        (
+            "cross_att",
+            ["decoder.layers.1.encoder_attn.k_proj.weight", "decoder.layers.1.cross.encoder_attn.v_proj.bias"],
+        ),
         ("cross_att.k", ["decoder.layers.1.encoder_attn.k_proj.weight"]),
         ("encoder.ffn", ["encoder.layers.0.fc1.bias", "encoder.layers.10.fc2.weight"]),
         ("layers.0-9.ffn", ["encoder.layers.0.fc1.bias"]),
-        ("decoder.bias", ["decoder.layers.1.cross.encoder_attn.v_proj.bias", "decoder.layers.1.encoder_attn_layer_norm.bias"]),
+        (
+            "decoder.bias",
+            ["decoder.layers.1.cross.encoder_attn.v_proj.bias", "decoder.layers.1.encoder_attn_layer_norm.bias"],
+        ),
         ("decoder", [n for n in NAMES if n.startswith("decoder")]),
         ("bias", [n for n in NAMES if n.endswith("bias")]),
         ("encoder.layers.10", [n for n in NAMES if n.startswith("encoder.layers.10.")]),
@@ -78,7 +84,12 @@ def test_summary(spec, expected):
 
 
 def test_projections_around_layers_are_no_feed_forward_block():
-    assert [atom(f"decoder.{name}.weight") for name in ("fc1", "fc2", "fc3", "fc_out")] == ["other", "other", "out", "out"]
+    assert [atom(f"decoder.{name}.weight") for name in ("fc1", "fc2", "fc3", "fc_out")] == [
+        "other",
+        "other",
+        "out",
+        "out",
+    ]
     assert atom("encoder.sentence_encoder.layers.3.experts.0.fc1.weight") == "fc1"
 
 
@@ -118,13 +129,19 @@ def test_unknown_components_list_the_known_ones():
 
 
 def test_a_spec_that_matches_nothing_lists_what_exists():
-    with pytest.raises(InputError, match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q .*; its layers encoder 0-10, decoder 0-1"):
+    with pytest.raises(
+        InputError,
+        match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q .*; its layers encoder 0-10, decoder 0-1",
+    ):
         selected("emb,layers.7.ffn", NAMES)
 
 
 @pytest.mark.parametrize("spec", ["layers.0-11", "encoder.layers.9-20.ffn", "decoder.layers.0-2.cross_att"])
 def test_ranges_beyond_the_depth_are_refused(spec):
-    with pytest.raises(InputError, match=f"--freeze 'emb,{spec}': '{spec}' names layers beyond .*; its layers encoder 0-10, decoder 0-1"):
+    with pytest.raises(
+        InputError,
+        match=f"--freeze 'emb,{spec}': '{spec}' names layers beyond .*; its layers encoder 0-10, decoder 0-1",
+    ):
         selected(f"emb,{spec}", NAMES)
     assert selected(f"emb,{spec}", NAMES, pruned=True) > selected("emb", NAMES)
     # The encoder has the layers, though the decoder that has the component does not.

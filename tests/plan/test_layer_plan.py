@@ -82,12 +82,17 @@ def test_alternate_against_trying_every_start(layers, count):
             place(layers, count, "ffn", "alternate")
         return
     start = min(fits, key=lambda s: abs(s - (layers - (s + 2 * count - 1))))
-    expected = ["F" if count and i >= start and (i - start) % 2 == 0 and (i - start) // 2 < count else "L" for i in range(layers)]
+    expected = [
+        "F" if count and i >= start and (i - start) % 2 == 0 and (i - start) // 2 < count else "L"
+        for i in range(layers)
+    ]
     assert place(layers, count, "ffn", "alternate") == "".join(expected)
 
 
 def test_more_reservoirs_than_fit_or_a_negative_count():
-    with pytest.raises(InputError, match=r"--reservoir-count 4: 6 layers with --reservoir-placement alternate .* 0 to 3"):
+    with pytest.raises(
+        InputError, match=r"--reservoir-count 4: 6 layers with --reservoir-placement alternate .* 0 to 3"
+    ):
         place(6, 4, "ffn", "alternate")
     with pytest.raises(InputError, match="room for 0 to 6"):
         place(6, 7, "ffn", "top")

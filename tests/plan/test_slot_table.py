@@ -64,13 +64,17 @@ def test_layernorms_of_frozen_slots_can_be_trained():
 
 def test_freeze_adds_and_freeze_except_spares():
     assert "encoder.embed_tokens.weight" in frozen(compiled(freeze="emb"))
-    assert "encoder.embed_tokens.weight" in frozen(compiled(freeze="out")), "a tied parameter answers to each of its names"
+    assert "encoder.embed_tokens.weight" in frozen(compiled(freeze="out")), (
+        "a tied parameter answers to each of its names"
+    )
     spared = compiled(freeze_except="emb,cross_att")
     assert [e.name for e in spared.entries if e.trained] == [
         "encoder.embed_tokens.weight",
         "decoder.layers.0.cross.encoder_attn.q_proj.weight",
     ]
-    assert "encoder.layers.0.ffn.fc1.bias" in frozen(compiled(freeze_except="ffn,emb")), "a letter's freeze is never undone"
+    assert "encoder.layers.0.ffn.fc1.bias" in frozen(compiled(freeze_except="ffn,emb")), (
+        "a letter's freeze is never undone"
+    )
     assert frozen(compiled(freeze="ffn", freeze_except="encoder.layers.1")) == frozen(compiled())
 
 
@@ -93,14 +97,18 @@ def test_freezing_everything_is_refused():
 
 
 def test_a_spec_that_freezes_nothing_is_refused():
-    with pytest.raises(InputError, match="--freeze ffn --freeze-except ffn,emb freezes nothing: spare less, or leave it out"):
+    with pytest.raises(
+        InputError, match="--freeze ffn --freeze-except ffn,emb freezes nothing: spare less, or leave it out"
+    ):
         compiled(freeze="ffn", freeze_except="ffn,emb")
     with pytest.raises(InputError, match="--freeze-except encoder,decoder freezes nothing"):
         compiled(freeze_except="encoder,decoder")
 
 
 def test_a_model_without_plans_has_one_row_per_layer():
-    table = compile_table([("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, seed=1)
+    table = compile_table(
+        [("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, seed=1
+    )
     assert [r.place for r in table.rows] == ["encoder.layers.0", "encoder.layers.1"]
 
 
@@ -127,14 +135,21 @@ def test_a_table_without_random_tensors_names_no_seed():
 def test_what_a_spec_froze_is_drawn_by_name_if_asked():
     table = compiled(freeze="encoder.ln,cross_att,emb", frozen_init="glorot")
     by_spec = {e.name: e.random_name for e in table.entries if e.frozen_init == "glorot"}
-    assert by_spec == {n: n for n in ("encoder.embed_tokens.weight", "decoder.layers.0.cross.encoder_attn.q_proj.weight")}, (
-        "the LayerNorm is frozen by its letter, which says how it is drawn"
-    )
+    assert by_spec == {
+        n: n for n in ("encoder.embed_tokens.weight", "decoder.layers.0.cross.encoder_attn.q_proj.weight")
+    }, "the LayerNorm is frozen by its letter, which says how it is drawn"
 
 
 def test_a_vector_of_unknown_meaning_keeps_its_values():
-    parameters = [("decoder.scale", (4,)), ("decoder.conv.bias", (4,)), ("decoder.norm.layer_norm.weight", (4,)), ("decoder.kernel", (4, 1, 3))]
-    table = compile_table([*parameters, ("x.fc1.weight", (2, 2))], {}, seed=1, freeze="decoder", frozen_init="orthogonal")
+    parameters = [
+        ("decoder.scale", (4,)),
+        ("decoder.conv.bias", (4,)),
+        ("decoder.norm.layer_norm.weight", (4,)),
+        ("decoder.kernel", (4, 1, 3)),
+    ]
+    table = compile_table(
+        [*parameters, ("x.fc1.weight", (2, 2))], {}, seed=1, freeze="decoder", frozen_init="orthogonal"
+    )
     assert [e.frozen_init for e in table.entries] == [None, "orthogonal", "orthogonal", "orthogonal", None]
     assert [e.trained for e in table.entries] == [False] * 4 + [True]
 
@@ -146,9 +161,13 @@ def test_what_the_model_itself_does_not_train_stays_so():
 
 @pytest.mark.parametrize("init, distinct", [("diagonal", 4), ("zero", 0)])
 def test_tables_of_words_are_not_made_all_alike(init, distinct):
-    with pytest.raises(InputError, match=rf"--frozen-init {init}: would give all but {distinct} of the 10 rows of encoder.embed_tokens"):
+    with pytest.raises(
+        InputError, match=rf"--frozen-init {init}: would give all but {distinct} of the 10 rows of encoder.embed_tokens"
+    ):
         compiled(freeze="emb", frozen_init=init)
-    compile_table([("lm_head.dense.weight", (4, 4)), ("a.fc1.weight", (1,))], {}, seed=1, freeze="out", frozen_init="diagonal")
+    compile_table(
+        [("lm_head.dense.weight", (4, 4)), ("a.fc1.weight", (1,))], {}, seed=1, freeze="out", frozen_init="diagonal"
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,11 @@ def drawn(initialiser, name, **further):
 
 
 def test_vectors():
-    assert drawn("xavier_uniform", "q_proj.bias").tolist() == drawn("xavier_uniform", "layer_norm.bias").tolist() == [0, 0, 0, 0]
+    assert (
+        drawn("xavier_uniform", "q_proj.bias").tolist()
+        == drawn("xavier_uniform", "layer_norm.bias").tolist()
+        == [0, 0, 0, 0]
+    )
     assert drawn("xavier_uniform", "layer_norm.weight").tolist() == [1, 1, 1, 1]
 
 

@@ -73,7 +73,9 @@ def test_bias_bound_is_pytorchs():
 
 
 def test_golden_bits_of_the_exact_ones():
-    values = {kind: sha(MATRIX_INITIALISERS[kind](1, "decoder.layers.0.fc2.weight", (24, 40))) for kind in sorted(EXACT)}
+    values = {
+        kind: sha(MATRIX_INITIALISERS[kind](1, "decoder.layers.0.fc2.weight", (24, 40))) for kind in sorted(EXACT)
+    }
     assert values == GOLDEN
 
 

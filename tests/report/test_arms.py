@@ -37,7 +37,10 @@ def test_one_name_with_two_configurations_is_two_arms(tmp_path):
     plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
     first, second = group(find_runs([tmp_path]))
     assert (first.name, second.name) == ("a", "a (2)")
-    assert second.remark == "not of the arm a: optimization.max_update is 200 instead of 100; one arm with --ignore max_update"
+    assert (
+        second.remark
+        == "not of the arm a: optimization.max_update is 200 instead of 100; one arm with --ignore max_update"
+    )
 
 
 def test_flags_of_json_are_compared_by_what_they_say(tmp_path):
@@ -112,6 +115,8 @@ def test_the_metric(tmp_path):
 
 def test_the_maximize_flag_decides(tmp_path):
     log = Writer(tmp_path / "a-1").start().valid(20, loss=4)
-    log.lines[0] = log.lines[0].replace("'maximize_best_checkpoint_metric': False", "'maximize_best_checkpoint_metric': True")
+    log.lines[0] = log.lines[0].replace(
+        "'maximize_best_checkpoint_metric': False", "'maximize_best_checkpoint_metric': True"
+    )
     log.write()
     assert choose(None, find_runs([tmp_path])).higher

@@ -19,8 +19,12 @@ def test_arms_without_flops_are_named_with_the_reason(tmp_path):
     old.write_text("".join(line for line in old.read_text().splitlines(True) if not line.startswith("backward")))
     plain_run(tmp_path / "b-1", [10], [4], layers=6, mflop=None).write()
     first, second = said(tmp_path, "FLOPs")
-    assert first.startswith("No FLOPs of b: the log has no slot table, which the plugin prints of its own architectures")
-    assert second == "No FLOPs of a (1 of 2 seeds): the log is from before the slot table had a line on the backward pass."
+    assert first.startswith(
+        "No FLOPs of b: the log has no slot table, which the plugin prints of its own architectures"
+    )
+    assert (
+        second == "No FLOPs of a (1 of 2 seeds): the log is from before the slot table had a line on the backward pass."
+    )
     (tmp_path / "a-1" / "train.log").unlink()
     old.unlink()
     assert said(tmp_path, "FLOPs") == []  # nobody trained with the plugin
@@ -63,7 +67,11 @@ def test_a_target_that_a_hopeless_run_sets(tmp_path):
 
 @pytest.mark.parametrize(
     "name, higher, fine, far",
-    [("bleu", True, 15.0, 14.9), ("loss", False, 31.0, 31.1), ("ppl", False, 60.0, 60.1)],  # 1 bit more is twice the perplexity
+    [
+        ("bleu", True, 15.0, 14.9),
+        ("loss", False, 31.0, 31.1),
+        ("ppl", False, 60.0, 60.1),
+    ],  # 1 bit more is twice the perplexity
 )
 def test_half_as_good_as_30(name, higher, fine, far):
     metric = Metric(name, higher, name)

@@ -22,7 +22,9 @@ def resumed_twice(folder, **options):
     log.valid(40, loss=8, bleu=20).epoch(40, 12, 100, 13).inner(45, 3, 100, 16).inner(50, 3, 100, 19)
     log.valid(50, loss=7, bleu=24).inner(55, 3, 100, 23)
     # fairseq restores its meters in the middle of an epoch: 14 = 3 + 3 before the checkpoint and 4 + 4 after it.
-    log.start(restored=50, epoch=3).inner(55, 4, 100, 4).inner(60, 4, 100, 8).valid(60, loss=6, bleu=30).epoch(60, 14, 100, 9)
+    log.start(restored=50, epoch=3).inner(55, 4, 100, 4).inner(60, 4, 100, 8).valid(60, loss=6, bleu=30).epoch(
+        60, 14, 100, 9
+    )
     return log.done()
 
 
@@ -80,7 +82,9 @@ def test_a_start_from_nothing_throws_all_away():
 def test_lines_of_other_formats():
     old = read_record("| train | epoch 003 | loss 9.1 | ppl 549 | num_updates 60 | train_wall 12")
     assert (old.kind, old.updates, old.values["loss"]) == ("epoch", 60, 9.1)
-    old = read_record("2020-01-01 | INFO | valid | epoch 003 | valid on 'valid1' subset | loss 9.1 | bleu 4.5 | num_updates 60")
+    old = read_record(
+        "2020-01-01 | INFO | valid | epoch 003 | valid on 'valid1' subset | loss 9.1 | bleu 4.5 | num_updates 60"
+    )
     assert (old.kind, old.subset, old.values["bleu"]) == ("valid", "valid1", 4.5)
     bar = read_record("epoch 002:  40%|####   | 20/265 [00:13<02:00, loss=9.1, num_updates=285, wpb=100.5]")
     assert (bar.kind, bar.updates, bar.values["wpb"]) == ("inner", 285, 100.5)
@@ -174,7 +178,17 @@ def test_one_log_per_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "part", ["epoch 1:", "epoch 1 | ", "{'_name': ", "{'_name': 'common': ", '{"epoch": ', "Loaded checkpoint ", "epoch 1: num_updates=1 a", "epoch 1"]
+    "part",
+    [
+        "epoch 1:",
+        "epoch 1 | ",
+        "{'_name': ",
+        "{'_name': 'common': ",
+        '{"epoch": ',
+        "Loaded checkpoint ",
+        "epoch 1: num_updates=1 a",
+        "epoch 1",
+    ],
 )
 def test_a_line_of_a_megabyte_is_read_at_once(part):
     """A pattern with two stretches of anything in it takes the square of the length: hours."""
@@ -200,11 +214,15 @@ def test_numbers_without_end_are_no_records(line):
 
 
 def test_amounts_without_end_are_left_out():
-    record = read_record('{"epoch": 1, "valid_loss": "inf", "valid_wall": "1e999", "valid_wpb": "-5", "valid_num_updates": "20"}')
+    record = read_record(
+        '{"epoch": 1, "valid_loss": "inf", "valid_wall": "1e999", "valid_wpb": "-5", "valid_num_updates": "20"}'
+    )
     assert record.values == {"loss": float("inf")} and record.updates == 20
 
 
-@pytest.mark.parametrize("line", ["total   ,   ,   ,.0", "backward 1.2.3 MFLOP/token", "num. shared model params: , (num. trained: ,)"])
+@pytest.mark.parametrize(
+    "line", ["total   ,   ,   ,.0", "backward 1.2.3 MFLOP/token", "num. shared model params: , (num. trained: ,)"]
+)
 def test_sizes_that_are_no_numbers_are_not_read(line):
     log = read_log(line)
     assert (log.parameters, log.mflop, log.table) == (None, None, False)

@@ -76,12 +76,16 @@ def test_a_phone_does_not_scroll_sideways(browser, address):
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
     browser.execute_script("window.scrollTo(500, 0)")
     assert browser.execute_script("return window.scrollX") == 0
-    wide = browser.execute_script("const e = document.querySelector('#aucc .scroll'); e.scrollLeft = 200; return e.scrollLeft")
+    wide = browser.execute_script(
+        "const e = document.querySelector('#aucc .scroll'); e.scrollLeft = 200; return e.scrollLeft"
+    )
     assert wide == 200  # the table scrolls in its own place
 
 
 def column(browser, table, place):
-    script = "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(r => r.cells[arguments[1]].textContent)"
+    script = (
+        "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(r => r.cells[arguments[1]].textContent)"
+    )
     return browser.execute_script(script, f"#{table}", place)
 
 

@@ -49,7 +49,9 @@ def study(tmp_path_factory, toy_data):
     )  # fmt: skip
     assert ended.stdout == f"{folder}/out/index.html: 5 arms, 12 runs, 0 left out\n", ended.stderr
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10  # what it takes where nothing else runs
+    assert (
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
+    )  # what it takes where nothing else runs
     imported = re.findall(r"^import time: .*\| +(\S+)$", ended.stderr, flags=re.MULTILINE)
     assert "matplotlib" in imported and not {"torch", "fairseq"} & set(imported)
     return folder / "runs", folder / "out"
@@ -140,7 +142,9 @@ def test_the_target_and_the_two_ratios(study):
         previous = (0, 0.0, 0.0, 0.0)
         for row in rows:
             if row[1] >= target:
-                return previous[column] + (row[column] - previous[column]) * (target - previous[1]) / (row[1] - previous[1])
+                return previous[column] + (row[column] - previous[column]) * (target - previous[1]) / (
+                    row[1] - previous[1]
+                )
             previous = row
 
     table, ratios = read_csv(out, "to_target"), read_csv(out, "steps_or_speed")
@@ -238,7 +242,9 @@ def test_sizes_and_the_flag(study):
     assert [sizes["dense"][column] for column in columns] == [1879680, 1417344, 1234, 567]
     assert sizes["real"]["checkpoint_best.pt (bytes)"] == (runs / "real-3" / "checkpoint_best.pt").stat().st_size
     assert [against[arm]["mask_keep_ratio"] for arm in ("keep30", "keep70", "dense")] == [0.3, 0.7, 1.0]
-    assert {against[arm]["series"] for arm in ("keep30", "keep70", "dense")} == {"dense"} and against["real"]["series"] == "real"
+    assert {against[arm]["series"] for arm in ("keep30", "keep70", "dense")} == {"dense"} and against["real"][
+        "series"
+    ] == "real"
 
 
 def test_interrupted_resumed_and_missing_runs_are_shown_as_such(study):
@@ -247,7 +253,11 @@ def test_interrupted_resumed_and_missing_runs_are_shown_as_such(study):
     resumed = rows[f"{ODD}-1"]
     assert (resumed["resumes"], resumed["lost updates"]) == (1, 10)
     assert (resumed["lost minutes"] * 60, resumed["training minutes"] * 60) == (4, 24)
-    assert (resumed["minutes in all"] * 60, resumed["state"], rows[f"{ODD}-2"]["state"]) == (14 + 13, "finished", "interrupted")
+    assert (resumed["minutes in all"] * 60, resumed["state"], rows[f"{ODD}-2"]["state"]) == (
+        14 + 13,
+        "finished",
+        "interrupted",
+    )
     # Of 20 and 5 only the 20 of the run that ended counts.
     assert read_csv(out, "to_best")[ODD]["best BLEU (validation)"] == 20
     remark = read_csv(out, "results")[ODD]["remarks"]
@@ -272,7 +282,9 @@ def test_the_same_runs_give_the_same_files_and_old_ones_go(study, tmp_path):
     report([runs / "dense-1"], tmp_path / "out", against="encoder_layers", with_figures=False)
     report([runs], tmp_path / "out", baseline="dense", against="keep_ratio")
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert files == {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert files == {
+        str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()
+    }
     assert [name for name in files if (out / name).read_bytes() != (tmp_path / "out" / name).read_bytes()] == []
     report([runs / "dense-1"], tmp_path / "out", with_figures=False)
     assert not list((tmp_path / "out").glob("figures/*")) and not (tmp_path / "out" / "tables" / "against.csv").exists()
@@ -327,9 +339,15 @@ def test_no_ratio_of_an_arm_of_which_only_a_seed_reaches_the_target(tmp_path):
     report([tmp_path / "runs"], tmp_path / "out", target=15, with_figures=False)
     assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == 15
     ratios = read_csv(tmp_path / "out", "steps_or_speed")
-    assert (ratios["a"]["time ×, target"], ratios["b"]["time ×, target"], ratios["b"]["updates ×, best"]) == (1, "", 0.75)
+    assert (ratios["a"]["time ×, target"], ratios["b"]["time ×, target"], ratios["b"]["updates ×, best"]) == (
+        1,
+        "",
+        0.75,
+    )
     report([tmp_path / "runs"], tmp_path / "out", target=11, with_figures=False)
-    assert read_csv(tmp_path / "out", "steps_or_speed")["b"]["updates ×, target"] == pytest.approx((11 + 30) / (22 + 22))
+    assert read_csv(tmp_path / "out", "steps_or_speed")["b"]["updates ×, target"] == pytest.approx(
+        (11 + 30) / (22 + 22)
+    )
 
 
 def test_an_arm_that_was_interrupted_sets_neither_target_nor_horizon(tmp_path):
@@ -351,7 +369,9 @@ def test_a_target_that_is_no_number_is_refused(tmp_path, target):
 def test_runs_that_all_diverged_are_refused(tmp_path):
     for seed in (1, 2):
         plain_run(tmp_path / "runs" / f"a-{seed}", [float("inf")] * 2, [4, 4], seed=seed).write()
-    with pytest.raises(InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu, give another --metric"):
+    with pytest.raises(
+        InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu, give another --metric"
+    ):
         report([tmp_path / "runs"], tmp_path / "out", metric="bleu")
     assert not (tmp_path / "out").exists()
 
@@ -360,7 +380,9 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"figures need matplotlib: pip install 'fairseq_reservoir\[report\]', or --no-figures"):
+    with pytest.raises(
+        InputError, match=r"figures need matplotlib: pip install 'fairseq_reservoir\[report\]', or --no-figures"
+    ):
         report([tmp_path / "runs"], tmp_path / "out")
     report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
 

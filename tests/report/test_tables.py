@@ -10,12 +10,14 @@ import pytest
 from fairseq_reservoir.report.cells import EMPTY, NEVER
 from fairseq_reservoir.report.tables import Cell, Table, as_csv, as_html, escape_latex, latex, markdown
 
-ODD = ['a&b_50%$#{x}~^', '<script>alert("1")</script>', "back\\slash|pipe`tick*", 'comma, "quote"', "new\nline", "Ü 名"]
+ODD = ["a&b_50%$#{x}~^", '<script>alert("1")</script>', "back\\slash|pipe`tick*", 'comma, "quote"', "new\nline", "Ü 名"]
 
 
 @pytest.fixture
 def table():
-    rows = [[Cell(name, source=f"/runs/{name}/train.log"), Cell("1.23 ± 0.10", 1.2345678901234567, 0.1)] for name in ODD]
+    rows = [
+        [Cell(name, source=f"/runs/{name}/train.log"), Cell("1.23 ± 0.10", 1.2345678901234567, 0.1)] for name in ODD
+    ]
     return Table("odd", "Odd & <names>", ["arm", "a_score, 100 %"], rows, ["a & b < c_d"])
 
 
@@ -38,7 +40,9 @@ def test_html_holds_text_and_no_elements_of_names(table):
 def test_latex_means_what_it_says(table):
     text = latex(table)
     body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].splitlines()
-    assert len(body) == len(ODD) and all(len(re.findall(r"(?<!\\)&", line)) == 1 and line.endswith(" \\\\") for line in body)
+    assert len(body) == len(ODD) and all(
+        len(re.findall(r"(?<!\\)&", line)) == 1 and line.endswith(" \\\\") for line in body
+    )
     assert body[0].startswith("a\\&b\\_50\\%\\$\\#\\{x\\}\\textasciitilde{}\\textasciicircum{} & 1.23 $\\pm$ 0.10")
     assert escape_latex("back\\slash|pipe") == "back\\textbackslash{}slash\\textbar{}pipe"
     # No special letter is left bare: without what the escapes add, nothing remains that LaTeX would read.

@@ -81,7 +81,9 @@ def test_a_translation_that_stops_in_the_middle_has_no_score(run):
         (remark,) = test.remarks
         assert remark.startswith("translation not finished: ")
     log.write_text("".join(line for line in whole.splitlines(True) if line[1:5] != "-13\t"))
-    assert read_test(run, None).remarks == ["translation not finished: generate.log lacks 1 of its sentences, so no test score"]
+    assert read_test(run, None).remarks == [
+        "translation not finished: generate.log lacks 1 of its sentences, so no test score"
+    ]
     # Without a test set's references fairseq prints no last line of scores.
     log.write_text("".join(line for line in whole.splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-")))
     assert read_test(run, REFERENCES).bleu == pytest.approx(expected(translations(12)))

@@ -134,13 +134,17 @@ def test_what_no_source_vouches_for_is_noted_the_first_time_and_compared_afterwa
     locate([archive], [], mirror.as_uri(), folder)
     # sha256 of the five bytes "first", by sha256sum
     line = "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e  corpus.tgz\n"
-    assert (folder / "SHA256SUMS").read_text() == line and f"note: sha256 of corpus.tgz is {line[:64]}, noted in" in capsys.readouterr().out
+    assert (
+        folder / "SHA256SUMS"
+    ).read_text() == line and f"note: sha256 of corpus.tgz is {line[:64]}, noted in" in capsys.readouterr().out
     locate([archive], [], mirror.as_uri(), folder)
     assert "note" not in capsys.readouterr().out
     (folder / "corpus.tgz").unlink()
     (mirror / "corpus.tgz").write_bytes(b"other")
     for _ in range(2):  # downloaded anew, then found there
-        with pytest.raises(InputError, match=rf"^{folder}/corpus.tgz: its sha256 is d9298a.*, but was a7937b.* when it was first used"):
+        with pytest.raises(
+            InputError, match=rf"^{folder}/corpus.tgz: its sha256 is d9298a.*, but was a7937b.* when it was first used"
+        ):
             locate([archive], [], mirror.as_uri(), folder)
     assert (folder / "SHA256SUMS").read_text() == line
     # What a source vouches for is noted nowhere, and what is given is the user's affair.

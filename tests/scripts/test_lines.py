@@ -16,7 +16,12 @@ from tests.support.miniature import sentences, sgml
     [
         ("en", False, "He lives in the U.S.", "He lives in the U.S ."),
         ("en", False, "In the U.S. he has 1,000, e.g. Mr. Smith...", "In the U.S. he has 1,000 , e.g. Mr. Smith ..."),
-        ("en", False, "(it's \"so\") [x|y]&<z>", "( it &apos;s &quot; so &quot; ) &#91; x &#124; y &#93; &amp; &lt; z &gt;"),
+        (
+            "en",
+            False,
+            '(it\'s "so") [x|y]&<z>',
+            "( it &apos;s &quot; so &quot; ) &#91; x &#124; y &#93; &amp; &lt; z &gt;",
+        ),
         ("en", True, "well-known", "well @-@ known"),
         ("en", False, "'Hello.'", "&apos;Hello . &apos;"),
         ("en", False, "12,", "12 ,"),
@@ -54,7 +59,9 @@ def test_clean_keeps_what_moses_keeps():
 
     kept = [("a b", "c d e"), (words(175), words(117)), ("x" * 1000, "y")]
     gone = [("a b", "c d e f"), (words(176), words(176)), ("", ""), (" ", "a"), ("x" * 1001, "y"), ("a", "b c")]
-    assert list(clean([*kept, *gone, (" a \xa0 b", "c")], 1, 175, 1.5)) == kept  # 3 / 2 = 1.5, 175 / 117 = 1.4957, 2 / 1 = 2
+    assert (
+        list(clean([*kept, *gone, (" a \xa0 b", "c")], 1, 175, 1.5)) == kept
+    )  # 3 / 2 = 1.5, 175 / 117 = 1.4957, 2 / 1 = 2
     assert list(clean([("a  b ", "c\td")], 1, 2, 1.5)) == [("a b", "c d")]
 
 
@@ -118,7 +125,9 @@ def test_learned_merges_by_hand(tmp_path):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("prepare.console.find_spec", lambda module: None)
-    with pytest.raises(InputError, match="^--bpe fastbpe needs fastBPE and subword-nmt: pip install fastBPE subword-nmt$"):
+    with pytest.raises(
+        InputError, match="^--bpe fastbpe needs fastBPE and subword-nmt: pip install fastBPE subword-nmt$"
+    ):
         bpe.check("fastbpe")
     with pytest.raises(InputError, match="^the tokenizer needs sacremoses: pip install sacremoses$"):
         moses.check()

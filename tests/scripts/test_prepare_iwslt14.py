@@ -29,12 +29,16 @@ def tokens(language, line):
 
 
 def stays(german, english):
-    return 1 <= len(german) <= 175 and 1 <= len(english) <= 175 and len(german) <= 1.5 * len(english) <= 2.25 * len(german)
+    return (
+        1 <= len(german) <= 175 and 1 <= len(english) <= 175 and len(german) <= 1.5 * len(english) <= 2.25 * len(german)
+    )
 
 
 def expected(train, test):
     """The pairs of each split, as lists of tokens."""
-    tags = [line.replace("<title>", "").replace("</title>", "") for line in miniature.iwslt_tags([""] * 10).split("\n")[3:5]]
+    tags = [
+        line.replace("<title>", "").replace("</title>", "") for line in miniature.iwslt_tags([""] * 10).split("\n")[3:5]
+    ]
     pairs = []
     for start in range(0, len(train[0]), 10):
         title, description = (re.sub("<[^>]*>", "", tag).replace("Talk 0", f"Talk {start}") for tag in tags)
@@ -164,7 +168,9 @@ def test_a_truncated_archive_is_refused_by_name(archive, tmp_path, prepare):
         with pytest.raises(InputError, match=rf"{re.escape(str(broken))} is truncated or damaged"):
             prepare(iwslt14, "--archive", broken)
         assert not Path("data/iwslt14/raw").exists()
-    with pytest.raises(InputError, match="has no de-en/train.tags.de-en.de .nor 11 other files.: is it the right archive"):
+    with pytest.raises(
+        InputError, match="has no de-en/train.tags.de-en.de .nor 11 other files.: is it the right archive"
+    ):
         prepare(iwslt14, "--archive", miniature.tgz(tmp_path / "other.tgz", {"de-en/README": "x"}))
 
 
@@ -181,4 +187,7 @@ def test_refusals_of_the_script_are_one_line(tmp_path):
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = ["bash", SCRIPT, "--archive", "nowhere.tgz"]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (2, "prepare_iwslt14: --archive nowhere.tgz: there is no such file or folder\n")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "prepare_iwslt14: --archive nowhere.tgz: there is no such file or folder\n",
+    )

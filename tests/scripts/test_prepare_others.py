@@ -17,11 +17,16 @@ from tests.support.outcome import binary, lines, tree
 
 def reference(language, normalise=True):
     """A function of a line to its tokens, in few lines."""
-    moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer("en" if language == "en" else "de", perl_parity=True)
+    moses, punctuation = (
+        MosesTokenizer(language),
+        MosesPunctNormalizer("en" if language == "en" else "de", perl_parity=True),
+    )
 
     def tokens(line):
         line = punctuation.normalize(line + "\n") if normalise else line
-        return re.sub(r"([^ .])\.$", r"\1 .", moses.tokenize(line, aggressive_dash_splits=True, return_str=True).rstrip())
+        return re.sub(
+            r"([^ .])\.$", r"\1 .", moses.tokenize(line, aggressive_dash_splits=True, return_str=True).rstrip()
+        )
 
     return tokens
 
@@ -133,11 +138,26 @@ def test_glue_with_units_of_its_own_or_of_a_pretraining(tmp_path, prepare):
     assert (data / "input0" / "dict.txt").read_bytes() == (data / "input1" / "dict.txt").read_bytes()
     before = tree(data / "input1")
     own = ["--codes", "data/glue/QQP/bpe/sentencepiece.model", "--dict", data / "input0" / "dict.txt"]
-    prepare(glue, "--archive", tmp_path, "--task", "QQP", "--bpe", "sentencepiece", *own, "--dest", "other", "--work", "work")
+    prepare(
+        glue,
+        "--archive",
+        tmp_path,
+        "--task",
+        "QQP",
+        "--bpe",
+        "sentencepiece",
+        *own,
+        "--dest",
+        "other",
+        "--work",
+        "work",
+    )
     assert tree(Path("other/QQP/input1")) == before
     with pytest.raises(InputError, match="--codes and --dict go together"):
         prepare(glue, "--bpe", "sentencepiece", "--codes", own[1])
-    with pytest.raises(InputError, match="--codes goes with --bpe subword_nmt, fastbpe, sentencepiece; --bpe gpt2 has its own"):
+    with pytest.raises(
+        InputError, match="--codes goes with --bpe subword_nmt, fastbpe, sentencepiece; --bpe gpt2 has its own"
+    ):
         prepare(glue, *own)
 
 
@@ -178,7 +198,9 @@ def test_odd_flags_are_refused_in_one_line(recipe, flags, message, tmp_path, mon
     with pytest.raises(SystemExit) as ended:
         console.run("prepare", lambda: recipe.main([flags]))
     said = capsys.readouterr()
-    assert ended.value.code == 2 and said.err.count("\n") == 1 and said.err.startswith("prepare: ") and message in said.err
+    assert (
+        ended.value.code == 2 and said.err.count("\n") == 1 and said.err.startswith("prepare: ") and message in said.err
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 

@@ -82,7 +82,9 @@ def pad(rows, side="right"):
 
 def loss(model, source, target):
     """Cross-entropy of ``target`` given itself shifted by one, summed; padding counts as a word."""
-    return functional.cross_entropy(logits(model, source, shift(target)).flatten(0, 1), target.flatten(), reduction="sum")
+    return functional.cross_entropy(
+        logits(model, source, shift(target)).flatten(0, 1), target.flatten(), reduction="sum"
+    )
 
 
 def shift(target):
@@ -113,7 +115,10 @@ def build_lm(arch="reservoir_transformer_lm", words=20, torch_seed=1, **options)
     """
     sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_attention_heads": 2, "dropout": 0.0}
     defaults = {"reservoir_transformer_lm": sizes | {"reservoir_decoder": options.pop("plan", "LL")}}
-    defaults["supermask_one_layer_transformer_lm"] = sizes | {"decoder_layers": 2, "share_decoder_input_output_embed": True}
+    defaults["supermask_one_layer_transformer_lm"] = sizes | {
+        "decoder_layers": 2,
+        "share_decoder_input_output_embed": True,
+    }
     args = Namespace(arch=arch, **{"seed": 1, **defaults.get(arch, {}), **options})
     ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(torch_seed)

@@ -66,7 +66,10 @@ def train(data, *flags, begin=TINY) -> Training:
                 run.losses.append(sum(float(log["loss"]) for log in logging_outputs))
             return super()._reduce_and_log_stats(logging_outputs, sample_size, grad_norm)
 
-    with patch.object(sys, "argv", command_line(data, *flags, begin=begin)), patch.object(fairseq_cli.train, "Trainer", RecordingTrainer):
+    with (
+        patch.object(sys, "argv", command_line(data, *flags, begin=begin)),
+        patch.object(fairseq_cli.train, "Trainer", RecordingTrainer),
+    ):
         fairseq_cli.train.cli_main()
     return run
 
@@ -78,7 +81,11 @@ def error_of(data, *flags, begin=TINY) -> tuple[str, int]:
     not part of the answer.
     """
     errors, status = io.StringIO(), None
-    with redirect_stderr(errors), patch.object(sys, "argv", command_line(data, *flags, begin=begin)), warnings.catch_warnings():
+    with (
+        redirect_stderr(errors),
+        patch.object(sys, "argv", command_line(data, *flags, begin=begin)),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         try:
             train(data, *flags, begin=begin)

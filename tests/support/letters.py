@@ -9,11 +9,15 @@ LETTERS = {stack: letters(stack) for stack in STACKS}
 FROZEN = {stack: frozen_letters(stack) for stack in STACKS}
 RESERVOIRS = {stack: frozen_letters(stack, freezes=WHOLE) for stack in STACKS}
 # Of kinds that freeze a whole layer and are not fairseq's: the letters of the same layers trained.
-TRAINED = {stack: tuple(kind_of(letter).trained_letter for letter in RESERVOIRS[stack] if not kind_of(letter).fairseqs) for stack in STACKS}
+TRAINED = {
+    stack: tuple(kind_of(letter).trained_letter for letter in RESERVOIRS[stack] if not kind_of(letter).fairseqs)
+    for stack in STACKS
+}
 # A plan with an ordinary layer and every reservoir, and one with everything of which the other letter does not show more.
 WITH_RESERVOIRS = {stack: "".join(("L", *RESERVOIRS[stack])) for stack in STACKS}
 WITH_EVERY_KIND = {
-    stack: "".join(letter for letter in LETTERS[stack] if letter.isupper() or kind_of(letter).freezes != WHOLE) for stack in STACKS
+    stack: "".join(letter for letter in LETTERS[stack] if letter.isupper() or kind_of(letter).freezes != WHOLE)
+    for stack in STACKS
 }
 
 

@@ -43,7 +43,9 @@ class Writer:
             self._say("fairseq_reservoir.training.training_hooks", "what is trained and what is frozen:")
             self.lines.append(TABLE.format(mflop=self.mflop))
         if restored:
-            self._say("fairseq.trainer", f"Loaded checkpoint /a/checkpoint_last.pt (epoch {epoch} @ {restored} updates)")
+            self._say(
+                "fairseq.trainer", f"Loaded checkpoint /a/checkpoint_last.pt (epoch {epoch} @ {restored} updates)"
+            )
         else:
             self._say("fairseq.trainer", "No existing checkpoint found /a/checkpoint_last.pt")
         return self
@@ -63,7 +65,9 @@ class Writer:
         return self
 
     def epoch(self, update, seconds, wpb, wall):
-        self._summary("train", update, {"loss": "8", "wpb": f"{wpb:.1f}", "train_wall": f"{seconds}", "wall": f"{wall}"})
+        self._summary(
+            "train", update, {"loss": "8", "wpb": f"{wpb:.1f}", "train_wall": f"{seconds}", "wall": f"{wall}"}
+        )
         return self
 
     def done(self):

@@ -33,7 +33,10 @@ def expected_masks_together(tensors, keep_ratio):
 def expected_entries(scores, keep_ratios, ranking="magnitude", signed=False):
     """The mask of one tensor as its entries: of several coats their sum, negative where the score is and ``signed``."""
     keys = scores.detach().abs() if ranking == "magnitude" else scores.detach()
-    coats = [by_sorting(keys.flatten(), number_kept(ratio, keys.numel())).reshape(keys.shape).float() for ratio in keep_ratios]
+    coats = [
+        by_sorting(keys.flatten(), number_kept(ratio, keys.numel())).reshape(keys.shape).float()
+        for ratio in keep_ratios
+    ]
     return sum(coats) * torch.where(scores.detach() < 0, -1.0, 1.0) if signed else sum(coats)
 
 

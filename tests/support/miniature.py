@@ -19,7 +19,7 @@ DAYS = {
 FORMS = {
     "en": ["On {day} he didn't see {n},{n} of them.", "Well-known in the U.S.", '"Mr. {day}," she said, "is here..."'],
     "de": ["Am {day} sah er {n}.{n} nicht.", "Wohlbekannt in den U.S.A.", "„Frau {day}“, sagte sie, „z. B. hier …“"],
-    "tr": ["{day} günü {n}'den azını gördü.", "İyi bilinen A.B.D.", "\"Bay {day}\", dedi, ‘burada...’"],
+    "tr": ["{day} günü {n}'den azını gördü.", "İyi bilinen A.B.D.", '"Bay {day}", dedi, ‘burada...’'],
 }
 
 
@@ -55,7 +55,9 @@ def zipped(path, files):
 
 def sgml(lines, kind="srcset"):
     segments = "".join(f'<seg id="{number}">{line}</seg>\n' for number, line in enumerate(lines, 1))
-    return f'<{kind} setid="test" srclang="any">\n<doc docid="a" genre="news">\n<p>\n{segments}</p>\n</doc>\n</{kind}>\n'
+    return (
+        f'<{kind} setid="test" srclang="any">\n<doc docid="a" genre="news">\n<p>\n{segments}</p>\n</doc>\n</{kind}>\n'
+    )
 
 
 def iwslt_xml(lines):
@@ -67,7 +69,11 @@ def iwslt_tags(lines):
     """Talks of ten lines, each under the tags that the public file has."""
     text = []
     for start in range(0, len(lines), 10):
-        text += [f"<url>http://www.ted.com/{start}</url>", "<keywords>talks, ideas</keywords>", f"<talkid>{start}</talkid>"]
+        text += [
+            f"<url>http://www.ted.com/{start}</url>",
+            "<keywords>talks, ideas</keywords>",
+            f"<talkid>{start}</talkid>",
+        ]
         text += [f"<title>Talk {start}: one</title>", "<description>TED Talk Subtitles: A talk.</description>"]
         text += [f" {line} " for line in lines[start : start + 10]]
     return "\n".join(text) + "\n"
@@ -91,14 +97,21 @@ def wmt14(folder, count=100):
     pairs = {language: sentences(language, 3 * count) for language in ("en", "de")}
 
     def both(name, start):
-        return {f"{name}.{language}": "\n".join(lines[start : start + count]) + "\n" for language, lines in pairs.items()}
+        return {
+            f"{name}.{language}": "\n".join(lines[start : start + count]) + "\n" for language, lines in pairs.items()
+        }
 
-    tgz(folder / "training-parallel-europarl-v7.tgz", both("./training/europarl-v7.de-en", 0) | {"training/x.cs-en.cs": "x\n"})
+    tgz(
+        folder / "training-parallel-europarl-v7.tgz",
+        both("./training/europarl-v7.de-en", 0) | {"training/x.cs-en.cs": "x\n"},
+    )
     tgz(folder / "training-parallel-commoncrawl.tgz", both("commoncrawl.de-en", count))
     tgz(folder / "training-parallel-nc-v12.tgz", both("training/news-commentary-v12.de-en", 2 * count))
     tgz(folder / "dev.tgz", both("dev/newstest2013", 0))
     names = {"en": "newstest2014-deen-src.en.sgm", "de": "newstest2014-deen-ref.de.sgm"}
-    tgz(folder / "test-full.tgz", {f"test-full/{names[language]}": sgml(lines[:9]) for language, lines in pairs.items()})
+    tgz(
+        folder / "test-full.tgz", {f"test-full/{names[language]}": sgml(lines[:9]) for language, lines in pairs.items()}
+    )
 
 
 def wmt18(folder, count=200):
@@ -110,7 +123,9 @@ def wmt18(folder, count=200):
         parts = {language: sgml(lines[start : start + 10]) for language, lines in pairs.items()}
         return {f"{year}-tren-src.tr.sgm": parts["tr"], f"{year}-tren-ref.en.sgm": parts["en"]}
 
-    dev = {f"dev/{name}": text for year in (2016, 2017) for name, text in test_set(f"newstest{year}", year - 2016).items()}
+    dev = {
+        f"dev/{name}": text for year in (2016, 2017) for name, text in test_set(f"newstest{year}", year - 2016).items()
+    }
     tgz(folder / "dev.tgz", dev)
     tgz(folder / "test.tgz", {f"test/{name}": text for name, text in test_set("newstest2018", 5).items()})
 
@@ -124,13 +139,21 @@ def glue(folder):
     lines = sentences("en", 12)
     single = [(line, str(i % 2)) for i, line in enumerate(lines)]
     test = table(["index", "sentence"], [(str(i), line) for i, line in enumerate(lines[:4])])
-    parts = {"train": table(["sentence", "label"], single), "dev": table(["sentence", "label"], single[:6]), "test": test}
+    parts = {
+        "train": table(["sentence", "label"], single),
+        "dev": table(["sentence", "label"], single[:6]),
+        "test": test,
+    }
     zipped(folder / "SST-2.zip", {f"SST-2/{name}.tsv": text for name, text in parts.items()})
 
     header = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
     rows = [(str(i), "1", "2", line, lines[-1 - i], str(i % 2)) for i, line in enumerate(lines)]
     test = table(["id", "question1", "question2"], [(str(i), line, line) for i, line in enumerate(lines[:4])])
-    parts = {"train": table(header, [*rows[:5], ("5", "broken row"), *rows[5:]]), "dev": table(header, rows[:6]), "test": test}
+    parts = {
+        "train": table(header, [*rows[:5], ("5", "broken row"), *rows[5:]]),
+        "dev": table(header, rows[:6]),
+        "test": test,
+    }
     zipped(folder / "QQP-clean.zip", {f"QQP/{name}.tsv": text for name, text in parts.items()})
 
     front = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse".split()

@@ -45,13 +45,17 @@ def write_runs(folder):
     for update, wall in ((25, 3), (30, 6), (35, 9), (40, 12)):
         log.inner(update, 3, 100, wall)
     log.valid(40, loss=8, bleu=20).epoch(40, 12, 100, 13).done().write()
-    Writer(folder / f"{ODD}-2", seed=2, layers=5, mflop=None).start().inner(5, 2, 100, 2).valid(20, loss=9.5, bleu=5).write()
+    Writer(folder / f"{ODD}-2", seed=2, layers=5, mflop=None).start().inner(5, 2, 100, 2).valid(
+        20, loss=9.5, bleu=5
+    ).write()
 
 
 def train_a_run(folder, corpus, run_fairseq):
     """fairseq-train with BLEU on its validations, in a process of its own, and fairseq-generate: a run of seconds."""
     folder.mkdir()
-    flags = "--max-epoch 3 --log-format json --log-interval 5 --eval-bleu --eval-bleu-detok space --no-epoch-checkpoints"
+    flags = (
+        "--max-epoch 3 --log-format json --log-interval 5 --eval-bleu --eval-bleu-detok space --no-epoch-checkpoints"
+    )
     best = "--best-checkpoint-metric bleu --maximize-best-checkpoint-metric --reservoir-encoder LF --decoder-layers 1"
     ended = start_training(corpus, *flags.split(), *best.split(), "--save-dir", folder)
     assert ended.returncode == 0, ended.stderr

@@ -30,7 +30,14 @@ def read(tmp_path):
 
 def test_six_runs(read, tmp_path):
     runs = read(SIX, tmp_path / "a b")
-    assert list(runs) == ["LLL-lr1e-3-1", "LTLTL-lr1e-3-1", "LTLTL-lr2e-3-1", "LLL-lr1e-3-2", "LTLTL-lr1e-3-2", "LTLTL-lr2e-3-2"]
+    assert list(runs) == [
+        "LLL-lr1e-3-1",
+        "LTLTL-lr1e-3-1",
+        "LTLTL-lr2e-3-1",
+        "LLL-lr1e-3-2",
+        "LTLTL-lr1e-3-2",
+        "LTLTL-lr2e-3-2",
+    ]
     folder = f"'{tmp_path}/a b/LTLTL-lr2e-3-2'"
     assert runs["LTLTL-lr2e-3-2"].commands == (
         "fairseq-train data-bin --arch reservoir_transformer_study --max-update 700"
@@ -52,7 +59,9 @@ def test_values_are_what_they_look_like(read):
         ["--dropout", "0.10", "--freeze", "emb"],
         ["--dropout", "0.10", "--freeze", "ln,pos", "--fast"],
     ]
-    assert list(runs) == [f"dropout0.10-{freeze}-{fast}" for freeze in ("emb", "ln_pos") for fast in ("fast", "no-fast")]
+    assert list(runs) == [
+        f"dropout0.10-{freeze}-{fast}" for freeze in ("emb", "ln_pos") for fast in ("fast", "no-fast")
+    ]
 
 
 def test_a_value_that_is_no_list_is_in_no_name(read):
@@ -99,7 +108,10 @@ def test_several_values_are_excluded_at_once(read):
         ("command: x\nenvironment: {a=b: c}", "environment: 'a=b': is no name of a variable: letters, digits and _"),
         ("command: x\nenvironment: {'': c}", "environment: '': is no name of a variable"),
         ("command: x\naxes: {'a b': c}", "axes: 'a b': is no name of a flag"),
-        (f"command: x\naxes: {{{', '.join(f'{c}: {list(range(10))}' for c in 'abcdefgh')}}}", "axes: 100000000 combinations; at most 10000"),
+        (
+            f"command: x\naxes: {{{', '.join(f'{c}: {list(range(10))}' for c in 'abcdefgh')}}}",
+            "axes: 100000000 combinations; at most 10000",
+        ),
         ("command: x\naxes: " + "[" * 5000, "is nested too deeply"),
         ("axes: {lr: [1]}", "command: must be a command"),
         ("command: ''", "command: must be a command"),
@@ -115,13 +127,19 @@ def test_several_values_are_excluded_at_once(read):
         ("command: x --lr=3\naxes: {lr: [1]}", "axes: lr: --lr is in the command too; leave it out there"),
         ("command: fairseq-train d --seed 1", "command: --seed belongs to the axes, as in seed: [1, 2]"),
         ("command: x\naxes: {seed: [one]}", "axes: seed: 'one' is no whole number"),
-        ("command: x\naxes: {a: [b/c, b_c]}", "axes: two runs would be called b_c; give their flags a name each, under arms"),
+        (
+            "command: x\naxes: {a: [b/c, b_c]}",
+            "axes: two runs would be called b_c; give their flags a name each, under arms",
+        ),
         ("command: x\narms: {a: [--x]}", "arms: a: must be flags, in one line"),
         ("command: x\narms: {'': --x}", "arms: '': a name needs a letter or a digit"),
         ("command: x\narms: {.: --x}", "arms: '.': a name needs a letter or a digit"),
         ("command: x\narms: {plain: '', ..: --x}\naxes: {seed: [1]}", "arms: '..': a name needs a letter or a digit"),
         ("command: x\narms: {/: --x}", "arms: '/': a name needs a letter or a digit"),
-        ("command: x\naxes: {seed: [1]}\narms: {" + 254 * "a" + ": ''}", f"axes: a run would be called {40 * 'a'}..., of more than 255 bytes"),
+        (
+            "command: x\naxes: {seed: [1]}\narms: {" + 254 * "a" + ": ''}",
+            f"axes: a run would be called {40 * 'a'}..., of more than 255 bytes",
+        ),
         ("command: x\naxes: {a: [1]}\nexclude: [a]", "exclude: 'a' is not a mapping such as {lr: 1e-3, seed: 2}"),
         ("command: x\naxes: {a: [1, 2]}\nexclude: [{a: 3}]", "exclude: a: 3: choose from 1, 2"),
         ("command: x\naxes: {a: [1, 2]}\nexclude: [{b: 3}]", "exclude: b: 3: no axis; choose from a"),

@@ -34,7 +34,10 @@ def test_a_failed_run_is_marked_and_the_others_go_on(sweep, capsys):
 
 def test_a_sweep_of_good_runs_ends_well(sweep):
     assert sweep.write("command: sh -c 'echo $X $SEED'\nenvironment: {X: [1, 2], SEED: [5, 6]}")("--jobs", "3") == 0
-    assert sweep.states() == dict.fromkeys(["x1-5", "x1-6", "x2-5", "x2-6"], "done") and sweep.said("x2-6") == ["2", "6"]
+    assert sweep.states() == dict.fromkeys(["x1-5", "x1-6", "x2-5", "x2-6"], "done") and sweep.said("x2-6") == [
+        "2",
+        "6",
+    ]
 
 
 def test_steps_follow_each_other_and_a_failed_one_is_tried_again(sweep):
@@ -53,7 +56,9 @@ def test_steps_follow_each_other_and_a_failed_one_is_tried_again(sweep):
 
 
 # The first time it leaves its process id and sleeps; the second time it says so.
-SLEEPS = "command: sh -c 'test -f {out}/first && echo again || { echo $$ > {out}/1; mv {out}/1 {out}/first; sleep 60; }'\n"
+SLEEPS = (
+    "command: sh -c 'test -f {out}/first && echo again || { echo $$ > {out}/1; mv {out}/1 {out}/first; sleep 60; }'\n"
+)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -83,7 +88,9 @@ WAITS = (
 def test_what_a_killed_sweep_has_left_is_waited_for_and_gone_on_with(jobs, sweep, capfd):
     process = sweep.write(f"{WAITS}axes: {{seed: [1, 2]}}").start()
     first, second = (sweep.out / f"run-{seed}" / "first" for seed in (1, 2))
-    sweep.wait_for(lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()])
+    sweep.wait_for(
+        lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()]
+    )
     process.kill()
     process.join()
     again = sweep.start("--jobs", jobs)
@@ -100,13 +107,18 @@ def test_what_a_killed_sweep_has_left_is_waited_for_and_gone_on_with(jobs, sweep
     again.join(30)
     assert again.exitcode == 0 and sweep.states() == {"run-1": "done", "run-2": "done"}
     # Its end was seen by nobody, so that step is done once more, as after every interrupt; then what follows it.
-    assert sweep.said("run-1") == ["over", "over"] and [sweep.said(run, "sh-2.out") for run in ("run-1", "run-2")] == [["then"]] * 2
+    assert (
+        sweep.said("run-1") == ["over", "over"]
+        and [sweep.said(run, "sh-2.out") for run in ("run-1", "run-2")] == [["then"]] * 2
+    )
 
 
 def test_an_interrupt_ends_the_waiting_and_leaves_what_others_run(sweep, capfd):
     process = sweep.write(f"{SLEEPS}axes: {{seed: [1]}}").start()
     first = sweep.out / "run-1" / "first"
-    sweep.wait_for(lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()])
+    sweep.wait_for(
+        lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()]
+    )
     said = []
     again = sweep.start()
     waits = f"on {socket.gethostname()}, of another sweep, process {process.pid}\n"
@@ -129,7 +141,10 @@ def test_a_full_disk_is_one_line_and_leaves_all_resumable(what, sweep, monkeypat
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", full)
-    assert sweep() == f"fairseq-reservoir: error: --out: {sweep.out}/run-2/{what} cannot be written (No space left on device)"
+    assert (
+        sweep()
+        == f"fairseq-reservoir: error: --out: {sweep.out}/run-2/{what} cannot be written (No space left on device)"
+    )
     assert not list(sweep.out.glob("*/*.part"))
     monkeypatch.undo()
     assert sweep() == 0 and sweep.said("run-1") == ["done"]
@@ -155,8 +170,8 @@ def test_a_command_that_cannot_be_started_has_failed_and_the_others_go_on(sweep,
     sweep.write(
         "command: sh -c 'eval \"$0\"'\n"
         f"then: ['{tool}']\n"
-        "arms:\n  a: \"'mkdir {out}/tool.out'\"\n  b: \"true\"\n"
-        f"  c: \"'echo \\\"#!/no/such/shell\\\" > {tool}'\"\n"
+        'arms:\n  a: "\'mkdir {out}/tool.out\'"\n  b: "true"\n'
+        f'  c: "\'echo \\"#!/no/such/shell\\" > {tool}\'"\n'
     )
     assert sweep() == 1
     assert sweep.states() == {"a": "failed tool 127", "b": "done", "c": "failed tool 127"}

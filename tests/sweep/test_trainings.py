@@ -33,7 +33,9 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(sweep, toy_data):
     assert re.search(r"Loaded checkpoint .*LT-1/checkpoint_last.pt \(epoch \d+ @ \d+ updates\)", log)
     assert "unknown letter 'Q'" in (sweep.out / "LQ-1" / "train.log").read_text()
     runs = {run.name: run for run in find_runs([sweep.out])}
-    assert {name: (run.seed, run.stem, run.updates, run.state) for name, run in runs.items() if name.startswith("LT")} == {
+    assert {
+        name: (run.seed, run.stem, run.updates, run.state) for name, run in runs.items() if name.startswith("LT")
+    } == {
         "LT-1": (1, "LT", 90, "finished"),
         "LT-2": (2, "LT", 90, "finished"),
     }

@@ -41,7 +41,9 @@ def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
     schedule = FreezeSchedule(NAMES, schedule="1:encoder;5:decoder.emb;6:decoder.layers.0;9:-out", aliases=TIED)
     assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
     assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
-    with pytest.raises(InputError, match="at update 9, encoder is frozen, of which encoder.embed_tokens.weight is so already"):
+    with pytest.raises(
+        InputError, match="at update 9, encoder is frozen, of which encoder.embed_tokens.weight is so already"
+    ):
         FreezeSchedule(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
 
 
@@ -71,7 +73,11 @@ def test_rotation():
     for update in range(300):
         frozen = schedule.frozen(update)
         trained = [i for i, layer in enumerate(layers) if not layer & frozen]
-        assert len(trained) == 2 and EMB not in frozen and frozen == set().union(*layers) - set().union(*(layers[i] for i in trained))
+        assert (
+            len(trained) == 2
+            and EMB not in frozen
+            and frozen == set().union(*layers) - set().union(*(layers[i] for i in trained))
+        )
         assert frozen == schedule.frozen(update - update % 3)
         for i in trained:
             times[i] += update % 3 == 0
@@ -89,7 +95,10 @@ def test_updates_left_out():
     assert schedule.frozen(3) == set()
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["emb", "ffn", "encoder.att", "decoder.att"])), max_size=5), st.data())
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["emb", "ffn", "encoder.att", "decoder.att"])), max_size=5),
+    st.data(),
+)
 def test_against_a_replay(steps, data):
     frozen, entries, after = set(), [], {}
     for update, spec in sorted(dict(steps).items()):
@@ -116,11 +125,23 @@ def test_against_a_replay(steps, data):
         ({"schedule": "0:embx"}, "unknown component 'embx'"),
         ({"schedule": "0:out"}, "'out' matches nothing in this model"),
         ({"schedule": "²:emb"}, "'²:emb' is not UPDATE:COMPONENTS"),
-        ({"schedule": "0:encoder.layers.0-20"}, "--freeze-schedule 'encoder.layers.0-20': 'encoder.layers.0-20' names layers beyond those of this"),
-        ({"update_every": "decoder.layers.1-2:4"}, "'decoder.layers.1-2' names layers beyond those of this model; its layers encoder 0-2, decoder 0-1"),
+        (
+            {"schedule": "0:encoder.layers.0-20"},
+            "--freeze-schedule 'encoder.layers.0-20': 'encoder.layers.0-20' names layers beyond those of this",
+        ),
+        (
+            {"update_every": "decoder.layers.1-2:4"},
+            "'decoder.layers.1-2' names layers beyond those of this model; its layers encoder 0-2, decoder 0-1",
+        ),
         ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
-        ({"schedule": "0:ffn;7:encoder.layers.0"}, "at update 7, encoder.layers.0 is frozen, of which encoder.layers.0.fc1.weight is so already"),
-        ({"schedule": "7:-emb"}, "at update 7, emb is to be trained again, of which encoder.embed_tokens.weight is not frozen"),
+        (
+            {"schedule": "0:ffn;7:encoder.layers.0"},
+            "at update 7, encoder.layers.0 is frozen, of which encoder.layers.0.fc1.weight is so already",
+        ),
+        (
+            {"schedule": "7:-emb"},
+            "at update 7, emb is to be trained again, of which encoder.embed_tokens.weight is not frozen",
+        ),
         ({"schedule": "2:emb;7:encoder.att,ffn,decoder.att"}, "nothing is trained at update 7"),
         ({"schedule": "0:layers.0-2", "update_every": "emb:3"}, "nothing is trained at update 1"),
         ({"update_every": "encoder:2,decoder:3"}, "nothing is trained at update 1"),

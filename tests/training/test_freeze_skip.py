@@ -20,7 +20,9 @@ BUILT = sorted(FAIRSEQS - {"composite", "cpu_adam", "lamb"})
 
 def config(*flags):
     parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", "--arch", "transformer_tiny", *flags]))
+    return convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(parser, ["data", "--arch", "transformer_tiny", *flags])
+    )
 
 
 def test_every_optimizer_has_one():
@@ -45,7 +47,9 @@ def test_it_takes_a_step_like_the_optimizer_inside(name):
 
 @pytest.mark.parametrize("name", ["freeze_skip", "freeze_skip_adam", "freeze_skip_nag", "freeze_skip_adafactor"])
 def test_flags_reach_the_configuration(name):
-    given = config("--optimizer", name, "--lr", "0.1", "--freeze-schedule", "1:emb", "--freeze-update-every", "ffn:2").optimizer
+    given = config(
+        "--optimizer", name, "--lr", "0.1", "--freeze-schedule", "1:emb", "--freeze-update-every", "ffn:2"
+    ).optimizer
     assert (given.freeze_schedule, given.freeze_update_every, given.freeze_rotate) == ("1:emb", "ffn:2", None)
 
 
@@ -64,7 +68,9 @@ TIED = {
 }
 
 
-@pytest.mark.parametrize("spec", ["emb", "out", "encoder", "decoder", "encoder.emb", "decoder.emb", "decoder.out", "ffn"])
+@pytest.mark.parametrize(
+    "spec", ["emb", "out", "encoder", "decoder", "encoder.emb", "decoder.emb", "decoder.out", "ffn"]
+)
 @pytest.mark.parametrize("model", TIED)
 def test_a_schedule_freezes_what_freeze_does(model, spec):
     plain = TIED[model]()

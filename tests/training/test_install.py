@@ -20,7 +20,9 @@ PACKAGE = Path(fairseq_reservoir.__file__).parent
 def functions_of_fairseq():
     """(owner, name, function) of every function and method that a module of fairseq has under a name of its own."""
     for module in [m for name, m in sys.modules.items() if name.partition(".")[0] in ("fairseq", "fairseq_cli") and m]:
-        classes = [value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__]
+        classes = [
+            value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
+        ]
         for owner in (module, *classes):
             for name, value in list(vars(owner).items()):
                 function = getattr(value, "__func__", value)
@@ -33,14 +35,22 @@ def test_all_that_is_changed_is_listed():
     for owner, name, function in functions_of_fairseq():
         for hook in hooks_of(function):
             ours += 1
-            assert hook.__module__.startswith("fairseq_reservoir.fairseq_repairs.") or (hook.__module__, hook.__qualname__) in listed, name
+            assert (
+                hook.__module__.startswith("fairseq_reservoir.fairseq_repairs.")
+                or (hook.__module__, hook.__qualname__) in listed
+            ), name
         written_by_us = Path(inspect.unwrap(function).__code__.co_filename).is_relative_to(PACKAGE)
-        assert not written_by_us or function.__module__.startswith("fairseq_reservoir."), f"{owner}.{name}: put there without wrap"
+        assert not written_by_us or function.__module__.startswith("fairseq_reservoir."), (
+            f"{owner}.{name}: put there without wrap"
+        )
     assert ours > len(HOOKS)
 
 
 def test_the_order_of_those_that_share_a_function():
-    order = {name: [hook.__name__ for hook in hooks_of(getattr(Trainer, name))] for name in ("__init__", "load_checkpoint", "set_num_updates")}
+    order = {
+        name: [hook.__name__ for hook in hooks_of(getattr(Trainer, name))]
+        for name in ("__init__", "load_checkpoint", "set_num_updates")
+    }
     assert order == {
         "__init__": ["check_processes", "make_schedule", "print_table"],
         "load_checkpoint": ["agree_on_checkpoint", "say_resuming"],
@@ -66,7 +76,9 @@ def test_a_repair_is_left_out_by_its_name():
         "import fairseq_reservoir; from fairseq.data import data_utils; from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS;"
         " print(hasattr(data_utils.batch_by_size, 'hook'), {one.name: one.state for one in REPAIRS}['last-batch'])"
     )
-    found = subprocess.run([sys.executable, "-c", script], env=os.environ | {WITHOUT: "last-batch"}, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {WITHOUT: "last-batch"}, capture_output=True, text=True
+    )
     assert found.stdout == "False switched off\n", found.stderr
 
 
@@ -74,5 +86,7 @@ def test_an_unknown_name_is_one_line_of_the_command():
     command = [Path(sys.executable).parent / "fairseq-train", "nowhere", "--user-dir", PACKAGE]
     ended = subprocess.run(command, env=os.environ | {WITHOUT: "batch"}, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith(f"fairseq-train: error: {WITHOUT} batch: no such repair; choose from input-errors, ")
+    assert ended.stderr.splitlines()[-1].startswith(
+        f"fairseq-train: error: {WITHOUT} batch: no such repair; choose from input-errors, "
+    )
     assert "Traceback" not in ended.stderr

@@ -68,7 +68,9 @@ def test_every_training_of_a_process_may_use_the_folder(tmp_path):
 
 
 def lock_of(tmp_path, **owner):
-    (tmp_path / NAME).write_text(json.dumps({"host": "far", "process": 7, "boot": "another", "job": None, "restart": None} | owner))
+    (tmp_path / NAME).write_text(
+        json.dumps({"host": "far", "process": 7, "boot": "another", "job": None, "restart": None} | owner)
+    )
 
 
 def test_the_lock_of_another_host_is_not_known_to_be_nobodys(tmp_path):
@@ -89,7 +91,10 @@ def test_the_lock_of_another_host_is_not_known_to_be_nobodys(tmp_path):
     [
         ({"host": HERE}, {}),  # before this machine was started anew
         ({"boot": save_dir_lock._boot()}, {}),  # a container of this machine
-        ({"job": "12", "restart": None}, {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}),  # queued again, now on this host
+        (
+            {"job": "12", "restart": None},
+            {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"},
+        ),  # queued again, now on this host
     ],
 )
 def test_a_lock_whose_owner_must_have_ended_is_taken_over(owner, environment, tmp_path, monkeypatch):
@@ -119,7 +124,10 @@ def test_a_lock_of_which_nothing_was_written_is_nobodys(text, tmp_path):
 
 def test_without_locks_of_the_file_system_a_living_process_has_it(tmp_path, monkeypatch):
     monkeypatch.setattr(save_dir_lock, "_locked", lambda lock: None)
-    for process, message in ((os.getpid(), f"process {os.getpid()} on {HERE} is training there; wait"), (2**22 + 1, None)):
+    for process, message in (
+        (os.getpid(), f"process {os.getpid()} on {HERE} is training there; wait"),
+        (2**22 + 1, None),
+    ):
         lock_of(tmp_path, host=HERE, process=process)
         if message:
             with pytest.raises(InputError, match=message), held(tmp_path):
@@ -140,7 +148,12 @@ def test_what_a_killed_training_half_wrote_is_removed_and_nothing_else(tmp_path)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     names = [f"checkpoint_last.pt.{gone.pid}.tmp", f"checkpoint_1_20-shard0.pt.{gone.pid}.tmp"]
-    others = [f"checkpoint_last.pt.{os.getpid()}.tmp", f"mean.pt.{gone.pid}.tmp", "checkpoint_last.pt", "checkpoint_mine.tmp"]
+    others = [
+        f"checkpoint_last.pt.{os.getpid()}.tmp",
+        f"mean.pt.{gone.pid}.tmp",
+        "checkpoint_last.pt",
+        "checkpoint_mine.tmp",
+    ]
     for name in names + others:
         (tmp_path / name).touch()
     with held(tmp_path):

@@ -53,7 +53,9 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
     @classmethod
     def build_embedding(cls, cfg, dictionary, embed_dim, path=None):
         embedding = super().build_embedding(cfg, dictionary, embed_dim)
-        start_from(embedding, path, dictionary, f"--{'encoder' if path == cfg.encoder.embed_path else 'decoder'}-embed-path")
+        start_from(
+            embedding, path, dictionary, f"--{'encoder' if path == cfg.encoder.embed_path else 'decoder'}-embed-path"
+        )
         return embedding
 
     @classmethod

@@ -22,7 +22,9 @@ from .stacks import MaskedParts, masked_embedding
 
 # Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference.
 _IDENTITY = [
-    name for name in MaskOptions.__dataclass_fields__ if name not in ("freeze", "regenerate_weights") and not name.startswith("_")
+    name
+    for name in MaskOptions.__dataclass_fields__
+    if name not in ("freeze", "regenerate_weights") and not name.startswith("_")
 ]
 
 
@@ -65,7 +67,9 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
     model.regenerate_weights = options.regenerate_weights
     identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
     kept = kept_layers(options)
-    model.remember_identity(identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept)
+    model.remember_identity(
+        identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept
+    )
     if options.mask_scope == "global":
         model.whole_only = (
             "with --mask-scope global a mask is chosen among the scores of all layers together, so that without some of them those "

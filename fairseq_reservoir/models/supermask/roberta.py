@@ -39,7 +39,9 @@ class SupermaskRobertaEncoder(RobertaEncoder):
         if weight is not None:
             projection = TiedProjection(self.sentence_encoder.embed_tokens)
         else:
-            projection = self.parts.make(MaskedLinear, (embed_dim, output_dim), "lm_head.projection", "output_projection")
+            projection = self.parts.make(
+                MaskedLinear, (embed_dim, output_dim), "lm_head.projection", "output_projection"
+            )
         return MaskedLMHead(embed_dim, output_dim, activation_fn, projection)
 
 

@@ -86,5 +86,8 @@ def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[s
 def _embeddings(tensors):
     """What a checkpoint has of the two, whatever the parts before are called: they once stood in a "decoder"."""
     return {
-        ending: tensor for name, tensor in tensors.items() for ending in (TOKENS, POSITIONS) if name.endswith(f".{ending}")
+        ending: tensor
+        for name, tensor in tensors.items()
+        for ending in (TOKENS, POSITIONS)
+        if name.endswith(f".{ending}")
     }

@@ -60,7 +60,13 @@ class MaskedParts:
         """A masked module at ``place`` of this stack, its random weight drawn as that of ``part``."""
         init, gain = self.drawn_as(part)
         return kind(
-            *sizes, init=init, gain=gain, seed=self.options.mask_seed, name=f"{self.stack}.{place}", **self.choices, **options
+            *sizes,
+            init=init,
+            gain=gain,
+            seed=self.options.mask_seed,
+            name=f"{self.stack}.{place}",
+            **self.choices,
+            **options,
         )
 
     def recipe(self, place, part, shape):
@@ -97,7 +103,12 @@ class MaskedAttention(MultiheadAttention):
 
     def __init__(self, parts: MaskedParts, name: str, embed_dim: int, num_heads: int, **options):
         super().__init__(embed_dim, num_heads, **options)
-        for projection, width in (("q_proj", embed_dim), ("k_proj", self.kdim), ("v_proj", self.vdim), ("out_proj", embed_dim)):
+        for projection, width in (
+            ("q_proj", embed_dim),
+            ("k_proj", self.kdim),
+            ("v_proj", self.vdim),
+            ("out_proj", embed_dim),
+        ):
             setattr(self, projection, parts.linear(f"{name}.{projection}", width, embed_dim))
 
     def reset_parameters(self):
@@ -172,7 +183,9 @@ class _MaskedStack:
     def next_layer(self, layer_class, cfg, *args):
         self.parts.depth = next(self.parts.slots).origin
         layer = layer_class(cfg, self.parts, *args)
-        return checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations) if cfg.checkpoint_activations else layer
+        return (
+            checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations) if cfg.checkpoint_activations else layer
+        )
 
 
 class SupermaskEncoder(_MaskedStack, TransformerEncoderBase):

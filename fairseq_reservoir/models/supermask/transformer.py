@@ -66,7 +66,12 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerMo
 
 
 preset = partial(supermask_preset, SupermaskTransformerConfig, DEPTHS)
-_WIDE = {"encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 2048, "decoder_embed_dim": 1024, "decoder_ffn_embed_dim": 2048}
+_WIDE = {
+    "encoder_embed_dim": 1024,
+    "encoder_ffn_embed_dim": 2048,
+    "decoder_embed_dim": 1024,
+    "decoder_ffn_embed_dim": 2048,
+}
 _DEEP = {"encoder_layers": 12, "decoder_layers": 12}
 PRESETS = {
     "tiny": preset(transformer_legacy.base_architecture, **TINY),

@@ -111,7 +111,9 @@ def test_6_the_mask_in_use_is_the_one_of_the_scores():
         assert_fresh()
         loss(model, SOURCE, TARGET).backward()  # of some of the layers
         for module in masked_modules(model).values():
-            module.scores.data.add_(torch.randn_like(module.scores))  # as fairseq's optimizers write, uncounted by torch
+            module.scores.data.add_(
+                torch.randn_like(module.scores)
+            )  # as fairseq's optimizers write, uncounted by torch
 
     other = build_supermask()
     score(other, "random")
@@ -139,7 +141,9 @@ def spreads(keep, **options):
             if hasattr(module, "skip_embed_dim_check"):
                 module.skip_embed_dim_check = True  # the fused attention calls none of its projections
             if isinstance(module, MaskedLinear):
-                module.register_forward_hook(lambda module, x, y: found.append((y.square().mean() / x[0].square().mean()).sqrt()))
+                module.register_forward_hook(
+                    lambda module, x, y: found.append((y.square().mean() / x[0].square().mean()).sqrt())
+                )
             if name.endswith("fc1"):
                 module.register_forward_hook(lambda module, x, y: hidden.append(y.std()))
         with torch.no_grad():

@@ -15,7 +15,9 @@ from tests.support.building import logits, pad, sentences, shift
 from tests.support.commands import train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
-SELF, CROSS = ([f"{attention}.{part}_proj" for part in ("q", "k", "v", "out")] for attention in ("self_attn", "encoder_attn"))
+SELF, CROSS = (
+    [f"{attention}.{part}_proj" for part in ("q", "k", "v", "out")] for attention in ("self_attn", "encoder_attn")
+)
 PARTS = {"encoder": [*SELF, "fc1", "fc2"], "decoder": [*SELF, *CROSS, "fc1", "fc2"]}
 PADDING = 1
 
@@ -31,7 +33,9 @@ def trained(toy_data, tmp_path_factory):
     # 40 batches of 4 in an epoch: update 185 is in its fifth.
     flags = [*ARCH, "--weight-decay", 0.1, "--clip-norm", 0.5, "--max-update", 200, "--disable-validation"]
     run = train(toy_data, *flags, "--save-interval-updates", 185, "--no-epoch-checkpoints", "--save-dir", folder)
-    return SimpleNamespace(run=run, flags=flags, path=folder / "checkpoint_last.pt", earlier=folder / "checkpoint_5_185.pt")
+    return SimpleNamespace(
+        run=run, flags=flags, path=folder / "checkpoint_last.pt", earlier=folder / "checkpoint_5_185.pt"
+    )
 
 
 def test_1_random_weights_keep_their_sha256_and_storage(trained):
