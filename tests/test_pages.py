@@ -25,7 +25,7 @@ from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
 from tests.support.commands import forget_earlier_runs, train
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))}
 TEXT = "\n".join(PAGES.values())
 BLOCK = re.compile(r"^```sh\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
@@ -34,12 +34,14 @@ ELSEWHERE = {
     "bash examples/quickstart.sh": "tests/test_quickstart.py",
     "bash scripts/setup.sh": "tests/test_setup.py",
     "bash scripts/test.sh": ".ci/run",
-    "pip install pre-commit": "scripts/test.sh runs the same tools",
+    "pip install pre-commit": "scripts/test.sh, which runs the same tools",
     "fairseq-hydra-train": "tests/test_hydra.py",
     "fairseq-reservoir sweep": "tests/examples/test_sweeps.py",
     "fairseq-reservoir report": "tests/report/test_report.py",
     "MINI=1 bash examples/": "tests/examples/test_recipes_of_papers.py",
 }
+# Pages that are followed as a whole by a test of their own.
+FOLLOWED = {"your-own-kind.md": "tests/test_own_kind.py", "adding-a-kind.md": "tests/test_adding_a_kind.py"}
 
 
 def commands_of(text):
@@ -52,7 +54,7 @@ def run_here(command):
     return not command.startswith(tuple(ELSEWHERE))
 
 
-@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if any(map(run_here, commands_of(text)))])
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if name not in FOLLOWED and any(map(run_here, commands_of(text)))])
 def test_the_commands_of_a_page(page, toy_data, tmp_path, monkeypatch, capfd):
     """All but those of ``ELSEWHERE``, one after the other, with three updates and on the CPU."""
     (tmp_path / "data-bin").symlink_to(toy_data)
@@ -108,14 +110,15 @@ def run(command, monkeypatch):
 
 def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist():
     everything = TEXT.replace("\\\n", " ")
+    assert all((ROOT / where).exists() for where in FOLLOWED.values())
     for command, where in ELSEWHERE.items():
         assert command in everything, f"{command}: on no page any more"
-        assert (ROOT / where.split()[0]).exists(), where
+        assert (ROOT / where.split(",")[0]).exists(), where
 
 
 def test_indented_commands_are_known():
     """Indented blocks are for what is tested elsewhere; everything else stands in an ``sh`` block and is run above."""
-    for block in INDENTED.findall("\n\n".join(PAGES.values())):
+    for block in INDENTED.findall("\n\n".join(text for name, text in PAGES.items() if name not in FOLLOWED)):
         for line in block.replace("\\\n", " ").splitlines():
             if line.strip().startswith(("fairseq", "bash", "python", "MINI", "pip")):
                 assert not run_here(line.strip()), line
@@ -185,13 +188,14 @@ def test_the_front_page_is_short():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
-    folder = ROOT if page == "README.md" else ROOT / "docs"
+    folder = ROOT if (ROOT / page).exists() else ROOT / "docs"
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page]):
         assert (folder / link).exists(), link
 
 
 def test_paths_on_the_pages_exist():
-    for path in re.findall(r"`((?:examples|benchmarks|tests|scripts|fairseq_reservoir)/[\w./-]+)`", TEXT):
+    followed = "\n".join(text for name, text in PAGES.items() if name not in FOLLOWED)
+    for path in re.findall(r"`((?:examples|benchmarks|tests|scripts|fairseq_reservoir)/[\w./-]+)`", followed):
         assert (ROOT / path).exists(), path
 
 

@@ -3,12 +3,14 @@
 Importing this, and ``read_state_dict``, needs torch and safetensors but not fairseq.
 """
 
+from typing import Any
+
 from .reader import read_state_dict
 
 __all__ = ["load_translator", "read_state_dict"]
 
 
-def load_translator(path: str, data: str, **overrides):
+def load_translator(path: str, data: str, **overrides: Any) -> Any:
     """An exported model, or a checkpoint, ready to translate: ``load_translator(path, data).translate("a sentence")``.
 
     Args:
