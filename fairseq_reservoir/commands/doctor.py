@@ -8,6 +8,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from .. import __version__
 from ..errors import InputError
 
 HELP = """\
@@ -65,10 +66,9 @@ def _one_line(error):
 
 
 def _versions(advice):
-    ours = _version(("fairseq_reservoir",))
     lines = [
         "versions",
-        _line("fairseq-reservoir", f"{ours[1] if ours else 'not installed, read'} from {Path(__file__).parents[1]}"),
+        _line("fairseq-reservoir", f"{__version__} from {Path(__file__).parents[1]}"),
         _line("python", f"{platform.python_version()} on {platform.platform()}"),
     ]
     if sys.version_info[:2] not in MEASURED_PYTHON:
