@@ -129,7 +129,7 @@ def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_
 
 
 def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
-    found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--reservoir-encoder", "LT")
+    found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--freeze", "encoder.layers.1")
     assert found == (
         "--restore-file LAST: its optimizer state is not that of what is trained here; --reset-optimizer goes on without it, "
         "or --finetune-from-model LAST with another --save-dir starts a new training"
@@ -147,7 +147,7 @@ def test_a_flat_buffer_that_has_become_shorter(size, fits):
 def test_what_the_refusal_names_works(toy_data, plain, tmp_path):
     last = plain / "checkpoint_last.pt"
     for i, flags in enumerate((["--restore-file", last, "--reset-optimizer"], ["--finetune-from-model", last])):
-        run = train(toy_data, *RUN, "--reservoir-encoder", "LT", *flags, "--save-dir", tmp_path / str(i))
+        run = train(toy_data, *RUN, "--freeze", "encoder.layers.1", *flags, "--save-dir", tmp_path / str(i))
         assert torch.equal(
             run.weights["encoder.layers.1.fc1.weight"], load(plain)["model"]["encoder.layers.1.fc1.weight"]
         )
