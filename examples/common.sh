@@ -4,7 +4,7 @@
 #   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out. A recipe that names
 #                   the GPUs of an update adds up batches on fewer, and says so where it sees more; with all others N GPUs see N
 #                   times the tokens of one
-#   MINI=1          a run of ten updates on numbers in words, to see that the recipe works; goes into runs/mini
+#   MINI=1          a run of ten updates on numbers in words, to see that the recipe works; goes into runs/mini/NAME
 # It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, flags that each fairseq-train gets last.
 set -euo pipefail
 recipe=$1 dry=${DRY_RUN:-} device=()
@@ -12,8 +12,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
 export PYTHONWARNINGS=ignore
 
-die() { echo "$recipe: $*" >&2; exit 2; }
+say() { echo "$recipe: $*"; }
+die() { say "$@" >&2; exit 2; }
+. "$root/examples/steps.sh"
 [[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
+
+for name in RUNS DATA BIN GLUE SST2; do  # a folder that begins with a dash is not a flag
+    [[ ${!name:-} != -* ]] || printf -v "$name" '%s' "./${!name}"
+done
 
 case ${GPUS:-} in
     "") ;;
@@ -50,52 +56,19 @@ as_many_as() {
 # preset FAMILY SIZE: the architecture's name; with MINI=1 its smallest
 preset() { echo "$1_${MINI:+tiny_}$2" | sed 's/_tiny_.*/_tiny/'; }
 
-# run COMMAND...
-run() { if [[ -n $dry ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
-
 if [[ -n ${MINI:-} ]]; then
-    RUNS=${RUNS:-runs/mini} DATA=${DATA:-$RUNS/numbers}
-    [[ $DATA != "$RUNS/numbers" ]] || run python "$root/examples/mini_corpus.py" "$DATA"
+    RUNS=${RUNS:-runs/mini/$recipe} DATA=${DATA:-$RUNS/numbers}
+    export RUNS DATA
+    [[ $DATA != "$RUNS/numbers" ]] || folder "$DATA" python "$root/examples/mini_corpus.py" "$DATA"
     device=(${device[@]+"${device[@]}"} --max-update 10 --max-tokens 600 --update-freq 1)
 fi
 
-# to FILE COMMAND...: its standard output, in a file that is whole or not there
-to() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '> %q\n' "$file"; else "$@" >"$file.part"; mv "$file.part" "$file"; fi
-}
-
-# logged FILE COMMAND...: all it says, shown and appended
-logged() {
-    local file=$1
-    shift
-    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; else "$@" 2>&1 | tee -a "$file"; fi
-}
-
-# kept FILE COMMAND...: all it says, shown and left in FILE, unless that is there
-kept() {
-    local file=$1
-    shift
-    if [[ -n $dry || ! -f $file ]]; then
-        logged "$file.part" "$@"
-        run mv "$file.part" "$file"
-    fi
-}
-
-# fit BIN FOLDER STALE ASKED FLAGS...: fairseq-train with the seed `seed`, unless FOLDER/trained says that this was done with what was
-# ASKED. STALE names the files in FOLDER that came of an earlier model, with spaces between them.
+# fit BIN FOLDER FLAGS...: fairseq-train with the seed `seed`
 fit() {
-    local bin=$1 out=$2 stale asked=$4
-    read -ra stale <<<"$3"
-    shift 4
-    run mkdir -p "$out"
-    if [[ -n $dry || ! -f $out/trained || $(<"$out/trained") != "$asked" ]]; then
-        run rm -f "${stale[@]/#/$out/}" "$out/trained"
-        logged "$out/train.log" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
-            "$@" ${device[@]+"${device[@]}"}
-        to "$out/trained" echo "$asked"
-    fi
+    local bin=$1 out=$2
+    shift 2
+    trained "$out" fairseq-train "$bin" --user-dir "$root/fairseq_reservoir" --save-dir "$out" --seed "$seed" \
+        "$@" ${device[@]+"${device[@]}"}
 }
 
 # there FILE...: each of them is there, plain or as FILE.gz
@@ -108,5 +81,5 @@ there() {
 # copy FILE COPY: of FILE.gz, unpacked, or of FILE
 copy() {
     there "$1"
-    if [[ -f $1.gz ]]; then to "$2" gzip -dc "$1.gz"; else to "$2" cat "$1"; fi
+    if [[ -f $1.gz ]]; then written "$2" gzip -dc "$1.gz"; else written "$2" cat "$1"; fi
 }

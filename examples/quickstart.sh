@@ -54,56 +54,35 @@ if [[ ! -d $work/$model ]]; then # a wrong plan is refused before anything is fe
     complaint=$(fairseq-reservoir plan "${settings[@]}" 2>&1 >/dev/null) || die "${complaint##*$'\n'}"
 fi
 
-commands=() key=
+root=$PWD dry=
+. examples/steps.sh
 
-# step NAME COMMAND...: runs COMMAND, which writes into $work/NAME. The folder bears that name only once it is complete;
-# until then it is NAME.part. It is kept until the command, a file that the command names, or an earlier step changes.
+# step NAME COMMAND...: COMMAND writes into $work/NAME
+commands=()
 step() {
-    local target=$work/$1 part=$work/$1.part file word moved=()
+    local target=$work/$1
     shift
     commands+=("$(printf ' %q' "$@")")
-    key=$(
-        printf '%s\n' "$key" "$@"
-        for file in "$@"; do [[ ! -f $file ]] || cksum <"$file"; done
-    )
-    key=$(cksum <<<"$key")
-    if [[ -f $target/key && $(<"$target/key") == "$key" ]]; then
-        say "$target is there: kept"
-        return
-    fi
-    say "$target"
-    # Only training can go on from what it left behind.
-    [[ $1 == fairseq-train && -f $part/key && $(<"$part/key") == "$key" ]] || rm -rf "$part"
-    mkdir -p "$part"
-    [[ $1 != fairseq-train ]] || check_last "$part"
-    echo "$key" >"$part/key"
+    folder "$target" "$@"
+}
+
+# logged FILE COMMAND...: all it says, appended; of that, how far it is, shown
+logged() {
+    local log=$1 status=0
+    shift
+    say "${log%.part/log}"
     [[ $1 != fairseq-train || ! -t 2 ]] || set -- "$@" --log-format tqdm
-    for word in "$@"; do # a substitution in one go would read [x] and & in the folder's name
-        case $word in "$target"*) moved+=("$part${word#"$target"}") ;; *) moved+=("$word") ;; esac
-    done
-    local status=0
     {
-        case $1 in fairseq-preprocess | fairseq-generate) exec 2>>"$part/log" ;; esac  # their log; others write errors there
-        "${moved[@]}"
-    } | tee -a "$part/log" | progress || status=$?
-    if [[ $status != 0 ]]; then
-        [[ $status == 2 ]] || say "$1 stopped ($(tail -n 1 "$part/log")); all of its output: $part/log; run again to go on" >&2
-        exit "$status"
-    fi
-    rm -rf "$target"
-    mv "$part" "$target"
+        case $1 in fairseq-preprocess | fairseq-generate) exec 2>>"$log" ;; esac  # their log; others write errors there
+        "$@"
+    } | tee -a "$log" | progress || status=$?
+    [[ $status != 0 ]] || return 0
+    [[ $status == 2 ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to go on" >&2
+    exit "$status"
 }
 
 progress() {
     grep --line-buffered -oE '[0-9]+ pairs.*|epoch [0-9]+:.*num_updates=[0-9]+|epoch [0-9]+ \| valid on .* ppl [0-9.]+' || true
-}
-
-# fairseq copies checkpoint_last.pt in place, so an interrupt can leave half of it; then the best one serves.
-check_last() {
-    [[ -f $1/checkpoint_last.pt ]] || return 0
-    python -m zipfile -l "$1/checkpoint_last.pt" >/dev/null 2>&1 && return
-    rm "$1/checkpoint_last.pt"
-    [[ ! -f $1/checkpoint_best.pt ]] || mv "$1/checkpoint_best.pt" "$1/checkpoint_last.pt"
 }
 
 raw=$work/corpus/raw

@@ -1,20 +1,17 @@
 # What the recipes of language models share, sourced after common.sh. They set `runs` and `data`.
 
-# binarise_text BIN FOLDER COMMAND...: makes BIN from the text of `data`, unless it is there. COMMAND cuts runs/text into FOLDER.
+# binarise_text BIN FOLDER COMMAND...: makes BIN from the text of `data`. COMMAND cuts runs/text into FOLDER.
 binarise_text() {
-    local bin=$1 folder=$2 part file found
+    local bin=$1 pieces=$2 part file found
     shift 2
-    [[ ! -f $bin/test.idx ]] || return 0
+    [[ -n $data || ! -f $bin/test.idx ]] || return 0
     [[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
-    run mkdir -p "$runs/text" "$folder"
     for part in train valid test; do
         found=$data/$part.txt
         for file in "$data"/*."$part".txt{.gz,}; do [[ ! -f $file ]] || found=${file%.gz}; done
         copy "$found" "$runs/text/$part.txt"
     done
-    run "$@"
-    run rm -rf "$bin.part"
-    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" \
-        --trainpref "$folder/train.txt" --validpref "$folder/valid.txt" --testpref "$folder/test.txt"
-    run mv "$bin.part" "$bin"
+    folder "$pieces" "$@"
+    folder "$bin" fairseq-preprocess --only-source --workers 1 --destdir "$bin" \
+        --trainpref "$pieces/train.txt" --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
 }

@@ -1,22 +1,18 @@
 # What the recipes of translation share, sourced after common.sh. They set `runs`, `data` and `seed`.
 
-# cut_and_binarise BIN SOURCE TARGET PIECES FLAGS-OF-FAIRSEQ-PREPROCESS...: from the raw text of `data`, named as Multi30k's, unless
-# it is there. SentencePiece learns the pieces on both languages.
+# cut_and_binarise BIN SOURCE TARGET PIECES FLAGS-OF-FAIRSEQ-PREPROCESS...: from the raw text of `data`, named as Multi30k's.
+# SentencePiece learns the pieces on both languages.
 cut_and_binarise() {
-    local bin=$1 source=$2 target=$3 size=$4 language
+    local bin=$1 source=$2 target=$3 size=$4 text=$runs/text pieces=$runs/pieces-$2-$3 language
     shift 4
-    [[ ! -f $bin/test.$source-$target.$target.idx ]] || return 0
-    run mkdir -p "$runs/text" "$runs/pieces"
     for language in "$source" "$target"; do
-        copy "$data/train.$language" "$runs/text/train.$language"
-        copy "$data/val.$language" "$runs/text/valid.$language"
-        copy "$data/test_2016_flickr.$language" "$runs/text/test.$language"
+        copy "$data/train.$language" "$text/train.$language"
+        copy "$data/val.$language" "$text/valid.$language"
+        copy "$data/test_2016_flickr.$language" "$text/test.$language"
     done
-    run python "$root/examples/quickstart/pieces.py" "$runs/text" "$source" "$target" "$size" "$runs/pieces"
-    run rm -rf "$bin.part"
-    run fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 --destdir "$bin.part" \
-        --trainpref "$runs/pieces/train" --validpref "$runs/pieces/valid" --testpref "$runs/pieces/test" "$@"
-    run mv "$bin.part" "$bin"
+    folder "$pieces" python "$root/examples/quickstart/pieces.py" "$text" "$source" "$target" "$size" "$pieces"
+    folder "$bin" fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 2 --destdir "$bin" \
+        --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test" "$@"
 }
 
 # prepared SOURCE TARGET SCRIPT FLAGS-OF-FAIRSEQ-PREPROCESS...: sets `bin`, the folder that scripts/SCRIPT made, or with MINI=1 one
@@ -37,28 +33,25 @@ prepared() {
 }
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
-# FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json; what is finished is kept, and training resumes.
+# FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json.
 # REFERENCE is a file of raw text; "" takes the test set of BIN, put together again by Moses' detokenizer. sacreBLEU on that is
 # not comparable with published sacreBLEU: it is not the raw text, and with IWSLT14 in lower case.
 # The array `decode` holds flags of fairseq-generate.
 translation() {
     local bin=$1 out=$2 reference=$3
     shift 3
-    fit "$bin" "$out" "generate.log hypotheses references bleu.json" "$*" \
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
-        --max-tokens 4096 --no-epoch-checkpoints --log-format json --log-interval 20 "$@"
-    if [[ -n $dry || ! -f $out/bleu.json ]]; then
-        to "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
-            --max-tokens 8192 "${decode[@]}" ${MINI:+--max-len-b 20}
-        to "$out/hypotheses" python "$root/examples/hypotheses.py" "$out/generate.log"
-        if [[ -z $reference ]]; then
-            reference=$out/references
-            to "$reference" python "$root/examples/references.py" "$out/generate.log" "$target"
-        fi
-        to "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses" --metrics bleu --width 2
+    fit "$bin" "$out" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam \
+        --adam-betas '(0.9, 0.98)' --max-tokens 4096 --no-epoch-checkpoints --log-format json --log-interval 20 "$@"
+    written "$out/generate.log" fairseq-generate "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+        --max-tokens 8192 "${decode[@]}" ${MINI:+--max-len-b 20}
+    written "$out/hypotheses" python "$root/examples/hypotheses.py" "$out/generate.log"
+    if [[ -z $reference ]]; then
+        reference=$out/references
+        written "$reference" python "$root/examples/references.py" "$out/generate.log" "$target"
     fi
+    written "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses" --metrics bleu --width 2
     run python "$root/examples/summarise.py" "$out"
-    [[ -n $reference && $reference != "$out/references" ]] ||
+    [[ $reference != "$out/references" ]] ||
         run echo "This BLEU is of references put together again by Moses' detokenizer: not comparable with published sacreBLEU"
     run python "$root/examples/tokenised.py" "$out/generate.log"
 }

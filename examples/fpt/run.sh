@@ -17,7 +17,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" fpt
 arm=${ARM:-} task=${TASK:-} rates=${RATES:-1e-3 4e-3 1.6e-2} updates=${UPDATES:-1000} pretraining=${PRETRAIN_UPDATES:-2000}
 size=${SIZE:-tiny} seed=${SEED:-1} runs=${RUNS:-runs/fpt} data=${DATA:-} sst2=${SST2:-${MINI:+$DATA}}
-pretrained=$runs/pretrained-$size-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task
+pretrained=$runs/pretrained-$size-$pretraining-$seed bin=$runs/bin pieces=$runs/pieces work=$runs/$task lines=$runs/$task/lines
 out=$runs/$task/$arm-$size-$updates-$seed
 
 case $task in memory | xor | listops | sst2) ;; *) die "TASK='$task': name one of memory, xor, listops, sst2" ;; esac
@@ -33,57 +33,57 @@ esac
 there "$data"/{train,valid,test}.txt
 [[ $task != sst2 || -n $sst2 ]] || die "SST2 is not set: name the folder with train.tsv and dev.tsv (or .gz)"
 
-# train DATA_BIN SAVE_DIR FLAGS..., unless that has been done with these flags
+# train BIN FOLDER FLAGS...
 train() {
-    local data=$1 folder=$2
+    local bin=$1 out=$2
     shift 2
-    fit "$data" "$folder" answers.log "$*" --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" \
+    fit "$bin" "$out" --task language_modeling --tokens-per-sample 64 --arch "reservoir_transformer_lm_$size" \
         --decoder-learned-pos --no-scale-embedding --dropout 0 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \
         --lr-scheduler polynomial_decay --warmup-updates 100 --no-epoch-checkpoints --num-workers 0 --log-format json \
         --log-interval 100 "$@"
 }
 
+# phrases FOLDER TSV MODEL: SST-2, cut with the pieces of a text; asked of dev
+phrases() {
+    run python "$here/../one_layer_supermask/sst2_pieces.py" "$2" "$3" "$1"
+    for column in input0 label; do run mv "$1/dev.$column" "$1/test.$column"; done
+    run python "$here/questions.py" "$1"
+}
+
+# exercises FOLDER TASK SEED
+exercises() {
+    run python "$here/tasks.py" "$2" "$3" "$1"
+    run python "$here/questions.py" "$1"
+}
+
 # The text to pretrain on ends with a line of the tasks' symbols, so that they are in its dictionary.
-if [[ -n $dry || ! -f $bin/test.idx ]]; then
-    run mkdir -p "$runs/text" "$pieces"
-    for part in train valid test; do copy "$data/$part.txt" "$runs/text/$part.txt"; done
-    run python "$here/../quickstart/pieces.py" "$runs/text" txt txt 1000 "$pieces"
-    to "$pieces/symbols.txt" python "$here/tasks.py" symbols
-    to "$pieces/train-and-symbols.txt" cat "$pieces/train.txt" "$pieces/symbols.txt"
-    run rm -rf "$bin.part"
-    run fairseq-preprocess --only-source --workers 1 --destdir "$bin.part" --trainpref "$pieces/train-and-symbols.txt" \
-        --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
-    run mv "$bin.part" "$bin"
-fi
+for part in train valid test; do copy "$data/$part.txt" "$runs/text/$part.txt"; done
+folder "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 1000 "$pieces"
+written "$pieces/symbols.txt" python "$here/tasks.py" symbols
+written "$pieces/train-and-symbols.txt" cat "$pieces/train.txt" "$pieces/symbols.txt"
+folder "$bin" fairseq-preprocess --only-source --workers 1 --destdir "$bin" --trainpref "$pieces/train-and-symbols.txt" \
+    --validpref "$pieces/valid.txt" --testpref "$pieces/test.txt"
 
 if [[ ${#start[@]} != 0 ]]; then
     train "$bin" "$pretrained" --sample-break-mode none --lr 4e-3 --max-tokens 4096 \
         --total-num-update "$pretraining" --max-update "$pretraining" "$@"
 fi
 
-if [[ -n $dry || ! -f $work/bin/test.idx ]]; then
-    run mkdir -p "$work"
-    if [[ $task == sst2 ]]; then
-        run python "$here/../one_layer_supermask/sst2_pieces.py" "$sst2" "$pieces/joint.model" "$work"
-        for column in input0 label; do run mv "$work/dev.$column" "$work/test.$column"; done
-    else
-        run python "$here/tasks.py" "$task" 1 "$work"
-    fi
-    run python "$here/questions.py" "$work"
-    run rm -rf "$work/bin.part"
-    run fairseq-preprocess --only-source --workers 1 --destdir "$work/bin.part" --srcdict "$bin/dict.txt" \
-        --trainpref "$work/train.txt" --validpref "$work/valid.txt" --testpref "$work/test.txt"
-    run mv "$work/bin.part" "$work/bin"
+if [[ $task == sst2 ]]; then
+    for part in train dev; do copy "$sst2/$part.tsv" "$work/tsv/$part.tsv"; done
+    folder "$lines" phrases "$lines" "$work/tsv" "$pieces/joint.model"
+else
+    folder "$lines" exercises "$lines" "$task" 1
 fi
+folder "$work/bin" fairseq-preprocess --only-source --workers 1 --destdir "$work/bin" --srcdict "$bin/dict.txt" \
+    --trainpref "$lines/train.txt" --validpref "$lines/valid.txt" --testpref "$lines/test.txt"
+written "$work/questions.txt" cat "$lines/questions.txt"
 
 for rate in $rates; do
-    folder=$out/$rate
-    train "$work/bin" "$folder" "${spec[@]}" "${start[@]}" --sample-break-mode eos --lr "$rate" --batch-size 64 \
-        --disable-validation --total-num-update "$updates" --max-update "$updates" "$@"
-    if [[ -n $dry || ! -f $folder/answers.log ]]; then
-        to "$folder/answers.log" fairseq-interactive "$bin" --user-dir "$root/fairseq_reservoir" --task language_modeling \
-            --path "$folder/checkpoint_last.pt" --input "$work/questions.txt" --beam 1 --max-len-a 1 --max-len-b 6 \
-            --buffer-size 5000 --batch-size 250
-    fi
+    train "$work/bin" "$out/$rate" ${spec[@]+"${spec[@]}"} ${start[@]+"${start[@]}"} --sample-break-mode eos --lr "$rate" \
+        --batch-size 64 --disable-validation --total-num-update "$updates" --max-update "$updates" "$@"
+    written "$out/$rate/answers.log" fairseq-interactive "$bin" --user-dir "$root/fairseq_reservoir" --task language_modeling \
+        --path "$out/$rate/checkpoint_last.pt" --input "$work/questions.txt" --beam 1 --max-len-a 1 --max-len-b 6 \
+        --buffer-size 5000 --batch-size 250
 done
-run python "$here/report.py" "$work/answers.tsv" "$out"
+run python "$here/report.py" "$lines/answers.tsv" "$out"

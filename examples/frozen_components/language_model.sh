@@ -16,10 +16,10 @@ seed=${SEED:-1} runs=${RUNS:-runs/frozen_components_lm} data=${DATA:-}
 pieces=$runs/pieces bin=$runs/bin out=$runs/$ARM-$seed
 
 binarise_text "$bin" "$pieces" python "$here/../quickstart/pieces.py" "$runs/text" txt txt 6000 "$pieces"
-fit "$bin" "$out" test.log "$*" --task language_modeling --arch reservoir_transformer_lm_study ${spec[@]+"${spec[@]}"} \
+fit "$bin" "$out" --task language_modeling --arch reservoir_transformer_lm_study ${spec[@]+"${spec[@]}"} \
     --tokens-per-sample 128 --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
     --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 4096 --max-epoch 6 --no-epoch-checkpoints \
     --num-workers 0 --log-format json --log-interval 20 "$@"
-kept "$out/test.log" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+shown "$out/test.log" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
     --tokens-per-sample 128 --context-window 64 --max-tokens 4096
 run grep -o "Perplexity: .*" "$out/test.log"

@@ -33,10 +33,10 @@ esac
 pieces=$runs/$model bin=$runs/bin-$model out=$runs/$model-$arm-$updates-$seed
 
 binarise_text "$bin" "$pieces" "${cut[@]}"
-fit "$bin" "$out" test.log "$*" "${train[@]}" ${spec[@]+"${spec[@]}"} --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
+fit "$bin" "$out" "${train[@]}" ${spec[@]+"${spec[@]}"} --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
     --clip-norm 1.0 --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "$updates" \
     --max-update "$updates" --max-tokens 2048 --disable-validation --no-epoch-checkpoints --save-interval-updates 200 \
     --keep-interval-updates 1 --num-workers 0 --log-format json --log-interval 20 "$@"
-kept "$out/test.log" "${score[@]:0:1}" "$bin" --user-dir "$root/fairseq_reservoir" "${score[@]:1}" \
+shown "$out/test.log" "${score[@]:0:1}" "$bin" --user-dir "$root/fairseq_reservoir" "${score[@]:1}" \
     --path "$out/checkpoint_last.pt" --max-tokens 4096
 run python "$here/report.py" "$out"

@@ -17,5 +17,5 @@ start=()
 [[ $updates == 0 ]] || start=(--finetune-from-model "$runs/masked-$arm-$updates-${SEED:-1}/checkpoint_last.pt")
 
 PIECES=$runs/masked/joint.model DICT=$runs/bin-masked/dict.txt RUNS=$runs/sst2 NAME=$arm-$updates ARCH=reservoir_roberta_study \
-    exec bash "$here/../one_layer_supermask/sst2.sh" --reservoir-encoder "$plan" "${spec[@]}" "${start[@]}" \
+    exec bash "$here/../one_layer_supermask/sst2.sh" --reservoir-encoder "$plan" ${spec[@]+"${spec[@]}"} ${start[@]+"${start[@]}"} \
     --dropout 0.1 --lr 1e-3 --warmup-updates 40 --total-num-update "$finetune" --max-update "$finetune" "$@"

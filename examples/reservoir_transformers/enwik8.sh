@@ -21,11 +21,11 @@ fi
 [[ -n $bin ]] || die "BIN is not set: name the folder that scripts/prepare_enwik8.sh made"
 [[ -n $dry || -f $bin/test.idx ]] || die "BIN=$bin: it holds no test.idx"
 
-fit "$bin" "$out" test.log "$*" --task language_modeling --arch "$(preset reservoir_transformer_lm enwik8)" "${model[@]}" \
+fit "$bin" "$out" --task language_modeling --arch "$(preset reservoir_transformer_lm enwik8)" "${model[@]}" \
     --tokens-per-sample 512 --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0.25 \
     --lr 2.5e-4 --lr-scheduler polynomial_decay --warmup-updates 4000 --total-num-update 400000 --max-update 400000 --max-tokens 1536 \
     --update-freq "$(as_many_as 8)" --validate-interval-updates 4000 --save-interval-updates 4000 --keep-interval-updates 1 \
     --no-epoch-checkpoints --log-format json --log-interval 100 "$@"
-kept "$out/test.log" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
+shown "$out/test.log" fairseq-eval-lm "$bin" --user-dir "$root/fairseq_reservoir" --path "$out/checkpoint_best.pt" \
     --tokens-per-sample 512 --context-window 400 --max-tokens 4096
 run grep -o "Loss (base 2): .*" "$out/test.log"

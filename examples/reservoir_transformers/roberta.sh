@@ -30,7 +30,7 @@ fi
 
 out=$runs/$kind-$depth-$frozen-$seed
 model=(--arch "$(preset reservoir_roberta base)" "${model[@]}")
-fit "$bin" "$out/pretrained" ../trained "$*" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 \
+fit "$bin" "$out/pretrained" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 \
     --sample-break-mode complete --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.01 --optimizer adam \
     --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --lr 6e-4 --lr-scheduler polynomial_decay --warmup-updates 10000 \
     --total-num-update "$updates" --max-update "$updates" --max-tokens 8192 --update-freq "$(as_many_as 32)" \

@@ -1,0 +1,112 @@
+# How every recipe keeps what is finished. To be sourced; the recipe sets `root`, the repository, and `dry`, not empty to print the
+# commands and run none, and has the functions `say` and `die`.
+#   folder FOLDER COMMAND...    COMMAND writes into FOLDER
+#   written FILE COMMAND...     what COMMAND prints is FILE
+#   shown FILE COMMAND...       the same, with its errors, and on the terminal too
+#   trained FOLDER COMMAND...   COMMAND, a fairseq-train, leaves its checkpoints in FOLDER
+# A step's FILE or FOLDER is made as NAME.part and bears its name only when it is complete. It is kept until the command changes, or a
+# file that the command names, or the step that made such a file or folder; where these lie does not count.
+# Training goes on from what it left behind. `trained` does so in FOLDER itself, also with other flags, as a larger --max-update.
+
+# run COMMAND...
+run() { if [[ -n $dry && $(type -t "$1") != function ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
+
+# logged FILE COMMAND...: all it says, shown and appended
+logged() {
+    local file=$1
+    shift
+    if [[ -z $dry ]]; then "$@" 2>&1 | tee -a "$file"
+    elif [[ $(type -t "$1") == function ]]; then "$@"
+    else printf '%q ' "$@"; printf '2>&1 | tee -a %q\n' "$file"; fi
+}
+
+folder() {
+    local target=$1 part=$1.part word moved=()
+    shift
+    ! kept "$target" "$@" || return 0
+    [[ -n $dry || ! -e $target || -f $mark ]] || die "$target is there, and no recipe made it: move it away"
+    [[ $1 == fairseq-train && -f $part/key && $(<"$part/key") == "$key" ]] || run rm -rf "$part"
+    run mkdir -p "$part"
+    [[ -n $dry ]] || echo "$key" >"$part/key"
+    for word in "$@"; do  # a substitution in one go would read [x] and & in the folder's name
+        case $word in "$target" | "$target"/*) moved+=("$part${word#"$target"}") ;; *) moved+=("$word") ;; esac
+    done
+    logged "$part/log" "${moved[@]}"
+    run rm -rf "$target"
+    run mv "$part" "$target"
+}
+
+written() {
+    local file=$1
+    shift
+    ! kept "$file" "$@" || return 0
+    run mkdir -p "${file%/*}"
+    if [[ -n $dry ]]; then printf '%q ' "$@"; printf '> %q\n' "$file"; else "$@" >"$file.part"; complete "$file"; fi
+}
+
+shown() {
+    local file=$1
+    shift
+    ! kept "$file" "$@" || return 0
+    run mkdir -p "${file%/*}"
+    run rm -f "$file.part"
+    logged "$file.part" "$@"
+    complete "$file"
+}
+
+trained() {
+    local out=$1 words made
+    shift
+    ! kept "$out" "$@" || return 0
+    run mkdir -p "$out"
+    if [[ -z $dry ]]; then
+        words=$(cat "$2"/dict*.txt "$2"/*/dict*.txt 2>/dev/null | cksum)
+        [[ ! -f $out/.words || $(<"$out/.words") == "$words" ]] ||
+            die "$out was trained on other data, with other dictionaries than $2: move it away"
+        echo "$words" >"$out/.words"
+        for made in "$out"/.*.key; do  # what steps made of the model as it was
+            [[ -f $made ]] || continue
+            words=${made##*/.}
+            rm -f "$out/${words%.key}" "$made"
+        done
+        rm -f "$out/key"
+    fi
+    logged "$out/train.log" "$@"
+    [[ -n $dry ]] || echo "$key" >"$out/key"
+}
+
+# kept TARGET COMMAND...: is TARGET there, made by this command of the same? Sets `key`, which says of what, and `mark`, the file of it.
+kept() {
+    key='' mark=''
+    [[ -z $dry ]] || return 1
+    key=$({ [[ $(type -t "$2") != function ]] || declare -f "$2"; trace "$@"; } | cksum)
+    mark_of "$1"
+    [[ -e $1 && -f $mark && $(<"$mark") == "$key" ]] || return 1
+    say "$1 is there: kept"
+}
+
+complete() {
+    [[ -n $dry ]] || { rm -f "$1"; echo "$key" >"$mark"; }
+    run mv "$1.part" "$1"
+}
+
+# mark_of PATH: sets `mark`, where the key of a step that made PATH is
+mark_of() { if [[ -d $1 ]]; then mark=$1/key; else mark=${1%/*}/.${1##*/}.key; fi; }
+
+# trace TARGET WORD...: the words of a command, but in place of a file or folder what is in it
+trace() {
+    local target=$1 word path LC_ALL=C
+    shift
+    for word in "$@"; do
+        path=$word
+        while mark_of "$path"; [[ $path == */* && ! -f $mark ]]; do path=${path%/*}; done
+        case $word in
+            "$target" | "$target"/*) printf '%s\n' ".${word#"$target"}" ;;
+            *)
+                if [[ $path == */* ]]; then printf '%s\n' ".${word#"$path"}" "$(<"$mark")"
+                elif [[ -f $word ]]; then cksum <"$word"
+                elif [[ -d $word ]] && (cd "$word" && cksum .*key) 2>/dev/null; then :  # of the steps that made files in it
+                else printf '%s\n' "${word#"$root"/}"; fi ;;
+        esac
+    done
+}
