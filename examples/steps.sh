@@ -60,7 +60,7 @@ trained() {
     ! kept "$out" "$@" || return 0
     run mkdir -p "$out"
     if [[ -z $dry ]]; then
-        words=$(cat "$2"/dict*.txt "$2"/*/dict*.txt 2>/dev/null | cksum)
+        words=$({ cat "$2"/dict*.txt "$2"/*/dict*.txt 2>/dev/null || true; } | cksum)
         [[ ! -f $out/.words || $(<"$out/.words") == "$words" ]] ||
             die "$out was trained on other data, with other dictionaries than $2: move it away"
         echo "$words" >"$out/.words"
@@ -82,7 +82,7 @@ kept() {
     key=$({ [[ $(type -t "$2") != function ]] || declare -f "$2"; trace "$@"; } | cksum)
     mark_of "$1"
     [[ -e $1 && -f $mark && $(<"$mark") == "$key" ]] || return 1
-    say "$1 is there: kept"
+    [[ ! -d $1 ]] || say "$1 is there: kept"
 }
 
 complete() {
