@@ -3,20 +3,19 @@
 Usage: hypotheses.py GENERATE_LOG
 """
 
-import re
 import sys
 from pathlib import Path
 
+from fairseq_reservoir.report.translations import in_order, read_sentences
+
 
 def hypotheses(log):
-    """Translations by sentence number, which must be 0, 1, 2, ... without a gap."""
-    found = {}
-    for line in log.split("\n"):
-        if match := re.match(r"D-(\d+)\t[^\t]*\t(.*)", line):
-            found[int(match[1])] = match[2]
-    if not found or sorted(found) != list(range(len(found))):
+    """The translations of sentences 0, 1, 2, ..., of which none may be missing."""
+    found = read_sentences(log).get("D", {})
+    lines = in_order(found)
+    if lines is None:
         sys.exit(f"hypotheses: the log holds {len(found)} translations, not sentences 0, 1, 2, ... without a gap")
-    return [found[number] for number in range(len(found))]
+    return lines
 
 
 if __name__ == "__main__":

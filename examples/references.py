@@ -6,20 +6,22 @@ text: what the tokenizer or lower case changed stays so, and a score against the
 Usage: references.py GENERATE_LOG LANGUAGE
 """
 
-import re
 import sys
 from pathlib import Path
 
 from sacremoses import MosesDetokenizer
 
+from fairseq_reservoir.report.translations import in_order, read_sentences
+
 
 def references(log, language):
-    """References by sentence number, which must be 0, 1, 2, ... without a gap."""
-    found = dict(re.findall(r"^T-(\d+)\t(.*)$", log, re.MULTILINE))
-    if not found or set(found) != {str(number) for number in range(len(found))}:
+    """The references of sentences 0, 1, 2, ..., of which none may be missing."""
+    found = read_sentences(log).get("T", {})
+    lines = in_order(found)
+    if lines is None:
         sys.exit(f"references: the log holds {len(found)} references, not of sentences 0, 1, 2, ... without a gap")
     join = MosesDetokenizer(language).detokenize
-    return [join(found[str(number)].split()) for number in range(len(found))]
+    return [join(line.split()) for line in lines]
 
 
 if __name__ == "__main__":

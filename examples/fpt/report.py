@@ -7,13 +7,14 @@ equals the smaller. A score is the share of characters that are right, place by 
 the score of always saying what is most frequent at its place.
 """
 
-import re
 import sys
 from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from summarise import read_training  # noqa: E402
+
+from fairseq_reservoir.report.translations import in_order, read_sentences  # noqa: E402
 
 
 def read_answers(file):
@@ -24,11 +25,11 @@ def read_answers(file):
 
 def read_said(log, expected):
     """The words that fairseq-interactive put behind each question."""
-    lines = re.findall(r"^H-(\d+)\t\S+\t?(.*)$", log.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    said = {int(number): line.split() for number, line in lines}
-    if len(said) != len(expected):
-        sys.exit(f"report: {log}: {len(said)} answers to {len(expected)} questions")
-    return [said[number][words : words + len(answer)] for number, (_, words, answer) in enumerate(expected)]
+    found = read_sentences(log.read_text(encoding="utf-8")).get("H", {})
+    said = in_order(found)
+    if said is None or len(said) != len(expected):
+        sys.exit(f"report: {log}: {len(found)} answers to {len(expected)} questions")
+    return [line.split()[words : words + len(answer)] for line, (_, words, answer) in zip(said, expected)]
 
 
 def score(expected, said):

@@ -3,30 +3,27 @@
 Usage: report.py SPLIT_FOLDER SRC TGT GENERATED_FILE
 """
 
-import re
 import sys
 from pathlib import Path
 
 from pairs import fail, read_lines
 from sacrebleu.metrics import BLEU
 
+from fairseq_reservoir.report.translations import in_order, read_sentences
+
 
 def translations(path):
-    """Detokenised hypotheses of fairseq-generate by sentence number."""
-    found = {}
-    for line in read_lines(path):
-        if match := re.match(r"D-(\d+)\t[^\t]*\t?(.*)", line):
-            found[int(match[1])] = match[2]
-    return found
+    """Detokenised translations of fairseq-generate by sentence number."""
+    return read_sentences("\n".join(read_lines(path))).get("D", {})
 
 
 def main():
     folder, src, tgt, generated = sys.argv[1:]
     sources, references = (read_lines(Path(folder, f"test.{language}")) for language in (src, tgt))
     by_number = translations(Path(generated))
-    if set(by_number) != set(range(len(sources))):
+    ours = in_order(by_number)
+    if ours is None or len(ours) != len(sources):
         fail(f"{generated} translates {len(by_number)} sentences, but the test set has {len(sources)}")
-    ours = [by_number[number] for number in range(len(sources))]
 
     bleu = BLEU()
     score = bleu.corpus_score(ours, [references])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from .cells import cell, score_digits
-from .configuration import experiment
+from .configuration import alike, experiment
 from .measures import Spread, Study, spread
 from .tables import Cell, Table
 
@@ -22,20 +22,17 @@ class Point:
 
 def points(study: Study) -> list[Point]:
     """In the order of series and value."""
-    series, found = {}, []
+    series, found = [], []
     for arm in study.arms:
         run = arm.runs[0]
-        rest = tuple(
-            sorted(
-                (key, str(value))
-                for key, value in experiment(run.configuration, (study.against, *study.ignored)).items()
-            )
-        )
-        name = series.setdefault(rest, arm.name)
+        rest = experiment(run.configuration, (study.against, *study.ignored))
+        name = next((name for name, others in series if alike(rest, others)), arm.name)
+        series.append((name, rest))
         best = spread([one.best for one in study.of(arm)])
         test = spread([study.tests[run.name].bleu for run in arm.counted])
         found.append(Point(name, arm.name, run.configuration.get(study.against), best, test, str(run.log_file)))
-    return sorted(found, key=lambda point: (list(series.values()).index(point.series), _order(point.value)))
+    names = [name for name, _ in series]
+    return sorted(found, key=lambda point: (names.index(point.series), _order(point.value)))
 
 
 def _order(value):

@@ -80,6 +80,11 @@ def same(value, other) -> bool:
         return False
 
 
+def alike(flat: dict[str, object], other: dict[str, object]) -> bool:
+    """Whether two configurations have the same flags with the same values."""
+    return flat.keys() == other.keys() and all(same(value, other[key]) for key, value in flat.items())
+
+
 def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:
     """The full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
 

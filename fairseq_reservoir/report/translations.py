@@ -184,6 +184,13 @@ def read_sentences(text: str) -> dict[str, dict[int, str]]:
     return found
 
 
+def in_order(numbered: dict[int, str]) -> list[str] | None:
+    """Sentences 0, 1, 2, ... as a list; None if there are none or one of them is missing."""
+    if not numbered or sorted(numbered) != list(range(len(numbered))):
+        return None
+    return [numbered[number] for number in range(len(numbered))]
+
+
 def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
     """sacreBLEU's paired bootstrap of every run against the baseline's run of the same seed; its random seed is in the signature.
 

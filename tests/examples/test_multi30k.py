@@ -111,6 +111,13 @@ def test_hypotheses_come_in_the_order_of_the_test_set(tmp_path):
     assert python("hypotheses.py", log).stdout == "erstens\nzweitens\n\n"
 
 
+def test_of_several_hypotheses_the_best_is_taken(tmp_path):
+    """fairseq-generate --nbest 2 prints the better one first; the report of runs reads it so, too."""
+    log = tmp_path / "log"
+    log.write_text("D-1\t-0.2\tgut\nD-1\t-0.9\tschlechter\nD-0\t-0.1\tja\nD-0\t-0.8\tnein\n")
+    assert python("hypotheses.py", log).stdout == "ja\ngut\n"
+
+
 def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
     log = Writer(tmp_path, per_epoch=50, mflop=None).start()
     log.inner(25, 20, 100, 30).valid(25, loss=9.5).inner(50, 20, 100, 58).valid(50, loss=9.75).epoch(

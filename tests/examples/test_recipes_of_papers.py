@@ -221,7 +221,17 @@ MINI = {
 
 
 def test_every_recipe_has_a_mini_run():
-    shared = {"steps.sh", "common.sh", "translation.sh", "text.sh", "classification.sh", "rows.sh", "arms.sh", "kinds.sh", "quickstart.sh"}
+    shared = {
+        "steps.sh",
+        "common.sh",
+        "translation.sh",
+        "text.sh",
+        "classification.sh",
+        "rows.sh",
+        "arms.sh",
+        "kinds.sh",
+        "quickstart.sh",
+    }
     recipes = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.sh") if path.name not in shared}
     assert {recipe for recipe in recipes if not recipe.startswith("distributed/")} == MINI.keys()
 

@@ -9,6 +9,7 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report.arms import group
 from fairseq_reservoir.report.runs import find_runs
 from fairseq_reservoir.report.translations import (
+    in_order,
     paired_bootstrap,
     read_references,
     read_sentences,
@@ -33,6 +34,11 @@ def expected(hypotheses, references=REFERENCES):
 def test_lines_by_number_and_the_best_of_several():
     text = "T-1\tdas ist\nD-1\t-0.1\tbest\nD-1\t-0.9\tworse\nD-0\t-0.3\t\nH-0\t-0.3\ta b\nepoch\nT-0\tb\n"
     assert read_sentences(text) == {"T": {1: "das ist", 0: "b"}, "D": {1: "best", 0: ""}, "H": {0: "a b"}}
+
+
+def test_sentences_in_order():
+    assert in_order({1: "b", 0: "a"}) == ["a", "b"]
+    assert in_order({}) is in_order({0: "a", 2: "c"}) is in_order({1: "b"}) is None
 
 
 def test_from_d_and_t_lines(run):

@@ -1,0 +1,133 @@
+"""The steps of recipes: kept when nothing changed, made again when something did, under their name only when complete."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import fairseq_reservoir
+
+ROOT = Path(fairseq_reservoir.__file__).parents[1]
+NAMES = ["plain", "a&b", "q[x]", "a b", "*", "./-w"]
+BEGIN = f"""
+set -euo pipefail
+recipe=test dry=${{DRY_RUN:-}} root='{ROOT}'
+say() {{ echo "test: $*"; }}
+die() {{ say "$@" >&2; exit 2; }}
+. "$root/examples/steps.sh"
+"""
+# Each step leaves a line in "did" when it is really done.
+RECIPE = """
+cut() { run sh -c 'echo cut >>did; tr a-z A-Z <"$0/text" >"$1/cut"' "$1" "$2"; }
+written "$W/raw/text" sh -c 'echo copied >>did; cat "$0"' "$W.txt"
+folder "$W/cut" cut "$W/raw" "$W/cut"
+trained "$W/model" ./train "$W/cut" "$W/model" ${UPDATES:-1}
+shown "$W/model/score" sh -c 'echo scored >>did; cat "$0"' "$W/model/checkpoint"
+"""
+TRAIN = """#!/bin/sh
+echo trained >>did
+echo "$3 of $(cat "$1/cut")" >>"$2/checkpoint"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Return a function that runs the recipe and returns (what it really did, what it said)."""
+    (tmp_path / "train").write_text(TRAIN)
+    (tmp_path / "train").chmod(0o755)
+
+    def start(name, script=RECIPE, status=0, **environment):
+        did = tmp_path / "did"
+        did.write_text("")
+        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "W": name, **environment}
+        ended = subprocess.run(
+            ["bash", "-c", BEGIN + script], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert ended.returncode == status, ended.stdout + ended.stderr
+        return did.read_text().split(), ended.stdout + ended.stderr
+
+    return start
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kept_until_a_command_or_an_input_changes(recipe, tmp_path, name):
+    (tmp_path / f"{name}.txt").write_text("hello\n")
+    everything = ["copied", "cut", "trained", "scored"]
+    assert recipe(name)[0] == everything
+    assert (tmp_path / name / "model" / "score").read_text() == "1 of HELLO\n"
+    assert not list(tmp_path.rglob("*.part"))
+
+    again, said = recipe(name)
+    assert again == [] and f"test: {name}/cut is there: kept" in said
+    (tmp_path / f"{name}.txt").touch()  # a date is no change
+    assert recipe(name)[0] == []
+
+    # A larger number of updates: training goes on, and the score is of what came of it.
+    assert recipe(name, UPDATES="2")[0] == ["trained", "scored"]
+    assert (tmp_path / name / "model" / "score").read_text() == "1 of HELLO\n2 of HELLO\n"
+
+    (tmp_path / f"{name}.txt").write_text("good bye\n")
+    assert recipe(name, UPDATES="2")[0] == everything
+    assert (tmp_path / name / "cut" / "cut").read_text() == "GOOD BYE\n"
+
+
+def test_it_does_not_count_where_files_lie(recipe, tmp_path):
+    (tmp_path / "here.txt").write_text("hello\n")
+    recipe("here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    (tmp_path / "here.txt").rename(tmp_path / "there.txt")
+    assert recipe("there")[0] == [] and recipe(str(tmp_path / "there"))[0] == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        'folder "$W/out" sh -c \'echo half >"$0/half"; exit 3\' "$W/out"',
+        "written \"$W/out\" sh -c 'echo half; exit 3'",
+        "shown \"$W/out\" sh -c 'echo half; exit 3'",
+        "trained \"$W/out\" sh -c 'echo half; exit 3'",
+        'half() { false; echo half; }\nfolder "$W/out" half',
+    ],
+)
+def test_a_step_that_fails_ends_the_recipe_and_is_done_again(recipe, tmp_path, step):
+    script = f"{step}\necho later >>did"
+    for _ in range(2):
+        did, said = recipe("w", script, status=1 if step.startswith("half") else 3)
+        assert did == [] and "kept" not in said
+    assert not (tmp_path / "w" / "out").exists() or step.startswith("trained")
+    assert not (tmp_path / "w" / "out" / "key").exists()
+
+
+def test_what_was_made_of_an_older_model_is_gone_when_training_goes_on(recipe, tmp_path):
+    (tmp_path / "w.txt").write_text("hello\n")
+    recipe("w")
+    (tmp_path / "w" / "model" / "mine").write_text("of the user")
+    (tmp_path / "train").write_text("#!/bin/sh\nexit 3\n")
+    recipe("w", UPDATES="2", status=3)
+    left = {file.name for file in (tmp_path / "w" / "model").iterdir()}
+    assert left == {"checkpoint", "train.log", ".words", "mine"}
+
+
+def test_other_data_and_a_folder_of_the_users_are_refused(recipe, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cut").touch()
+        (tmp_path / name / "dict.txt").write_text(f"{name} 1\n")
+    recipe("w", "trained model ./train ./one model 1")
+    _, said = recipe("w", "trained model ./train ./two model 1", status=2)
+    assert said == "test: model was trained on other data, with other dictionaries than ./two: move it away\n"
+    _, said = recipe("w", "folder ./two touch ./two/mine", status=2)
+    assert said == "test: ./two is there, and no recipe made it: move it away\n"
+    assert sorted(file.name for file in (tmp_path / "two").iterdir()) == ["cut", "dict.txt"]
+
+
+def test_a_dry_run_prints_every_command_and_writes_nothing(recipe, tmp_path):
+    did, said = recipe("w", DRY_RUN="1")
+    assert did == [] and not (tmp_path / "w").exists()
+    assert "test:" not in said and "tr" in said
+    for line in (
+        "mv w/cut.part w/cut",
+        "./train w/cut w/model 1 2>&1 | tee -a w/model/train.log",
+        "mv w/model/score.part w/model/score",
+    ):
+        assert line in said.replace(" \n", "\n").splitlines()
