@@ -182,8 +182,9 @@ def kept_layers(options) -> dict[str, str]:
     """
     kept = {}
     for stack in ("encoder", "decoder"):
-        if given := getattr(options, f"{stack}_layers_to_keep", None):
-            layers = layers_kept(given, getattr(options, f"{stack}_layers"), f"--{stack}-layers-to-keep")
+        given, depth = (getattr(options, f"{stack}_{what}", None) for what in ("layers_to_keep", "layers"))
+        if given and depth:  # a language model has no encoder
+            layers = layers_kept(given, depth, f"--{stack}-layers-to-keep")
             kept[stack] = ",".join(map(str, layers))
     return kept
 
