@@ -36,8 +36,9 @@ def fairseq_command():
 
 @repair("flag-errors")
 def refuse_flags_in_one_line():
-    """Let a fairseq command answer a flag that argparse refuses as all others: it prints the 150 lines of its usage before.
+    """Let a fairseq command answer a flag that argparse refuses in one line too.
 
+    argparse prints the 150 lines of fairseq's usage before it says what is wrong.
     Functions that parse arguments without being a command keep argparse's way.
     """
 

@@ -13,8 +13,9 @@ REFUSAL = "--save-dir: {path} cannot be written ({why}); what was saved before i
 
 @repair("save-once")
 def write_once() -> None:
-    """Write a checkpoint once, with a seal on it (see ``archive``), and leave nothing of one that could not be written.
+    """Write a checkpoint once, sealed, and leave nothing of one that could not be written.
 
+    The seal is a hash of the file behind it; see ``archive``.
     When writing fails, fairseq tries twice more, into the same stream and so after what is there already. If that succeeds, it has
     a file that ``torch.load`` refuses, and gives it the name of the checkpoint; if not, half a file and three tracebacks.
     """

@@ -220,3 +220,10 @@ def test_refusals(options, message):
     with pytest.raises(InputError) as error:
         build_roberta(**options)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_layers_to_keep_of_a_plan():
+    """fairseq counts the layers that are left as it builds the encoder; which are kept of LFL is asked again afterwards."""
+    model = build_roberta("reservoir_roberta", reservoir_encoder="LFL", encoder_layers_to_keep="0,2")
+    places = [row.kind for row in model.slot_table.rows if row.place.startswith("encoder.layers")]
+    assert places == ["L Transformer", "L Transformer"] and len(model.encoder.sentence_encoder.layers) == 2

@@ -53,7 +53,7 @@ def test_the_order_of_those_that_share_a_function():
     }
     assert order == {
         "__init__": ["check_processes", "make_schedule", "print_table"],
-        "load_checkpoint": ["agree_on_checkpoint", "say_resuming"],
+        "load_checkpoint": ["agree_on_checkpoint", "take_hashes", "take_over", "say_resuming"],
         "set_num_updates": ["end_update", "go_to"],
     }
     names = [hook.__name__ for hook in hooks_of(distributed_utils.call_main)]

@@ -53,8 +53,10 @@ class ReservoirRoberta(HeadsInTable, CheckpointIdentity, RobertaModel):
         """
         options = complete_options(args, task)
         plans = plans_of(options, DEPTHS)
+        depth = options.encoder_layers
         model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans.built["encoder"]))
         model.plans = plans
+        options.encoder_layers = depth  # fairseq has counted those that --encoder-layers-to-keep leaves
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
         return complete(model, plans, options)
 

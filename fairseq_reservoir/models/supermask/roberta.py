@@ -86,7 +86,9 @@ class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, Rob
         check_mask_options(options)
         plans = mask_plans(options, DEPTHS)
         parts = MaskedParts("encoder", options, plans["encoder"])
+        depth = options.encoder_layers
         model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
+        options.encoder_layers = depth  # fairseq has counted those that --encoder-layers-to-keep leaves
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
         fill_embeddings(model.encoder, options)
         model.plans = plans
