@@ -59,7 +59,8 @@ def export(
         data: folder of the dictionaries, if not the one that the checkpoint names.
 
     Raises:
-        InputError: a file or an option is not usable; the dictionaries are not those trained with; with ``regenerate``, a tensor drawn here is not the one trained with.
+        InputError: a file or an option is not usable; the dictionaries are not those trained with; with
+            ``regenerate``, a tensor drawn here is not the one trained with.
     """
     check_out(out, force, packed_file.SUFFIX)
     if with_weights and regenerate:

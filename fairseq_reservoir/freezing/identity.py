@@ -144,7 +144,8 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     """
     same = "leave it out" if trained is None else f"give {trained}"
     raise InputError(
-        f"{flag} {'not given' if given is None else given}: the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
+        f"{flag} {'not given' if given is None else given}: "
+        f"the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
         f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew in another --save-dir"
     )
 

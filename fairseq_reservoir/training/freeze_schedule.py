@@ -81,7 +81,8 @@ class FreezeSchedule:
     def __str__(self) -> str:
         count, frozen = len(self.names), dict(self.phases)
         lines = [
-            f"update {c.update}: {c.spec} {'frozen' if c.freeze else 'trained again'}; {len(frozen[c.update])} of {count} tensors are frozen"
+            f"update {c.update}: {c.spec} {'frozen' if c.freeze else 'trained again'}; "
+            f"{len(frozen[c.update])} of {count} tensors are frozen"
             for c in self.changes
         ]
         if self.rotate:

@@ -88,7 +88,8 @@ def refuse_pin_of_everything(model, options) -> None:
     if full and not options.mask_random:
         name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
         raise InputError(
-            f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
+            f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; "
+            f"with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
         )
 
 
