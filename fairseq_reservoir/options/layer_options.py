@@ -139,9 +139,10 @@ def check_layer_options(options: Namespace) -> None:
 
 def kernel_sizes(text: str) -> tuple[int, ...]:
     """``"3,7"`` -> ``(3, 7)``."""
-    sizes = tuple(whole_number(size.strip()) for size in text.split(","))
-    if not all(size is not None and size % 2 and size <= LONGEST_KERNEL for size in sizes):
+    sizes = [whole_number(size.strip()) for size in text.split(",")]
+    usable = tuple(size for size in sizes if size is not None and size % 2 and size <= LONGEST_KERNEL)
+    if len(usable) != len(sizes):
         raise InputError(
             f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers up to {LONGEST_KERNEL}, as in 3,7,15,31"
         )
-    return sizes
+    return usable
