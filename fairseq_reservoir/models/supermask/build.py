@@ -174,7 +174,8 @@ def fill_embedding(embedding: MaskedEmbedding | nn.Embedding, stack: str, option
         _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx)
     if read:
         # Nor when the tensors of a checkpoint follow.
-        embedding.recipes = {}        if not weight.is_meta and not tensors_follow.get():
+        embedding.recipes = {}
+        if not weight.is_meta and not tensors_follow.get():
             indices, vectors = read()
             weight[indices] = vectors * (1.0 if masked is None else masked.choices.gain)
     weight[embedding.padding_idx] = 0
