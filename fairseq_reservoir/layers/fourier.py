@@ -34,7 +34,7 @@ class Fourier(Sublayer):
         with torch.autocast(x.device.type, enabled=False):
             exact = x if x.dtype == torch.float64 else x.float()
             if context.padding_mask is None:
-                mixed = torch.fft.fft2(exact, dim=(0, 2), norm="ortho").real
+                mixed: Tensor = torch.fft.fft2(exact, dim=(0, 2), norm="ortho").real
             else:
                 mixed = _transform_words(exact, context.padding_mask)
         return mixed.to(x.dtype)
@@ -46,7 +46,8 @@ def _transform_words(x: Tensor, padding_mask: Tensor) -> Tensor:
     # What stands at padding meets zeros in C and S, but 0 * inf is not 0.
     x = x.masked_fill(padding_mask.t().unsqueeze(2), 0)
     z = torch.fft.fft(x, dim=2, norm="ortho").transpose(0, 1)
-    return (cos @ z.real + sin @ z.imag).transpose(0, 1)
+    mixed: Tensor = cos @ z.real + sin @ z.imag
+    return mixed.transpose(0, 1)
 
 
 def _matrices(is_word: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,8 @@ class LeastSquares(nn.Module):
             moved = fn(tensor)
             return moved if moved.dtype == torch.float32 else tensor.to(moved.device)
 
-        return super()._apply(convert, recurse)
+        super()._apply(convert, recurse)
+        return self
 
     @torch.no_grad()
     def add(self, x: Tensor, y: Tensor, samples: Tensor | None = None) -> None:

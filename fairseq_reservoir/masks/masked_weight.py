@@ -170,7 +170,8 @@ class MaskedWeight(nn.Module):
                 return tensor.to(converted.device, torch.float32)
             return converted
 
-        return super()._apply(convert, recurse)
+        super()._apply(convert, recurse)
+        return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -288,7 +289,7 @@ class StraightThrough(torch.autograd.Function):
         return masked_weight.detach()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch's
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scores, frozen_weight, learned = ctx.saved_tensors
         if learned is not None:

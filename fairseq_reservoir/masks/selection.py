@@ -142,7 +142,7 @@ def _exact(ratio: Ratio) -> Fraction:
 
 
 def select_masks(
-    scores: list[Tensor],
+    scores: Sequence[Tensor],
     choices: MaskChoices,
     ratios: Sequence[Ratio],
     size: int | None = None,
@@ -253,10 +253,10 @@ def _kth_largest(keys: Array, k: int) -> Any:
     # An odd stride, lest the sample be one column of a matrix.
     sample = np.sort(keys[:: (len(keys) // _SAMPLE) | 1])
     centre, margin = rank / len(keys) * len(sample), 2 * math.sqrt(len(sample))
-    low, high = math.floor(centre - margin), math.ceil(centre + margin)
-    low = sample[low] if low >= 0 else -np.inf
-    high = sample[high] if high < len(sample) else np.inf
-    below = np.count_nonzero(keys < low)
+    first, last = math.floor(centre - margin), math.ceil(centre + margin)
+    low = sample[first] if first >= 0 else -np.inf
+    high = sample[last] if last < len(sample) else np.inf
+    below = int(np.count_nonzero(keys < low))
     inside = keys[np.flatnonzero((keys >= low) & (keys <= high))]
     if below <= rank < below + len(inside):
         keys, rank = inside, rank - below

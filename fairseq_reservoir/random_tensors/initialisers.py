@@ -29,7 +29,8 @@ def orthogonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     finally:
         torch.set_num_threads(threads)
     q = q * torch.where(torch.diagonal(r) < 0, -1.0, 1.0)
-    return (q if rows >= columns else q.T).contiguous().float()
+    found: torch.Tensor = q if rows >= columns else q.T
+    return found.contiguous().float()
 
 
 def xavier_uniform(seed: int, name: str, shape: Shape) -> torch.Tensor:
@@ -79,7 +80,9 @@ def bias_uniform(seed: int, name: str, shape: Shape, fan_in: int) -> torch.Tenso
 
 def embedding_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """N(0, 1 / columns), as fairseq draws token embeddings; shape (words, columns)."""
-    return (philox.normal(seed, name, tuple(shape)) / shape[1] ** 0.5).float()
+    drawn: torch.Tensor = philox.normal(seed, name, tuple(shape))
+    table: torch.Tensor = drawn / shape[1] ** 0.5
+    return table.float()
 
 
 def _normal(seed: int, name: str, shape: Shape, std: float) -> torch.Tensor:
