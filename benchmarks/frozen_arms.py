@@ -1,8 +1,9 @@
 """What freezing saves of a training step, in time and memory: two widths, a third and a half of six encoder layers.
 
-Arms are those of ``step_time``, with reservoirs at alternate layers: frozen Transformer layers (T), frozen and trained feed-forward layers (F, f), and
-T with frozen weights in bf16, with backskipping that always skips, with the fast dropout and loss, and with all three. A plain model with
-bf16 throughout and one with the fast dropout and loss are beside them, since those need no frozen layer. Two decoder layers.
+Arms are those of ``step_time``, with reservoirs at alternate layers: frozen Transformer layers (T), frozen and trained
+feed-forward layers (F, f), and T with frozen weights in bf16, with backskipping that always skips, with the fast
+dropout and loss, and with all three. A plain model with bf16 throughout and one with the fast dropout and loss are
+beside them, since those need no frozen layer. Two decoder layers.
 
   python benchmarks/frozen_arms.py
   python benchmarks/frozen_arms.py --size 256/1024 --pairs 10 --figure frozen_arms.pdf

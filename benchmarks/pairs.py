@@ -1,8 +1,8 @@
 """Times arms against a baseline in interleaved pairs; medians of ratios, their intervals, the table.
 
-An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds; it may have ``facts``. The first
-arm is the baseline; every other arm is timed in pairs with it, now the one first and now the other, so that a drift of the
-machine meets both alike.
+An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds; it may
+have ``facts``. The first arm is the baseline; every other arm is timed in pairs with it, now the one first and now the
+other, so that a drift of the machine meets both alike.
 """
 
 import argparse
@@ -116,7 +116,8 @@ def how_measured(facts):
     """The sentence under a table."""
     return (
         f"Medians of the ratios of {facts['pairs']} interleaved pairs; interval: percentile bootstrap of the median over pairs. "
-        f"Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}, Python {facts['python']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
+        f"Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}, Python {facts['python']}, "
+        f"{facts['device']}, {facts['threads']} of {facts['cores']} threads."
     )
 
 

@@ -97,8 +97,11 @@ def markdown(result) -> str:
     lines = ["| share of a step | " + " | ".join(arms) + " |", "|---" * (1 + len(arms)) + "|"]
     for kind in sorted(largest, key=largest.get, reverse=True):
         lines.append(f"| {kind} | " + " | ".join(f"{arm['shares'].get(kind, 0):.1%}" for arm in arms.values()) + " |")
-    lines += ["", f"{facts['steps']} steps an arm, {facts['batch']}; the profiler's own cost is in them. Commit {facts['commit']}, torch {facts['torch']}, "
-              f"{facts['device']}, {facts['threads']} of {facts['cores']} threads.", ""]  # fmt: skip
+    how = (
+        f"{facts['steps']} steps an arm, {facts['batch']}; the profiler's own cost is in them. Commit {facts['commit']}, "
+        f"torch {facts['torch']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
+    )
+    lines += ["", how, ""]
     return "\n".join(lines + [f"    {name}: {arm['flags']}" for name, arm in arms.items()]) + "\n"
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 __version__ = "0.2.0"
 
-# Three commands need neither fairseq nor torch: importing them would take as long as a report, or fail before doctor says why.
+# Three commands and --version need neither fairseq nor torch: importing them would take as long as a report, or fail before
+# doctor says why.
 _program = sys.argv[0] if sys.argv else ""
 _is_ours = Path(_program).name == "fairseq-reservoir" or _program == "-m" and "fairseq_reservoir.cli" in sys.orig_argv
-_alone = _is_ours and sys.argv[1:2] in (["report"], ["sweep"], ["doctor"])
+_alone = _is_ours and sys.argv[1:2] in (["report"], ["sweep"], ["doctor"], ["--version"])
 
 # Without fairseq there is nothing to register, but an export's tensors can still be read.
 if find_spec("fairseq") and not _alone:

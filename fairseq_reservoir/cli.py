@@ -9,6 +9,7 @@ import textwrap
 import warnings
 from pathlib import Path
 
+from . import __version__
 from .commands import average, doctor, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
@@ -17,6 +18,7 @@ from .errors import InputError, check_words, in_one_line
 def main(arguments=None) -> None:
     """Entry point; ``arguments`` default to the command line's."""
     parser = argparse.ArgumentParser("fairseq-reservoir", description=__doc__.splitlines()[0].split(": ")[1])
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags)
     for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
         command.add_parser(commands)

@@ -14,7 +14,7 @@ class InputError(ValueError):
     ordinary ``ValueError``; the fairseq commands print its message alone (see ``fairseq_repairs.error_report``).
     """
 
-    def __init__(self, message):
+    def __init__(self, message: object) -> None:
         super().__init__(in_one_line(str(message)))
 
 

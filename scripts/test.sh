@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up if needed, then runs the tests, offline. --all runs the slow ones too; any other argument goes to pytest.
+# Sets up if needed, checks style and types, then runs the tests, offline. --all runs the slow ones too; any other argument goes
+# to pytest, and then the tests are all that runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
@@ -9,6 +10,20 @@ arguments=()
 for argument in "$@"; do
     if [[ $argument == --all ]]; then selection=(-m ""); else arguments+=("$argument"); fi
 done
+
+# Stops at the first one that finds something, and says which: the tests take minutes, these take seconds.
+check() {
+    local name=$1
+    shift
+    if [[ ! -x .venv/bin/$1 ]]; then echo "$name: skipped, $1 is not installed (extra dev)"; return; fi
+    echo "$name: $*"
+    .venv/bin/"$@" || { echo "$name: failed; the tests did not run" >&2; exit 1; }
+}
+if [[ ${#arguments[@]} == 0 ]]; then
+    check lint ruff check .
+    check format ruff format --check .
+    check types mypy
+fi
 
 # One thread each and fixed seeds: the same sums in the same order, and two processes do not fight over two cores.
 export OMP_NUM_THREADS=1 PYTHONHASHSEED=0 PIP_NO_INDEX=1

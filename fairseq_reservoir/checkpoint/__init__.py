@@ -31,21 +31,21 @@ def load_translator(path: str, data: str, **overrides: Any) -> Any:
 
     from ..errors import InputError
 
-    path, data = Path(path).absolute(), Path(data).absolute()
-    if not path.is_file():
-        raise InputError(f"path {path}: no such file")
-    if not data.is_dir():
-        raise InputError(f"data {data}: no such folder; it must hold the dictionaries of the model")
-    if os.pathsep in str(data):
+    file, folder = Path(path).absolute(), Path(data).absolute()
+    if not file.is_file():
+        raise InputError(f"path {file}: no such file")
+    if not folder.is_dir():
+        raise InputError(f"data {folder}: no such folder; it must hold the dictionaries of the model")
+    if os.pathsep in str(folder):
         raise InputError(
-            f"data {data}: fairseq takes what is around {os.pathsep!r} for two folders; give it another name"
+            f"data {folder}: fairseq takes what is around {os.pathsep!r} for two folders; give it another name"
         )
-    found = hub_utils.from_pretrained(str(path.parent), _OneFile(path.name), str(data), **overrides)
+    found = hub_utils.from_pretrained(str(file.parent), _OneFile(file.name), str(folder), **overrides)
     return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
 
 
 class _OneFile(str):
     """The name of one file where fairseq expects several around colons."""
 
-    def split(self, *_):
+    def split(self, *_: Any) -> list[str]:
         return [self]

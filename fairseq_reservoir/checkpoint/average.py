@@ -60,7 +60,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         name: (sums[name] / len(checkpoints)).to(tensor.dtype) if name in averaged else tensor
         for name, tensor in latest.tensors.items()
     }
-    model |= {item.name: model[item.owner] for item in first.ledger.of("tied")}
+    model |= {item.name: model[item.owner] for item in first.ledger.of("tied") if item.owner is not None}
     state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
     config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
     state |= {
@@ -78,7 +78,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"
 
 
-def _open(path) -> Checkpoint:
+def _open(path: str) -> Checkpoint:
     if str(path).endswith(packed_file.SUFFIX):
         raise InputError(
             f"CHECKPOINT {path}: an export; average the checkpoints, which have the scores behind the masks"
@@ -86,7 +86,7 @@ def _open(path) -> Checkpoint:
     return open_checkpoint(path)
 
 
-def _check_identity(first, other):
+def _check_identity(first: Checkpoint, other: Checkpoint) -> None:
     """Plan, seed and options of both must agree, and so must names and shapes."""
     ours, theirs = ({name: tuple(t.shape) for name, t in c.tensors.items() if name != BUFFER} for c in (first, other))
     identities = [read_identity(c.tensors[BUFFER]) if BUFFER in c.tensors else {} for c in (first, other)]
@@ -102,7 +102,7 @@ def _check_identity(first, other):
             raise InputError(f"CHECKPOINT {other.path}: {name} is {theirs.get(name)}, in {first.path} {ours.get(name)}")
 
 
-def _check_run(first, other):
+def _check_run(first: Checkpoint, other: Checkpoint) -> None:
     """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart."""
     (ours, theirs), seeds = (
         [origin(c.state).get("run") for c in (first, other)],

@@ -3,6 +3,7 @@
 import functools
 import mmap
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ..fairseq_repairs import archive
 from . import packed_file
 
 
-def refuse_damaged(path, flag: str = "") -> None:
+def refuse_damaged(path: str | Path, flag: str = "") -> None:
     """Refuses a checkpoint that has been cut short or of which a bit has changed, and names the newest one beside it that is whole.
 
     ``torch.load`` loads a tensor with another sign or exponent without a word, though a checksum of it stands in the file; see
@@ -30,7 +31,7 @@ def refuse_damaged(path, flag: str = "") -> None:
 
 
 @contextmanager
-def reading(path):
+def reading(path: str | Path) -> Iterator[None]:
     """While fairseq reads a checkpoint: refuses a damaged one before, and says in one line what torch or fairseq finds in it.
 
     Raises:
@@ -45,7 +46,7 @@ def reading(path):
         raise InputError(f"{path}: {_reason(error)}") from error
 
 
-def _reason(error):
+def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if asked := re.search(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL) (\S+)", text):
         return (
@@ -56,12 +57,12 @@ def _reason(error):
     return f"not a checkpoint of fairseq ({type(error).__name__}: {text[:80]})"
 
 
-def is_whole(path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether nothing is known against a file."""
     return _what(path) is None
 
 
-def _refusal(path, what, flag):
+def _refusal(path: Path, what: str | None, flag: str) -> InputError:
     others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
     newest = next((other for other in others if other != path and is_whole(other)), None)
     how = (
@@ -72,13 +73,13 @@ def _refusal(path, what, flag):
     return InputError(f"{flag}{path}: a damaged checkpoint, {what}; {how}")
 
 
-def _what(path):
+def _what(path: Path) -> str | None:
     stat = path.stat()
     return _damage(path, stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache
-def _damage(path, size, changed):
+def _damage(path: Path, size: int, changed: int) -> str | None:
     """What is wrong with a file of this size and time; reading it once is enough.
 
     An export begins with a length, which may look like the beginning of an archive; its own hashes are compared when it is read.

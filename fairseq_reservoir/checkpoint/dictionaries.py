@@ -1,5 +1,7 @@
 """Which dictionaries a model was trained with; another of the same size would give sentences of wrong words."""
 
+from typing import Any
+
 from fairseq import tasks
 from omegaconf import open_dict
 
@@ -7,7 +9,7 @@ from ..errors import InputError
 from . import digest
 
 
-def describe(task) -> dict[str, dict]:
+def describe(task: Any) -> dict[str, dict[str, Any]]:
     """Number of entries and SHA-256 of the source and the target dictionary of a task."""
     return {
         side: {"entries": len(dictionary), "sha256": digest.of_words(dictionary.symbols)}
@@ -16,7 +18,7 @@ def describe(task) -> dict[str, dict]:
     }
 
 
-def task_of_config(config, data: str | None):
+def task_of_config(config: Any, data: str | None) -> Any:
     """The task of a checkpoint, with the dictionaries that its configuration names.
 
     Args:
@@ -37,7 +39,7 @@ def task_of_config(config, data: str | None):
         ) from error
 
 
-def where_trained(config) -> dict[str, dict]:
+def where_trained(config: Any) -> dict[str, dict[str, Any]]:
     """``describe`` of the dictionaries in the folder that a configuration names, empty if they are no longer there."""
     try:
         return describe(task_of_config(config, None))
@@ -45,7 +47,7 @@ def where_trained(config) -> dict[str, dict]:
         return {}
 
 
-def check(path: str, expected: dict[str, dict], task) -> None:
+def check(path: str, expected: dict[str, dict[str, Any]], task: Any) -> None:
     """Refuses dictionaries that differ from those of an export or a checkpoint.
 
     Args:

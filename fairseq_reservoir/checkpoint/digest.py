@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+from typing import Any
 
 import torch
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """The entries in order, as they lie in memory."""
-    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    entries: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(entries)
 
 
 def of_tensor(tensor: torch.Tensor) -> str:

@@ -1,5 +1,7 @@
 """Models built without data and without memory for their tensors, to look at names, shapes and what is frozen."""
 
+from typing import Any
+
 import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
@@ -21,7 +23,9 @@ _TASKS = {
 }
 
 
-def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
+def build_arch(
+    arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None
+) -> Any:
     """A model of an architecture, on the device ``meta``; fairseq's own get a ``slot_table`` too.
 
     Args:
@@ -45,8 +49,8 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
         )
     if task != "translation" and target_words is not None:
         raise InputError(f"--target-words {target_words}: {arch} has one dictionary, whose size is --source-words")
-    sizes = {"--source-words": source_words, "--target-words": target_words}
-    sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in sizes.items()}
+    given = {"--source-words": source_words, "--target-words": target_words}
+    sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
     for flag, words in sizes.items():
         if words <= special:
@@ -56,7 +60,7 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
     parser = options.get_training_parser(default_task=task)
     parser.error = raise_as_mistake  # argparse's own prints all flags of fairseq
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
-    model = build_config(convert_namespace_to_omegaconf(args).model, *sizes.values())
+    model = build_config(convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"])
     if not hasattr(model, "slot_table"):
         parameters = dict(model.named_parameters())
         model.slot_table = compile_table(
@@ -69,7 +73,7 @@ def build_arch(arch: str, fairseq_flags: list[str], source_words: int | None = N
     return model
 
 
-def build_config(config, source_words: int, target_words: int, device: str = "meta"):
+def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:
     """A model of fairseq's model configuration; the two sizes of a model with one dictionary are equal."""
     with torch.device(device), _NothingToCopyFromMeta(), building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))
@@ -78,7 +82,9 @@ def build_config(config, source_words: int, target_words: int, device: str = "me
 class _NothingToCopyFromMeta(TorchFunctionMode):
     """RoBERTa's initialisation takes every tensor to the CPU, for which one on the device ``meta`` has no data."""
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if function is torch.Tensor.cpu and args[0].is_meta:
             return args[0]
         return function(*args, **(kwargs or {}))
@@ -87,14 +93,14 @@ class _NothingToCopyFromMeta(TorchFunctionMode):
 class _NoTask:
     """As much of a task as a model needs to be built: its dictionaries, under the names that fairseq's tasks give them."""
 
-    def __init__(self, source_words, target_words, config):
+    def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
         self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
         if target_words != source_words and not getattr(config, "share_all_embeddings", False):
             self.target_dictionary = _dictionary(target_words)
 
 
-def _dictionary(words):
+def _dictionary(words: int) -> Dictionary:
     dictionary = Dictionary()
     for i in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{i}")

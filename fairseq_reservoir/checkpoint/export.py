@@ -3,15 +3,18 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from omegaconf import OmegaConf
 
 from ..errors import InputError
 from ..files import check_out
 from ..plan import written_table
 from ..random_tensors.philox import GENERATOR
+from ..random_tensors.recipe import Recipe
 from . import dictionaries, digest, packed_file, reader
-from .ledger import WIDTHS, Ledger
+from .ledger import WIDTHS, Item, Ledger
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin
@@ -27,7 +30,7 @@ class Written:
     stored: int
     drawn_again: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data); of {self.stored + self.drawn_again} random"
             f" tensors {self.stored} stored, {self.drawn_again} drawn again from the seed when loaded"
@@ -59,7 +62,8 @@ def export(
         data: folder of the dictionaries, if not the one that the checkpoint names.
 
     Raises:
-        InputError: a file or an option is not usable; the dictionaries are not those trained with; with ``regenerate``, a tensor drawn here is not the one trained with.
+        InputError: a file or an option is not usable; the dictionaries are not those trained with; with
+            ``regenerate``, a tensor drawn here is not the one trained with.
     """
     check_out(out, force, packed_file.SUFFIX)
     if with_weights and regenerate:
@@ -73,7 +77,8 @@ def export(
     trained = origin(source.state).get("dictionaries") or (dictionaries.where_trained(source.config) if data else {})
     task = dictionaries.task_of_config(source.config, data)
     dictionaries.check(f"--data {source.config.task.data}", trained, task)
-    ledger, seed = source.ledger, source.model.slot_table.seed
+    table: Any = source.model.slot_table
+    ledger, seed = source.ledger, table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
     if ledger.of("mask"):
         tensors |= pack_masks(source.built(), ledger)
@@ -85,7 +90,7 @@ def export(
         "random": random,
         "masks": {i.name: {"shape": i.shape, "bits": i.bits, "lowest": i.lowest} for i in ledger.of("mask")},
         "tied": {item.name: item.owner for item in ledger.of("tied")},
-        "slot_table": written_table.as_json(source.model.slot_table),
+        "slot_table": written_table.as_json(table),
         "config": _as_json(source.config),
         "dictionaries": dictionaries.describe(task),
         "num_updates": source.num_updates,
@@ -95,7 +100,7 @@ def export(
     return Written(str(out), Path(out).stat().st_size, predicted, len(kept), len(random) - len(kept))
 
 
-def _stored(source, item, dtype):
+def _stored(source: Checkpoint, item: Item, dtype: str) -> torch.Tensor:
     tensor = source.tensors[item.name]
     if item.role == "buffer" or not tensor.is_floating_point():
         return tensor
@@ -108,16 +113,19 @@ def _stored(source, item, dtype):
     return stored
 
 
-def _random(source: Checkpoint, ledger: Ledger, seed, with_weights, regenerate):
+def _random(
+    source: Checkpoint, ledger: Ledger, seed: int, with_weights: bool, regenerate: bool
+) -> tuple[dict[str, dict[str, Any]], dict[str, torch.Tensor]]:
     """The description of every random tensor, and those that are stored."""
     described, kept = {}, {}
     for item in ledger.of("random"):
         tensor = source.tensors[item.name]
-        entry = {**item.recipe.as_json(), "sha256": digest.of_tensor(tensor)}
-        if item.recipe.name == item.name:
+        recipe = item.drawn
+        entry = {**recipe.as_json(), "sha256": digest.of_tensor(tensor)}
+        if recipe.name == item.name:
             del entry["name"]
-        left_out = not with_weights and (regenerate or item.recipe.exact)
-        rounding = _rounding(item, entry, seed) if left_out else None
+        left_out = not with_weights and (regenerate or recipe.exact)
+        rounding = _rounding(recipe, entry, seed) if left_out else None
         if left_out and rounding is None and regenerate:
             raise InputError(
                 f"--regenerate: {item.name} drawn on this machine differs from the checkpoint's; leave --regenerate out,"
@@ -131,17 +139,18 @@ def _random(source: Checkpoint, ledger: Ledger, seed, with_weights, regenerate):
     return described, kept
 
 
-def _rounding(item, entry, seed):
+def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
     """The type to which the drawn tensor has to be rounded to be the checkpoint's, None if it is another tensor."""
-    drawn = item.recipe.draw(seed)
+    drawn = recipe.draw(seed)
     for name, kind in reader.ROUNDINGS.items():
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
             return name
     return None
 
 
-def _as_json(config) -> dict:
+def _as_json(config: Any) -> dict[str, Any]:
     """fairseq's configuration; groups that are flags of the command line have the one key ``__namespace__``."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    return json.loads(json.dumps(config, default=lambda value: {"__namespace__": vars(value)}))
+    written: dict[str, Any] = json.loads(json.dumps(config, default=lambda value: {"__namespace__": vars(value)}))
+    return written

@@ -2,6 +2,8 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
@@ -12,15 +14,20 @@ from .own_kinds import refuse_unknown_kinds
 from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
 
 
-def _is_export(path):
+def _is_export(path: str) -> bool:
     return str(path).endswith(packed_file.SUFFIX)
 
 
-def read_export(load_checkpoint_to_cpu, path, arg_overrides=None, load_on_all_ranks=False):
+def read_export(
+    load_checkpoint_to_cpu: Callable[..., Any],
+    path: str,
+    arg_overrides: dict[str, Any] | None = None,
+    load_on_all_ranks: bool = False,
+) -> dict[str, Any]:
     """Reads an export as if it were a checkpoint; of what cannot be read it says in one line which file it is and why."""
     with damage.reading(path):
         if _is_export(path):
-            state = _state(path, arg_overrides)
+            state: dict[str, Any] = _state(path, arg_overrides)
         else:
             state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
             for place in ("args", "cfg"):
@@ -29,7 +36,9 @@ def read_export(load_checkpoint_to_cpu, path, arg_overrides=None, load_on_all_ra
         return state
 
 
-def check_dictionaries(load_model_ensemble_and_task, filenames, *args, **kwargs):
+def check_dictionaries(
+    load_model_ensemble_and_task: Callable[..., Any], filenames: list[str], *args: Any, **kwargs: Any
+) -> tuple[Any, Any, Any]:
     """Loads models whose tensors follow, and compares the dictionaries of exports with the task's."""
     with building_for_a_checkpoint():
         models, config, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
@@ -39,12 +48,12 @@ def check_dictionaries(load_model_ensemble_and_task, filenames, *args, **kwargs)
     return models, config, task
 
 
-def read_no_vectors(parse_embedding, embed_path):
+def read_no_vectors(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
     """Every model of fairseq that was started from --encoder-embed-path would read the file again to translate."""
     return {} if tensors_follow.get() else parse_embedding(embed_path)
 
 
-def _state(path, arg_overrides):
+def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
     """What fairseq would have read from the checkpoint, but for the optimizer and the place in the data."""
     body, tensors = packed_file.read(path)
     _refuse_interpolations(path, "config", body["config"])
@@ -63,7 +72,7 @@ def _state(path, arg_overrides):
     }
 
 
-def _refuse_interpolations(path, place, entry):
+def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
     """fairseq stores values. A text with ``${oc.env:NAME}`` would take one from this machine's environment and write it down."""
     if OmegaConf.is_config(entry):
         entry = OmegaConf.to_container(entry, resolve=False)
@@ -81,5 +90,5 @@ def _refuse_interpolations(path, place, entry):
             _refuse_interpolations(path, place, value)
 
 
-def _namespace(entry):
+def _namespace(entry: dict[str, Any]) -> Namespace | dict[str, Any]:
     return Namespace(**entry["__namespace__"]) if "__namespace__" in entry else entry

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from torch import nn
+
 from ..layers import backskip
 from ..masks.bits import bytes_of
 from ..masks.masked_weight import masked_modules
@@ -42,6 +44,12 @@ class Item:
         return math.prod(self.shape)
 
     @property
+    def drawn(self) -> Recipe:
+        """The recipe of a random tensor."""
+        assert self.recipe is not None
+        return self.recipe
+
+    @property
     def bytes(self) -> int:
         """Bytes in memory; a tied tensor has none of its own."""
         return 0 if self.role == "tied" else self.size * self.width
@@ -65,11 +73,11 @@ class Item:
         """Whether inference has it as a part of another tensor, a mask or the adapter of a layer, or not at all."""
         return self.role in ("mask", "training") or ".frozen_adapter." in self.name
 
-    def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
+    def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
         """Bytes of data in an export with these options."""
         if self.role == "mask":
             return self.mask_bytes
-        if self.role == "training" or self.role == "random" and not with_weights and (regenerate or self.recipe.exact):
+        if self.role == "training" or self.role == "random" and not with_weights and (regenerate or self.drawn.exact):
             return 0
         return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.stored_bytes
 
@@ -121,12 +129,12 @@ class Ledger:
         used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
         return used / max(1, sum(item.size for item in shared))
 
-    def export_bytes(self, dtype="fp32", with_weights=False, regenerate=False) -> int:
+    def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
         """Bytes of data in an export; its description comes on top."""
         return sum(item.export_bytes(dtype, with_weights, regenerate) for item in self.items)
 
 
-def ledger(model) -> Ledger:
+def ledger(model: nn.Module) -> Ledger:
     """The ledger of a built model, also of one on the device ``meta``.
 
     Args:
@@ -135,11 +143,12 @@ def ledger(model) -> Ledger:
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}
-    keep_ratios = {}
+    keep_ratios: dict[int, list[float]] = {}
     for module in masked_modules(model).values():
         keep_ratios.setdefault(id(module.frozen_weight), []).append(module.choices.keep_ratio)
-    recipes = getattr(model, "recipes", {})
-    owners, items = {}, []
+    recipes: dict[str, Recipe] = getattr(model, "recipes", {})
+    owners: dict[int, str] = {}
+    items = []
     for name, tensor in model.state_dict(keep_vars=True).items():
         shape, width = tuple(tensor.shape), tensor.element_size()
         owner, kept = owners.setdefault(id(tensor), name), tuple(keep_ratios.get(id(tensor), ()))

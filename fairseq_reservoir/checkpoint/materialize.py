@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections import OrderedDict
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, NoReturn
 
 import torch
 from fairseq import utils
@@ -45,10 +46,11 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     args = _args(source)
     plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
     model = source.built()
+    tensors = {name: _value(model, name, tensor) for name, tensor in plain.state_dict().items()}
     state = {
         "args": args,
         "cfg": None,
-        "model": {name: _value(model, name, tensor) for name, tensor in plain.state_dict().items()},
+        "model": tensors,
         "criterion": None,
         "optimizer_history": [
             {
@@ -65,16 +67,16 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         with temporary.open("wb") as file:  # torch's own file would not say that the disk is full
             archive.save(state, file)
         written = torch.load(temporary, weights_only=True)["model"]
-        if not all(torch.equal(written[name], tensor) for name, tensor in state["model"].items()):
+        if not all(torch.equal(written[name], tensor) for name, tensor in tensors.items()):
             raise OSError("what was written reads back different")
     size, depth = Path(out).stat().st_size, f"{args.encoder_layers} + {args.decoder_layers}"
     return f"{out}: {size:,} bytes, fairseq's transformer, {depth} layers"
 
 
-def _check_model(source: Checkpoint):
+def _check_model(source: Checkpoint) -> None:
     config = source.config.model
 
-    def refuse(reason):
+    def refuse(reason: str) -> NoReturn:
         raise InputError(f"CHECKPOINT {source.path}: {reason}")
 
     if type(source.model) not in [MODEL_REGISTRY[name] for name in _MODELS]:
@@ -96,7 +98,7 @@ def _check_model(source: Checkpoint):
             )
 
 
-def _args(source: Checkpoint) -> OrderedDict:
+def _args(source: Checkpoint) -> Any:
     """The flags of a training run of ``transformer``, as attributes.
 
     They are attributes of an OrderedDict, since fairseq and CTranslate2 want attributes and that is the one class with
@@ -107,7 +109,7 @@ def _args(source: Checkpoint) -> OrderedDict:
     if isinstance(model, Namespace):  # fairseq's own models have no configuration of another kind
         model = vars(model)
     flat = {f.name for f in fields(FlatTransformerConfig)} & model.keys()
-    args = OrderedDict(arch="transformer")
+    args: Any = OrderedDict(arch="transformer")
     vars(args).update({name: value for name, value in task.items() if name != "_name"})
     vars(args).update({name: model[name] for name in sorted(flat) if name not in ("_name", "quant_noise")})
     for stack in ("encoder", "decoder"):
@@ -122,15 +124,15 @@ def _args(source: Checkpoint) -> OrderedDict:
     return args
 
 
-def _languages(data):
+def _languages(data: str | None) -> Any:
     folder = utils.split_paths(data)[0] if data else ""
     return data_utils.infer_language_pair(folder) if Path(folder).is_dir() else (None, None)
 
 
-def _value(model, name, expected):
+def _value(model: torch.nn.Module, name: str, expected: torch.Tensor) -> torch.Tensor:
     """What our model computes with in the place of fairseq's tensor ``name``."""
     place, _, attribute = name.rpartition(".")
-    tensor = getattr(model.get_submodule(place), attribute)
+    tensor: torch.Tensor | None = getattr(model.get_submodule(place), attribute)
     if tensor is None:  # a LayerNorm without gain and bias
         tensor = torch.full(expected.shape, float(attribute == "weight"))
     return tensor.detach().clone()

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from fairseq import checkpoint_utils
@@ -10,6 +11,8 @@ from fairseq import checkpoint_utils
 from ..errors import InputError
 from .dry_build import build_config
 from .ledger import Ledger, ledger
+
+Tensors = dict[str, torch.Tensor]
 
 # A table with one row per word: ordinary, of an adaptive input, or masked.
 _TABLE = re.compile(
@@ -22,16 +25,17 @@ class Checkpoint:
     """``state`` is what fairseq reads from ``path``, ``model`` its model without memory for the tensors."""
 
     path: str
-    state: dict
+    state: dict[str, Any]
     model: torch.nn.Module
 
     @property
-    def config(self):
+    def config(self) -> Any:
         return self.state["cfg"]
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        return self.state["model"]
+        tensors: dict[str, torch.Tensor] = self.state["model"]
+        return tensors
 
     @property
     def ledger(self) -> Ledger:
@@ -41,12 +45,13 @@ class Checkpoint:
         """The model with its tensors, in evaluation mode."""
         model = _build(self.config.model, self.tensors, device="cpu")
         model.load_state_dict(self.tensors)
-        return model.eval()
+        model.eval()
+        return model
 
     @property
     def num_updates(self) -> int:
         """Updates the model was trained for."""
-        return self.state["optimizer_history"][-1]["num_updates"]
+        return cast(int, self.state["optimizer_history"][-1]["num_updates"])
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -62,7 +67,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     return Checkpoint(str(path), state, model)
 
 
-def read_state(path: str, what: str = "CHECKPOINT") -> dict:
+def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
     """What fairseq reads from a checkpoint or an export.
 
     Raises:
@@ -71,7 +76,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict:
     if not Path(path).is_file():
         raise InputError(f"{what} {path}: no such file")
     try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"].model, state["model"]
     except InputError as error:
         raise InputError(f"{what} {error}" if str(error).startswith(f"{path}: not ") else str(error)) from error
@@ -80,21 +85,22 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict:
     return state
 
 
-def _build(config, tensors, device="meta"):
+def _build(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
     """The model of these tensors; RoBERTa's classification heads are not in its configuration, since tasks add them."""
-    model = build_config(config, *dictionary_sizes(tensors), device=device)
+    model: Any = build_config(config, *dictionary_sizes(tensors), device=device)
     if hasattr(model, "heads_of"):
         with torch.device(device):
             model.heads_of(tensors)
-    return model
+    built: torch.nn.Module = model
+    return built
 
 
-def dictionary_sizes(tensors) -> tuple[int, int]:
+def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
     """Entries of the source and the target dictionary, as embeddings and output projection have them.
 
     Both are equal in a model with one dictionary. An adaptive input has several tables, one for each band of words.
     """
-    rows = {}
+    rows: dict[tuple[str, str], dict[str | None, int]] = {}
     for name, tensor in tensors.items():
         stack, _, place = name.partition(".")
         table = _TABLE.search(place)
@@ -107,7 +113,7 @@ def dictionary_sizes(tensors) -> tuple[int, int]:
     return found.get(("encoder", "embed_tokens"), embedded), target
 
 
-def _check_tensors(path, model, tensors):
+def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in sorted(expected.keys() | found.keys()):

@@ -5,25 +5,34 @@ from a checkpoint without its optimizer state is a new run. Checkpoints of plain
 """
 
 import secrets
+from collections.abc import Callable
+from typing import Any
 
 from . import dictionaries
 
 _KEY = "fairseq_reservoir"
 
 
-def origin(state: dict) -> dict:
+def origin(state: dict[str, Any]) -> dict[str, Any]:
     """The mark of a checkpoint, with the keys ``run`` and ``dictionaries`` (see ``dictionaries.describe``); empty without one."""
     mark = (state.get("extra_state") or {}).get(_KEY)
     return mark if isinstance(mark, dict) else {}
 
 
-def without_run(state: dict) -> dict:
+def without_run(state: dict[str, Any]) -> dict[str, Any]:
     """The part of ``extra_state`` for a checkpoint that is made from others."""
     mark = origin(state)
     return {_KEY: {"dictionaries": mark["dictionaries"]}} if "dictionaries" in mark else {}
 
 
-def take_over(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
+def take_over(
+    load_checkpoint: Callable[..., Any],
+    trainer: Any,
+    filename: str,
+    reset_optimizer: bool = False,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """A hook of the trainer: a resumed run has the number of the run that it goes on with."""
     extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     if not reset_optimizer:
@@ -31,7 +40,7 @@ def take_over(load_checkpoint, trainer, filename, reset_optimizer=False, *args, 
     return extra_state
 
 
-def mark(save_checkpoint, trainer, filename, extra_state):
+def mark(save_checkpoint: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:
     """A hook of the trainer: what it saves is marked."""
     trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
     found = {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}

@@ -1,11 +1,14 @@
 """Checkpoints with a kind of layer that a user has written: refused by name where it is not registered."""
 
+from pathlib import Path
+from typing import Any
+
 from ..errors import InputError
 from ..freezing.identity import BUFFER, read_identity
 from ..plan import kinds
 
 
-def refuse_unknown_kinds(path, state: dict) -> None:
+def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
     """Refuses to build a model of layers that nobody has registered here.
 
     Args:
@@ -26,7 +29,7 @@ def refuse_unknown_kinds(path, state: dict) -> None:
                 )
 
 
-def _stored_name(state, letter):
+def _stored_name(state: dict[str, Any], letter: str) -> str:
     """As in "A (gated linear unit)"."""
     try:
         stored = read_identity(state["model"][BUFFER]).get("kinds") or ""

@@ -11,6 +11,7 @@ import binascii
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,7 +28,7 @@ _IN_SIGHT = ("version", "seed", "generator")
 _LARGEST_BODY = 2**26
 
 
-def write(path: str, body: dict, tensors: dict[str, torch.Tensor]) -> None:
+def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """Writes an export whole or not at all, and reads it back before it takes its name.
 
     Raises:
@@ -46,7 +47,7 @@ def write(path: str, body: dict, tensors: dict[str, torch.Tensor]) -> None:
         read(temporary)
 
 
-def read(path: str) -> tuple[dict, dict[str, torch.Tensor]]:
+def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The description and the tensors of an export.
 
     Raises:
@@ -62,7 +63,7 @@ def read(path: str) -> tuple[dict, dict[str, torch.Tensor]]:
     return body, tensors
 
 
-def read_body(path: str) -> dict:
+def read_body(path: str | Path) -> dict[str, Any]:
     """The description alone, unverified.
 
     Raises:
@@ -72,7 +73,7 @@ def read_body(path: str) -> dict:
         return _description(path, file)[1]
 
 
-def _opened(path):
+def _opened(path: str | Path) -> Any:
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")
     try:
@@ -82,7 +83,7 @@ def _opened(path):
         raise InputError(f"{path}: truncated, altered or no safetensors file at all ({reason})") from error
 
 
-def _description(path, file):
+def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What stands in the metadata, and the body in it."""
     try:
         described = json.loads((file.metadata() or {})[_KEY])

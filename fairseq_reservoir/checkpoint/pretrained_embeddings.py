@@ -4,8 +4,10 @@ One line "COUNT DIM", then one line per token: the token and DIM numbers.
 """
 
 import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 
@@ -18,7 +20,7 @@ tensors_follow = ContextVar("tensors_follow", default=False)
 
 
 @contextmanager
-def building_for_a_checkpoint():
+def building_for_a_checkpoint() -> Iterator[None]:
     """Models built inside read no files of vectors."""
     token = tensors_follow.set(True)
     try:
@@ -27,7 +29,9 @@ def building_for_a_checkpoint():
         tensors_follow.reset(token)
 
 
-def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, flag: str):
+def read_embeddings(
+    path: str, dictionary: Any, embed_dim: int, min_coverage: float, flag: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The vectors of those words of a dictionary that a file has.
 
     Args:
@@ -43,7 +47,8 @@ def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, 
     Raises:
         InputError: the file is missing or malformed, has another dimension, or covers too little.
     """
-    found, number = {}, 1
+    found: dict[int, torch.Tensor] = {}
+    number = 1
     try:
         with open(path, encoding="utf-8") as lines:
             header = next(lines, "").split()
@@ -79,7 +84,7 @@ def read_embeddings(path: str, dictionary, embed_dim: int, min_coverage: float, 
     return torch.tensor(indices, dtype=torch.int64), vectors
 
 
-def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary, flag: str) -> None:
+def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any, flag: str) -> None:
     """Writes the vectors of a file into an embedding, as fairseq's models do, for the words that it has.
 
     Args:
@@ -98,7 +103,7 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary, flag
     embedding.weight.data[indices] = vectors
 
 
-def write_embeddings(path: str, dictionary, weight: torch.Tensor) -> None:
+def write_embeddings(path: str, dictionary: Any, weight: torch.Tensor) -> None:
     """Writes the rows of ``weight`` (words, dim) under the words of ``dictionary``; the file appears when it is whole.
 
     Numbers are written so that reading them gives the same float32.

@@ -1,6 +1,7 @@
 """The tensors of an export, without fairseq: what is stored, and what is drawn again from the seed."""
 
 import math
+from typing import Any, NoReturn
 
 import torch
 
@@ -9,6 +10,8 @@ from ..masks import bits
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import damage, digest, packed_file
+
+Tensors = dict[str, torch.Tensor]
 
 # More random numbers than this are no model's, and would fill the memory of most machines.
 MOST_DRAWN = 2**31
@@ -28,7 +31,7 @@ def read_state_dict(path: str) -> dict[str, torch.Tensor]:
         return state_dict(path, *packed_file.read(path))
 
 
-def state_dict(path, body, tensors) -> dict[str, torch.Tensor]:
+def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, torch.Tensor]:
     """The same from what ``packed_file.read`` returned."""
     _check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
@@ -51,10 +54,10 @@ def state_dict(path, body, tensors) -> dict[str, torch.Tensor]:
     return state
 
 
-def _check_sizes(path, body, tensors):
+def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     """Refuses, before any memory is taken, masks of more entries than their bytes, and tensors too large or in blocks that do not fit."""
 
-    def refuse(name, what):
+    def refuse(name: str, what: str) -> NoReturn:
         raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
 
     for name, mask in body["masks"].items():
@@ -77,16 +80,16 @@ def _check_sizes(path, body, tensors):
             refuse(name, f"shape {shape}, with which more than {MOST_DRAWN:,} random numbers were to be drawn")
 
 
-def _is_shape(shape):
+def _is_shape(shape: Any) -> bool:
     return type(shape) is list and len(shape) <= 8 and all(type(size) is int and 0 <= size for size in shape)
 
 
-def _draw(name, random, seed):
+def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:
     """A random tensor as the checkpoint held it: drawn, and rounded if it was trained in half precision."""
     recipe = {key: value for key, value in random.items() if key not in ("sha256", "rounded")}
     drawn = Recipe.from_json({"name": name, **recipe}).draw(seed)
     return drawn.to(ROUNDINGS[random.get("rounded", "fp32")]).float()
 
 
-def _widen(tensor):
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor

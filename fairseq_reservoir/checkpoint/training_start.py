@@ -1,6 +1,8 @@
 """What a training run cannot start from."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
 from . import packed_file
@@ -11,7 +13,7 @@ from .opened import read_state
 _DEFAULT = "checkpoint_last.pt"
 
 
-def check_start(config, model=None) -> None:
+def check_start(config: Any, model: Any = None) -> None:
     """Refuses exports that training would have to go on from, and initial values that a checkpoint's would replace.
 
     In place of scores an export holds mask entries. Training on those would never bring a dropped weight back: its score
@@ -31,7 +33,7 @@ def check_start(config, model=None) -> None:
             f"--frozen-init {frozen_init}: has no effect with --finetune-from-model, whose values are taken; leave one of them out"
         )
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
-        path = getattr(config, flag, None)
+        path: Any = getattr(config, flag, None)
         if not str(path).endswith(packed_file.SUFFIX):
             continue
         name = f"--{flag.replace('_', '-')} {path}"
@@ -48,7 +50,7 @@ def check_start(config, model=None) -> None:
             )
 
 
-def check_whole(config) -> None:
+def check_whole(config: Any) -> None:
     """Refuses to start from what is not there, is no checkpoint or is a damaged one.
 
     fairseq trains from scratch when the file of ``--restore-file`` is not there or is a folder, and when that of
@@ -68,7 +70,7 @@ def check_whole(config) -> None:
         read_state(path, flag)
 
 
-def _starts(config):
+def _starts(config: Any) -> Iterator[tuple[str, str]]:
     """The files from which training is to start, each with its flag; the default ``checkpoint_last.pt`` only if it is there."""
     suffix = getattr(config, "checkpoint_suffix", None) or ""
     if config.restore_file != _DEFAULT:

@@ -51,7 +51,7 @@ def add_parser(commands) -> None:
 
 
 def run(known, fairseq_flags) -> str:
-    advice = []
+    advice: list[str] = []
     sections = [_versions(advice), _repairs(advice), _machine(advice)]
     sections.append(["advice", *(f"  {line}" for line in advice or ["nothing to do"])])
     return "\n\n".join("\n".join(lines) for lines in sections)

@@ -31,7 +31,7 @@ def save(state, stream) -> None:
         stream: anything with ``write``; nothing is read from it.
     """
     sealing = _Sealing(stream)
-    torch.save(state, sealing)
+    torch.save(state, sealing)  # type: ignore[arg-type]  # it only writes to it and flushes
     sealing.finish()
 
 
@@ -133,7 +133,7 @@ def _compare(data, comment):
 def _record(data, place, at):
     """Compares the record at ``place`` with its entry at ``at``; where the next ones are, and (name, checksum, whether it is right)."""
     fields = _ENTRY.unpack_from(data, at)
-    time, date, crc, size, name_size = *fields[5:8], fields[9], fields[10]
+    (time, date, crc), size, name_size = fields[5:8], fields[9], fields[10]
     name = bytes(data[at + _ENTRY.size :][:name_size])
     if size == _WIDE:
         (size,) = struct.unpack_from("<Q", data, at + _ENTRY.size + name_size + 4)

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import InputError
 
@@ -50,7 +51,7 @@ class Repair:
     @property
     def purpose(self) -> str:
         """The first line of what its function says."""
-        return inspect.getdoc(self.put_right).splitlines()[0].replace("``", "").rstrip(".")
+        return str(inspect.getdoc(self.put_right)).splitlines()[0].replace("``", "").rstrip(".")
 
 
 def repair(name: str, needed: Callable[[], bool] = lambda: True):
@@ -103,14 +104,15 @@ def wrap(owner, name: str, hook: Callable) -> None:
     def hooked(*args, **kwargs):
         return hook(original, *args, **kwargs)
 
-    hooked.hook = hook
+    hooked.hook = hook  # type: ignore[attr-defined]  # a function takes any attribute
     setattr(owner, name, hooked if found is original else type(found)(hooked))
 
 
 def hooks_of(function: Callable) -> list[Callable]:
     """The hooks of a function in the order in which they are called."""
-    hooks, function = [], getattr(function, "__func__", function)
-    while hasattr(function, "hook"):
-        hooks.append(function.hook)
-        function = function.__wrapped__
+    found: Any = getattr(function, "__func__", function)
+    hooks: list[Callable] = []
+    while hasattr(found, "hook"):
+        hooks.append(found.hook)
+        found = found.__wrapped__
     return hooks

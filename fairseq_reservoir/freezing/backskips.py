@@ -47,7 +47,7 @@ def fit_state(model, state_dict: dict, prefix: str, resuming: bool) -> None:
     """
     skips, prefix = getattr(model, NAME, None), f"{prefix}{NAME}."
     own = skips.state_dict(prefix=prefix) if skips else {}
-    if resuming and own.keys() - state_dict.keys():
+    if skips and resuming and own.keys() - state_dict.keys():
         _refuse_late(next(iter(skips.values())))
     for name in [name for name in state_dict if name.startswith(prefix) and name not in own]:
         del state_dict[name]

@@ -69,11 +69,13 @@ def adapt(model: nn.Module, table, kind: str, rank: int) -> None:
     shared = [(name, shape) for name, shape, _ in shared_matrices(model) if name not in known]
     new = {name: Recipe("kaiming_uniform", name, shape) for name, shape in shared}
     fill(buffers, new, table.seed)
-    model.recipes = known | new
+    model.recipes = known | new  # type: ignore[assignment]  # no tensor and no module, which torch expects
 
 
 def shared_matrices(model: nn.Module):
     """(name, shape, number of adapters) of what VeRA's adapters share."""
     shared = getattr(model, NAME, None)
-    for name, buffer in shared.named_buffers() if shared is not None else ():
+    if shared is None:
+        return
+    for name, buffer in shared.named_buffers():
         yield f"{NAME}.{name}", tuple(buffer.shape), shared.users[name.partition("_")[2]]

@@ -1,8 +1,12 @@
 """Classification heads that a task adds to a RoBERTa once it is built."""
 
+from torch import nn
+
 
 class HeadsInTable:
     """To be mixed into a RoBERTa with a slot table: its task adds classification heads once the model is built."""
+
+    classification_heads: nn.ModuleDict  # of that RoBERTa
 
     def register_classification_head(self, name, num_classes=None, inner_dim=None, **kwargs):
         super().register_classification_head(name, num_classes, inner_dim, **kwargs)

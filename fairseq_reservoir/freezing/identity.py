@@ -3,6 +3,7 @@
 import hashlib
 import json
 from argparse import Namespace
+from collections.abc import Callable
 from contextvars import ContextVar
 
 import torch
@@ -42,6 +43,8 @@ class CheckpointIdentity:
 
     # Why a model that keeps some layers cannot be made of a trained one with all of them, if it cannot.
     whole_only: str | None = None
+
+    register_buffer: Callable[..., None]  # of the model
 
     def remember_identity(self, identity: dict, kept: dict[str, str]) -> None:
         """Called once the model is built.
@@ -144,7 +147,8 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     """
     same = "leave it out" if trained is None else f"give {trained}"
     raise InputError(
-        f"{flag} {'not given' if given is None else given}: the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
+        f"{flag} {'not given' if given is None else given}: "
+        f"the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
         f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew in another --save-dir"
     )
 

@@ -1,8 +1,11 @@
 """fairseq's self-attention around projections with adapters."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
+from torch import Tensor
 
 
 class AdaptedAttention(MultiheadAttention):
@@ -16,17 +19,17 @@ class AdaptedAttention(MultiheadAttention):
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        incremental_state=None,
-        need_weights=True,
-        static_kv=False,
-        attn_mask=None,
-        before_softmax=False,
-        need_head_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, Any] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Any:
         asks_more = need_weights or need_head_weights or before_softmax or static_kv or incremental_state is not None
         if asks_more or self.bias_k is not None or self.add_zero_attn or self.use_xformers:
             return super().forward(
@@ -57,7 +60,7 @@ class AdaptedAttention(MultiheadAttention):
         return self.out_proj(y.permute(2, 0, 1, 3).reshape(time, batch, -1)), None
 
 
-def _as_summand(mask, like):
+def _as_summand(mask: Tensor, like: Tensor) -> Tensor:
     """A mask to be added to scores: -inf where a boolean one is true."""
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)

@@ -1,8 +1,12 @@
 """A frozen linear layer with a small trained change of its matrix: LoRA or VeRA."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Device = torch.device | str | None
 
 # LoRA's alpha: its change is divided by the rank, so that another rank needs no other learning rate.
 ALPHA = 16
@@ -21,41 +25,44 @@ class AdaptedLinear(nn.Linear):
         adapter: a ``LowRank`` or a ``ScaledProjections``.
     """
 
-    def __init__(self, linear: nn.Linear, adapter: nn.Module):
+    def __init__(self, linear: nn.Linear, adapter: "LowRank | ScaledProjections") -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.register_parameter("weight", linear.weight)
+        weight: Any = linear.weight
+        self.register_parameter("weight", weight)
         self.register_parameter("bias", linear.bias)
-        self.frozen_adapter = adapter
+        self.frozen_adapter: LowRank | ScaledProjections = adapter
         # Apart, W and D need no gradient of a whole matrix. A large D costs less when it is added to W first.
         self.apart = 3 * adapter.rank * (self.in_features + self.out_features) < self.in_features * self.out_features
 
-    def __getattr__(self, name):
-        found = super().__getattr__(name)
+    def __getattr__(self, name: str) -> Any:
+        found: Any = super().__getattr__(name)
         return found + self.frozen_adapter.matrix() if name == "weight" else found
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.apart:
             return F.linear(x, self.weight, self.bias)
-        return F.linear(x, self._parameters["weight"], self.bias) + self.frozen_adapter(x)
+        weight: Any = self._parameters["weight"]
+        change: Tensor = self.frozen_adapter(x)
+        return F.linear(x, weight, self.bias) + change
 
-    def upgrade_state_dict_named(self, state_dict, name):
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """fairseq calls this before it loads: a model without adapters may be the start of one with them."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
 
     @torch.no_grad()
-    def make_generation_fast_(self, **kwargs):
+    def make_generation_fast_(self, **kwargs: Any) -> None:
         """fairseq calls this before it translates: an ordinary layer from now on, with the matrix W + D."""
         weight = self.weight
         del self.frozen_adapter
-        self.__class__ = nn.Linear
+        self.__class__ = nn.Linear  # type: ignore[assignment]  # a plain layer from now on
         self.weight = nn.Parameter(weight)
 
 
 class LowRank(nn.Module):
     """D = alpha / r B A with A (r, in) and B (out, r), both trained; B begins as 0.  LoRA, Hu et al., 2021."""
 
-    def __init__(self, out_features: int, in_features: int, rank: int, device=None):
+    def __init__(self, out_features: int, in_features: int, rank: int, device: Device = None) -> None:
         super().__init__()
         self.A = nn.Parameter(torch.empty(rank, in_features, device=device))
         self.B = nn.Parameter(torch.zeros(out_features, rank, device=device))
@@ -75,7 +82,9 @@ class ScaledProjections(nn.Module):
     Trained are the vectors b (out), which begins as 0, and d (r).
     """
 
-    def __init__(self, out_features: int, in_features: int, rank: int, shared: "SharedProjections", device=None):
+    def __init__(
+        self, out_features: int, in_features: int, rank: int, shared: "SharedProjections", device: Device = None
+    ) -> None:
         super().__init__()
         self.d = nn.Parameter(torch.full((rank,), FIRST_D, device=device))
         self.b = nn.Parameter(torch.zeros(out_features, device=device))
@@ -99,11 +108,11 @@ class SharedProjections(nn.Module):
     ``users`` counts the adapters of each pair.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.users = {}
+        self.users: dict[str, int] = {}
 
-    def add(self, out_features: int, in_features: int, rank: int, device=None) -> str:
+    def add(self, out_features: int, in_features: int, rank: int, device: Device = None) -> str:
         """One more user of the pair of a shape; returns its key."""
         key = f"{out_features}x{in_features}"
         if key not in self.users:
@@ -115,11 +124,11 @@ class SharedProjections(nn.Module):
     def pair(self, key: str) -> tuple[Tensor, Tensor]:
         return getattr(self, f"A_{key}"), getattr(self, f"B_{key}")
 
-    def upgrade_state_dict_named(self, state_dict, name):
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         add_if_all_missing(state_dict, f"{name}.", self)
 
 
-def add_if_all_missing(state_dict, prefix: str, module: nn.Module) -> None:
+def add_if_all_missing(state_dict: dict[str, Tensor], prefix: str, module: nn.Module) -> None:
     """Gives a state dict that has nothing of a module what the module holds, in place."""
     if not any(key.startswith(prefix) for key in state_dict):
         state_dict.update({prefix + key: value for key, value in module.state_dict().items()})

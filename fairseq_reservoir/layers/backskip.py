@@ -7,6 +7,8 @@ number, so that all processes, accumulated batches and recomputed layers draw al
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +32,7 @@ class Identity(nn.Module):
     def perturb(self, x: Tensor, seed: int) -> tuple[Tensor, None]:
         return x, None
 
-    def estimate(self, x: Tensor, noise, g: Tensor) -> Tensor:
+    def estimate(self, x: Tensor, noise: None, g: Tensor) -> Tensor:
         return g
 
     def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
@@ -50,10 +52,11 @@ class Synthetic(Identity):
         super().__init__(name, width, seed)
         self.rest = LeastSquares(width, width)
 
-    def estimate(self, x: Tensor, noise, g: Tensor) -> Tensor:
+    def estimate(self, x: Tensor, noise: None, g: Tensor) -> Tensor:
         return g + self.rest.predict(g)
 
-    def learn(self, x: Tensor, g: Tensor, true: Tensor) -> None:
+    def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
+        assert true is not None  # as ``needs_true`` says
         width = g.shape[-1]
         self.rest.add(g.reshape(-1, width), (true - g).reshape(-1, width))
 
@@ -69,6 +72,7 @@ class Reinforce(nn.Module):
 
     needs_true = False  # its return is known without
     noise = 0.1
+    hidden: Tensor
 
     def __init__(self, name: str, width: int, seed: int):
         super().__init__()
@@ -87,28 +91,29 @@ class Reinforce(nn.Module):
         returns, size = self._returns(g)
         advantage = returns - self.value.predict(self._features(x)).squeeze(-1)
         advantage = advantage.masked_fill(~_words(g), 0)
-        return (-(size / self.noise) * advantage.unsqueeze(-1) * noise.float()).to(g.dtype)
+        estimate: Tensor = -(size / self.noise) * advantage.unsqueeze(-1) * noise.float()
+        return estimate.to(g.dtype)
 
     def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
         returns, _ = self._returns(g)
         self.value.add(self._features(x).flatten(0, -2), returns.reshape(-1, 1), _words(g).flatten())
 
-    def _returns(self, g):
+    def _returns(self, g: Tensor) -> tuple[Tensor, Tensor]:
         returns = -g.float().mean(-1)
         size = (returns.square().sum() / _words(g).sum().clamp(min=1)).sqrt()
         return returns / size.clamp(min=torch.finfo(torch.float32).tiny), size
 
-    def _features(self, x):
+    def _features(self, x: Tensor) -> Tensor:
         hidden = torch.tanh(x.float() @ self.hidden.float().t())
         return torch.cat([hidden, hidden.new_ones(*hidden.shape[:-1], 1)], -1)
 
 
-def _words(g):
+def _words(g: Tensor) -> Tensor:
     """Where there are words: padding, and fairseq's batches that make up for missing ones, have no gradient and no return."""
     return g.any(-1)
 
 
-ESTIMATORS = {"synthetic": Synthetic, "reinforce": Reinforce, "identity": Identity}
+ESTIMATORS: dict[str, type[nn.Module]] = {"synthetic": Synthetic, "reinforce": Reinforce, "identity": Identity}
 
 
 class Backskip(nn.Module):
@@ -124,9 +129,10 @@ class Backskip(nn.Module):
 
     def __init__(self, kind: str, name: str, width: int, seed: int, anneal: float, warmup: int = 0):
         super().__init__()
-        self.estimator = ESTIMATORS[kind](name, width, seed)
+        self.estimator: Any = ESTIMATORS[kind](name, width, seed)
         self.name, self.seed, self.anneal, self.warmup, self.update = name, seed, anneal, warmup, 0
-        self.draws, self.cosine = 0, None
+        self.draws = 0
+        self.cosine: Tensor | None = None
 
     @property
     def is_true(self) -> bool:
@@ -161,7 +167,7 @@ class Backskip(nn.Module):
         self.cosine = self._cosine(x, g, true)
         self.estimator.learn(x, g, true)
 
-    def _cosine(self, x, g, true):
+    def _cosine(self, x: Tensor, g: Tensor, true: Tensor) -> Tensor:
         _, noise = self.estimator.perturb(x, self.noise_seed())
         estimate = self.estimator.estimate(x, noise, g)
         return torch.cosine_similarity(estimate.float().flatten(), true.float().flatten(), 0)
@@ -171,12 +177,12 @@ class _Leave(torch.autograd.Function):
     """y -> y, above a true layer: keeps dL/dy."""
 
     @staticmethod
-    def forward(ctx, y, kept):
+    def forward(ctx: Any, y: Tensor, kept: dict[str, Tensor]) -> Tensor:
         ctx.kept = kept
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         ctx.kept["g"] = g
         return g, None
 
@@ -185,13 +191,13 @@ class _Enter(torch.autograd.Function):
     """x -> x, below a true layer: dL/dx arrives after dL/dy, and the estimator learns from both."""
 
     @staticmethod
-    def forward(ctx, x, kept, skip):
+    def forward(ctx: Any, x: Tensor, kept: dict[str, Tensor], skip: Backskip) -> Tensor:
         ctx.kept, ctx.skip = kept, skip
         ctx.save_for_backward(x)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx, true):
+    def backward(ctx: Any, true: Tensor) -> tuple[Tensor, None, None]:
         if "g" in ctx.kept:
             ctx.skip.observe(*ctx.saved_tensors, ctx.kept.pop("g"), true)
         return true, None, None
@@ -201,13 +207,13 @@ class _Skip(torch.autograd.Function):
     """x -> y = layer(x), computed without a graph; dL/dx is the estimator's."""
 
     @staticmethod
-    def forward(ctx, x, y, noise, skip):
+    def forward(ctx: Any, x: Tensor, y: Tensor, noise: Tensor | None, skip: Backskip) -> Tensor:
         ctx.skip, ctx.noise = skip, noise
         ctx.save_for_backward(x)
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
         estimator = ctx.skip.estimator
         estimate = estimator.estimate(x, ctx.noise, g)
@@ -224,11 +230,11 @@ def skipping_backward(layer: nn.Module, skip: Backskip) -> None:
     layer.forward = functools.partial(_forward, skip, layer.forward)
 
 
-def _forward(skip, forward, x, *args, **kwargs):
+def _forward(skip: Backskip, forward: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
     if not (skip.training and torch.is_grad_enabled() and x.requires_grad):
         return forward(x, *args, **kwargs)
     if skip.is_true:
-        kept = {}
+        kept: dict[str, Tensor] = {}
         return _on_first(forward(_Enter.apply(x, kept, skip), *args, **kwargs), lambda y: _Leave.apply(y, kept))
     with torch.no_grad():
         action, noise = skip.estimator.perturb(x, skip.noise_seed())
@@ -236,5 +242,5 @@ def _forward(skip, forward, x, *args, **kwargs):
     return _on_first(result, lambda y: _Skip.apply(x, y, noise, skip))
 
 
-def _on_first(result, function):
+def _on_first(result: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return (function(result[0]), *result[1:]) if isinstance(result, tuple) else function(result)

@@ -1,5 +1,6 @@
 """What every layer that is not a Transformer layer shares: a chain of residual sublayers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,13 +8,14 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-BUILDERS = {}
+Builder = Callable[["SlotConfig", str], dict[str, "Sublayer"]]
+BUILDERS: dict[str, Builder] = {}
 
 
-def register(letter: str):
+def register(letter: str) -> Callable[[Builder], Builder]:
     """Registers a function ``(config, stack) -> {name: Sublayer}`` that makes the kind of layer whose capital is ``letter``."""
 
-    def add(builder):
+    def add(builder: Builder) -> Builder:
         BUILDERS[letter] = builder
         return builder
 
@@ -58,7 +60,7 @@ class Context:
 class Sublayer(nn.Module):
     """x + dropout(f(LN(x))) with ``norm_first``, LN(x + dropout(f(x))) without; f is ``transform``.  (time, batch, dim)"""
 
-    def __init__(self, config: SlotConfig):
+    def __init__(self, config: SlotConfig) -> None:
         super().__init__()
         self.layer_norm = LayerNorm(config.embed_dim)
         self.dropout_module = FairseqDropout(config.dropout, module_name=self.__class__.__name__)
@@ -71,45 +73,46 @@ class Sublayer(nn.Module):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         y = self.transform(self.layer_norm(x) if self.norm_first else x, context)
         y = x + self.dropout_module(y)
-        return y if self.norm_first else self.layer_norm(y)
+        normed: Tensor = y if self.norm_first else self.layer_norm(y)
+        return normed
 
 
 class Slot(nn.Module):
     """Named sublayers, one after the other, behind fairseq's call for an encoder layer."""
 
-    def __init__(self, sublayers: dict[str, Sublayer]):
+    def __init__(self, sublayers: dict[str, Sublayer]) -> None:
         super().__init__()
         for name, sublayer in sublayers.items():
             self.add_module(name, sublayer)
 
-    def run(self, x, context):
+    def run(self, x: Tensor, context: Context) -> Tensor:
         for sublayer in self.children():
             x = sublayer(x, context)
         return x
 
-    def upgrade_state_dict_named(self, state_dict, name):
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """fairseq calls this on every layer; there are no older checkpoints of ours to upgrade."""
 
 
 class EncoderSlot(Slot):
-    def forward(self, x, encoder_padding_mask=None, attn_mask=None):
+    def forward(self, x: Tensor, encoder_padding_mask: Tensor | None = None, attn_mask: Tensor | None = None) -> Tensor:
         return self.run(x, Context(padding_mask=encoder_padding_mask))
 
 
 class DecoderSlot(Slot):
     def forward(
         self,
-        x,
-        encoder_out=None,
-        encoder_padding_mask=None,
-        incremental_state=None,
-        prev_self_attn_state=None,
-        prev_attn_state=None,
-        self_attn_mask=None,
-        self_attn_padding_mask=None,
-        need_attn=False,
-        need_head_weights=False,
-    ):
+        x: Tensor,
+        encoder_out: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, Any] | None = None,
+        prev_self_attn_state: list[Tensor] | None = None,
+        prev_attn_state: list[Tensor] | None = None,
+        self_attn_mask: Tensor | None = None,
+        self_attn_padding_mask: Tensor | None = None,
+        need_attn: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None, None]:
         context = Context(
             padding_mask=self_attn_padding_mask,
             memory=encoder_out,
@@ -124,4 +127,5 @@ class DecoderSlot(Slot):
 
 def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
     """The layer of the kind whose capital is ``letter``, in an ``encoder`` or a ``decoder``."""
-    return {"encoder": EncoderSlot, "decoder": DecoderSlot}[stack](BUILDERS[letter](config, stack))
+    slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
+    return slots[stack](BUILDERS[letter](config, stack))

@@ -1,10 +1,10 @@
 """C: the dynamic convolution of Wu et al., 2019 ("Pay Less Attention with Lightweight and Dynamic Convolutions")."""
 
 from fairseq.modules import DynamicConv1dTBC
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import Sublayer, register
+from .base import Context, SlotConfig, Sublayer, register
 from .cross_attention import cross_attention
 from .feed_forward import FeedForward
 
@@ -16,7 +16,7 @@ class DynamicConvolution(Sublayer):
     an encoder, causal in a decoder. Padding counts as zero, so a sentence's output does not depend on it.
     """
 
-    def __init__(self, config, causal):
+    def __init__(self, config: SlotConfig, causal: bool) -> None:
         super().__init__(config)
         kernel_size = config.kernel_sizes[min(config.depth, len(config.kernel_sizes) - 1)]
         self.linear1 = nn.Linear(config.embed_dim, 2 * config.embed_dim)
@@ -30,15 +30,16 @@ class DynamicConvolution(Sublayer):
         )
         self.linear2 = nn.Linear(config.embed_dim, config.embed_dim)
 
-    def transform(self, x, context):
+    def transform(self, x: Tensor, context: Context) -> Tensor:
         x = functional.glu(self.linear1(x), dim=2)
         if context.padding_mask is not None:
             x = x.masked_fill(context.padding_mask.t().unsqueeze(2), 0)
-        return self.linear2(self.conv(x, incremental_state=context.incremental_state))
+        y: Tensor = self.linear2(self.conv(x, incremental_state=context.incremental_state))
+        return y
 
 
 @register("C")
-def convolution(config, stack):
+def convolution(config: SlotConfig, stack: str) -> dict[str, Sublayer]:
     return {
         "conv": DynamicConvolution(config, causal=stack == "decoder"),
         **cross_attention(config, stack),

@@ -1,14 +1,17 @@
 """Attention to the source, kept learned in the decoder slots whose self-attention a reservoir replaces."""
 
-from fairseq.modules import MultiheadAttention
+from typing import Any
 
-from .base import Sublayer
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from .base import Context, SlotConfig, Sublayer
 
 
 class CrossAttention(Sublayer):
     """f(x) = MultiheadAttention(query x, keys and values from the encoder), with fairseq's cache of projected keys."""
 
-    def __init__(self, config):
+    def __init__(self, config: SlotConfig) -> None:
         super().__init__(config)
         self.encoder_attn = MultiheadAttention(
             config.embed_dim,
@@ -20,7 +23,8 @@ class CrossAttention(Sublayer):
         )
         self.need_attn = True
 
-    def transform(self, x, context):
+    def transform(self, x: Tensor, context: Context) -> Tensor:
+        y: Tensor
         y, context.attn = self.encoder_attn(
             query=x,
             key=context.memory,
@@ -33,10 +37,10 @@ class CrossAttention(Sublayer):
         )
         return y
 
-    def make_generation_fast_(self, need_attn: bool = False, **kwargs):
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         self.need_attn = need_attn
 
 
-def cross_attention(config, stack) -> dict[str, CrossAttention]:
+def cross_attention(config: SlotConfig, stack: str) -> dict[str, CrossAttention]:
     """The sublayer ``cross`` of a layer that sees the source: in a decoder that has one, and nowhere else."""
     return {"cross": CrossAttention(config)} if stack == "decoder" and config.memory_dim else {}

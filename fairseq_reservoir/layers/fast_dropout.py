@@ -1,5 +1,7 @@
 """Dropout whose random numbers cost little on a CPU, where torch draws them one after the other, a float for each entry."""
 
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -9,17 +11,18 @@ from torch import Tensor, nn
 
 class _FastDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, p):
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         threshold = round(p * 2**16)
         generator = np.random.SFC64(int(torch.randint(2**62, ())))
         words = torch.from_numpy(generator.random_raw((x.numel() + 3) // 4).view(np.int16)[: x.numel()])
         kept = (words >= threshold - 2**15).view(x.shape)
         ctx.save_for_backward(kept)
         ctx.scale = 2**16 / (2**16 - threshold)
-        return (x * kept).mul_(ctx.scale)
+        y: Tensor = (x * kept).mul_(ctx.scale)
+        return y
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
         return (g * kept).mul_(ctx.scale), None
 
@@ -33,13 +36,14 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
     """
     if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)
-    return _FastDropout.apply(x.contiguous(), p)
+    dropped: Tensor = _FastDropout.apply(x.contiguous(), p)
+    return dropped
 
 
 class FastFairseqDropout(FairseqDropout):
     """fairseq's dropout with ``fast_dropout``'s random numbers."""
 
-    def forward(self, x, inplace: bool = False):
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         if self.p > 0 and (self.training or self.apply_during_inference):
             return fast_dropout(x, self.p)
         return x

@@ -7,8 +7,9 @@ Hybrids are plans. FNet's layouts of two attention layers among twelve are ``2L1
 import math
 
 import torch
+from torch import Tensor
 
-from .base import Sublayer, register
+from .base import Context, SlotConfig, Sublayer, register
 from .feed_forward import FeedForward
 
 
@@ -25,30 +26,31 @@ class Fourier(Sublayer):
     as many channels, take 2 T, and a T x T matrix for each head.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: SlotConfig) -> None:
         super().__init__(config)
         self.dropout_module.p = 0.0
 
-    def transform(self, x, context):
+    def transform(self, x: Tensor, context: Context) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             exact = x if x.dtype == torch.float64 else x.float()
             if context.padding_mask is None:
-                mixed = torch.fft.fft2(exact, dim=(0, 2), norm="ortho").real
+                mixed: Tensor = torch.fft.fft2(exact, dim=(0, 2), norm="ortho").real
             else:
                 mixed = _transform_words(exact, context.padding_mask)
         return mixed.to(x.dtype)
 
 
-def _transform_words(x, padding_mask):
+def _transform_words(x: Tensor, padding_mask: Tensor) -> Tensor:
     """Re(F_n X F_d) = C A + S B with F_n = C - iS and X F_d = A + iB.  x (time, batch, dim), mask (batch, time)"""
     cos, sin = _matrices(~padding_mask, x.dtype)
     # What stands at padding meets zeros in C and S, but 0 * inf is not 0.
     x = x.masked_fill(padding_mask.t().unsqueeze(2), 0)
     z = torch.fft.fft(x, dim=2, norm="ortho").transpose(0, 1)
-    return (cos @ z.real + sin @ z.imag).transpose(0, 1)
+    mixed: Tensor = cos @ z.real + sin @ z.imag
+    return mixed.transpose(0, 1)
 
 
-def _matrices(is_word, dtype):
+def _matrices(is_word: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin of 2 pi j k / n, divided by sqrt(n), where words j and k of a sentence of n meet.  (batch, time, time)"""
     length = is_word.sum(1).clamp(min=1)[:, None, None]
     number = is_word.cumsum(1) - 1
@@ -60,5 +62,5 @@ def _matrices(is_word, dtype):
 
 
 @register("M")
-def fourier(config, stack):
+def fourier(config: SlotConfig, stack: str) -> dict[str, Sublayer]:
     return {"fourier": Fourier(config), "ffn": FeedForward(config)}

@@ -4,16 +4,18 @@ What is never updated needs no bits below those that the forward pass uses: ther
 """
 
 import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import InputError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def refuse_fp16(cfg) -> None:
+def refuse_fp16(cfg: Any) -> None:
     """Refuses ``--frozen-dtype`` with ``--fp16``: in half precision altogether, a model would save nothing and round twice.
 
     Raises:
@@ -26,7 +28,7 @@ def refuse_fp16(cfg) -> None:
         )
 
 
-def frozen_layers(model, stacks):
+def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.Module]]:
     """(place, layer) of the layers in which nothing is trained, such as ("encoder.layers.1", the layer)."""
     frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
     for name in stacks:
@@ -48,14 +50,14 @@ def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
     layer.forward = _inside(layer.forward, functools.partial(_forward, dtype))
 
 
-def _inside(forward, wrapper):
+def _inside(forward: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a forward function, inside fairseq's activation checkpointing where there is any: it recomputes without autocast."""
     if isinstance(forward, functools.partial):
         return functools.partial(forward.func, functools.partial(wrapper, forward.args[0]), *forward.args[1:])
     return functools.partial(wrapper, forward)
 
 
-def _forward(dtype, forward, x, *args, **kwargs):
+def _forward(dtype: torch.dtype, forward: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
     if x.dtype != torch.float32:
         return forward(x, *args, **kwargs)
     with torch.autocast(x.device.type, dtype):

@@ -1,12 +1,14 @@
 """The label-smoothed cross entropy without a tensor of log probabilities and without a backward pass through one."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 
 class _LabelSmoothing(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, logits, target, epsilon, padding):
+    def forward(ctx: Any, logits: Tensor, target: Tensor, epsilon: float, padding: int) -> tuple[Tensor, Tensor]:
         words = logits.shape[-1]
         other = epsilon / (words - 1)
         own = 1 - epsilon - other
@@ -26,7 +28,7 @@ class _LabelSmoothing(torch.autograd.Function):
         return own * nll + other * smooth, nll
 
     @staticmethod
-    def backward(ctx, g, _):
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         # In place: a second backward pass through the same loss is refused, as for any graph that is not retained.
         gradient, ctx.gradient = ctx.gradient, None
         return gradient.mul_(g * ctx.counted).to(ctx.type), None, None, None
@@ -46,4 +48,5 @@ def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int
     Returns:
         L, differentiable, and the unsmoothed loss, which is not.
     """
-    return _LabelSmoothing.apply(logits, target, epsilon, padding)
+    losses: tuple[Tensor, Tensor] = _LabelSmoothing.apply(logits, target, epsilon, padding)
+    return losses

@@ -1,5 +1,8 @@
 """Linear regression on a stream, solved exactly: no learning rate, nothing drawn, and the same result on every process."""
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -20,20 +23,26 @@ class LeastSquares(nn.Module):
     Buffers, float32 whatever type the model is given: ``gram`` (d, d), ``cross`` (outputs, d), ``map`` W (outputs, d).
     """
 
+    gram: Tensor
+    cross: Tensor
+    map: Tensor
+
     def __init__(self, inputs: int, outputs: int, decay: float = 0.99, ridge: float = 1e-3):
         super().__init__()
         self.decay, self.ridge = decay, ridge
         self.register_buffer("gram", torch.zeros(inputs, inputs))
         self.register_buffer("cross", torch.zeros(outputs, inputs))
         self.register_buffer("map", torch.zeros(outputs, inputs))
-        self.new_gram = self.new_cross = None
+        self.new_gram: Tensor | None = None
+        self.new_cross: Tensor | None = None
 
-    def _apply(self, fn, recurse=True):
-        def convert(tensor):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def convert(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
             return moved if moved.dtype == torch.float32 else tensor.to(moved.device)
 
-        return super()._apply(convert, recurse)
+        super()._apply(convert, recurse)
+        return self
 
     @torch.no_grad()
     def add(self, x: Tensor, y: Tensor, samples: Tensor | None = None) -> None:
@@ -44,7 +53,8 @@ class LeastSquares(nn.Module):
             y: (rows, outputs).
             samples: (rows,), true for rows that are samples; without it all are.
         """
-        x, y, count = x.float(), y.float(), len(x)
+        x, y = x.float(), y.float()
+        count: Tensor | int = len(x)
         if samples is not None:
             x, y = (rows.masked_fill(~samples.unsqueeze(-1), 0) for rows in (x, y))
             count = samples.sum().clamp(min=1)
@@ -66,7 +76,7 @@ class LeastSquares(nn.Module):
             return
         new = (
             [torch.zeros_like(self.gram), torch.zeros_like(self.cross)]
-            if self.new_gram is None
+            if self.new_gram is None or self.new_cross is None
             else [self.new_gram, self.new_cross]
         )
         self.new_gram = self.new_cross = None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..plan import kinds
 from ..plan.kinds import NOTHING, WHOLE, Kind
-from .base import BUILDERS, Context, SlotConfig, Sublayer
+from .base import BUILDERS, Builder, Context, SlotConfig, Sublayer
 from .cross_attention import CrossAttention, cross_attention
 from .feed_forward import FeedForward
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-def register_kind(kind: Kind, build) -> None:
+def register_kind(kind: Kind, build: Builder) -> None:
     """Makes a kind of layer known to layer plans, in this process.
 
     Checkpoints store its letters and name. Whoever loads one has to register the same again: nothing is imported because a

@@ -5,7 +5,9 @@ it trains, and what is frozen would be gone after a few updates.
 """
 
 import functools
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +28,7 @@ def spare_frozen(model: nn.Module) -> None:
 
 
 @torch.no_grad()
-def _add_noise(hook, module, inputs):
+def _add_noise(hook: Callable[..., Any], module: Any, inputs: tuple[Any, ...]) -> None:
     if module.weight.requires_grad or not module.training:
         hook(module, inputs)
         return
@@ -37,5 +39,5 @@ def _add_noise(hook, module, inputs):
     vars(module)["weight"] = double.weight.detach()
 
 
-def _take_away(module, inputs, output):
+def _take_away(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
     vars(module).pop("weight", None)

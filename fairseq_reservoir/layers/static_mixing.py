@@ -5,13 +5,15 @@ trained weights (s) the linear form of MLP-Mixer's token mixing (Tolstikhin et a
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from fairseq.incremental_decoding_utils import with_incremental_state
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import Sublayer, register
+from .base import Context, SlotConfig, Sublayer, register
 from .cross_attention import cross_attention
 from .feed_forward import FeedForward
 
@@ -40,7 +42,10 @@ class StaticMixing(Sublayer):
         ValueError: the heads do not divide the width, or a sentence is longer than max_positions.
     """
 
-    def __init__(self, config, causal):
+    get_incremental_state: Callable[..., Any]  # fairseq's
+    set_incremental_state: Callable[..., Any]
+
+    def __init__(self, config: SlotConfig, causal: bool) -> None:
         super().__init__(config)
         if config.embed_dim % config.heads:
             raise ValueError(f"{config.heads} heads do not divide a width of {config.embed_dim}")
@@ -52,7 +57,7 @@ class StaticMixing(Sublayer):
         self.reset_parameters()
 
     @torch.no_grad()
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Weights +-1/4, as S draws them, from torch's generator; projections as fairseq's attention has them.
 
         The size of the weights changes no output, only how far a step of the optimizer turns them: at 1/4 a row of 16 has
@@ -63,7 +68,7 @@ class StaticMixing(Sublayer):
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
 
-    def transform(self, x, context):
+    def transform(self, x: Tensor, context: Context) -> Tensor:
         v, is_word = self.v_proj(x), None
         if context.padding_mask is not None:
             v = v.masked_fill(context.padding_mask.t().unsqueeze(2), 0)
@@ -75,9 +80,10 @@ class StaticMixing(Sublayer):
         heads = v.view(time, batch, self.heads, -1).permute(2, 0, 1, 3).reshape(self.heads, time, -1)
         y = (weights.to(v.dtype) @ heads).view(self.heads, rows, batch, -1)
         y = y * _inverse_norms(weights, is_word).unsqueeze(-1).to(y.dtype)
-        return self.out_proj(y.permute(1, 2, 0, 3).reshape(rows, batch, width))
+        out: Tensor = self.out_proj(y.permute(1, 2, 0, 3).reshape(rows, batch, width))
+        return out
 
-    def _weights(self, rows, time):
+    def _weights(self, rows: int, time: int) -> Tensor:
         """w[j - i] for the last ``rows`` words i and all ``time`` words j, 0 where a decoder may not look.  (heads, i, j)"""
         if time > self.positions:
             raise ValueError(
@@ -88,7 +94,7 @@ class StaticMixing(Sublayer):
         window = functional.pad(window, (0, time + rows - 1 - window.size(1)))
         return window.unfold(1, time, 1).flip(1)
 
-    def _remember(self, v, is_word, incremental_state):
+    def _remember(self, v: Tensor, is_word: Tensor | None, incremental_state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Values (time, batch, dim) and words (time, batch) so far, with the new ones appended."""
         if is_word is None:
             is_word = torch.ones(v.shape[:2], dtype=torch.bool, device=v.device)
@@ -98,7 +104,7 @@ class StaticMixing(Sublayer):
         self.set_incremental_state(incremental_state, "mixing", {"v": v, "is_word": is_word})
         return v, is_word
 
-    def reorder_incremental_state(self, incremental_state, new_order):
+    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Beams change places; fairseq calls this."""
         state = self.get_incremental_state(incremental_state, "mixing")
         if state is not None:
@@ -106,7 +112,7 @@ class StaticMixing(Sublayer):
             self.set_incremental_state(incremental_state, "mixing", moved)
 
 
-def _inverse_norms(weights, is_word):
+def _inverse_norms(weights: Tensor, is_word: Tensor | None) -> Tensor:
     """1 / sqrt(sum of squared weights that meet a word), float32 or better.  (heads, i, batch), batch 1 if all are words"""
     with torch.autocast(weights.device.type, enabled=False):
         squares = (weights if weights.dtype == torch.float64 else weights.float()).square()
@@ -115,7 +121,7 @@ def _inverse_norms(weights, is_word):
 
 
 @register("S")
-def static_mixing(config, stack):
+def static_mixing(config: SlotConfig, stack: str) -> dict[str, Sublayer]:
     return {
         "self_attn": StaticMixing(config, causal=stack == "decoder"),
         **cross_attention(config, stack),

@@ -1,6 +1,7 @@
 """Masks as packed bits."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(planes))
 
 
-def unpack(packed: torch.Tensor, shape, bits: int, lowest: int = 0) -> torch.Tensor:
+def unpack(packed: torch.Tensor, shape: Sequence[int], bits: int, lowest: int = 0) -> torch.Tensor:
     """What ``pack`` was given, as int8 of ``shape``, on the device of ``packed``."""
     planes = packed.reshape(bits, -1)
     entries = _bits_of(planes[0], math.prod(shape))
@@ -37,7 +38,7 @@ def unpack(packed: torch.Tensor, shape, bits: int, lowest: int = 0) -> torch.Ten
     return (entries + lowest if lowest else entries).reshape(shape)
 
 
-def _bits_of(packed, count):
+def _bits_of(packed: torch.Tensor, count: int) -> torch.Tensor:
     """The first ``count`` bits as int8; NumPy's unpacking is the fastest on the CPU."""
     if packed.device.type == "cpu":
         return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little").view(np.int8))

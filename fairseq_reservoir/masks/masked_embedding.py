@@ -1,5 +1,7 @@
 """An embedding whose vectors are random and whose mask is learned, and the output projection tied to it."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,8 +23,8 @@ class MaskedEmbedding(MaskedWeight):
         embedding_dim: int,
         padding_idx: int | None = None,
         keep_ratio: float = 0.5,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(num_embeddings, embedding_dim, keep_ratio, zero_row=padding_idx, **options)
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
 
@@ -33,7 +35,8 @@ class MaskedEmbedding(MaskedWeight):
     def folded(self) -> nn.Embedding:
         """An ordinary embedding with the masked weight."""
         weight = self.weight.clone()
-        return nn.Embedding.from_pretrained(weight, padding_idx=self.padding_idx).train(self.training)
+        embedding: nn.Embedding = nn.Embedding.from_pretrained(weight, padding_idx=self.padding_idx)
+        return embedding.train(self.training)
 
     def extra_repr(self) -> str:
         sizes = f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}"
@@ -56,7 +59,9 @@ class TiedProjection(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        return self.embedding.weight
+        weight = self.embedding.weight
+        assert isinstance(weight, Tensor)
+        return weight
 
     def forward(self, x: Tensor) -> Tensor:
         return all_rows(x, self.weight)

@@ -1,5 +1,7 @@
 """A linear layer whose weights are random and whose mask is learned."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,7 +25,9 @@ class MaskedLinear(MaskedWeight):
     fairseq's fused attention does, finds both. See ``MaskedWeight`` for W, M, what is trained and the other arguments.
     """
 
-    def __init__(self, in_features: int, out_features: int, keep_ratio: float = 0.5, **options):
+    bias: Tensor
+
+    def __init__(self, in_features: int, out_features: int, keep_ratio: float = 0.5, **options: Any) -> None:
         super().__init__(out_features, in_features, keep_ratio, **options)
         self.in_features, self.out_features = in_features, out_features
         self.register_buffer("bias", torch.zeros(out_features), persistent=False)

@@ -10,7 +10,9 @@ every use, except inside ``cached_masks``.
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +21,10 @@ from torch.autograd.function import once_differentiable
 from ..random_tensors import philox
 from ..random_tensors.recipe import Recipe
 from .pinned_mask import draw_pinned, pinned_per_row
-from .selection import MaskChoices, select_masks
+from .selection import MaskChoices, Ratio, select_masks
 
+Stamp = tuple[Any, ...]
+Selected = tuple[Tensor, Tensor, Stamp]
 WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 
 
@@ -53,6 +57,12 @@ class MaskedWeight(nn.Module):
             or random mask without a seed (such a mask is not stored, but drawn again).
     """
 
+    frozen_weight: Tensor
+    pinned: Tensor | None
+    learned: Tensor | None
+    scores: nn.Parameter | None
+    num_updates: Tensor
+
     def __init__(
         self,
         rows: int,
@@ -65,8 +75,8 @@ class MaskedWeight(nn.Module):
         name: str = "weight",
         zero_row: int | None = None,
         shared: tuple[nn.Module, str] | None = None,
-        **choices,
-    ):
+        **choices: Any,
+    ) -> None:
         super().__init__()
         self.choices = MaskChoices(keep_ratio, **choices)
         self.weight_shape = torch.Size((rows, columns))
@@ -77,7 +87,7 @@ class MaskedWeight(nn.Module):
         # In a tuple, the owner is a reference and not a child.
         self._owner = shared and (shared[0],)
         self._owner_buffer = shared and shared[1]
-        self.recipes = {}
+        self.recipes: dict[str, Recipe] = {}
         if shared is None:
             recipe = weight_recipe(self.weight_shape, self.choices, init, gain, name, zero_row)
             self.recipes["frozen_weight"] = recipe
@@ -101,9 +111,9 @@ class MaskedWeight(nn.Module):
             self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64))
         self._scheduled_update = 0
 
-    def __getattr__(self, name):
-        if name == "frozen_weight" and self.__dict__.get("_owner"):
-            return getattr(self._owner[0], self._owner_buffer)
+    def __getattr__(self, name: str) -> Any:
+        if name == "frozen_weight" and (owner := self.__dict__.get("_owner")):
+            return getattr(owner[0], self.__dict__["_owner_buffer"])
         return super().__getattr__(name)
 
     @property
@@ -113,7 +123,8 @@ class MaskedWeight(nn.Module):
         if self.scores is None or not torch.is_grad_enabled():
             return weight
         follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
-        return StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)
+        seen: Tensor = StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)
+        return seen
 
     @property
     def mask(self) -> Tensor:
@@ -123,11 +134,12 @@ class MaskedWeight(nn.Module):
     @property
     def recipe(self) -> Recipe | None:
         """How W was drawn; None if it was not, as vectors read from a file."""
-        owner, buffer = (self._owner[0], self._owner_buffer) if self._owner else (self, "frozen_weight")
-        return getattr(owner, "recipes", {}).get(buffer)
+        owner = self._owner[0] if self._owner else self
+        recipes: dict[str, Recipe] = getattr(owner, "recipes", {})
+        return recipes.get(self._owner_buffer or "frozen_weight")
 
     @property
-    def keep_ratios(self) -> tuple:
+    def keep_ratios(self) -> tuple[Ratio, ...]:
         """The ratio of each coat at present."""
         return self.choices.keep_ratios_at(self._scheduled_update)
 
@@ -142,25 +154,26 @@ class MaskedWeight(nn.Module):
             self._scheduled_update = num_updates
         self.mask_cache.set_num_updates(num_updates)
 
-    def train(self, mode: bool = True):
+    def train(self, mode: bool = True) -> Self:
         if mode != self.training:
             self.mask_cache.forget(self)
         return super().train(mode)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Conversions, such as half() and to(): the scores follow to the device, but never below 32 bits."""
         self.mask_cache.forget(self)
         scores = [] if self.scores is None else [t for t in (self.scores, self.scores.grad) if t is not None]
 
-        def convert(tensor):
+        def convert(tensor: Tensor) -> Tensor:
             converted = fn(tensor)
             if any(tensor is s for s in scores) and converted.dtype in (torch.half, torch.bfloat16):
                 return tensor.to(converted.device, torch.float32)
             return converted
 
-        return super()._apply(convert, recurse)
+        super()._apply(convert, recurse)
+        return self
 
-    def _load_from_state_dict(self, *args, **kwargs):
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self.mask_cache.forget(self)
         if self.choices.keep_schedule:
@@ -168,7 +181,7 @@ class MaskedWeight(nn.Module):
 
 
 def weight_recipe(
-    shape, choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None
+    shape: Sequence[int], choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None
 ) -> Recipe:
     """How W of ``shape`` is drawn under ``name``: by the initialiser, times ``gain``, by default that of the choices."""
     if init not in WEIGHT_INITIALISERS:
@@ -179,13 +192,13 @@ def weight_recipe(
 class MaskCache:
     """Masks and masked weights of ``members``, which share it; see ``share_mask_cache``."""
 
-    def __init__(self, members: list[MaskedWeight]):
+    def __init__(self, members: list[MaskedWeight]) -> None:
         self.members = members
-        self.num_updates = None
+        self.num_updates: int | None = None
         self.held = 0
-        self._kept = {}
+        self._kept: dict[MaskedWeight, Selected] = {}
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept": {}}
 
     def set_num_updates(self, num_updates: int) -> None:
@@ -204,22 +217,22 @@ class MaskCache:
     def get(self, member: MaskedWeight) -> tuple[Tensor, Tensor]:
         """The mask and the masked weight of a member."""
         if member.training and self.num_updates is None and not self.held:
-            return self._select([member])[member]
+            return self._select([member])[member][:2]
         if not self._is_fresh(member):
             self._kept.update(self._select([m for m in self.members if not self._is_fresh(m)]))
         return self._kept[member][:2]
 
-    def _is_fresh(self, member):
+    def _is_fresh(self, member: MaskedWeight) -> bool:
         return member in self._kept and self._kept[member][2] == _stamp(member)
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def _select(self, members):
+    def _select(self, members: list[MaskedWeight]) -> dict[MaskedWeight, Selected]:
         """For each member its mask, its masked weight and the stamp of what they were made from."""
         wanted = set(members)
         if any(m.choices.scope == "global" for m in members):
             members = [m for m in self.members if m in wanted or m.choices.scope == "global"]
-        batches = {}
+        batches: dict[Any, list[MaskedWeight]] = {}
         for m in members:
             shape = None if m.choices.scope == "global" else m.weight_shape
             batches.setdefault((shape, m.choices, m.keep_ratios, m.device), []).append(m)
@@ -231,7 +244,7 @@ class MaskCache:
         return kept
 
 
-def _masks_of(members):
+def _masks_of(members: list[MaskedWeight]) -> Iterator[Tensor]:
     """The whole mask of each member, pinned entries included; they have the same choices, and one shape unless the scope is global."""
     choices, shape = members[0].choices, members[0].weight_shape
     together = members if choices.scope == "global" else members[:1]
@@ -241,14 +254,15 @@ def _masks_of(members):
     selected = iter(select_masks(scores, choices, members[0].keep_ratios, size, pinned) if scores else ())
     for m in members:
         if m.scores is None:
+            assert m.pinned is not None
             yield m.pinned
-        elif m.pinned is None:
+        elif m.pinned is None or m.learned is None:
             yield next(selected)
         else:
             yield m.pinned.scatter(1, m.learned, next(selected))
 
 
-def _stamp(member):
+def _stamp(member: MaskedWeight) -> Stamp:
     """What a tensor shows of its changes: another storage, or a write that torch counted, as it does not in inference mode."""
     tensors = [member.frozen_weight] + ([] if member.scores is None else [member.scores])
     return (member.keep_ratios, *((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors))
@@ -262,14 +276,21 @@ class StraightThrough(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, scores, masked_weight, frozen_weight, follow_sign, learned):
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        masked_weight: Tensor,
+        frozen_weight: Tensor,
+        follow_sign: bool,
+        learned: Tensor | None,
+    ) -> Tensor:
         ctx.save_for_backward(scores, frozen_weight, learned)
         ctx.follow_sign = follow_sign
         return masked_weight.detach()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scores, frozen_weight, learned = ctx.saved_tensors
         if learned is not None:
             grad, frozen_weight = grad.gather(1, learned), frozen_weight.gather(1, learned)
@@ -292,7 +313,7 @@ def share_mask_cache(model: nn.Module) -> MaskCache:
 
 
 @contextmanager
-def cached_masks(model: nn.Module):
+def cached_masks(model: nn.Module) -> Iterator[None]:
     """Masks are selected at most once inside, also in training without update numbers: for gradient accumulation.
 
     The optimizer must not step inside.

@@ -1,6 +1,7 @@
 """The part of a mask that is fixed at random from the start and never learned."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
@@ -15,7 +16,7 @@ def pinned_per_row(columns: int, choices: MaskChoices) -> int:
     return columns if choices.random else math.floor(Fraction(str(choices.pin)) * columns + Fraction(1, 2))
 
 
-def draw_pinned(shape, choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
+def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
     """Draws which entries of each row are pinned, and a mask on them that keeps the keep ratio of them.
 
     Args:

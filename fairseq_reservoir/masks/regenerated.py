@@ -9,6 +9,8 @@ they are drawn at every use.
 """
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,10 +31,11 @@ _ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 class OneLayer:
     """Drawn matrices of one layer at a time: those of another layer are dropped when one of the next is asked for."""
 
-    def __init__(self):
-        self.layer, self.matrices = None, {}
+    def __init__(self) -> None:
+        self.layer: str | None = None
+        self.matrices: dict[str, Tensor] = {}
 
-    def get(self, layer: str, name: str, draw) -> Tensor:
+    def get(self, layer: str, name: str, draw: Callable[[], Tensor]) -> Tensor:
         if layer != self.layer:
             self.layer, self.matrices = layer, {}
         if name not in self.matrices:
@@ -43,7 +46,7 @@ class OneLayer:
 class _Signs:
     """W of ``signed_constant``: its size and, at every use, its signs."""
 
-    def __init__(self, recipe: Recipe, seed: int, rounding, dtype):
+    def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype) -> None:
         self.recipe, self.seed, self.dtype = recipe, seed, dtype
         size = constant_size(recipe.shape) * torch.tensor(recipe.scale, dtype=torch.float32)
         self.size = size.to(rounding).to(dtype).item()
@@ -61,7 +64,7 @@ class _Signs:
 class _Matrix:
     """Any other W, drawn when its layer runs and kept until another layer does."""
 
-    def __init__(self, recipe: Recipe, seed: int, rounding, dtype, kept: OneLayer):
+    def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype, kept: OneLayer) -> None:
         self.recipe, self.seed, self.rounding, self.dtype, self.kept = recipe, seed, rounding, dtype, kept
         parts = recipe.name.split(".")
         self.layer = ".".join(parts[: 3 if parts[1] == "layers" else 2])
@@ -71,14 +74,17 @@ class _Matrix:
         weight = self.kept.get(self.layer, self.recipe.name, lambda: self._draw(mask.device))
         return mask.to(self.dtype).mul_(weight)
 
-    def _draw(self, device):
+    def _draw(self, device: torch.device) -> Tensor:
         return self.recipe.draw(self.seed).to(self.rounding).to(device, self.dtype)
 
 
 class _Regenerated(nn.Module):
     """Holds the mask of a masked module as bits; ``weight`` builds W * M, (rows, columns), in the type of ``like``."""
 
-    def __init__(self, masked: MaskedWeight, mask: Tensor, weights):
+    packed: Tensor
+    like: Tensor
+
+    def __init__(self, masked: MaskedWeight, mask: Tensor, weights: Any) -> None:
         super().__init__()
         self.choices, self.shape, self.weights = masked.choices, masked.weight_shape, weights
         packed = bits.pack(mask, self.choices.bits, self.choices.lowest).to(masked.device)
@@ -88,9 +94,10 @@ class _Regenerated(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        return self.weights.times(self._mask(self.packed, self.shape)).to(self.like.dtype)
+        weight: Tensor = self.weights.times(self._mask(self.packed, self.shape)).to(self.like.dtype)
+        return weight
 
-    def _mask(self, packed, shape):
+    def _mask(self, packed: Tensor, shape: Sequence[int]) -> Tensor:
         return bits.unpack(packed, shape, self.choices.bits, self.choices.lowest)
 
     def extra_repr(self) -> str:
@@ -100,7 +107,9 @@ class _Regenerated(nn.Module):
 class RegeneratedLinear(_Regenerated):
     """y = x (W * M)^T, as ``MaskedLinear``; x: (..., columns), y: (..., rows). ``bias`` is 0."""
 
-    def __init__(self, masked: MaskedLinear, weights):
+    bias: Tensor
+
+    def __init__(self, masked: MaskedLinear, weights: Any) -> None:
         super().__init__(masked, masked.mask, weights)
         self.register_buffer("bias", masked.bias, persistent=False)
 
@@ -111,7 +120,7 @@ class RegeneratedLinear(_Regenerated):
 class RegeneratedEmbedding(_Regenerated):
     """Rows of W * M, as ``MaskedEmbedding``; only those asked for are built if a row of the mask is whole bytes."""
 
-    def __init__(self, masked: MaskedEmbedding, weights):
+    def __init__(self, masked: MaskedEmbedding, weights: Any) -> None:
         mask = masked.mask.clone()
         if masked.padding_idx is not None:
             mask[masked.padding_idx] = 0
@@ -125,7 +134,8 @@ class RegeneratedEmbedding(_Regenerated):
         rows = tokens.reshape(-1)
         packed = self.packed.reshape(self.choices.bits, words, -1)[:, rows]
         mask = self._mask(packed.reshape(-1), (len(rows), columns))
-        return self.weights.times(mask, rows).to(self.like.dtype).reshape(*tokens.shape, columns)
+        found: Tensor = self.weights.times(mask, rows).to(self.like.dtype)
+        return found.reshape(*tokens.shape, columns)
 
 
 @torch.no_grad()
@@ -146,11 +156,11 @@ def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, kept: On
     signs = recipe.initialiser == "signed_constant"
     if not signs and (isinstance(masked, MaskedEmbedding) or recipe.name.endswith("output_projection")):
         return None
-    make = RegeneratedEmbedding if isinstance(masked, MaskedEmbedding) else RegeneratedLinear
+    make: Any = RegeneratedEmbedding if isinstance(masked, MaskedEmbedding) else RegeneratedLinear
     dtype = masked.frozen_weight.dtype
     for rounding in _ROUNDINGS:
-        weights = _Signs(recipe, seed, rounding, dtype) if signs else _Matrix(recipe, seed, rounding, dtype, kept)
-        module = make(masked, weights)
+        weights: Any = _Signs(recipe, seed, rounding, dtype) if signs else _Matrix(recipe, seed, rounding, dtype, kept)
+        module: _Regenerated = make(masked, weights)
         if module.weight.equal(masked.weight):
             return module
         kept.matrices.clear()

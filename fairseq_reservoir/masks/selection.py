@@ -10,12 +10,17 @@ exactness. On other devices one batched ``topk`` finds it, and the host never wa
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+Ratio = float | Fraction
+Array = np.ndarray[Any, Any]
 
 SCOPES = ("tensor", "row", "global")
 RANKINGS = ("magnitude", "value")
@@ -52,7 +57,7 @@ class MaskChoices:
     random: bool = False
     keep_schedule: tuple[tuple[int, float], ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "coats", tuple(self.coats))
         object.__setattr__(self, "keep_schedule", tuple(map(tuple, self.keep_schedule)))
         for field, allowed in (("scope", SCOPES), ("ranking", RANKINGS), ("kind", MASK_KINDS)):
@@ -65,7 +70,7 @@ class MaskChoices:
         _check_ratios(*self.keep_ratios)
         self._check_schedule()
 
-    def _check_schedule(self):
+    def _check_schedule(self) -> None:
         points = [(0, 1), *self.keep_schedule]
         for (update, ratio), (next_update, next_ratio) in zip(points, points[1:]):
             _check_ratios(next_ratio)
@@ -75,11 +80,11 @@ class MaskChoices:
             raise ValueError(f"keep schedule {self.keep_schedule}: must end at the keep ratio {self.keep_ratio}")
 
     @property
-    def keep_ratios(self) -> tuple:
+    def keep_ratios(self) -> tuple[float, ...]:
         """The ratio of each coat, the largest first, as the schedule leaves them."""
         return (self.keep_ratio, *self.coats)
 
-    def keep_ratios_at(self, update: int) -> tuple:
+    def keep_ratios_at(self, update: int) -> tuple[Ratio, ...]:
         """The ratio of each coat at an update: the schedule moves that of the first coat only."""
         start, ratio = 0, Fraction(1)
         for end, target in self.keep_schedule:
@@ -109,7 +114,7 @@ class MaskChoices:
         return (len(self.keep_ratios) - self.lowest).bit_length()
 
 
-def keep_count(keep_ratio: float | str | Fraction, n: int) -> int:
+def keep_count(keep_ratio: Ratio | str, n: int) -> int:
     """``max(1, floor(keep_ratio * n + 1/2))``, the ratio read as the decimal it is written as.
 
     Raises:
@@ -118,13 +123,13 @@ def keep_count(keep_ratio: float | str | Fraction, n: int) -> int:
     try:
         ratio = Fraction(str(keep_ratio))
     except ValueError:
-        ratio = 0
+        ratio = Fraction(0)
     if not 0 < ratio <= 1:
         raise ValueError(f"keep ratio {keep_ratio}: must be a number greater than 0 and at most 1")
     return max(1, math.floor(ratio * n + Fraction(1, 2)))
 
 
-def _check_ratios(*ratios) -> None:
+def _check_ratios(*ratios: Ratio) -> None:
     """Ratios are in (0, 1], and several descend strictly."""
     for ratio in ratios:
         keep_count(ratio, 1)
@@ -132,16 +137,16 @@ def _check_ratios(*ratios) -> None:
         raise ValueError(f"keep ratios {list(ratios)}: the keep ratio and those of the coats must descend strictly")
 
 
-def _exact(ratio):
+def _exact(ratio: Ratio) -> Fraction:
     return Fraction(str(ratio))
 
 
 def select_masks(
-    scores: list[Tensor],
+    scores: Sequence[Tensor],
     choices: MaskChoices,
-    ratios: tuple,
+    ratios: Sequence[Ratio],
     size: int | None = None,
-    pinned: tuple[int, ...] | None = None,
+    pinned: Sequence[int] | None = None,
 ) -> list[Tensor]:
     """From scores to masks: 1 at those of the largest scores, summed over the coats; negative where a signed score is.
 
@@ -161,11 +166,12 @@ def select_masks(
     else:
         rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
     ranked = rows[0].shape[1]
-    size, pinned = ranked if size is None else size, pinned or [0] * len(ratios)
-    counts = [min(max(0, keep_count(ratio, size) - kept), ranked) for ratio, kept in zip(ratios, pinned)]
+    size = ranked if size is None else size
+    kept = pinned or [0] * len(ratios)
+    counts = [min(max(0, keep_count(ratio, size) - already), ranked) for ratio, already in zip(ratios, kept)]
     masks = select_largest(rows, counts, choices.ranking == "magnitude")
     if choices.scope == "global":
-        masks = masks[0][0].split([s.numel() for s in scores])
+        masks = list(masks[0][0].split([s.numel() for s in scores]))
     masks = [mask.reshape(s.shape) for mask, s in zip(masks, scores)]
     return [_with_signs(mask, s) for mask, s in zip(masks, scores)] if choices.kind == "signed" else masks
 
@@ -194,23 +200,27 @@ def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True
         keys = torch.nan_to_num(keys.abs() if magnitude else keys, nan=math.inf, posinf=math.inf, neginf=-math.inf)
         mask = _sum([_select_on_device(keys, count) for count in counts])
         return list(mask.reshape(len(rows), *shape).unbind())
-    masks, scratch = [], None
+    masks: list[Tensor] = []
+    scratch: Array | None = None
     for row in rows:
         row = row.detach()
-        keys = (row.float() if row.dtype in (torch.half, torch.bfloat16) else row).numpy()
-        scratch = np.empty_like(keys) if scratch is None else scratch
-        keys = np.abs(keys, out=scratch) if magnitude else keys
-        if keys.size and np.isnan(keys.max()):
-            keys = np.nan_to_num(keys, nan=np.inf, posinf=np.inf, neginf=-np.inf)
-        masks.append(_sum([torch.from_numpy(_select_on_cpu(keys, count)) for count in counts]))
+        values: Array = (row.float() if row.dtype in (torch.half, torch.bfloat16) else row).numpy()
+        scratch = np.empty_like(values) if scratch is None else scratch
+        values = np.abs(values, out=scratch) if magnitude else values
+        if values.size and np.isnan(values.max()):
+            values = np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        masks.append(_sum([torch.from_numpy(_select_on_cpu(values, count)) for count in counts]))
     return masks
 
 
-def _sum(masks):
-    return masks[0] if len(masks) == 1 else sum(mask.to(torch.int8) for mask in masks)
+def _sum(masks: list[Tensor]) -> Tensor:
+    whole = masks[0] if len(masks) == 1 else masks[0].to(torch.int8)
+    for mask in masks[1:]:
+        whole = whole + mask.to(torch.int8)
+    return whole
 
 
-def _select_on_device(keys, count):
+def _select_on_device(keys: Tensor, count: int) -> Tensor:
     """(rows, n) -> bool (rows, n) with ``count`` ones per row, in tensor operations of known sizes only."""
     if count in (0, keys.shape[1]):
         return torch.full_like(keys, bool(count), dtype=torch.bool)
@@ -220,7 +230,7 @@ def _select_on_device(keys, count):
     return above | (tied & (tied.cumsum(1, dtype=torch.int32) <= missing))
 
 
-def _select_on_cpu(keys, count):
+def _select_on_cpu(keys: Array, count: int) -> Array:
     """The same in NumPy, where a look at a value costs nothing."""
     n = keys.shape[1]
     if count in (0, n):
@@ -237,16 +247,16 @@ def _select_on_cpu(keys, count):
     return mask
 
 
-def _kth_largest(keys, k):
+def _kth_largest(keys: Array, k: int) -> Any:
     """The k-th largest of a long vector without NaN."""
     rank = len(keys) - k
     # An odd stride, lest the sample be one column of a matrix.
     sample = np.sort(keys[:: (len(keys) // _SAMPLE) | 1])
     centre, margin = rank / len(keys) * len(sample), 2 * math.sqrt(len(sample))
-    low, high = math.floor(centre - margin), math.ceil(centre + margin)
-    low = sample[low] if low >= 0 else -np.inf
-    high = sample[high] if high < len(sample) else np.inf
-    below = np.count_nonzero(keys < low)
+    first, last = math.floor(centre - margin), math.ceil(centre + margin)
+    low = sample[first] if first >= 0 else -np.inf
+    high = sample[last] if last < len(sample) else np.inf
+    below = int(np.count_nonzero(keys < low))
     inside = keys[np.flatnonzero((keys >= low) & (keys <= high))]
     if below <= rank < below + len(inside):
         keys, rank = inside, rank - below

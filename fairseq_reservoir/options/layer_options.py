@@ -64,8 +64,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_norm: str = option(
         "paper",
-        f"LayerNorm of {kinds.listed(kinds.letters(own_norm=True))} layers: paper puts it before the layer's function even in a post-norm model; model "
-        "follows --encoder-normalize-before. Default: paper",
+        f"LayerNorm of {kinds.listed(kinds.letters(own_norm=True))} layers: paper puts it before the layer's function "
+        "even in a post-norm model; model follows --encoder-normalize-before. Default: paper",
         "NORM",
     )
     reservoir_train_layernorm: bool = option(
@@ -74,8 +74,8 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
-        f"odd kernel sizes of {kinds.listed(kinds.letters(kernel_sizes=True))} layers by depth, up to {LONGEST_KERNEL}; the last one serves all deeper layers. "
-        "Default: 3,7,15,31",
+        f"odd kernel sizes of {kinds.listed(kinds.letters(kernel_sizes=True))} layers by depth, up to {LONGEST_KERNEL}; "
+        "the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(
@@ -101,8 +101,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     backskip_anneal: float = option(
         0.99,
-        "probability of a true gradient in the first update after --backskip-warmup; it is multiplied by itself from update to update. 1: always, 0: "
-        "never. Default: 0.99",
+        "probability of a true gradient in the first update after --backskip-warmup; it is multiplied by itself from "
+        "update to update. 1: always, 0: never. Default: 0.99",
         "P",
     )
 
@@ -139,9 +139,10 @@ def check_layer_options(options: Namespace) -> None:
 
 def kernel_sizes(text: str) -> tuple[int, ...]:
     """``"3,7"`` -> ``(3, 7)``."""
-    sizes = tuple(whole_number(size.strip()) for size in text.split(","))
-    if not all(size is not None and size % 2 and size <= LONGEST_KERNEL for size in sizes):
+    sizes = [whole_number(size.strip()) for size in text.split(",")]
+    usable = tuple(size for size in sizes if size is not None and size % 2 and size <= LONGEST_KERNEL)
+    if len(usable) != len(sizes):
         raise InputError(
             f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers up to {LONGEST_KERNEL}, as in 3,7,15,31"
         )
-    return sizes
+    return usable

@@ -22,7 +22,7 @@ _READ = (
     *(f"{stack}_{size}" for stack in kinds.STACKS for size in _SIZES),
 )
 # The plans that were checked last, behind what was read of their options.
-_latest: tuple[tuple, Plans | None] = ((), None)
+_latest: tuple[tuple, Plans] = ((), Plans({}, {}))
 
 
 def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:

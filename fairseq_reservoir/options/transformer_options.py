@@ -6,7 +6,7 @@ line, hydra and checkpoints alike, and ``as_transformer_config`` makes the neste
 
 from argparse import Namespace
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
@@ -46,7 +46,7 @@ _DEFAULTS = {
     "decoder_output_dim": II("model.decoder_embed_dim"),
 }
 
-FlatTransformerConfig = make_dataclass(
+FlatTransformerConfig: Any = make_dataclass(
     "FlatTransformerConfig", _flat_transformer_fields(), bases=(FairseqDataclass,), namespace={"__module__": __name__}
 )
 

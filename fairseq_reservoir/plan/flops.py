@@ -13,7 +13,7 @@ Backward, a product y = x W^T has the gradient of W where W is trained, and that
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -61,11 +61,12 @@ def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int
         tensors: of a model, in the order of its parameters; a tied one once for each place where it is used.
         flow: how the model runs.
     """
-    stacks = defaultdict(list)
+    stacks: dict[str, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
         stack = tensor.name.split(".")[0]
         stacks[stack if stack in STACKS else "elsewhere"].append(tensor)
-    counted, trained = {}, {}
+    counted: dict[str, tuple[int, int]] = {}
+    trained: dict[str, bool] = {}
     for stack in (*STACKS, "elsewhere"):
         known = flow.source_unread or any(".encoder_attn." in t.name for t in stacks[stack])
         # A decoder of which it is not known where it looks at the source does so from the start.
@@ -77,7 +78,9 @@ def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int
     return counted
 
 
-def _count_group(group, stack, trained, counted):
+def _count_group(
+    group: list[Tensor], stack: str, trained: dict[str, bool], counted: dict[str, tuple[int, int]]
+) -> None:
     """Adds tensors that run side by side; ``trained`` says of each stack whether anything below is trained."""
     below = trained[stack]
     for tensor in group:
@@ -94,15 +97,16 @@ def _count_group(group, stack, trained, counted):
     trained[stack] |= trained["encoder"] and any(_of_source(t.name) for t in group)
 
 
-def _of_source(name):
+def _of_source(name: str) -> bool:
     """Whether a tensor of a decoder is applied to the encoder's output."""
     return name.startswith("decoder.") and re.search(r"\.encoder_attn\.[kv]_proj\.", name) is not None
 
 
-def _in_order(tensors, norm_first):
+def _in_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
     """Groups of the tensors of a stack, in the order in which they run; those of a group run side by side."""
     unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _stage_in_layer(t.name, False) is None}
-    keyed, last_module, count, after_layers = [], None, 0, False
+    keyed: list[tuple[tuple[int, ...], Tensor]] = []
+    last_module, count, after_layers = None, 0, False
     for tensor in tensors:
         layer, module = _layer(tensor.name), tensor.name.rpartition(".")[0]
         count += module != last_module
@@ -113,20 +117,20 @@ def _in_order(tensors, norm_first):
         elif layer in unknown:
             key = (_LAYERS, _depth(layer), count)
         else:
-            key = (_LAYERS, _depth(layer), _stage_in_layer(tensor.name, layer in norm_first))
+            key = (_LAYERS, _depth(layer), _stage_in_layer(tensor.name, layer in norm_first) or 0)
         keyed.append((key, tensor))
     keyed.sort(key=lambda pair: pair[0])
     for _, group in groupby(keyed, key=lambda pair: pair[0]):
         yield [tensor for _, tensor in group]
 
 
-def _layer(name):
+def _layer(name: str) -> str | None:
     """The layer that a tensor belongs to, as in "encoder.layers.0", or None."""
     parts = name.split(".")
     return ".".join(parts[:3]) if len(parts) > 3 and parts[1] == "layers" else None
 
 
-def _depth(layer):
+def _depth(layer: str) -> int:
     return int(layer.rpartition(".")[2])
 
 
@@ -157,7 +161,7 @@ _PARTS = (
 )
 
 
-def _stage_outside(name, after_layers):
+def _stage_outside(name: str, after_layers: bool) -> int:
     rest = name.partition(".")[2]
     before, after = (
         next(i for i, pattern in enumerate(patterns) if re.match(pattern, rest)) for patterns in (_BEFORE, _AFTER)
@@ -166,12 +170,13 @@ def _stage_outside(name, after_layers):
     return before if known_before or not (known_after or after_layers) else _LAYERS + 1 + after
 
 
-def _stage_in_layer(name, norm_first):
+def _stage_in_layer(name: str, norm_first: bool) -> int | None:
     """When a tensor of a layer runs, None if it is of no known kind of layer."""
-    rest = name[len(_layer(name)) + 1 :]
+    rest = name.split(".", 3)[3]
     block = next((i for i, pattern in enumerate(_BLOCKS) if re.match(pattern, rest)), None)
     if block is None:
         return None
+    part: int | None
     if re.match(_NORM, rest):
         part = -1 if norm_first else len(_PARTS)
     else:

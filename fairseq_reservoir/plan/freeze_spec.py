@@ -5,6 +5,7 @@ every parameter has exactly one, or a named group of atoms.
 """
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..errors import InputError, whole_number
@@ -126,8 +127,9 @@ def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
     return tuple(_parse_item(text.strip(), spec, flag) for text in spec.split(",")) if spec else ()
 
 
-def _parse_item(text, spec, flag):
+def _parse_item(text: str, spec: str, flag: str) -> Item:
     item = _ITEM.fullmatch(text)
+    assert item is not None  # the component is any text
     component = item["component"] or None
     first, last = (
         whole_number(number) if number else None for number in (item["first"], item["last"] or item["first"])
@@ -137,16 +139,23 @@ def _parse_item(text, spec, flag):
             f"{flag} {spec!r}: unknown component {text!r}; an item is [encoder.|decoder.][layers.<i>[-<j>].][<component>] "
             f"with a component of {' '.join(COMPONENTS)}"
         )
-    if item["first"] and None in (first, last):
+    layers = None
+    if item["first"] and (first is None or last is None):
         raise InputError(f"{flag} {spec!r}: {text!r}: layers.<i> or layers.<i>-<j> needs numbers of layers")
-    if item["first"] and first > last:
-        raise InputError(f"{flag} {spec!r}: the range {first}-{last} runs backwards")
-    layers = range(first, last + 1) if item["first"] else None
+    if first is not None and last is not None:
+        if first > last:
+            raise InputError(f"{flag} {spec!r}: the range {first}-{last} runs backwards")
+        layers = range(first, last + 1)
     return Item(text, item["stack"], layers, component)
 
 
 def selected(
-    spec: str, names, flag: str = "--freeze", spares: bool = False, pruned: bool = False, others=()
+    spec: str,
+    names: Iterable[str],
+    flag: str = "--freeze",
+    spares: bool = False,
+    pruned: bool = False,
+    others: Iterable[str] = (),
 ) -> set[str]:
     """The parameters of ``names`` that a spec matches.
 
@@ -165,7 +174,7 @@ def selected(
     names, items = list(names), parse(spec, flag)
     last = _last_layers([*names, *others])
     matches = [(item, {n for n in names if item.matches(n)}) for item in items]
-    chosen = set().union(*(matched for _, matched in matches))
+    chosen: set[str] = set().union(*(matched for _, matched in matches))
     for item, matched in matches:
         anywhere = item.stack is None and item.layers is None
         if not matched and not pruned and not (spares and anywhere and chosen):
@@ -184,9 +193,9 @@ def selected(
     return chosen
 
 
-def summary(frozen, names) -> str:
+def summary(frozen: Collection[str], names: Collection[str]) -> str:
     """What is frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
-    left, found = set(frozen), []
+    left, found = set(frozen), list[str]()
     for component in (*GROUPS, *ATOMS):
         matched = {name for name in names if atom(name) in GROUPS.get(component, {component})}
         if matched & left and matched <= set(frozen):
@@ -198,15 +207,15 @@ def summary(frozen, names) -> str:
     return ", ".join([*found, *(["some"] if left else [])])
 
 
-def _last_layers(names):
+def _last_layers(names: Iterable[str]) -> dict[str, int]:
     """The number of each stack's last layer."""
-    found = {}
+    found: dict[str, int] = {}
     for stack, layer in filter(None, map(place, names)):
         found[stack] = max(found.get(stack, 0), layer)
     return found
 
 
-def _said(last_layers):
+def _said(last_layers: dict[str, int]) -> str:
     """ "; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
     return (
         "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items()) if last_layers else ""

@@ -4,7 +4,7 @@ A new kind of the package is a row here and a file in ``layers/`` (docs/adding-a
 from outside (docs/your-own-kind.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import InputError
@@ -58,7 +58,7 @@ class Kind:
     fairseqs: bool = False
     registered_by: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for letter in (self.frozen_letter, self.trained_letter):
             if letter is not None and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):
                 raise InputError(f"{letter!r}: a kind's letter is one of A to Z and a to z")
@@ -140,7 +140,7 @@ def kind_of(letter: str) -> Kind:
     return _BY_LETTER[letter]
 
 
-def letters(stack: str | None = None, **having) -> tuple[str, ...]:
+def letters(stack: str | None = None, **having: object) -> tuple[str, ...]:
     """The letters of plans.
 
     Args:
@@ -155,17 +155,17 @@ def letters(stack: str | None = None, **having) -> tuple[str, ...]:
     )
 
 
-def frozen_letters(stack: str | None = None, **having) -> tuple[str, ...]:
+def frozen_letters(stack: str | None = None, **having: object) -> tuple[str, ...]:
     """Of ``letters``, those that freeze something."""
     return tuple(letter for letter in letters(stack, **having) if letter == kind_of(letter).frozen_letter)
 
 
 def reservoir_types() -> dict[str, str]:
     """What ``--reservoir-type`` may say, and the letter it stands for."""
-    return {kind.reservoir_type: kind.frozen_letter for kind in known() if kind.reservoir_type}
+    return {kind.reservoir_type: kind.frozen_letter for kind in known() if kind.reservoir_type and kind.frozen_letter}
 
 
-def listed(letters, word: str = "and") -> str:
+def listed(letters: Iterable[str], word: str = "and") -> str:
     """("F", "G", "C") -> "F, G and C"."""
     *most, last = letters
     return f"{', '.join(most)} {word} {last}" if most else last
@@ -176,7 +176,7 @@ def in_words(stack: str) -> str:
     return "; ".join(_words(kind) for kind in known() if stack not in kind.refused)
 
 
-def _words(kind):
+def _words(kind: Kind) -> str:
     frozen = "frozen" if kind.freezes == WHOLE else f"{' '.join(kind.freezes)} frozen, the rest trained"
     return f"{kind.name}: " + ", ".join(
         f"{letter} {frozen if letter == kind.frozen_letter else 'trained'}" for letter in kind.letters

@@ -7,6 +7,7 @@ layer, always trained, and ``T`` the same layer frozen. What every letter stands
 import re
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NoReturn
 
 from ..errors import InputError, whole_number
 from . import kinds
@@ -73,7 +74,7 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
             this stack cannot have, or more than ``MOST_LAYERS`` layers.
     """
 
-    def refuse(reason):
+    def refuse(reason: str) -> NoReturn:
         raise InputError(
             f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(kinds.letters())}, as in LLFLFLL or 2LF2LF"
         )

@@ -5,6 +5,7 @@ printed plan and every report read this table and decide nothing themselves.
 """
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -13,6 +14,9 @@ from . import freeze_spec
 from .flops import Flow, Tensor, per_token
 from .freeze_spec import ADAPTER
 from .layer_plan import Slot
+
+Aliases = dict[str, tuple[str, tuple[int, ...]]]
+Counted = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -132,16 +136,16 @@ class SlotTable:
 
 
 def compile_table(
-    parameters,
+    parameters: Iterable[tuple[str, Sequence[int]]],
     plans: dict[str, tuple[Slot, ...]],
     seed: int,
     freeze: str | None = None,
     freeze_except: str | None = None,
     frozen_init: str = "model",
     train_layernorm: bool = False,
-    untrained=(),
+    untrained: Iterable[str] = (),
     aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
-    shared=(),
+    shared: Iterable[tuple[str, Sequence[int], int]] = (),
     adapters_follow: bool = False,
     kept: dict[str, str] | None = None,
     flow: Flow = Flow(),
@@ -171,12 +175,13 @@ def compile_table(
     Raises:
         InputError: a spec does not parse, matches or freezes nothing, everything is frozen, or words would become indistinguishable.
     """
-    parameters = [(name, tuple(shape)) for name, shape in parameters]
+    shapes = [(name, tuple(shape)) for name, shape in parameters]
     aliases, untrained = aliases or {}, set(untrained)
-    names = [name for name, _ in parameters if freeze_spec.atom(name) != ADAPTER]
+    names = [name for name, _ in shapes if freeze_spec.atom(name) != ADAPTER]
     by_spec = _frozen_by_spec(names, aliases, freeze, freeze_except, _Pruning(kept or {}))
-    rows, order = {}, []
-    for name, shape in parameters:
+    rows: dict[str, tuple[str, list[Entry]]] = {}
+    order = []
+    for name, shape in shapes:
         plain = freeze_spec.plain(name)
         place, slot = _place(plain, plans)
         atom = freeze_spec.atom(name)
@@ -206,7 +211,7 @@ def compile_table(
         table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
     _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
-    if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in parameters):
+    if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         plan = f" ({plan})" if plan else ""
         raise InputError(
@@ -215,7 +220,7 @@ def compile_table(
     return result
 
 
-def _tensors(entries, aliases, flow):
+def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]:
     """What a token meets on its way: (place in the table, tensor)."""
     states = {entry.name: entry.trained for entry in entries}
     shapes = {entry.name: entry.shape for entry in entries} | {alias: shape for alias, (_, shape) in aliases.items()}
@@ -240,14 +245,14 @@ def _tensors(entries, aliases, flow):
     return found
 
 
-def _row(place, kind, entries, counted, *aliases):
+def _row(place: str, kind: str, entries: Sequence[Entry], counted: Counted, *aliases: str) -> Row:
     """A row with the FLOPs of its entries or aliases, which are taken out of ``counted``."""
     names = (*(entry.name for entry in entries), *aliases)
     forward, backward = zip(*(counted.pop(freeze_spec.plain(name)) for name in names))
     return Row(place, kind, tuple(entries), sum(forward), sum(backward))
 
 
-def _add_flops_without_parameters(table, counted):
+def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
     """Gives the products with what is no parameter to the rows of their places, in place."""
     places = [row.place for row in table]
     for name, (forward, backward) in counted.items():
@@ -262,13 +267,13 @@ def _add_flops_without_parameters(table, counted):
 class _Pruning:
     """Names as they were before layers were left out, by the lists of those that are kept."""
 
-    def __init__(self, kept):
+    def __init__(self, kept: dict[str, str]) -> None:
         self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self.kept)
 
-    def unpruned(self, name):
+    def unpruned(self, name: str) -> str:
         place = freeze_spec.place(name)
         if place is None or place[0] not in self.kept:
             return name
@@ -276,11 +281,13 @@ class _Pruning:
         return name.replace(f".layers.{layer}.", f".layers.{self.kept[stack][layer]}.", 1)
 
 
-def _frozen_by_spec(names, aliases, freeze, freeze_except, pruning):
+def _frozen_by_spec(
+    names: list[str], aliases: Aliases, freeze: str | None, freeze_except: str | None, pruning: _Pruning
+) -> set[str]:
     """Names that the specs freeze. A tied parameter answers to each of its names."""
     known = {pruning.unpruned(name): name for name in names} | {alias: owner for alias, (owner, _) in aliases.items()}
 
-    def owners(spec, flag, spares=False):
+    def owners(spec: str, flag: str, spares: bool = False) -> set[str]:
         return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
@@ -290,31 +297,31 @@ def _frozen_by_spec(names, aliases, freeze, freeze_except, pruning):
     return frozen
 
 
-def _given(freeze, freeze_except):
+def _given(freeze: str | None, freeze_except: str | None) -> str:
     """The specs as they were given, each with its flag."""
     return " ".join(
         f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec
     )
 
 
-def _module(name):
+def _module(name: str) -> str:
     return freeze_spec.plain(name).rsplit(".", 1)[0]
 
 
-def _place(name, plans):
+def _place(name: str, plans: dict[str, tuple[Slot, ...]]) -> tuple[str, Slot | None]:
     """(slot's place, Slot) of a parameter in a layer; (module's place, None) of any other."""
     parts = name.split(".")
     if len(parts) > 3 and parts[1] == "layers":
         stack = plans.get(parts[0])
-        return ".".join(parts[:3]), stack and stack[int(parts[2])]
+        return ".".join(parts[:3]), stack[int(parts[2])] if stack else None
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0], None
 
 
-def _with_adapters(kind, entries):
+def _with_adapters(kind: str, entries: list[Entry]) -> str:
     return ", ".join(filter(None, (kind, "adapters"))) if any(e.atom == ADAPTER for e in entries) else kind
 
 
-def _frozen_by_letter(slot, place, name, atom, train_layernorm):
+def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layernorm: bool) -> bool:
     if atom == ADAPTER:
         return False
     if train_layernorm and slot.frozen and atom == "ln":
@@ -323,15 +330,15 @@ def _frozen_by_letter(slot, place, name, atom, train_layernorm):
     return slot.freezes(atom) and not name.startswith(f"{place}.cross.")
 
 
-def _can_be_drawn(name, shape, atom):
+def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
     """Not so a vector that is neither a bias nor a LayerNorm's: what it should be, its model alone knows."""
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 
-def _check_table(entry):
+def _check_table(entry: Entry) -> None:
     if entry.atom not in ("emb", "out") or len(entry.shape) < 2:
         return
-    distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init, entry.shape[0])
+    distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init or "", entry.shape[0])
     if distinct < entry.shape[0]:
         what = "vector" if entry.atom == "emb" else "score"
         raise InputError(
@@ -340,14 +347,14 @@ def _check_table(entry):
         )
 
 
-def _random_name(name, place, slot):
+def _random_name(name: str, place: str, slot: Slot | None) -> str:
     if slot is None:
         return name
     stack = place.split(".", 1)[0]
     return f"{stack}.layers.{slot.origin}{name[len(place) :]}"
 
 
-def _kind(place, slot):
+def _kind(place: str, slot: Slot | None) -> str:
     if slot is not None:
         return f"{slot.letter} {slot.kind.name}"
     if place.startswith("classification_heads."):

@@ -1,11 +1,12 @@
 """A slot table as JSON, and back."""
 
 from dataclasses import fields
+from typing import Any
 
 from .slot_table import Entry, Row, SlotTable
 
 
-def as_json(table: SlotTable) -> dict:
+def as_json(table: SlotTable) -> dict[str, Any]:
     """Rows of fields, less those at their defaults, with entries as ``[name, shape, atom, state, further fields]``.
 
     Names are written without the row's place if they begin with it. The state is trained, frozen, or random for what is
@@ -17,7 +18,7 @@ def as_json(table: SlotTable) -> dict:
     return {"seed": table.seed, "rows": rows}
 
 
-def from_json(stored: dict) -> SlotTable:
+def from_json(stored: dict[str, Any]) -> SlotTable:
     """What ``as_json`` was given."""
     rows = []
     for row in stored["rows"]:
@@ -26,7 +27,7 @@ def from_json(stored: dict) -> SlotTable:
     return SlotTable(tuple(rows), stored["seed"])
 
 
-def _entry(entry, place):
+def _entry(entry: Entry, place: str) -> list[Any]:
     further = _further(entry, "name", "shape", "atom", "trained")
     state = "trained" if entry.trained else "frozen"
     if not entry.trained and entry.random_name == entry.name:
@@ -36,13 +37,15 @@ def _entry(entry, place):
     return [*written, further] if further else written
 
 
-def _read_entry(place, ending, shape, atom, state, further=None):
+def _read_entry(
+    place: str, ending: str, shape: list[int], atom: str, state: str, further: dict[str, Any] | None = None
+) -> Entry:
     name = place + ending if ending.startswith(".") or not ending else ending
-    drawn = {"random_name": name} if state == "random" else {}
+    drawn: dict[str, Any] = {"random_name": name} if state == "random" else {}
     return Entry(name=name, shape=tuple(shape), atom=atom, trained=state == "trained", **drawn, **(further or {}))
 
 
-def _further(instance, *written):
+def _further(instance: Entry | Row, *written: str) -> dict[str, Any]:
     """Fields not at their defaults, but for those that are written in another way."""
     return {
         field.name: value

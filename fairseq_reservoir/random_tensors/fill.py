@@ -1,12 +1,15 @@
 """Initial values of frozen tensors: of reservoirs (Shen et al., 2021), orthogonal where matrices, and of what a spec froze."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from ..errors import InputError
 from .recipe import Recipe
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str], seed: int) -> None:
@@ -22,7 +25,7 @@ def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str
 
 
 @torch.no_grad()
-def fill(parameters: dict[str, nn.Parameter], recipes: dict[str, Recipe], seed: int) -> None:
+def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
     """Writes the tensors that have a recipe in place, unless a model without values is being built on the device ``meta``."""
     on_meta = torch.get_default_device().type == "meta"  # where fairseq still makes some parameters on the CPU
     for name, drawn in recipes.items():
@@ -39,7 +42,8 @@ def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
         seed: what they are drawn from, and nothing else but their recipes.
     """
     fill(dict(module.named_parameters()) | dict(module.named_buffers()), recipes, seed)
-    module.recipes = getattr(module, "recipes", {}) | recipes
+    kept = getattr(module, "recipes", {}) | recipes
+    module.recipes = kept  # type: ignore[assignment]  # no tensor and no module, which torch expects
 
 
 def recipes_in(model: nn.Module) -> dict[str, Recipe]:
@@ -51,7 +55,7 @@ def recipes_in(model: nn.Module) -> dict[str, Recipe]:
     }
 
 
-def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> Recipe:
+def recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
     """How the frozen tensor ``name`` of a reservoir is drawn.
 
     A matrix becomes orthogonal, each projection by itself. The weights of static mixing become +-1/4, a size that its
@@ -80,7 +84,7 @@ def recipe(name: str, random_name: str, shapes: dict[str, tuple[int, ...]]) -> R
 
 
 def component_recipe(
-    initialiser: str, name: str, random_name: str, shapes, table: bool = False, padding=None
+    initialiser: str, name: str, random_name: str, shapes: Shapes, table: bool = False, padding: int | None = None
 ) -> Recipe:
     """How a tensor that a freeze spec froze is drawn.
 
@@ -111,7 +115,7 @@ def component_recipe(
     return Recipe(initialiser, random_name, shape, scale=scale, zero_row=padding)
 
 
-def _projections(name, shapes):
+def _projections(name: str, shapes: Shapes) -> int:
     """How many projections stand on top of each other in a matrix: the gates of a GRU or LSTM, the halves of a GLU."""
     module, _, ending = name.rpartition(".")
     rows, columns = shapes[name][:2]
@@ -126,7 +130,7 @@ def _projections(name, shapes):
     return 1
 
 
-def _fan_in(name, shape, shapes):
+def _fan_in(name: str, shape: tuple[int, ...], shapes: Shapes) -> int:
     if name.endswith(("bias_ih_l0", "bias_hh_l0")):
         return shape[0] // 3
     weight = shapes.get(name.removesuffix("bias") + "weight")

@@ -6,20 +6,22 @@ arithmetic they use; see ``philox``.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from . import philox
+from .philox import Shape
 
 
-def orthogonal(seed, name, shape):
+def orthogonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """Orthonormal rows (or columns, whichever are fewer): W W^T = I or W^T W = I.  Saxe et al., 2014.
 
     QR in float64 of a standard normal matrix, with the signs fixed so that R has a positive diagonal: the result is
     then unique, and Haar-distributed (Mezzadri, 2007). One thread, so that its last bits do not follow the machine's load.
     """
     rows, columns = shape
-    gaussian = philox.normal(seed, name, (max(rows, columns), min(rows, columns)))
+    gaussian: torch.Tensor = philox.normal(seed, name, (max(rows, columns), min(rows, columns)))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -27,64 +29,68 @@ def orthogonal(seed, name, shape):
     finally:
         torch.set_num_threads(threads)
     q = q * torch.where(torch.diagonal(r) < 0, -1.0, 1.0)
-    return (q if rows >= columns else q.T).contiguous().float()
+    found: torch.Tensor = q if rows >= columns else q.T
+    return found.contiguous().float()
 
 
-def xavier_uniform(seed, name, shape):
+def xavier_uniform(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """U(-b, b), b = sqrt(6 / (fan_in + fan_out)).  Glorot and Bengio, 2010."""
     return philox.uniform(seed, name, shape, math.sqrt(6 / sum(shape)))
 
 
-def xavier_normal(seed, name, shape):
+def xavier_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """N(0, s^2), s = sqrt(2 / (fan_in + fan_out)).  Glorot and Bengio, 2010."""
     return _normal(seed, name, shape, math.sqrt(2 / sum(shape)))
 
 
-def kaiming_uniform(seed, name, shape):
+def kaiming_uniform(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """U(-b, b), b = sqrt(6 / fan_in).  He et al., 2015."""
     return philox.uniform(seed, name, shape, math.sqrt(6 / shape[1]))
 
 
-def kaiming_normal(seed, name, shape):
+def kaiming_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """N(0, s^2), s = sqrt(2 / fan_in).  He et al., 2015."""
     return _normal(seed, name, shape, math.sqrt(2 / shape[1]))
 
 
-def signed_constant(seed, name, shape):
+def signed_constant(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """+s or -s, s = sqrt(2 / fan_in).  Ramanujan et al., 2020."""
     return philox.sign(seed, name, shape) * constant_size(shape)
 
 
-def constant_size(shape) -> torch.Tensor:
+def constant_size(shape: Shape) -> torch.Tensor:
     """The s of ``signed_constant``, float32."""
     return torch.tensor(math.sqrt(2 / shape[1]), dtype=torch.float32)
 
 
-def diagonal(seed, name, shape):
+def diagonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """Ones on the diagonal, zero elsewhere, also where the matrix is not square."""
     return torch.eye(*shape)
 
 
-def zero(seed, name, shape):
+def zero(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """Zeros."""
     return torch.zeros(shape)
 
 
-def bias_uniform(seed, name, shape, fan_in):
+def bias_uniform(seed: int, name: str, shape: Shape, fan_in: int) -> torch.Tensor:
     """U(-b, b), b = 1 / sqrt(fan_in): the default of PyTorch's linear layers and GRU (there fan_in is the hidden size)."""
     return philox.uniform(seed, name, shape, 1 / math.sqrt(fan_in))
 
 
-def embedding_normal(seed, name, shape):
+def embedding_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """N(0, 1 / columns), as fairseq draws token embeddings; shape (words, columns)."""
-    return (philox.normal(seed, name, tuple(shape)) / shape[1] ** 0.5).float()
+    drawn: torch.Tensor = philox.normal(seed, name, tuple(shape))
+    table: torch.Tensor = drawn / shape[1] ** 0.5
+    return table.float()
 
 
-def _normal(seed, name, shape, std):
-    return (philox.normal(seed, name, shape) * std).float()
+def _normal(seed: int, name: str, shape: Shape, std: float) -> torch.Tensor:
+    drawn: torch.Tensor = philox.normal(seed, name, shape)
+    return (drawn * std).float()
 
 
-MATRIX_INITIALISERS = {
+MATRIX_INITIALISERS: dict[str, Callable[..., torch.Tensor]] = {
     f.__name__: f
     for f in (
         orthogonal,

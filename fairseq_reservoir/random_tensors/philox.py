@@ -14,10 +14,12 @@ Inside ``torch.device("meta")`` tensors have a shape and no values, and nothing 
 import functools
 import hashlib
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
+Shape = Sequence[int]
 GENERATOR = "philox4x64-10/sha256/v1"
 
 
@@ -29,9 +31,9 @@ def words(seed: int, name: str, count: int) -> np.ndarray:
     return raw.astype("<u8", copy=False).view("<u4")[:count]
 
 
-def _nothing_on_meta(draw):
+def _nothing_on_meta(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @functools.wraps(draw)
-    def wrapper(seed, name, shape, *args):
+    def wrapper(seed: int, name: str, shape: Shape, *args: float) -> torch.Tensor:
         if torch.get_default_device().type == "meta":
             return torch.empty(shape, dtype=torch.float64 if draw.__name__ == "normal" else torch.float32)
         return draw(seed, name, shape, *args)
@@ -40,7 +42,7 @@ def _nothing_on_meta(draw):
 
 
 @_nothing_on_meta
-def uniform(seed: int, name: str, shape, bound: float) -> torch.Tensor:
+def uniform(seed: int, name: str, shape: Shape, bound: float) -> torch.Tensor:
     """float32 uniform on the open interval (-bound, bound), symmetric about 0, on a grid of 2^24 points.
 
     With w the top 24 bits of a word: ``value = (2w + 1 - 2^24) * (bound / 2^24)``. The bracket is an odd integer below
@@ -53,7 +55,7 @@ def uniform(seed: int, name: str, shape, bound: float) -> torch.Tensor:
 
 
 @_nothing_on_meta
-def sign(seed: int, name: str, shape) -> torch.Tensor:
+def sign(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """float32 tensor of -1 and +1, each with probability 1/2: one bit of the stream per entry."""
     count = math.prod(shape)
     bits = np.unpackbits(sign_bits(seed, name, count), count=count, bitorder="little")
@@ -66,7 +68,7 @@ def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
 
 
 @_nothing_on_meta
-def normal(seed: int, name: str, shape) -> torch.Tensor:
+def normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """float64 standard normal by Box and Muller (1958), one pair of words per entry."""
     count = math.prod(shape)
     u = (words(seed, name, 2 * count).astype(np.float64) + 0.5) / 2**32

@@ -1,13 +1,15 @@
 """How a frozen tensor was drawn, in a form that can be written down: an export may hold this in place of the tensor."""
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import torch
 
 from . import initialisers
 
-_VECTORS = {
+_VECTORS: dict[str, Callable[..., torch.Tensor]] = {
     "ones": lambda seed, name, shape: torch.ones(shape),
     "bias_uniform": initialisers.bias_uniform,
 }
@@ -57,11 +59,11 @@ class Recipe:
             value[self.zero_row] = 0
         return value.reshape(self.shape)
 
-    def as_json(self) -> dict:
+    def as_json(self) -> dict[str, Any]:
         """Its fields, without those at their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
         return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 
     @classmethod
-    def from_json(cls, stored: dict) -> "Recipe":
+    def from_json(cls, stored: dict[str, Any]) -> "Recipe":
         return cls(**{**stored, "shape": tuple(stored["shape"])})

@@ -22,15 +22,16 @@ class Point:
 
 def points(study: Study) -> list[Point]:
     """In the order of series and value."""
-    series, found = [], []
+    series: list[tuple[str, dict]] = []
+    found, against = [], study.against or ""
     for arm in study.arms:
         run = arm.runs[0]
-        rest = experiment(run.configuration, (study.against, *study.ignored))
+        rest = experiment(run.configuration, (against, *study.ignored))
         name = next((name for name, others in series if alike(rest, others)), arm.name)
         series.append((name, rest))
         best = spread([one.best for one in study.of(arm)])
         test = spread([study.tests[run.name].bleu for run in arm.counted])
-        found.append(Point(name, arm.name, run.configuration.get(study.against), best, test, str(run.log_file)))
+        found.append(Point(name, arm.name, run.configuration.get(against), best, test, str(run.log_file)))
     names = [name for name, _ in series]
     return sorted(found, key=lambda point: (names.index(point.series), _order(point.value)))
 
@@ -42,7 +43,7 @@ def _order(value):
 
 def against_table(study: Study) -> Table:
     arms = {arm.name: arm for arm in study.arms}
-    leaf = study.against.rpartition(".")[2]
+    leaf = (study.against or "").rpartition(".")[2]
     rows, tested = [], any(test.bleu is not None for test in study.tests.values())
     for point in points(study):
         number = point.value if isinstance(point.value, (int, float)) and not isinstance(point.value, bool) else None

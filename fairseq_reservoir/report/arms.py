@@ -51,7 +51,7 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     differ only in the seed at the end. A flag that only one of them knows, because the other was trained by another version,
     tells them apart only if the folders' names do, too. Where the same seed comes twice, names tell arms apart as well.
     """
-    groups = []
+    groups: list[list[Run]] = []
     for run in runs:
         joined = next((members for members in groups if _alike(run, members[0], ignored)), None)
         groups.append([run]) if joined is None else joined.append(run)

@@ -44,7 +44,7 @@ class Clock:
 
 def kept_records(parts: list[Part]) -> list[Record]:
     """The records of the updates that the final model has seen: what a resumed part repeats replaces what was there."""
-    kept = []
+    kept: list[Record] = []
     for part in parts:
         start = _start(part, kept)
         kept = [record for record in kept if record.updates <= start] + part.records
@@ -53,10 +53,11 @@ def kept_records(parts: list[Part]) -> list[Record]:
 
 def read_clock(parts: list[Part]) -> Clock:
     """Run the parts one after the other; see ``Clock``."""
-    clock, kept = Clock(), []
-    if parts and (parts[0].start or 0) > 0:
-        clock.begins_at = parts[0].start
-        clock.updates = [clock.begins_at]
+    clock, begins_at = Clock(), (parts[0].start or 0) if parts else 0
+    kept: list[Record] = []
+    if begins_at > 0:
+        clock.begins_at = begins_at
+        clock.updates = [begins_at]
     for number, part in enumerate(parts):
         start = _start(part, kept)
         if number:

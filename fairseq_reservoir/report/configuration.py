@@ -48,7 +48,7 @@ def _value(node):
 
 def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
     """``{"model": {"dropout": 0.1}}`` as ``{"model.dropout": 0.1}``; lists become their text."""
-    flat = {}
+    flat: dict[str, object] = {}
     for key, value in configuration.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):

@@ -120,13 +120,13 @@ def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | Non
 
     The seeds that do are the fast ones: a mean over them alone would be too small.
     """
-    means = []
+    means: list[float] = []
     for one in (arm, study.baseline):
         costs = [getattr(measured, what) for measured in study.of(one)]
         found = [spread([cost[key] for cost in costs]) for key in ("updates", "seconds")]
         if any(of.count < of.total for of in found):
             return None
-        means += [of.mean for of in found]
+        means += [of.mean or 0.0 for of in found]
     if not all(means):
         return None
     updates, seconds = means[0] / means[2], means[1] / means[3]

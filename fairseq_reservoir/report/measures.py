@@ -1,5 +1,6 @@
 """What a report measures, per run: curves over four axes, best, target, AUCC; horizon and target are common to all arms."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import curves
@@ -88,11 +89,11 @@ def spread(values) -> Spread:
 def measure_run(run: Run, metric: Metric) -> Measured:
     """Curves, best score and what it took to get there."""
     points = [(record.updates, record.values[metric.name]) for record in scored(run, metric)]
-    costs = {"seconds": run.clock.seconds_at, "updates": float}
+    costs: dict[str, Callable[[int], float]] = {"seconds": run.clock.seconds_at, "updates": float}
     if run.clock.has_tokens:
         costs["tokens"] = run.clock.tokens_at
-        if run.log.mflop:
-            costs["flops"] = lambda update: run.clock.tokens_at(update) * run.log.mflop * 1e6
+        if mflop := run.log.mflop:
+            costs["flops"] = lambda update: run.clock.tokens_at(update) * mflop * 1e6
     drawn = {key: [(cost(update), score) for update, score in points] for key, cost in costs.items()}
     update, score = curves.best(points, metric.higher)
     return Measured(run, drawn, score, {key: cost(update) for key, cost in costs.items()})
@@ -111,7 +112,7 @@ def common_target(measured: list[Measured], metric: Metric) -> float:
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
     """The largest cost of a best score among runs, per axis."""
-    found = {}
+    found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():
             found[key] = max(cost, found.get(key, 0.0))

@@ -91,7 +91,7 @@ def find_runs(paths) -> list[Run]:
     Raises:
         InputError: a path does not exist, or has no training log below it.
     """
-    logs = {}
+    logs: dict = {}
     for path in map(Path, paths):
         if not path.exists():
             raise InputError(f"RUNS {path}: does not exist")

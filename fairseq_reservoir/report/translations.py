@@ -176,7 +176,7 @@ def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:
     """Lines of fairseq-generate by letter (T reference, H, D hypothesis) and number; of several hypotheses the best."""
-    found = {}
+    found: dict[str, dict] = {}
     for line in text.split("\n"):
         if match := _SENTENCE.match(line):
             letter, number, rest = match[1], int(match[2]), match[3].rstrip("\r")

@@ -22,7 +22,8 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
     Args:
         say: called with a run and its minutes when it is over.
     """
-    waiting, active, elsewhere = [run for run in runs if run.is_due(retry_failed)], {}, Elsewhere()
+    waiting, elsewhere = [run for run in runs if run.is_due(retry_failed)], Elsewhere()
+    active: dict = {}  # devices by what is under way
     waiting = elsewhere.without_begun(waiting)
     gpus = devices() if jobs > 1 else []
     shared = {}

@@ -81,7 +81,8 @@ class FreezeSchedule:
     def __str__(self) -> str:
         count, frozen = len(self.names), dict(self.phases)
         lines = [
-            f"update {c.update}: {c.spec} {'frozen' if c.freeze else 'trained again'}; {len(frozen[c.update])} of {count} tensors are frozen"
+            f"update {c.update}: {c.spec} {'frozen' if c.freeze else 'trained again'}; "
+            f"{len(frozen[c.update])} of {count} tensors are frozen"
             for c in self.changes
         ]
         if self.rotate:
@@ -171,7 +172,7 @@ def parse_schedule(text: str | None) -> list[Change]:
     Raises:
         InputError: an entry is not UPDATE:SPEC or UPDATE:-SPEC, or the updates do not ascend.
     """
-    changes = []
+    changes: list[Change] = []
     for entry in text.split(";") if text else ():
         number, colon, spec = (part.strip() for part in entry.partition(":"))
         update = whole_number(number)
@@ -210,14 +211,15 @@ def parse_progression(text: str) -> tuple[int, int]:
 
 def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int, int]:
     parts = [whole_number(part) for part in text.split(":")]
-    if len(parts) != 2 or None in parts or any(part < low for part, low in zip(parts, least)):
+    numbers = [part for part in parts if part is not None]
+    if len(parts) != 2 or len(numbers) != 2 or any(number < low for number, low in zip(numbers, least)):
         raise InputError(f"{flag} {text!r}: must be {form}, whole numbers from {least[0]} and {least[1]}")
-    return parts[0], parts[1]
+    return numbers[0], numbers[1]
 
 
 def layers_of(names) -> dict[tuple[str, int], list[str]]:
     """The parameters of each layer: (stack, depth) -> names."""
-    layers = {}
+    layers: dict[tuple[str, int], list[str]] = {}
     for name in names:
         place = freeze_spec.place(name)
         if place:

@@ -6,6 +6,7 @@ updates, which those cannot. It alone may change what is trained once a model is
 
 import logging
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import dataclass, field, make_dataclass
 from typing import Optional
 
@@ -65,7 +66,13 @@ class FreezeSkip:
     optimizer looks for one, which makes every optimizer of fairseq pass it by, decay included, and no optimizer state.
     """
 
-    schedule, idle = None, frozenset()  # until a trainer says what the parameters are called
+    params: Iterable[torch.nn.Parameter]  # of fairseq's optimizer, as is the next
+    optimizer: torch.optim.Optimizer
+
+    # Until a trainer says what the parameters are called.
+    schedule: FreezeSchedule | None = None
+    idle: frozenset[str] = frozenset()
+    update: int | None
 
     def step(self, *args, **kwargs):
         for name in self.idle:

@@ -1,5 +1,8 @@
 """Installs everything that the plugin changes in fairseq: the repairs of ``fairseq_repairs.in_order``, then these hooks."""
 
+from collections.abc import Callable
+from typing import Any
+
 from fairseq import checkpoint_utils, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
@@ -22,7 +25,7 @@ from . import (
 )
 
 # Of several hooks of a function the last is called first, around those above it.
-HOOKS = (
+HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),
     *((task, name, preflight.name_missing_files)

@@ -44,7 +44,10 @@ def with_a_program(every_kind, tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-REASON = "bad.pt: not loaded: it asks for posix.system, which is no part of a checkpoint and may run any program (see docs/files-from-others.md)"
+REASON = (
+    "bad.pt: not loaded: it asks for posix.system, which is no part of a checkpoint and may run any program "
+    "(see docs/files-from-others.md)"
+)
 
 
 def test_it_runs_where_nothing_is_said(with_a_program, tmp_path):
@@ -162,6 +165,13 @@ def of_drawn(**fields):
     return change
 
 
+def of_stored(**fields):
+    def change(body, tensors):
+        next(entry for name, entry in body["random"].items() if name in tensors).update(fields)
+
+    return change
+
+
 def with_mask(**fields):
     """Of 64 entries, in 8 bytes."""
 
@@ -177,7 +187,7 @@ HOSTILE = {
     "blocks: 10**9": (of_random(blocks=10**9), r"1000000000 blocks of \d+ rows"),
     "no blocks": (of_random(blocks=0), "0 blocks of"),
     "a huge random tensor": (of_drawn(shape=[60_000, 60_000]), r"\[60000, 60000\], with which more than 2,147,483,648 random numbers"),
-    "another shape than stored": (lambda body, tensors: body["random"][next(n for n in body["random"] if n in tensors)].update(shape=[60_000, 60_000]), r"stored with \["),
+    "another shape than stored": (of_stored(shape=[60_000, 60_000]), r"stored with \["),
     "half a row": (of_random(shape=[0.5, 2]), r"shape \[0.5, 2\]"),
     "less than nothing": (of_random(shape=[-4, -4]), r"shape \[-4, -4\]"),
     "a huge mask": (with_mask(shape=[60_000, 60_000]), r"shape \[60000, 60000\] in 8 bytes"),

@@ -1,10 +1,15 @@
 """fairseq-reservoir plan: the table without data."""
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import fairseq_reservoir
 from fairseq_reservoir import cli
 from fairseq_reservoir.layers.backskip import ESTIMATORS
 from fairseq_reservoir.layers.frozen_dtype import DTYPES
@@ -186,3 +191,16 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
     }
     missing = {flag: set(names) - said(flag) for flag, names in values.items()}
     assert {flag: names for flag, names in missing.items() if names} == {}
+
+
+@pytest.mark.parametrize("words", [[], ["-S"]], ids=["with everything", "without torch and fairseq"])
+def test_version(words):
+    """-S: without the folder of installed packages."""
+    command = [sys.executable, *words, "-m", "fairseq_reservoir.cli", "--version"]
+    variables = os.environ | {"PYTHONPATH": str(Path(fairseq_reservoir.__file__).parents[1])}
+    ended = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert (ended.stdout, ended.stderr, ended.returncode) == (
+        f"fairseq-reservoir {fairseq_reservoir.__version__}\n",
+        "",
+        0,
+    )

@@ -29,7 +29,8 @@ def test_the_table_of_cosines():
     log = [
         "2026 | INFO | fairseq_cli.train | {'_name': None, 'backskip': 'synthetic'}",
         '2026 | INFO | train_inner | {"epoch": 1, "num_updates": "20", "backskip_cosine_encoder.layers.1": "0.5"}',
-        '2026 | INFO | train_inner | {"num_updates": "40", "backskip_cosine_encoder.layers.1": "0.75", "backskip_cosine_encoder.layers.3": "-0.25"}',
+        '2026 | INFO | train_inner | {"num_updates": "40", "backskip_cosine_encoder.layers.1": "0.75", '
+        '"backskip_cosine_encoder.layers.3": "-0.25"}',
         '2026 | INFO | train_inner | {"num_updates": "60", "loss": "3", "backskip_cosine_encoder.layers.1": null}',
     ]
     found = cosines(log)

@@ -142,7 +142,7 @@ def test_numpy_names_that_fairseq_uses(monkeypatch):
     with pytest.raises(AttributeError):
         prompts()
     with pytest.raises(AttributeError):
-        np.int, np.float
+        _ = np.int, np.float
     start_up.restore_numpy_names()
     assert list(prompts()) == [3] and (np.int, np.float) == (int, float)
     assert list(pairs.num_tokens_vec(np.array([0]))) == [3]

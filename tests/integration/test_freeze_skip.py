@@ -183,7 +183,10 @@ def test_half_precision_resumes_in_every_phase_too(toy_data, tmp_path, number_fo
 
 @pytest.mark.parametrize("number_format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_beside_fp32_copies_the_optimizers_state_is_resumed(toy_data, tmp_path, number_format):
-    """fairseq saves the half-precision weights, not the copies: one update later the moments are those of the whole run, the weights not."""
+    """fairseq saves the half-precision weights, not the copies.
+
+    One update later the moments are those of the whole run, the weights not.
+    """
     flags = [*MODEL, *FORMATS[number_format], *optimizer("freeze_skip"), *SCHEDULES["schedule"], "--disable-validation"]
     flags += ["--clip-norm", 0]
     whole = train(toy_data, *flags, "--max-update", 5, "--save-dir", tmp_path / "whole")

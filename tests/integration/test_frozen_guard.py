@@ -144,6 +144,9 @@ def test_quantization_noise_leaves_alone_what_a_schedule_froze(toy_data):
 
 
 def test_product_quantization_is_refused(toy_data):
-    refused = "fairseq-train: error: --quantization-config-path pq.yaml: would replace frozen matrices and masks by code books; leave it out\n"
+    refused = (
+        "fairseq-train: error: --quantization-config-path pq.yaml: "
+        "would replace frozen matrices and masks by code books; leave it out\n"
+    )
     for model in ("--reservoir-encoder LT", SUPERMASK, "--arch frozen_transformer --freeze emb"):
         assert error_of(toy_data, *model.split(), "--quantization-config-path", "pq.yaml", "--no-save") == (refused, 2)

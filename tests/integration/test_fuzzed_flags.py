@@ -52,7 +52,8 @@ OURS = {option.name for options in (ReservoirOptions, MaskOptions, WordVectorOpt
 FAIRSEQS = "--dropout --attention-dropout --encoder-layerdrop --decoder-layerdrop --encoder-layers --decoder-layers --save-dir".split()
 HOSTILE = [
     "", " ", "-1", "0", "00", "1", "2", "0.5", "1.0", "-0.0", "nan", "inf", "-inf", "1e999", "1e-320", "0.9999999", "1_000",
-    "9" * 25, "9" * 5000, "1000000", "-" + "9" * 30, "1e6", "0x10", "²", "٣", "é", "\n", "\t", "\\", "'", '"', "`", "*", "%s", "{}", "{", "[",
+    "9" * 25, "9" * 5000, "1000000", "-" + "9" * 30, "1e6", "0x10", "²", "٣", "é", "\n", "\t", "\\", "'", '"', "`",
+    "*", "%s", "{}", "{", "[",
     "${oc.env:HOME}", "${", "$HOME", "null", "None", "True", ",", ":", ";", "-", "--", "=", "..", "/", "a,b", "a:b", "1:2", "2:1",
     "x" * 5000, "1,2,3", "0:emb", "0:-emb", "0-1", "1-0", "\x7f", "LFL", "T", "emb", "layers.0",
 ]  # fmt: skip

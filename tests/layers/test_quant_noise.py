@@ -1,4 +1,7 @@
-"""fairseq's quantization noise on frozen matrices: the same products and gradients as fairseq's, and the matrix keeps its bits; and noise of single numbers."""
+"""fairseq's quantization noise on frozen matrices: the same products and gradients as fairseq's, and the matrix keeps its bits.
+
+Also noise of single numbers.
+"""
 
 import copy
 from argparse import Namespace
@@ -86,7 +89,7 @@ def test_a_pass_that_fails_leaves_the_matrix():
 def test_scalar_noise_is_built_in_or_refused(letter):
     """fairseq replaces linear layers and embeddings; it can name neither a GRU's matrices nor a dynamic convolution's."""
     if not kind_of(letter).takes_scalar_noise:
-        with pytest.raises(Exception):
+        with pytest.raises(AttributeError):
             quantize_model_scalar(build(f"L{letter}", "L"), Namespace(quant_noise_scalar=0.1))
         message = "^--quant-noise-scalar 0.1: not with G, g, C or c layers, which it cannot read; leave it out$"
         with pytest.raises(InputError, match=message):

@@ -229,8 +229,9 @@ def specs(components):
     return st.none() | st.lists(st.sampled_from(components), min_size=1, max_size=3, unique=True).map(",".join)
 
 
-SPECS = specs(["att", "self_att.q", "cross_att.k", "cross_att", "o", "ffn", "fc1", "fc2", "ln", "emb", "out", "pos", "bias", "mix"]
-              + ["encoder", "decoder", "encoder.emb", "encoder.ffn", "decoder.att", "encoder.layers.0", "decoder.layers.0.ffn"])  # fmt: skip
+COMPONENTS = "att self_att.q cross_att.k cross_att o ffn fc1 fc2 ln emb out pos bias mix".split()
+PLACES = "encoder decoder encoder.emb encoder.ffn decoder.att encoder.layers.0 decoder.layers.0.ffn".split()
+SPECS = specs(COMPONENTS + PLACES)
 FLAG = st.booleans()
 LAYERS = {
     "freeze": SPECS,
@@ -262,13 +263,14 @@ def plan(letters, most):
     return st.lists(st.sampled_from(letters), min_size=1, max_size=most).map("".join)
 
 
+ENCODER = plan("".join(LETTERS["encoder"]), 3)
 ANY_MODEL = st.one_of(
     *(st.tuples(st.just(function), st.fixed_dictionaries(options)) for function, options in (
-        (build, {"encoder": plan("".join(LETTERS["encoder"]), 3), "decoder": plan("".join(LETTERS["decoder"]), 2), **LAYERS, **TRANSLATION}),
+        (build, {"encoder": ENCODER, "decoder": plan("".join(LETTERS["decoder"]), 2), **LAYERS, **TRANSLATION}),
         (build_supermask, MASKS | TRANSLATION),
         (build_lm, {"plan": plan("".join(LETTERS["decoder"]), 3), **LAYERS, **LANGUAGE_MODEL}),
         (build_lm, {"arch": st.just("supermask_one_layer_transformer_lm"), **MASKS, **LANGUAGE_MODEL}),
-        (build_roberta, {"arch": st.just("reservoir_roberta"), "reservoir_encoder": plan("".join(LETTERS["encoder"]), 3), **LAYERS, **ROBERTA}),
+        (build_roberta, {"arch": st.just("reservoir_roberta"), "reservoir_encoder": ENCODER, **LAYERS, **ROBERTA}),
         (build_roberta, MASKS | ROBERTA),
     ))
 )  # fmt: skip

@@ -211,12 +211,25 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         ("reservoir_transformer_lm", {"plan": "LG"}, "--reservoir-decoder 'LG': G cannot stand in a decoder"),
         ("reservoir_transformer_lm", {"plan": "TT", "freeze": "emb,out,ln"}, "--freeze emb,out,ln freezes every parameter (decoder TT)"),
         ("reservoir_transformer_lm", {"freeze": "encoder"}, "--freeze 'encoder': 'encoder' matches nothing in this model"),
-        ("reservoir_transformer_lm", {"reservoir_type": "ffn", "reservoir_placement": "top"}, "--reservoir-placement top: has no effect without --reservoir-decoder-count"),
+        (
+            "reservoir_transformer_lm",
+            {"reservoir_type": "ffn", "reservoir_placement": "top"},
+            "--reservoir-placement top: has no effect without --reservoir-decoder-count",
+        ),
         ("reservoir_transformer_lm", {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan"),
         ("reservoir_transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff"),
-        ("reservoir_transformer_lm", {**ADAPTIVE, "tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-cutoff (9) and --adaptive-softmax-cutoff (None)"),
+        (
+            "reservoir_transformer_lm",
+            {**ADAPTIVE, "tie_adaptive_weights": True},
+            "--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-cutoff (9) "
+            "and --adaptive-softmax-cutoff (None)",
+        ),
         ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),
-        ("reservoir_transformer_lm", {"decoder_input_dim": 4, "share_decoder_input_output_embed": True}, "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)"),
+        (
+            "reservoir_transformer_lm",
+            {"decoder_input_dim": 4, "share_decoder_input_output_embed": True},
+            "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)",
+        ),
         (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan or masks, leave it out"),
         (SUPERMASK, {"base_layers": 1}, "--base-layers: not in models with a layer plan or masks, leave it out"),
         (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked form, use --mask-embeddings trained or frozen"),

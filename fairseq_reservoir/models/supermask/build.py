@@ -1,6 +1,7 @@
 """From a freshly built supermask model to its slot table, frozen before any optimizer exists."""
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
         plans: the slots of each stack.
         options: its complete options.
     """
-    decoder = getattr(model, "decoder", None)
+    decoder: Any = getattr(model, "decoder", None)
     projection = getattr(decoder, "output_projection", None)
     if options.mask_embeddings == "frozen" and projection is not None and not decoder.share_input_output_embed:
         _draw_as_fairseq(projection, "decoder.output_projection.weight", options.mask_seed)
@@ -88,7 +89,8 @@ def refuse_pin_of_everything(model, options) -> None:
     if full and not options.mask_random:
         name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
         raise InputError(
-            f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
+            f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; "
+            f"with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
         )
 
 
@@ -143,7 +145,7 @@ def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | Non
 
 
 @torch.no_grad()
-def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> nn.Module:
+def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> MaskedEmbedding | nn.Embedding:
     """A token embedding: a masked random one, or an ordinary one that is to be frozen or trained."""
     if options.mask_embeddings == "masked":
         return masked_embedding(parts, dictionary, embed_dim)
@@ -154,7 +156,7 @@ def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> nn
 
 
 @torch.no_grad()
-def fill_embedding(embedding: nn.Module, stack: str, options, read=None) -> None:
+def fill_embedding(embedding: MaskedEmbedding | nn.Embedding, stack: str, options, read=None) -> None:
     """Writes the vectors that the seed or a file gives, in place.
 
     A frozen embedding is drawn as fairseq draws it, N(0, 1 / embed_dim) with a padding row of 0, but from the seed.
@@ -166,15 +168,16 @@ def fill_embedding(embedding: nn.Module, stack: str, options, read=None) -> None
         read: gives (indices, vectors) that replace rows, under a mask scaled like its random weights. It is not called if
             the tensors of a checkpoint follow anyway.
     """
-    masked = isinstance(embedding, MaskedEmbedding)
-    weight = embedding.frozen_weight if masked else embedding.weight
+    masked = embedding if isinstance(embedding, MaskedEmbedding) else None
+    weight = embedding.weight if masked is None else masked.frozen_weight
     if options.mask_embeddings == "frozen":
         _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx)
     if read:
-        embedding.recipes = {}  # nor when the tensors of a checkpoint follow
+        # Nor when the tensors of a checkpoint follow.
+        embedding.recipes = {}
         if not weight.is_meta and not tensors_follow.get():
             indices, vectors = read()
-            weight[indices] = vectors * (embedding.choices.gain if masked else 1.0)
+            weight[indices] = vectors * (1.0 if masked is None else masked.choices.gain)
     weight[embedding.padding_idx] = 0
 
 

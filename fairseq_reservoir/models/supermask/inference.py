@@ -2,6 +2,7 @@
 
 import gc
 import logging
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,10 +38,12 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
         model: a supermask model in evaluation mode.
         regenerate: hold masks alone where the random weights can be drawn again (``masks.regenerated``).
     """
-    kept, new, held = OneLayer(), {}, []
+    kept, held = OneLayer(), []
+    new: dict[nn.Module, nn.Module | None] = {}
     for name, masked in masked_modules(model).items():
         if regenerate:
-            new[masked] = regenerated(masked, masked.recipe, model.slot_table.seed, kept)
+            table: Any = model.slot_table
+            new[masked] = regenerated(masked, masked.recipe, table.seed, kept)
         if new.get(masked) is None:
             new[masked] = masked.folded()
             held.append(name)
@@ -51,7 +54,7 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
                 setattr(parent, name, new[child])
     for part in model.modules():
         if isinstance(part, TiedProjection):
-            part._embedding = (new.get(part.embedding, part.embedding),)
+            part._embedding = (new.get(part.embedding) or part.embedding,)
         elif isinstance(part, RandomLayer):
             part._buffers.clear()
     new.clear()

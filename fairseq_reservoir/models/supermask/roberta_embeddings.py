@@ -1,6 +1,7 @@
 """The token vectors and positions with which a RoBERTa of masks starts."""
 
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -66,7 +67,8 @@ def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[s
 
     found = _embeddings(read_state(path, FLAG)["model"])
     if TOKENS not in found and POSITIONS in found:
-        embedding = open_checkpoint(path).built().encoder.sentence_encoder.embed_tokens  # behind a mask
+        model: Any = open_checkpoint(path).built()
+        embedding = model.encoder.sentence_encoder.embed_tokens  # behind a mask
         found[TOKENS] = embedding.weight.detach()
     if len(found) < 2:
         raise InputError(f"{FLAG} {path}: not the checkpoint of a RoBERTa with learned positions")
