@@ -1,4 +1,4 @@
-"""What freezing saves of a training step, in time and memory: two widths, a third and a half of six encoder layers.
+"""Measures the time and memory that freezing saves in a training step: two widths, a third and a half of six encoder layers.
 
 Arms are those of ``step_time``, with reservoirs at alternate layers: frozen Transformer layers (T), frozen and trained feed-forward layers (F, f), and
 T with frozen weights in bf16, with backskipping that always skips, with the fast dropout and loss, and with all three. A plain model with

@@ -1,4 +1,4 @@
-"""From a checkpoint to an export: trained tensors, masks as bits, and the seed of what is random."""
+"""Turns a checkpoint into an export: trained tensors, masks as bits, and the seed of what is random."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a built model consists of, tensor by tensor: trained, frozen, random, masked or tied, and what that costs in bytes."""
+"""Lists the tensors of a built model: trained, frozen, random, masked or tied, and what that costs in bytes."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a checkpoint says of the plan, the seed and the like it was trained with, and the refusal of others."""
+"""Stores plan, seed and flags in checkpoints; refuses to resume with different ones."""
 
 import hashlib
 import json

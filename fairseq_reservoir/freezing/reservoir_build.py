@@ -1,4 +1,4 @@
-"""From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
+"""Freezes and initialises a built model and attaches its slot table, before any optimizer exists."""
 
 from fairseq.models.transformer import TransformerDecoderBase
 

@@ -1,4 +1,4 @@
-"""What every layer that is not a Transformer layer shares: a chain of residual sublayers."""
+"""The base of every layer that is not a Transformer layer: a chain of residual sublayers."""
 
 from dataclasses import dataclass
 from typing import Any

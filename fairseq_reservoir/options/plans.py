@@ -1,4 +1,4 @@
-"""From flags to the layer plans of a model: they are read, completed and checked here, once, and handed on as ``Plans``.
+"""Reads, completes and checks the layer plans of a model's flags, once, and hands them on as ``Plans``.
 
 With a command line, flags are known long before the model is built: the architecture function settles the plans, which set the
 depths of the model, and checks them before any data is looked for. The model is then built of the ``Plans`` that it has left

@@ -1,4 +1,4 @@
-"""From a grid file to its runs: every combination of the values of its axes.
+"""Reads a grid file and lists its runs: every combination of the values of its axes.
 
     command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
     axes: {reservoir-encoder: [LLL, LTLTL], lr: [1e-3, 2e-3], seed: [1, 2]}

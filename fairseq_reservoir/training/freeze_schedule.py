@@ -1,4 +1,4 @@
-"""What ``freeze_skip`` leaves alone at which update, as a function of the update's number and of nothing else.
+"""Freeze schedules of ``freeze_skip``: the tensors that are frozen at an update follow from its number alone.
 
 Three flags freeze: ``--freeze-schedule``, ``--freeze-progressive``, ``--freeze-rotate``; ``--freeze-update-every`` skips updates.
 """

@@ -1,4 +1,4 @@
-"""Whatever is given to a flag of ours: it works, or one line names the flag; nothing is written, and nobody waits ten seconds.
+"""Any value given to a flag of ours works, or one line names the flag; nothing is written, and nobody waits ten seconds.
 
 The flags come from the dataclasses and parsers that define them, and values from their help texts too, so that a new flag is
 tried as soon as it exists.

@@ -1,4 +1,4 @@
-"""From a trained checkpoint with attention and feed-forward frozen: what stays has the checkpoint's bits, what is trained is counted."""
+"""Training from a checkpoint with attention and feed-forward frozen: these keep the checkpoint's bits, the rest is trained."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""From a freshly built supermask model to its slot table, frozen before any optimizer exists."""
+"""Freezes a built supermask model and attaches its slot table, before any optimizer exists."""
 
 from functools import partial
 
