@@ -25,7 +25,10 @@ from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
 from tests.support.commands import forget_earlier_runs, train
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {
+    path.name: path.read_text()
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+}
 TEXT = "\n".join(PAGES.values())
 BLOCK = re.compile(r"^```sh\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
@@ -54,7 +57,9 @@ def run_here(command):
     return not command.startswith(tuple(ELSEWHERE))
 
 
-@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if name not in FOLLOWED and any(map(run_here, commands_of(text)))])
+@pytest.mark.parametrize(
+    "page", [name for name, text in PAGES.items() if name not in FOLLOWED and any(map(run_here, commands_of(text)))]
+)
 def test_the_commands_of_a_page(page, toy_data, tmp_path, monkeypatch, capfd):
     """All but those of ``ELSEWHERE``, one after the other, with three updates and on the CPU."""
     (tmp_path / "data-bin").symlink_to(toy_data)

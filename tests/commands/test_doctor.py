@@ -65,7 +65,10 @@ def test_with_a_fairseq_that_does_not_import(tmp_path):
 
 def test_an_unknown_name_of_a_repair():
     _, _, text = doctor(**{WITHOUT: "batch"})
-    assert f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, flag-errors, numpy-names, " in text
+    assert (
+        f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, flag-errors, numpy-names, "
+        in text
+    )
 
 
 @pytest.mark.parametrize("info, bf16, amx", [
