@@ -1,7 +1,7 @@
 """Checkpoints with a kind of layer that a user has written: refused by name where it is not registered."""
 
 from ..errors import InputError
-from ..freezing.identity import BUFFER, read_identity
+from ..freezing.description import BUFFER, read_description
 from ..plan import kinds
 
 
@@ -29,7 +29,7 @@ def refuse_unknown_kinds(path, state: dict) -> None:
 def _stored_name(state, letter):
     """As in "A (gated linear unit)"."""
     try:
-        stored = read_identity(state["model"][BUFFER]).get("kinds") or ""
+        stored = read_description(state["model"][BUFFER]).get("kinds") or ""
     except (InputError, KeyError):
         stored = ""
     names = dict(entry.split(" ", 1) for entry in stored.split(", ") if entry)

@@ -77,7 +77,7 @@ def plain(name: str) -> str:
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
 
-def place(name: str) -> tuple[str, int] | None:
+def layer_of(name: str) -> tuple[str, int] | None:
     """(stack, depth) of the layer that a parameter belongs to, or None."""
     found = _PLACE.match(plain(name))
     return (found["stack"], int(found["layer"])) if found and found["layer"] else None
@@ -201,7 +201,7 @@ def summary(frozen, names) -> str:
 def _last_layers(names):
     """The number of each stack's last layer."""
     found = {}
-    for stack, layer in filter(None, map(place, names)):
+    for stack, layer in filter(None, map(layer_of, names)):
         found[stack] = max(found.get(stack, 0), layer)
     return found
 

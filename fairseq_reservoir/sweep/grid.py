@@ -177,7 +177,7 @@ class _Grid:
             program = Path(command[0]).name.removeprefix("fairseq-")
             taken.append(program)
             again = f"-{taken.count(program)}" if taken.count(program) > 1 else ""
-            # A log of a recipe repeats the log of its training; by another ending the report is told not to read it.
+            # A log of a script repeats the log of its training; by another ending the report is told not to read it.
             log = f"{program}{again}.{'log' if command[0].startswith('fairseq-') else 'out'}"
             steps.append(Step(f"{program}{again}", tuple(_in(folder, word) for word in command), folder / log))
         return Run(

@@ -219,7 +219,7 @@ def layers_of(names) -> dict[tuple[str, int], list[str]]:
     """The parameters of each layer: (stack, depth) -> names."""
     layers = {}
     for name in names:
-        place = freeze_spec.place(name)
-        if place:
-            layers.setdefault(place, []).append(name)
+        layer = freeze_spec.layer_of(name)
+        if layer:
+            layers.setdefault(layer, []).append(name)
     return layers

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.checkpoint.materialize import materialize
-from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.freezing.description import BUFFER
 from tests.conftest import write_split
 from tests.support import commands
 from tests.support.commands import load
