@@ -22,6 +22,8 @@ def test_docstring_of_a_module(path):
     assert begins_plainly(path.read_text())
 
 
-@pytest.mark.parametrize("source", ["", "import ast", '"""What is frozen."""', '"""\nHow\nto."""', '"""Whether: so."""'])
+@pytest.mark.parametrize(
+    "source", ["", "import ast", '"""What is frozen."""', '"""\nHow\nto."""', '"""Whether: so."""']
+)
 def test_what_is_refused(source):
     assert not begins_plainly(source)

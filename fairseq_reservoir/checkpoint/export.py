@@ -19,7 +19,7 @@ from .origin import origin
 
 @dataclass(frozen=True)
 class Written:
-    """What ``export`` did: the file's size, the bytes of data predicted for it, and what it holds of the random tensors."""
+    """The result of ``export``: the file's size, the bytes of data predicted for it, and what it holds of the random tensors."""
 
     path: str
     bytes: int

@@ -48,10 +48,10 @@ def in_groups() -> str:
 
 def _options() -> dict[str, dataclasses.Field]:
     """Every option of the plugin by name; of one that several have, the first, whose help says most."""
+    from ..options.freeze_skip_options import FreezeSkipOptions
     from ..options.language_model_options import WordVectorOptions
     from ..options.layer_options import ReservoirOptions
     from ..options.roberta_options import SupermaskRobertaOptions
-    from ..training.freeze_skip import FreezeSkipOptions
 
     found: dict[str, dataclasses.Field] = {}
     for options in (ReservoirOptions, SupermaskRobertaOptions, WordVectorOptions, FreezeSkipOptions):

@@ -75,7 +75,7 @@ def is_archive(data) -> bool:
 
 
 def damage(data) -> str | None:
-    """What in the bytes of an archive is not as ``torch.save`` or ``save`` wrote it, None if nothing is.
+    """The damage in the bytes of an archive, where they are not as ``torch.save`` or ``save`` wrote them, None if nothing is.
 
     Args:
         data: bytes or a memoryview of them.

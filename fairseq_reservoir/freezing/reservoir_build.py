@@ -208,7 +208,7 @@ def _is_masked_tie(module):
 
 
 def flow_of(model) -> Flow:
-    """How a model runs, as far as the names and shapes of its parameters do not say."""
+    """The ``Flow`` of a model: all of its forward pass that names and shapes of parameters do not say."""
     modules = dict(model.named_modules())
     first = [
         name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)

@@ -112,7 +112,7 @@ ESTIMATORS = {"synthetic": Synthetic, "reinforce": Reinforce, "identity": Identi
 
 
 class Backskip(nn.Module):
-    """What a layer does when training: its true backward pass, from which the estimator learns, or an estimate instead of it.
+    """The backward pass of a layer in training: its true one, from which the estimator learns, or an estimate instead of it.
 
     Args:
         kind: key of ``ESTIMATORS``.

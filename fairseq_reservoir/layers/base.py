@@ -44,7 +44,7 @@ class SlotConfig:
 
 @dataclass
 class Context:
-    """What a sublayer may look at besides its input; masks are (batch, time), true at padding."""
+    """The inputs of a sublayer besides its own; masks are (batch, time), true at padding."""
 
     padding_mask: Tensor | None = None
     memory: Tensor | None = None

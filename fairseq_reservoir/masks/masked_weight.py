@@ -122,7 +122,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def recipe(self) -> Recipe | None:
-        """How W was drawn; None if it was not, as vectors read from a file."""
+        """The recipe of W; None if it was not drawn, as vectors read from a file."""
         owner, buffer = (self._owner[0], self._owner_buffer) if self._owner else (self, "frozen_weight")
         return getattr(owner, "recipes", {}).get(buffer)
 

@@ -185,7 +185,7 @@ def selected(
 
 
 def summary(frozen, names) -> str:
-    """What is frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
+    """The components frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
     left, found = set(frozen), []
     for component in (*GROUPS, *ATOMS):
         matched = {name for name in names if atom(name) in GROUPS.get(component, {component})}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from.
+    """The text that is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from.
 
     ``number`` marks what stands where others have a number, such as a dash.
     """
@@ -33,7 +33,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers, and are set flush right."""
+        """For each column, whether it holds numbers and is set flush right."""
         return [
             any(row[column].value is not None or row[column].number for row in self.rows)
             for column in range(len(self.head))

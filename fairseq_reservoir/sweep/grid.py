@@ -29,7 +29,7 @@ KEYS = ("command", "environment", "axes", "arms", "exclude", "then")
 
 @dataclass(frozen=True)
 class Axis:
-    """What differs between runs, or is the same in all of them.
+    """A setting that differs between runs, or is the same in all of them.
 
     Attributes:
         kind: ``arm``, ``variable`` of the environment, or ``flag``.
@@ -47,7 +47,7 @@ class Axis:
         return self.name.lower() == "seed"
 
     def tag(self, value: str) -> str:
-        """What a value adds to the name of a run: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
+        """The text that a value adds to the name of a run: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
         if self.kind == "flag" and value in ("yes", "no"):
             tag = self.name if value == "yes" else f"no-{self.name}"
         elif self.is_seed or self.kind == "arm" or value[:1].isalpha():
