@@ -1,4 +1,4 @@
-"""What freezing saves of a training step, in time and memory: two widths, a third and a half of six encoder layers.
+"""Measures the time and memory that freezing saves in a training step: two widths, a third and a half of six encoder layers.
 
 Arms are those of ``step_time``, with reservoirs at alternate layers: frozen Transformer layers (T), frozen and trained
 feed-forward layers (F, f), and T with frozen weights in bf16, with backskipping that always skips, with the fast
@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import figure, models, pairs, step_profile, step_time  # noqa: E402
-from fairseq_reservoir.plan.layer_plan import place  # noqa: E402
+from fairseq_reservoir.plan.layer_plan import plan_by_count  # noqa: E402
 
 ENCODER_LAYERS, DECODER_LAYERS = 6, 2
 SIZES = {
@@ -43,7 +43,7 @@ def arms_of(size):
     ours = f"--arch reservoir_transformer {SIZES[size]} --decoder-layers {DECODER_LAYERS} --reservoir-encoder"
     arms = [("plain", plain), ("plain, bf16", f"{plain} --bf16"), ("plain, fast", f"{ours} {ENCODER_LAYERS}L {FAST}")]
     for share, count in RESERVOIRS.items():
-        plan = place(ENCODER_LAYERS, count, "transformer", "alternate")
+        plan = plan_by_count(ENCODER_LAYERS, count, "transformer", "alternate")
         arms += [(f"{letter}, {share}", f"{ours} {plan.replace('T', letter)}") for letter in "TFf"]
         arms += [(f"T, {share}, {name}", f"{ours} {plan} {flags}") for name, flags in LESS_WORK.items()]
     return arms

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: matrix products, dropout, the loss, the optimizer, and everything else.
+"""Splits the time of a training step: matrix products, dropout, the loss, the optimizer, and everything else.
 
 Sums torch's own profile of fairseq's ``Trainer.train_step`` by kind of operation, for one model at a time; time is self time, so that the
 kinds add up to the whole. "outside torch" is what no operation of torch accounts for: Python, fairseq, waiting.

@@ -2,15 +2,24 @@
 
 import argparse
 import contextlib
-import dataclasses
 import logging
 import sys
-import textwrap
 import warnings
 from pathlib import Path
 
 from . import __version__
-from .commands import average, doctor, dump_embeddings, export, materialize, plan as plan_command, report, size, sweep
+from .commands import (
+    average,
+    doctor,
+    dump_embeddings,
+    export,
+    flag_groups,
+    materialize,
+    plan as plan_command,
+    report,
+    size,
+    sweep,
+)
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
 
@@ -60,34 +69,7 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
     def format_help(self):
         text = super().format_help()
-        return f"{text}\n{_our_flags()}\n" if self.get_default("takes_fairseq_flags") else text
-
-
-def _our_flags() -> str:
-    """The flags that the plugin adds to fairseq-train, which fairseq's own --help leaves out."""
-    from .options.component_options import ComponentOptions
-    from .options.language_model_options import WordVectorOptions
-    from .options.layer_options import ReservoirOptions
-    from .options.roberta_options import RobertaVectorOptions
-    from .options.supermask_options import MaskOptions
-    from .training.freeze_skip import FreezeSkipOptions
-
-    lines = []
-    groups = {"reservoir_*": ReservoirOptions, "supermask_*": MaskOptions, "*_lm": WordVectorOptions}
-    groups |= {
-        "supermask_*_roberta": RobertaVectorOptions,
-        "frozen_* (frozen_A, for every A of fairseq)": ComponentOptions,
-    }
-    groups = {f"the {models} architectures, for fairseq-train too": options for models, options in groups.items()}
-    groups["--optimizer freeze_skip and freeze_skip_NAME, for fairseq-train"] = FreezeSkipOptions
-    for whose, options in groups.items():
-        lines.append(f"flags of {whose}:")
-        for option in dataclasses.fields(options):
-            if not option.name.startswith("_"):
-                lines.append(f"  --{option.name.replace('_', '-')} {option.metadata.get('metavar', '')}".rstrip())
-                lines.append(textwrap.indent(textwrap.fill(option.metadata["help"], 90), " " * 6))
-        lines.append("")
-    return "\n".join(lines).rstrip()
+        return f"{text}\n{flag_groups.in_groups()}\n" if self.get_default("takes_fairseq_flags") else text
 
 
 @contextlib.contextmanager

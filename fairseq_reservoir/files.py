@@ -57,7 +57,7 @@ def replacing(path: str, refusal: str = "OUT {path}: cannot be written ({why})")
 
 
 def temporary_name(path) -> Path:
-    """Where this process writes what is to become ``path``; two processes that write the same do not meet."""
+    """The file that this process writes before it is renamed to ``path``; two processes that write the same do not meet."""
     return Path(f"{path}.{os.getpid()}.tmp")
 
 

@@ -166,14 +166,14 @@ def test_rows_that_cannot_be(registry, changes, message):
 
 
 def test_a_checkpoint_names_the_kind_and_refuses_another(registry):
-    from fairseq_reservoir.freezing.identity import read_identity
+    from fairseq_reservoir.freezing.description import read_description
     from tests.support import building
 
     register_kind(own(), build)
     register_kind(own(), build)  # as when the folder is imported under two names
     model = building.build("LQ")
-    assert read_identity(model.reservoir_version)["kinds"] == "Q mine"
-    assert "kinds" not in read_identity(building.build("LF").reservoir_version)
+    assert read_description(model.reservoir_version)["kinds"] == "Q mine"
+    assert "kinds" not in read_description(building.build("LF").reservoir_version)
     state = model.state_dict()
     kinds._BY_LETTER.pop("Q"), kinds._BY_LETTER.pop("q")
     register_kind(own(name="another"), build)

@@ -17,11 +17,11 @@ from fairseq_reservoir.models.reservoir.language_model import PRESETS as LM_PRES
 from fairseq_reservoir.models.reservoir.transformer import PRESETS
 from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_LM_PRESETS
 from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRESETS
+from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
 from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
 from fairseq_reservoir.plan.kinds import letters
 from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
-from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
 from tests.support.commands import forget_earlier_runs, train
 
 ROOT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""What came out: BLEU with its signature, BLEU of copying the source, five translations.
+"""Reports the translations of a run: BLEU with its signature, BLEU of copying the source, five translations.
 
 Usage: report.py SPLIT_FOLDER SRC TGT GENERATED_FILE
 """

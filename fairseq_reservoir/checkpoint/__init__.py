@@ -1,4 +1,4 @@
-"""What becomes of a checkpoint: exports of seed, masks and trained tensors, and plain fairseq checkpoints.
+"""Conversions of a checkpoint: exports of seed, masks and trained tensors, and plain fairseq checkpoints.
 
 Importing this, and ``read_state_dict``, needs torch and safetensors but not fairseq.
 """

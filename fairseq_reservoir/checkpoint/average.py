@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from ..errors import InputError
 from ..fairseq_repairs import archive
 from ..files import check_out, replacing
-from ..freezing.identity import BUFFER, read_identity
+from ..freezing.description import BUFFER, read_description
 from . import packed_file
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin, without_run
@@ -43,7 +43,7 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     equal = set(first.tensors)
     for path in checkpoints[1:]:
         other = _open(path)
-        _check_identity(first, other)
+        _check_description(first, other)
         _check_run(first, other)
         for name, tensor in other.tensors.items():
             if tensor.equal(first.tensors[name]):
@@ -86,12 +86,12 @@ def _open(path: str) -> Checkpoint:
     return open_checkpoint(path)
 
 
-def _check_identity(first: Checkpoint, other: Checkpoint) -> None:
+def _check_description(first: Checkpoint, other: Checkpoint) -> None:
     """Plan, seed and options of both must agree, and so must names and shapes."""
     ours, theirs = ({name: tuple(t.shape) for name, t in c.tensors.items() if name != BUFFER} for c in (first, other))
-    identities = [read_identity(c.tensors[BUFFER]) if BUFFER in c.tensors else {} for c in (first, other)]
-    for field in sorted(identities[0].keys() | identities[1].keys()):
-        values = [identity.get(field) for identity in identities]
+    descriptions = [read_description(c.tensors[BUFFER]) if BUFFER in c.tensors else {} for c in (first, other)]
+    for field in sorted(descriptions[0].keys() | descriptions[1].keys()):
+        values = [description.get(field) for description in descriptions]
         if values[0] != values[1]:
             raise InputError(
                 f"CHECKPOINT {other.path}: trained with {field} {values[1]}, {first.path} with {values[0]}; average"

@@ -1,4 +1,4 @@
-"""Which dictionaries a model was trained with; another of the same size would give sentences of wrong words."""
+"""Stores in checkpoints the dictionaries a model was trained with, and refuses others: one of the same size would give wrong words."""
 
 from typing import Any
 

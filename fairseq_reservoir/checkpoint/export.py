@@ -1,4 +1,4 @@
-"""From a checkpoint to an export: trained tensors, masks as bits, and the seed of what is random."""
+"""Turns a checkpoint into an export: trained tensors, masks as bits, and the seed of what is random."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from .origin import origin
 
 @dataclass(frozen=True)
 class Written:
-    """What ``export`` did: the file's size, the bytes of data predicted for it, and what it holds of the random tensors."""
+    """The result of ``export``: the file's size, the bytes of data predicted for it, and what it holds of the random tensors."""
 
     path: str
     bytes: int

@@ -1,4 +1,4 @@
-"""What a built model consists of, tensor by tensor: trained, frozen, random, masked or tied, and what that costs in bytes."""
+"""Lists the tensors of a built model: trained, frozen, random, masked or tied, and what that costs in bytes."""
 
 import math
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ class Ledger:
 
     @property
     def weight_bytes(self) -> int:
-        """What the model's tensors take in memory."""
+        """The bytes of the model's tensors in memory."""
         return sum(item.bytes for item in self.items)
 
     @property
@@ -118,7 +118,7 @@ class Ledger:
 
     @property
     def papers_bytes(self) -> float:
-        """What the paper of the one-layer model calls memory: 4 bytes for the share of the weights that one mask keeps."""
+        """The memory as the paper of the one-layer model counts it: 4 bytes for the share of the weights that one mask keeps."""
         weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
         return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
 

@@ -1,4 +1,4 @@
-"""From a checkpoint of ours to one of fairseq's own ``transformer``, which needs nothing of this plugin."""
+"""Turns a checkpoint of ours into one of fairseq's own ``transformer``, which needs nothing of this plugin."""
 
 from argparse import Namespace
 from collections import OrderedDict

@@ -68,7 +68,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
-    """What fairseq reads from a checkpoint or an export.
+    """The state that fairseq reads from a checkpoint or an export.
 
     Raises:
         InputError: ``what`` is the path of no file, or of one that is not fairseq's.

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..freezing.identity import BUFFER, read_identity
+from ..freezing.description import BUFFER, read_description
 from ..plan import kinds
 
 
@@ -32,7 +32,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
 def _stored_name(state: dict[str, Any], letter: str) -> str:
     """As in "A (gated linear unit)"."""
     try:
-        stored = read_identity(state["model"][BUFFER]).get("kinds") or ""
+        stored = read_description(state["model"][BUFFER]).get("kinds") or ""
     except (InputError, KeyError):
         stored = ""
     names = dict(entry.split(" ", 1) for entry in stored.split(", ") if entry)

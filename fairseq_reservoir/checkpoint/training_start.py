@@ -1,4 +1,4 @@
-"""What a training run cannot start from."""
+"""Refuses files that a training run cannot start from."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -75,7 +75,7 @@ def is_archive(data) -> bool:
 
 
 def damage(data) -> str | None:
-    """What in the bytes of an archive is not as ``torch.save`` or ``save`` wrote it, None if nothing is.
+    """The damage in the bytes of an archive, where they are not as ``torch.save`` or ``save`` wrote them, None if nothing is.
 
     Args:
         data: bytes or a memoryview of them.
@@ -104,7 +104,7 @@ def _difference(data, comment):
         _compare(data, comment)
     except _Different as found:
         return str(found)
-    except struct.error:  # a place beyond the file
+    except struct.error:  # an offset beyond the file
         return "cut short or overwritten"
     return None
 
@@ -118,11 +118,11 @@ def _compare(data, comment):
     _expect(data, tail, _tail(count, size, start, comment))
     if start + size != tail:
         raise _Different(_CONTENTS)
-    place, at, checked = 0, start, []
+    offset, at, checked = 0, start, []
     for _ in range(count):
-        place, at, found = _record(data, place, at)
+        offset, at, found = _record(data, offset, at)
         checked.append(found)
-    if (place, at) != (start, tail):
+    if (offset, at) != (start, tail):
         raise _Different(_CONTENTS)
     # Told to leave checksums out, torch writes 0 for all.
     wrong = [name for name, crc, right in checked if not right]
@@ -130,35 +130,35 @@ def _compare(data, comment):
         raise _Different(f"{wrong[0]} in it is not as it was written")
 
 
-def _record(data, place, at):
-    """Compares the record at ``place`` with its entry at ``at``; where the next ones are, and (name, checksum, whether it is right)."""
+def _record(data, offset, at):
+    """Compares the record at ``offset`` with its entry at ``at``; where the next ones are, and (name, checksum, whether it is right)."""
     fields = _ENTRY.unpack_from(data, at)
     (time, date, crc), size, name_size = fields[5:8], fields[9], fields[10]
     name = bytes(data[at + _ENTRY.size :][:name_size])
     if size == _WIDE:
         (size,) = struct.unpack_from("<Q", data, at + _ENTRY.size + name_size + 4)
     flags = _UTF8 | (_DESCRIBED_BEHIND if size else 0)
-    wide, wide_here = _wide_fields(size, size, place), _wide_fields(size, 0, place)
+    wide, wide_here = _wide_fields(size, size, offset), _wide_fields(size, 0, offset)
     short = [min(size, _WIDE)] * 2
-    written = [0, 0, flags, 0, time, date, crc, *short, name_size, len(wide), 0, 0, 0, 0, min(place, _WIDE)]
+    written = [0, 0, flags, 0, time, date, crc, *short, name_size, len(wide), 0, 0, 0, 0, min(offset, _WIDE)]
     at = _expect(data, at, _ENTRY.pack(b"PK\1\2", *written) + name + wide)
 
-    extra_size = _LOCAL.unpack_from(data, place)[-1]
+    extra_size = _LOCAL.unpack_from(data, offset)[-1]
     padding = extra_size - len(wide) - 4
     if padding < 0:
         raise _Different(_CONTENTS)
     header = _LOCAL.pack(b"PK\3\4", 0, flags, 0, time, date, 0, 0, 0, name_size, extra_size)
-    place = _expect(data, place, header + name + wide_here + b"FB" + struct.pack("<H", padding) + b"Z" * padding)
-    right = zlib.crc32(data[place : place + size]) == crc
-    place += size
+    offset = _expect(data, offset, header + name + wide_here + b"FB" + struct.pack("<H", padding) + b"Z" * padding)
+    right = zlib.crc32(data[offset : offset + size]) == crc
+    offset += size
     if size:
-        place = _expect(data, place, struct.pack("<4sI2Q" if wide else "<4s3I", b"PK\7\10", crc, size, size))
-    return place, at, (name.decode(errors="replace").partition("/")[2], crc, right)
+        offset = _expect(data, offset, struct.pack("<4sI2Q" if wide else "<4s3I", b"PK\7\10", crc, size, size))
+    return offset, at, (name.decode(errors="replace").partition("/")[2], crc, right)
 
 
-def _wide_fields(size, packed_size, place):
+def _wide_fields(size, packed_size, offset):
     """The extra field of a record beyond 4 GiB; before the record, its packed size is not known yet."""
-    values = [size, packed_size] * (size >= _WIDE) + [place] * (place >= _WIDE)
+    values = [size, packed_size] * (size >= _WIDE) + [offset] * (offset >= _WIDE)
     return struct.pack(f"<2H{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
 
@@ -171,9 +171,9 @@ def _tail(count, size, start, comment):
     )
 
 
-def _expect(data, place, expected):
-    """Compares; the place behind."""
-    behind = place + len(expected)
-    if data[place:behind] != expected:
+def _expect(data, offset, expected):
+    """Compares; the offset behind."""
+    behind = offset + len(expected)
+    if data[offset:behind] != expected:
         raise _Different(_CONTENTS)
     return behind

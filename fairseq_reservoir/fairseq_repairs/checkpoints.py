@@ -74,10 +74,10 @@ def store_shared_tensors_once():
         moved = {}
 
         def move(tensor):
-            place = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-            if tensor.numel() == 0 or place not in moved:
-                moved[place] = original([tensor])[0]  # in a list, since by itself a number has no length
-            return moved[place]
+            view = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+            if tensor.numel() == 0 or view not in moved:
+                moved[view] = original([tensor])[0]  # in a list, since by itself a number has no length
+            return moved[view]
 
         return utils.apply_to_sample(move, sample)
 

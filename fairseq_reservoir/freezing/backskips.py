@@ -1,4 +1,4 @@
-"""Which layers of a model skip their backward pass (``--backskip``)."""
+"""Gives the wholly frozen layers of a model their skipped backward pass (``--backskip``)."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""From a freshly built model to its slot table: what is frozen is frozen here, before any optimizer exists."""
+"""Freezes and initialises a built model and attaches its slot table, before any optimizer exists."""
 
 from fairseq.models.transformer import TransformerDecoderBase
 
@@ -33,8 +33,8 @@ RESUME_FLAGS = {
 }
 
 
-def identity_flags(stacks) -> dict[str, str]:
-    """The fields of the identity of a model with layer plans, each with its flag; see ``CheckpointIdentity``."""
+def description_flags(stacks) -> dict[str, str]:
+    """The fields of the description of a model with layer plans, each with its flag; see ``DescribedInCheckpoint``."""
     return {
         **{stack: f"--reservoir-{stack}" for stack in stacks},
         "seed": "--reservoir-seed",
@@ -45,11 +45,11 @@ def identity_flags(stacks) -> dict[str, str]:
     }
 
 
-def complete(model, plans: Plans, options):
-    """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, identity; returns it.
+def finish_reservoir(model, plans: Plans, options):
+    """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, description; returns it.
 
     Args:
-        model: a ``CheckpointIdentity`` with fairseq's initial values.
+        model: a ``DescribedInCheckpoint`` with fairseq's initial values.
         plans: the layers it was built of.
         options: its complete options.
     """
@@ -60,7 +60,7 @@ def complete(model, plans: Plans, options):
         add_backskips(model, plans.built, options)
     if options.reservoir_fast_dropout:
         use_fast_dropout(model)
-    model.remember_identity(_identity(plans.unpruned, options), kept_layers(options))
+    model.remember_description(_description(plans.unpruned, options), kept_layers(options))
     return model
 
 
@@ -72,7 +72,7 @@ def _use_frozen_dtype(model, stacks, options):
         use_dtype(layer, DTYPES[options.frozen_dtype])
 
 
-def _identity(plans, options):
+def _description(plans, options):
     frozen = any(slot.frozen for stack in plans.values() for slot in stack)
     random = any(slot.random for stack in plans.values() for slot in stack)
     kinds = {slot.kind for stack in plans.values() for slot in stack}
@@ -88,7 +88,7 @@ def _identity(plans, options):
         "generator": GENERATOR if random else None,
         "norm": unusual("reservoir_norm", any(kind.own_norm for kind in kinds)),
         "kernel_sizes": unusual("reservoir_kernel_sizes", any(kind.kernel_sizes for kind in kinds)),
-        **component_identity(options),
+        **component_description(options),
         "train_layernorm": unusual("reservoir_train_layernorm", frozen),
         **_own_kinds(plans),
     }
@@ -100,8 +100,8 @@ def _own_kinds(plans):
     return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
 
-def component_identity(options) -> dict:
-    """The fields of a model's identity that say which components are frozen, at what, and what adapts them."""
+def component_description(options) -> dict:
+    """The fields of a model's description that say which components are frozen, at what, and what adapts them."""
     drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
     adapter = {"frozen_adapter": options.frozen_adapter, "frozen_adapter_rank": options.frozen_adapter_rank}
     return {
@@ -209,7 +209,7 @@ def _is_masked_tie(module):
 
 
 def flow_of(model) -> Flow:
-    """How a model runs, as far as the names and shapes of its parameters do not say."""
+    """The ``Flow`` of a model: all of its forward pass that names and shapes of parameters do not say."""
     modules = dict(model.named_modules())
     first = [
         name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)

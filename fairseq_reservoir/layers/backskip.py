@@ -117,7 +117,7 @@ ESTIMATORS: dict[str, type[nn.Module]] = {"synthetic": Synthetic, "reinforce": R
 
 
 class Backskip(nn.Module):
-    """What a layer does when training: its true backward pass, from which the estimator learns, or an estimate instead of it.
+    """The backward pass of a layer in training: its true one, from which the estimator learns, or an estimate instead of it.
 
     Args:
         kind: key of ``ESTIMATORS``.

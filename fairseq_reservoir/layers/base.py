@@ -1,4 +1,4 @@
-"""What every layer that is not a Transformer layer shares: a chain of residual sublayers."""
+"""The base of every layer that is not a Transformer layer: a chain of residual sublayers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class SlotConfig:
 
 @dataclass
 class Context:
-    """What a sublayer may look at besides its input; masks are (batch, time), true at padding."""
+    """The inputs of a sublayer besides its own; masks are (batch, time), true at padding."""
 
     padding_mask: Tensor | None = None
     memory: Tensor | None = None

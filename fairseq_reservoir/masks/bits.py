@@ -30,7 +30,7 @@ def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, shape: Sequence[int], bits: int, lowest: int = 0) -> torch.Tensor:
-    """What ``pack`` was given, as int8 of ``shape``, on the device of ``packed``."""
+    """The mask that ``pack`` was given, as int8 of ``shape``, on the device of ``packed``."""
     planes = packed.reshape(bits, -1)
     entries = _bits_of(planes[0], math.prod(shape))
     for plane in range(1, bits):

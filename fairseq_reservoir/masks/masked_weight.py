@@ -133,7 +133,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def recipe(self) -> Recipe | None:
-        """How W was drawn; None if it was not, as vectors read from a file."""
+        """The recipe of W; None if it was not drawn, as vectors read from a file."""
         owner = self._owner[0] if self._owner else self
         recipes: dict[str, Recipe] = getattr(owner, "recipes", {})
         return recipes.get(self._owner_buffer or "frozen_weight")

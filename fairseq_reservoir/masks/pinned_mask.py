@@ -12,7 +12,7 @@ from .selection import MaskChoices, keep_count, select_largest
 
 
 def pinned_per_row(columns: int, choices: MaskChoices) -> int:
-    """How many entries of each row are pinned: ``floor(pin * columns + 1/2)``, or all if the mask is random."""
+    """The number of entries of each row that are pinned: ``floor(pin * columns + 1/2)``, or all if the mask is random."""
     return columns if choices.random else math.floor(Fraction(str(choices.pin)) * columns + Fraction(1, 2))
 
 

@@ -140,7 +140,7 @@ class RegeneratedEmbedding(_Regenerated):
 
 @torch.no_grad()
 def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, kept: OneLayer) -> nn.Module | None:
-    """What takes the place of a masked module at inference, with the same outputs.
+    """The module that replaces a masked one at inference, with the same outputs.
 
     Args:
         masked: in evaluation mode.

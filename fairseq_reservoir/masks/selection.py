@@ -1,4 +1,4 @@
-"""What a mask keeps: the choices, and the exact selection of the largest scores.
+"""Selects the weights that a mask keeps: the choices, and the exact selection of the largest scores.
 
 A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. Equal scores are kept in the order of their indices,
 the lowest first. A NaN ranks as an infinite score, so the number kept is right also then; ``masked_weight.nan_scores``

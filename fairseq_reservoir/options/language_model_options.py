@@ -40,7 +40,7 @@ SIZES = {
 
 @dataclass
 class WordVectorOptions(FairseqDataclass):
-    """What our language models take beside masks and plans, and fairseq's do not."""
+    """The flags that our language models take beside masks and plans, and fairseq's do not."""
 
     decoder_embed_path: Optional[str] = option(
         None,

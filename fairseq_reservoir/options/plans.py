@@ -1,4 +1,4 @@
-"""From flags to the layer plans of a model: they are read, completed and checked here, once, and handed on as ``Plans``.
+"""Reads, completes and checks the layer plans of a model's flags, once, and hands them on as ``Plans``.
 
 With a command line, flags are known long before the model is built: the architecture function settles the plans, which set the
 depths of the model, and checks them before any data is looked for. The model is then built of the ``Plans`` that it has left
@@ -133,7 +133,7 @@ def _letters(args, stack, depth, count, reservoir_type, reservoir_placement):
         return plan
     if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
         raise InputError(f"--{stack}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
-    plan = layer_plan.place(layers or depth, count or 0, reservoir_type, reservoir_placement, count_flag)
+    plan = layer_plan.plan_by_count(layers or depth, count or 0, reservoir_type, reservoir_placement, count_flag)
     return layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {reservoir_type}, that is", stack)
 
 

@@ -30,7 +30,7 @@ class ReservoirRobertaOptions(FrozenLayerOptions, EncoderPlanOptions):
 
 @dataclass
 class RobertaVectorOptions(FairseqDataclass):
-    """Where the token vectors of a RoBERTa come from."""
+    """The flags that give a RoBERTa its token vectors."""
 
     mask_embeddings_from: Optional[str] = option(
         None,

@@ -22,7 +22,7 @@ STACKS = ("encoder", "decoder")
 
 @dataclass(frozen=True)
 class Flow:
-    """What the names and shapes of a model's parameters do not say of how it runs.
+    """The forward pass of a model, as far as names and shapes of its parameters do not tell it.
 
     Attributes:
         norm_first: the layers, as "encoder.layers.0", whose LayerNorms come before what they belong to.

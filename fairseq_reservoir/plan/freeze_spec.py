@@ -78,7 +78,7 @@ def plain(name: str) -> str:
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
 
-def place(name: str) -> tuple[str, int] | None:
+def layer_of(name: str) -> tuple[str, int] | None:
     """(stack, depth) of the layer that a parameter belongs to, or None."""
     found = _PLACE.match(plain(name))
     return (found["stack"], int(found["layer"])) if found and found["layer"] else None
@@ -194,7 +194,7 @@ def selected(
 
 
 def summary(frozen: Collection[str], names: Collection[str]) -> str:
-    """What is frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
+    """The components frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
     left, found = set(frozen), list[str]()
     for component in (*GROUPS, *ATOMS):
         matched = {name for name in names if atom(name) in GROUPS.get(component, {component})}
@@ -210,7 +210,7 @@ def summary(frozen: Collection[str], names: Collection[str]) -> str:
 def _last_layers(names: Iterable[str]) -> dict[str, int]:
     """The number of each stack's last layer."""
     found: dict[str, int] = {}
-    for stack, layer in filter(None, map(place, names)):
+    for stack, layer in filter(None, map(layer_of, names)):
         found[stack] = max(found.get(stack, 0), layer)
     return found
 

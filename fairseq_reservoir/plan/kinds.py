@@ -161,7 +161,7 @@ def frozen_letters(stack: str | None = None, **having: object) -> tuple[str, ...
 
 
 def reservoir_types() -> dict[str, str]:
-    """What ``--reservoir-type`` may say, and the letter it stands for."""
+    """The values of ``--reservoir-type``, with their letters."""
     return {kind.reservoir_type: kind.frozen_letter for kind in known() if kind.reservoir_type and kind.frozen_letter}
 
 

@@ -109,7 +109,7 @@ def compress(plan: str) -> str:
     return "".join(letter * n if n <= 2 else f"{n}{letter}" for letter, n in runs)
 
 
-def place(layers: int, count: int, reservoir_type: str, placement: str, flag: str = "--reservoir-count") -> str:
+def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, flag: str = "--reservoir-count") -> str:
     """A plan of ``layers`` slots of which ``count`` are reservoirs.
 
     Args:

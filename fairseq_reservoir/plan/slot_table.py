@@ -274,7 +274,7 @@ class _Pruning:
         return bool(self.kept)
 
     def unpruned(self, name: str) -> str:
-        place = freeze_spec.place(name)
+        place = freeze_spec.layer_of(name)
         if place is None or place[0] not in self.kept:
             return name
         stack, layer = place

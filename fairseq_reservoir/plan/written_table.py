@@ -19,7 +19,7 @@ def as_json(table: SlotTable) -> dict[str, Any]:
 
 
 def from_json(stored: dict[str, Any]) -> SlotTable:
-    """What ``as_json`` was given."""
+    """The table that ``as_json`` was given."""
     rows = []
     for row in stored["rows"]:
         entries = tuple(_read_entry(row["place"], *entry) for entry in row["entries"])

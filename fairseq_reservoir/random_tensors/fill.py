@@ -56,7 +56,7 @@ def recipes_in(model: nn.Module) -> dict[str, Recipe]:
 
 
 def recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
-    """How the frozen tensor ``name`` of a reservoir is drawn.
+    """The recipe of the frozen tensor ``name`` of a reservoir.
 
     A matrix becomes orthogonal, each projection by itself. The weights of static mixing become +-1/4, a size that its
     normalisation takes away. A LayerNorm becomes 1 and 0, and any other gain 1. A bias is drawn from
@@ -86,7 +86,7 @@ def recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
 def component_recipe(
     initialiser: str, name: str, random_name: str, shapes: Shapes, table: bool = False, padding: int | None = None
 ) -> Recipe:
-    """How a tensor that a freeze spec froze is drawn.
+    """The recipe of a tensor that a freeze spec froze.
 
     A bias becomes 0, a LayerNorm 1 and 0, a matrix what ``initialiser`` makes of it, each projection by itself. The kernels of
     a convolution are the rows of a matrix. The rows of a table of words or positions get a length of about 1, as fairseq

@@ -63,7 +63,7 @@ def sign(seed: int, name: str, shape: Shape) -> torch.Tensor:
 
 
 def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
-    """What ``sign`` is made of: uint8, entry i is +1 where bit i % 8 of byte i // 8 is set; up to 3 bytes too many."""
+    """The random bits of ``sign``: uint8, entry i is +1 where bit i % 8 of byte i // 8 is set; up to 3 bytes too many."""
     return words(seed, name, (count + 31) // 32).view(np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""How a frozen tensor was drawn, in a form that can be written down: an export may hold this in place of the tensor."""
+"""The recipe by which a frozen tensor is drawn, which can be written down: an export may hold it instead of the tensor."""
 
 import math
 from collections.abc import Callable

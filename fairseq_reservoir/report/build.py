@@ -115,8 +115,8 @@ def files(study: Study, with_figures: bool) -> dict[str, bytes]:
         for suffix, form in (("md", markdown), ("tex", latex), ("csv", as_csv)):
             text = form(table)
             written[f"tables/{table.name}.{suffix}"] = (text if text.endswith("\n") else f"{text}\n").encode()
-    for name, (_, kinds) in drawn.items():
-        written |= {f"figures/{name}.{kind}": kinds[kind] for kind in ("png", "pdf")}
+    for name, (_, formats) in drawn.items():
+        written |= {f"figures/{name}.{ending}": formats[ending] for ending in ("png", "pdf")}
     return written | {"index.html": page.page(study, made, drawn, title, lead, warnings).encode()}
 
 

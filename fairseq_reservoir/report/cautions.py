@@ -1,4 +1,4 @@
-"""What a reader of a report must know before its first number."""
+"""Cautions that a report prints before its first number."""
 
 from . import contents
 from .measures import Study, spread

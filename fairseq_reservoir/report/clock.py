@@ -8,7 +8,7 @@ from .log_reader import Part, Record
 
 @dataclass
 class Clock:
-    """What training had cost when the model had seen so many updates.
+    """The cost of training until the model had seen so many updates.
 
     Seconds are fairseq's ``train_wall``: the time inside training steps, without validation, saving and loading. Each epoch's
     total is its end-of-epoch record; within it, and where it has none, time passes as the records in between say. Tokens

@@ -59,7 +59,7 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
 
 
 def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
-    """What makes two runs the same arm: everything but seeds, paths and the form of the log, and but the keys ``without``.
+    """The settings that make two runs the same arm: everything but seeds, paths and the form of the log, and but the keys ``without``.
 
     fairseq prints many a flag in several groups (optimization.lr, model.lr): all of one name go.
     """

@@ -256,7 +256,7 @@ def runs(study: Study) -> Table:
 
 
 def remarks(arm: Arm, with_missing: bool = True) -> str:
-    """What a reader must know of an arm: interrupted runs, resumes, missing seeds."""
+    """Remarks on an arm: interrupted runs, resumes, missing seeds."""
     left_out = "" if arm.interrupted else ", in no mean"
     said = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
     said += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]

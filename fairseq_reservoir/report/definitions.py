@@ -1,4 +1,4 @@
-"""How each number of a report is made, as page and Markdown say it."""
+"""Definitions of the numbers of a report, as page and Markdown print them."""
 
 _TEXT = """
 Training time: fairseq's train_wall, the seconds inside training steps, without validation, saving and loading. An epoch's total

@@ -207,15 +207,15 @@ def _against(study, leaf):
 
 def _saved(figure):
     # Without dates and versions the same runs give the same files.
-    kinds = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None})}
-    kinds["svg"] = dict(transparent=True)
+    formats = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None})}
+    formats["svg"] = dict(transparent=True)
     saved = {}
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it has done its work, and need not for each kind again
-    for kind, options in kinds.items():
+    figure.set_layout_engine("none")  # it has done its work, and need not for each format again
+    for name, options in formats.items():
         out = io.BytesIO()
-        figure.savefig(out, format=kind, **options)
-        saved[kind] = out.getvalue()
+        figure.savefig(out, format=name, **options)
+        saved[name] = out.getvalue()
     saved["svg"] = _for_the_page(saved["svg"].decode()).encode()
     return saved
 

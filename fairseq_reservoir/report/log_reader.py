@@ -52,7 +52,7 @@ class Part:
 
 @dataclass
 class Log:
-    """What one file says.
+    """The content of one log file.
 
     ``told`` is whether it is the output of the process; a --log-file holds only records, and does not say whether training ended.
     ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not

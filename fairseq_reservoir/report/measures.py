@@ -1,4 +1,4 @@
-"""What a report measures, per run: curves over four axes, best, target, AUCC; horizon and target are common to all arms."""
+"""Measures of each run in a report: curves over four axes, best, target, AUCC; horizon and target are common to all arms."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

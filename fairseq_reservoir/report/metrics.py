@@ -1,4 +1,4 @@
-"""Which score of the validations a report is about, and which way is better."""
+"""The validation score that a report is about, and whether more or less of it is better."""
 
 from dataclasses import dataclass
 

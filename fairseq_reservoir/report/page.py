@@ -80,8 +80,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 def page(study: Study, tables: list[Table], drawn: dict, title: str, lead: str, warnings: list[str]) -> str:
     """The page as text; ``drawn`` is of ``figures.figures``."""
     figures = "\n".join(
-        f"<figure><figcaption>{html.escape(caption)}</figcaption>{_labelled(kinds['svg'].decode(), caption)}</figure>"
-        for caption, kinds in drawn.values()
+        f"<figure><figcaption>{html.escape(caption)}</figcaption>{_labelled(formats['svg'].decode(), caption)}</figure>"
+        for caption, formats in drawn.values()
     )
     shown = f'<h2>Figures</h2>\n<div class="figures">\n{figures}\n</div>' if drawn else ""
     notes = "\n".join(f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings)

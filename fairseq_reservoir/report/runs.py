@@ -40,7 +40,7 @@ class Run:
         """ "finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there.
 
         With the step that failed, and its exit status, or that was interrupted, where a sweep says so: in this folder, or in the
-        one above, if it is that of a sweep's run whose recipe made this one.
+        one above, if it is that of a sweep's run whose script made this one.
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
         above = self.folder.parent

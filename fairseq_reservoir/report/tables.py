@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from.
+    """The text that is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from.
 
     ``number`` marks what stands where others have a number, such as a dash.
     """
@@ -33,10 +33,10 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers, and are set flush right."""
+        """For each column, whether it holds numbers and is set flush right."""
         return [
-            any(row[place].value is not None or row[place].number for row in self.rows)
-            for place in range(len(self.head))
+            any(row[column].value is not None or row[column].number for row in self.rows)
+            for column in range(len(self.head))
         ]
 
 
@@ -73,7 +73,7 @@ def as_csv(table: Table) -> str:
 
     Text that a spreadsheet would take for a formula is written behind an apostrophe.
     """
-    with_deviation = [any(row[place].deviation is not None for row in table.rows) for place in range(len(table.head))]
+    with_deviation = [any(row[column].deviation is not None for row in table.rows) for column in range(len(table.head))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     heads = ([name, f"{name}, deviation"] if two else [name] for name, two in zip(table.head, with_deviation))
@@ -102,7 +102,9 @@ def as_html(table: Table) -> str:
         f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>'
         for name, side in zip(table.head, right)
     )
-    rows = ((_html_cell(cell, side, place) for place, (cell, side) in enumerate(zip(row, right))) for row in table.rows)
+    rows = (
+        (_html_cell(cell, side, column) for column, (cell, side) in enumerate(zip(row, right))) for row in table.rows
+    )
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
     return (
@@ -112,10 +114,10 @@ def as_html(table: Table) -> str:
     )
 
 
-def _html_cell(cell, side, place):
+def _html_cell(cell, side, column):
     value = "" if cell.value is None else f' data-value="{cell.value!r}"'
     title = f' title="{html.escape(cell.source)}"' if cell.source else ""
-    tag = 'th scope="row"' if place == 0 else "td"
+    tag = 'th scope="row"' if column == 0 else "td"
     return f"<{tag}{side}{value}{title}>{html.escape(cell.text)}</{tag.split()[0]}>"
 
 

@@ -1,4 +1,4 @@
-"""From a grid file to its runs: every combination of the values of its axes.
+"""Reads a grid file and lists its runs: every combination of the values of its axes.
 
     command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
     axes: {reservoir-encoder: [LLL, LTLTL], lr: [1e-3, 2e-3], seed: [1, 2]}
@@ -29,7 +29,7 @@ KEYS = ("command", "environment", "axes", "arms", "exclude", "then")
 
 @dataclass(frozen=True)
 class Axis:
-    """What differs between runs, or is the same in all of them.
+    """A setting that differs between runs, or is the same in all of them.
 
     Attributes:
         kind: ``arm``, ``variable`` of the environment, or ``flag``.
@@ -47,7 +47,7 @@ class Axis:
         return self.name.lower() == "seed"
 
     def tag(self, value: str) -> str:
-        """What a value adds to the name of a run: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
+        """The text that a value adds to the name of a run: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
         if self.kind == "flag" and value in ("yes", "no"):
             tag = self.name if value == "yes" else f"no-{self.name}"
         elif self.is_seed or self.kind == "arm" or value[:1].isalpha():
@@ -177,7 +177,7 @@ class _Grid:
             program = Path(command[0]).name.removeprefix("fairseq-")
             taken.append(program)
             again = f"-{taken.count(program)}" if taken.count(program) > 1 else ""
-            # A log of a recipe repeats the log of its training; by another ending the report is told not to read it.
+            # A log of a script repeats the log of its training; by another ending the report is told not to read it.
             log = f"{program}{again}.{'log' if command[0].startswith('fairseq-') else 'out'}"
             steps.append(Step(f"{program}{again}", tuple(_in(folder, word) for word in command), folder / log))
         return Run(

@@ -12,7 +12,7 @@ _POLL_SECONDS = 1
 
 
 class Job:
-    """What a job runs. One that reaches its time limit or gives way to another is queued again, and goes on from there."""
+    """The work of one job. One that reaches its time limit or gives way to another is queued again, and goes on from there."""
 
     def __init__(self, run: Run, retry_failed: bool):
         self.run, self.retry_failed = run, retry_failed

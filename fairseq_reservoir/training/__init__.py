@@ -1,1 +1,1 @@
-"""What the plugin adds to fairseq's training: hooks, checks, the freeze-and-skip optimizer."""
+"""Additions to fairseq's training: hooks, checks, the freeze-and-skip optimizer."""

@@ -1,4 +1,4 @@
-"""What ``freeze_skip`` leaves alone at which update, as a function of the update's number and of nothing else.
+"""Freeze schedules of ``freeze_skip``: the tensors that are frozen at an update follow from its number alone.
 
 Three flags freeze: ``--freeze-schedule``, ``--freeze-progressive``, ``--freeze-rotate``; ``--freeze-update-every`` skips updates.
 """
@@ -221,7 +221,7 @@ def layers_of(names) -> dict[tuple[str, int], list[str]]:
     """The parameters of each layer: (stack, depth) -> names."""
     layers: dict[tuple[str, int], list[str]] = {}
     for name in names:
-        place = freeze_spec.place(name)
-        if place:
-            layers.setdefault(place, []).append(name)
+        layer = freeze_spec.layer_of(name)
+        if layer:
+            layers.setdefault(layer, []).append(name)
     return layers

@@ -7,56 +7,24 @@ updates, which those cannot. It alone may change what is trained once a model is
 import logging
 from argparse import Namespace
 from collections.abc import Iterable
-from dataclasses import dataclass, field, make_dataclass
-from typing import Optional
+from dataclasses import make_dataclass
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
 from ..errors import InputError
-from ..freezing.identity import refuse_change
+from ..freezing.description import refuse_change
 from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
 from ..options.flags import check_texts
+from ..options.freeze_skip_options import FreezeSkipOptions
 from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "freeze_skip"
 _FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every")
-
-
-def _flag(text, metavar):
-    return field(default=None, metadata={"help": text, "metavar": metavar})
-
-
-@dataclass
-class FreezeSkipOptions(FairseqDataclass):
-    """The flags that ``freeze_skip`` adds to those of the optimizer inside. Components are written as for ``--freeze``."""
-
-    freeze_schedule: Optional[str] = _flag(
-        "what to freeze, and with a minus to train again, from which update on: UPDATE:COMPONENTS entries with semicolons between, "
-        "updates ascending. Frozen parameters take no update, decay, momentum or optimizer memory. Example: "
-        '"0:emb;2000:encoder.layers.0-2;8000:-emb"',
-        "ENTRIES",
-    )
-    freeze_progressive: Optional[str] = _flag(
-        "freeze the layers of every stack from the bottom up, the first at update START, then one every EVERY updates; "
-        "the last layer of a stack stays trained. Example: 2000:500",
-        "START:EVERY",
-    )
-    freeze_rotate: Optional[str] = _flag(
-        "train K layers at a time, drawn anew every PERIOD updates, and freeze all others (LISA); what is in no layer, such as "
-        "embeddings, is always trained. Example: 2:200",
-        "K:PERIOD",
-    )
-    freeze_update_every: Optional[str] = _flag(
-        "update components only every N-th time: COMPONENT:N items with commas between. Their gradients are not computed in "
-        "between; momentum is kept. Example: ffn:4,emb:2",
-        "ITEMS",
-    )
 
 
 class FreezeSkip:

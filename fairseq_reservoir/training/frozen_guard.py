@@ -14,7 +14,7 @@ from ..plan.kinds import frozen_letters
 
 
 def frozen_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """What a training must not change: the frozen and the random tensors of a model of ours, as it was built.
+    """The tensors that a training must not change: the frozen and the random tensors of a model of ours, as it was built.
 
     What a freeze schedule freezes for a time is not among them.
     """

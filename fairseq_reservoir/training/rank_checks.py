@@ -1,4 +1,4 @@
-"""What has to hold between the processes of one run: that there is one run, and that what nobody trains is the same in all of them.
+"""Checks between the processes of one run: that there is one run, and that all of them hold the same frozen tensors.
 
 Frozen tensors follow from the seed and their names, so they are equal by construction; but no gradient and with ``legacy_ddp`` no
 broadcast would ever make them so, and a host with another version, flags or memory errors would train against the others unseen.

@@ -6,7 +6,7 @@ import shlex
 import torch
 
 from ..errors import InputError
-from ..freezing.identity import refuse_change, resuming
+from ..freezing.description import refuse_change, resuming
 from ..masks.masked_weight import nan_scores
 from .freeze_skip import PREFIX
 

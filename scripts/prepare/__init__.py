@@ -1,1 +1,1 @@
-"""From the public archives to data-bin/: what scripts/prepare_*.sh run, `python -m prepare.NAME` with scripts/ on the path."""
+"""Prepares data-bin/ from the public archives: run by scripts/prepare_*.sh, `python -m prepare.NAME` with scripts/ on the path."""

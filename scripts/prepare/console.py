@@ -1,4 +1,4 @@
-"""What the scripts say, and how they end."""
+"""Messages of the scripts, and their exits."""
 
 import sys
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Which sentence pairs stay, and into which split they go."""
+"""Filters sentence pairs and divides them into splits."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What ``plan/kinds.py`` says of a kind is true of its layer, and a row in which any field is wrong does not pass.
+"""Every row of ``plan/kinds.py`` is true of its layer, and a row in which any field is wrong does not pass.
 
 What a layer does shows some of the fields; the table in the documentation, read by people, says all of them a second time.
 """

@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATA
 from torch.nn import functional
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.identity import resuming
+from fairseq_reservoir.freezing.description import resuming
 from fairseq_reservoir.options.transformer_options import fill_defaults
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, GROUPS, atom, is_bias
 from tests.support.building import (

@@ -7,7 +7,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.dry_build import build_arch
 from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.freezing.description import BUFFER
 from fairseq_reservoir.layers.adapted_linear import AdaptedLinear
 from fairseq_reservoir.plan.freeze_spec import GROUPS, atom, plain
 from tests.support.building import build, build_lm, build_roberta, logits, loss, pad, sentences, shift

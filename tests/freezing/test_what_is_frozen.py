@@ -1,4 +1,4 @@
-"""Which tensors of a layer its letter freezes, and dropout inside frozen layers."""
+"""The tensors of a layer that its letter freezes, and dropout inside frozen layers."""
 
 import pytest
 import torch

@@ -12,7 +12,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.freezing.identity import BUFFER, read_identity
+from fairseq_reservoir.freezing.description import BUFFER, read_description
 from fairseq_reservoir.plan.freeze_spec import atom
 from tests.support import commands
 from tests.support.commands import USER_DIR, load
@@ -45,8 +45,8 @@ def test_the_checkpoint_carries_the_spec(trained, toy_data):
     run, folder = trained
     stored = load(folder)
     assert (stored["cfg"].model.freeze, stored["cfg"].model.frozen_init) == ("att,decoder.ffn", "signed_constant")
-    identity = read_identity(stored["model"][BUFFER])
-    assert identity == {
+    description = read_description(stored["model"][BUFFER])
+    assert description == {
         "freeze": "att,decoder.ffn",
         "freeze_except": None,
         "frozen_init": "signed_constant",

@@ -1,4 +1,4 @@
-"""Whatever writes over a frozen tensor while a model is trained: no checkpoint holds it, and quantization noise no longer does."""
+"""A frozen tensor that is written over while a model is trained reaches no checkpoint; quantization noise no longer writes over it."""
 
 import pytest
 import torch

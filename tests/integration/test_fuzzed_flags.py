@@ -1,4 +1,4 @@
-"""Whatever is given to a flag of ours: it works, or one line names the flag; nothing is written, and nobody waits ten seconds.
+"""Any value given to a flag of ours works, or one line names the flag; nothing is written, and nobody waits ten seconds.
 
 The flags come from the dataclasses and parsers that define them, and values from their help texts too, so that a new flag is
 tried as soon as it exists.
@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as 
 from fairseq_reservoir import cli
 from fairseq_reservoir.commands import report as report_command, sweep as sweep_command
 from fairseq_reservoir.options.component_options import ComponentOptions
+from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
 from fairseq_reservoir.options.language_model_options import (
     ReservoirLanguageModelConfig,
     SupermaskLanguageModelConfig,
@@ -29,7 +30,6 @@ from fairseq_reservoir.options.language_model_options import (
 from fairseq_reservoir.options.layer_options import ReservoirOptions
 from fairseq_reservoir.options.roberta_options import ReservoirRobertaOptions, SupermaskRobertaOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
-from fairseq_reservoir.training.freeze_skip import FreezeSkipOptions
 from tests.support.commands import RUN, error_of
 from tests.support.logs import Writer
 

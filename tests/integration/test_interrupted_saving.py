@@ -1,4 +1,4 @@
-"""Whatever stops a run while it saves, the same command goes on from the last checkpoint and loses nothing else."""
+"""After a run is stopped while it saves, in any way, the same command goes on from the last checkpoint and loses nothing else."""
 
 import io
 import re

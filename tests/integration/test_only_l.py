@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.freezing.description import BUFFER
 from tests.support.commands import train
 
 NORMS = {

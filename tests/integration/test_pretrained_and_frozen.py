@@ -1,4 +1,4 @@
-"""From a trained checkpoint with attention and feed-forward frozen: what stays has the checkpoint's bits, what is trained is counted."""
+"""Training from a checkpoint with attention and feed-forward frozen: these keep the checkpoint's bits, the rest is trained."""
 
 import random
 from functools import partial
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.checkpoint.materialize import materialize
-from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.freezing.description import BUFFER
 from tests.conftest import write_split
 from tests.support import commands
 from tests.support.commands import load

@@ -1,4 +1,4 @@
-"""What is frozen, for good or for a while, is left out of what processes send each other: counted in elements, per update."""
+"""Gradients of frozen tensors, for good or for a while, are not sent between processes: counted in elements, per update."""
 
 from unittest.mock import patch
 

@@ -1,4 +1,4 @@
-"""When masks are selected: once per update, and never from scores of the past."""
+"""Masks are selected once per update, and never from scores of the past."""
 
 import copy
 import io

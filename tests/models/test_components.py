@@ -7,7 +7,7 @@ import torch
 from fairseq import models
 
 from fairseq_reservoir.checkpoint.dry_build import build_config
-from fairseq_reservoir.freezing.identity import CheckpointIdentity
+from fairseq_reservoir.freezing.description import DescribedInCheckpoint
 from fairseq_reservoir.models.frozen.components import FrozenComponents
 from fairseq_reservoir.plan.freeze_spec import ATOMS, COMPONENTS, FROZEN_INITS, GROUPS, atom, is_bias, parse
 from tests.support.building import build, build_lm, build_roberta, logits, pad, sentences, shift
@@ -15,7 +15,7 @@ from tests.support.building import build, build_lm, build_roberta, logits, pad, 
 PRESETS = [
     arch
     for arch, model in models.ARCH_MODEL_REGISTRY.items()
-    if issubclass(model, CheckpointIdentity) and not issubclass(model, FrozenComponents)
+    if issubclass(model, DescribedInCheckpoint) and not issubclass(model, FrozenComponents)
 ]
 # All atoms are in it: "other" in the GRU and the convolution, "mix" in S and s.
 EVERY_ATOM = {"encoder": "LsgS", "decoder": "Lsc", "encoder_learned_pos": True, "decoder_learned_pos": True}

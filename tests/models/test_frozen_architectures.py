@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_reservoir.checkpoint.dry_build import build_arch, build_config
 from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.identity import BUFFER, CheckpointIdentity
+from fairseq_reservoir.freezing.description import BUFFER, DescribedInCheckpoint
 from fairseq_reservoir.models.frozen.components import FrozenComponents
 from fairseq_reservoir.plan import freeze_spec
 from fairseq_reservoir.random_tensors.initialisers import MATRIX_INITIALISERS
@@ -59,7 +59,7 @@ def trained(model):
 def test_every_architecture_of_fairseq_has_one_and_ours_have_none():
     frozen = {arch for arch, model in models.ARCH_MODEL_REGISTRY.items() if issubclass(model, FrozenComponents)}
     ours = {
-        arch for arch, model in models.ARCH_MODEL_REGISTRY.items() if issubclass(model, CheckpointIdentity)
+        arch for arch, model in models.ARCH_MODEL_REGISTRY.items() if issubclass(model, DescribedInCheckpoint)
     } - frozen
     fairseqs = models.ARCH_MODEL_REGISTRY.keys() - ours - frozen
     assert frozen == {f"frozen_{arch}" for arch in fairseqs} and len(frozen) > 140

@@ -10,7 +10,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_arch
 from fairseq_reservoir.checkpoint import dry_build
 from fairseq_reservoir.checkpoint.pretrained_embeddings import write_embeddings
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.freezing.description import BUFFER
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.models.reservoir import language_model as reservoir_transformer_lm
 from fairseq_reservoir.models.supermask import language_model as supermask_one_layer_transformer_lm

@@ -1,4 +1,4 @@
-"""Whatever happens to a model, in any order: every weight that a forward or backward pass uses is masked by its scores of now."""
+"""After anything that happens to a model, in any order, every weight in use is masked by its scores of now."""
 
 import copy
 from fractions import Fraction

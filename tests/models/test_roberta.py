@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq_reservoir.checkpoint import dry_build
 from fairseq_reservoir.checkpoint.pretrained_embeddings import building_for_a_checkpoint, write_embeddings
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.identity import BUFFER
+from fairseq_reservoir.freezing.description import BUFFER
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.models.reservoir import roberta as reservoir_roberta
 from fairseq_reservoir.models.supermask import roberta as supermask_one_layer_roberta

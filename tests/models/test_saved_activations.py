@@ -1,4 +1,4 @@
-"""What a layer keeps for its backward pass: a frozen one no activation that only a weight gradient would need."""
+"""Activations that a layer keeps for its backward pass: a frozen one keeps none that only a weight gradient would need."""
 
 import pytest
 import torch

@@ -5,7 +5,7 @@ from hypothesis import given, strategies
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan.kinds import kind_of, letters
-from fairseq_reservoir.plan.layer_plan import Slot, compress, expand, place, slots
+from fairseq_reservoir.plan.layer_plan import Slot, compress, expand, plan_by_count, slots
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_a_decoder_cannot_look_ahead(letter):
     ],
 )
 def test_alternate_is_centred(layers, count, plan):
-    assert place(layers, count, "ffn", "alternate") == plan
+    assert plan_by_count(layers, count, "ffn", "alternate") == plan
 
 
 def test_blocks():
-    assert place(6, 2, "transformer", "bottom") == "TTLLLL"
-    assert place(6, 2, "gru", "middle") == "LLGGLL"
-    assert place(7, 2, "gru", "middle") == "LLGGLLL"
-    assert place(6, 2, "conv", "top") == "LLLLCC"
-    assert place(2, 2, "ffn", "top") == "FF"
+    assert plan_by_count(6, 2, "transformer", "bottom") == "TTLLLL"
+    assert plan_by_count(6, 2, "gru", "middle") == "LLGGLL"
+    assert plan_by_count(7, 2, "gru", "middle") == "LLGGLLL"
+    assert plan_by_count(6, 2, "conv", "top") == "LLLLCC"
+    assert plan_by_count(2, 2, "ffn", "top") == "FF"
 
 
 @given(strategies.integers(1, 24), strategies.integers(0, 12))
@@ -79,32 +79,32 @@ def test_alternate_against_trying_every_start(layers, count):
     fits = [s for s in range(layers) if s + 2 * (count - 1) < layers] if count else [0]
     if count > (layers + 1) // 2:
         with pytest.raises(InputError, match="room for 0 to"):
-            place(layers, count, "ffn", "alternate")
+            plan_by_count(layers, count, "ffn", "alternate")
         return
     start = min(fits, key=lambda s: abs(s - (layers - (s + 2 * count - 1))))
     expected = [
         "F" if count and i >= start and (i - start) % 2 == 0 and (i - start) // 2 < count else "L"
         for i in range(layers)
     ]
-    assert place(layers, count, "ffn", "alternate") == "".join(expected)
+    assert plan_by_count(layers, count, "ffn", "alternate") == "".join(expected)
 
 
 def test_more_reservoirs_than_fit_or_a_negative_count():
     with pytest.raises(
         InputError, match=r"--reservoir-count 4: 6 layers with --reservoir-placement alternate .* 0 to 3"
     ):
-        place(6, 4, "ffn", "alternate")
+        plan_by_count(6, 4, "ffn", "alternate")
     with pytest.raises(InputError, match="room for 0 to 6"):
-        place(6, 7, "ffn", "top")
+        plan_by_count(6, 7, "ffn", "top")
     with pytest.raises(InputError, match="-1"):
-        place(6, -1, "ffn", "top")
+        plan_by_count(6, -1, "ffn", "top")
 
 
 def test_unknown_type_and_placement():
     with pytest.raises(InputError, match="--reservoir-type 'rnn': choose from transformer, ffn, gru, conv"):
-        place(6, 2, "rnn", "top")
+        plan_by_count(6, 2, "rnn", "top")
     with pytest.raises(InputError, match="--reservoir-placement 'left': choose from"):
-        place(6, 2, "ffn", "left")
+        plan_by_count(6, 2, "ffn", "left")
 
 
 def test_slots_keep_their_origin_when_pruned():

@@ -1,4 +1,4 @@
-"""What --frozen-init makes of the tensors that a freeze spec froze."""
+"""--frozen-init sets the tensors that a freeze spec froze."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a report says before its first number."""
+"""Cautions that a report prints before its first number."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What happens to a line: Moses' tokenizer and normaliser, cleaning, splitting into sets and into pieces."""
+"""Steps of preparing a line: Moses' tokenizer and normaliser, cleaning, splitting into sets and into pieces."""
 
 import pytest
 from prepare import bpe, moses

@@ -1,4 +1,4 @@
-"""What the recipes left behind."""
+"""Reads the files that the recipes leave behind."""
 
 
 def tree(folder):

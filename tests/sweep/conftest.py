@@ -1,4 +1,4 @@
-"""What the tests of sweeps share."""
+"""Fixtures of the tests of sweeps."""
 
 import multiprocessing
 import signal

@@ -9,7 +9,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 
-from ...freezing.identity import CheckpointIdentity
+from ...freezing.description import DescribedInCheckpoint
 from .components import architecture, with_components
 
 PREFIX = "frozen_"
@@ -17,7 +17,7 @@ PREFIX = "frozen_"
 
 def _register_all():
     for name, architectures in list(ARCH_MODEL_INV_REGISTRY.items()):
-        if issubclass(MODEL_REGISTRY[name], CheckpointIdentity):
+        if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint):
             continue  # ours take these flags anyway
         frozen, dataclass = with_components(MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name))
         # With a dataclass this registers an architecture too, which checks nothing.

@@ -5,15 +5,15 @@ from dataclasses import fields, make_dataclass
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
-from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import COMPONENT_FLAGS, component_identity, freeze_and_fill, kept_layers
+from ...freezing.reservoir_build import COMPONENT_FLAGS, component_description, freeze_and_fill, kept_layers
 from ...options.component_options import ComponentOptions, check_components
 from ...options.flags import check_ranges, check_texts
 from ...options.transformer_options import as_namespace, fill_defaults, follow_seed, read_numbers
 
 
-class FrozenComponents(CheckpointIdentity):
+class FrozenComponents(DescribedInCheckpoint):
     """To be mixed into a model of fairseq, before it in the bases: some of its parameters are never trained.
 
     The model is built as always; then ``slot_table`` decides by ``freeze`` and ``freeze_except`` what is frozen, and
@@ -43,7 +43,7 @@ class FrozenComponents(CheckpointIdentity):
         model.__class__ = cls
         model.component_options = options
         model.slot_table = model.compile_slot_table()
-        model.remember_identity(component_identity(options), kept)
+        model.remember_description(component_description(options), kept)
         return model
 
     def compile_slot_table(self):

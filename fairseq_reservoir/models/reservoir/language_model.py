@@ -6,8 +6,8 @@ from fairseq.models import FairseqLanguageModel, register_model
 from fairseq.models.transformer import TransformerModelBase
 
 from ...checkpoint.pretrained_embeddings import start_from
-from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags
+from ...freezing.description import DescribedInCheckpoint
+from ...freezing.reservoir_build import RESUME_FLAGS, description_flags, finish_reservoir
 from ...options.language_model_options import (
     DEPTHS,
     SIZES,
@@ -23,7 +23,7 @@ from .stacks import ReservoirDecoder
 
 
 @register_model("reservoir_transformer_lm", dataclass=ReservoirLanguageModelConfig)
-class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
+class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, words).
 
     A plan of only ``L`` is fairseq's ``transformer_lm`` bit for bit. T, F, f, C and c are as in the decoder of
@@ -31,7 +31,7 @@ class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
     read the words it has yet to predict.
     """
 
-    identity_flags = identity_flags(DEPTHS)
+    description_flags = description_flags(DEPTHS)
     resume_flags = RESUME_FLAGS
 
     @classmethod
@@ -47,7 +47,7 @@ class ReservoirTransformerLM(CheckpointIdentity, FairseqLanguageModel):
         config.decoder.layers = len(slots)
         embedding = token_embedding(config, task.source_dictionary, _embedding)
         decoder = ReservoirDecoder(config, task.target_dictionary, embedding, slots, no_encoder_attn=True)
-        return complete(cls(decoder), plans, options)
+        return finish_reservoir(cls(decoder), plans, options)
 
 
 def _embedding(config, dictionary, width, path):

@@ -4,9 +4,9 @@ from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 
+from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
-from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import RESUME_FLAGS, complete, freeze_and_fill, identity_flags
+from ...freezing.reservoir_build import RESUME_FLAGS, description_flags, finish_reservoir, freeze_and_fill
 from ...options.plans import plans_of
 from ...options.presets import register, reservoir_preset
 from ...options.roberta_options import DEPTHS, SIZES, ReservoirRobertaOptions, add_flags, complete_options
@@ -30,14 +30,14 @@ class ReservoirRobertaEncoder(RobertaEncoder):
 
 
 @register_model("reservoir_roberta")
-class ReservoirRoberta(HeadsInTable, CheckpointIdentity, RobertaModel):
+class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
     """fairseq's RoBERTa with a layer plan (Shen et al., 2021, "Reservoir Transformers") and a freeze spec.
 
     A plan of only ``L`` is fairseq's ``roberta`` bit for bit. ``slot_table`` says what is frozen; the language model head and
     all classification heads are trained unless ``--freeze`` names ``out``.
     """
 
-    identity_flags = identity_flags(DEPTHS)
+    description_flags = description_flags(DEPTHS)
     resume_flags = RESUME_FLAGS
 
     @staticmethod
@@ -58,7 +58,7 @@ class ReservoirRoberta(HeadsInTable, CheckpointIdentity, RobertaModel):
         model.plans = plans
         options.encoder_layers = depth  # fairseq has counted those that --encoder-layers-to-keep leaves
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
-        return complete(model, plans, options)
+        return finish_reservoir(model, plans, options)
 
     def compile_slot_table(self):
         return freeze_and_fill(self, self.plans.built, self.args)

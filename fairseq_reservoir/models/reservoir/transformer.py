@@ -6,8 +6,8 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
 from ...checkpoint.pretrained_embeddings import start_from
-from ...freezing.identity import CheckpointIdentity
-from ...freezing.reservoir_build import RESUME_FLAGS, complete, identity_flags
+from ...freezing.description import DescribedInCheckpoint
+from ...freezing.reservoir_build import RESUME_FLAGS, description_flags, finish_reservoir
 from ...options.plans import plans_of
 from ...options.presets import register, reservoir_preset
 from ...options.transformer_options import (
@@ -23,14 +23,14 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 
 
 @register_model("reservoir_transformer", dataclass=ReservoirTransformerConfig)
-class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
+class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
     """fairseq's Transformer for translation with a layer plan (Shen et al., 2021, "Reservoir Transformers").
 
     A plan of only ``L`` is fairseq's ``transformer`` bit for bit. ``slot_table`` says what is frozen. Frozen tensors are
     parameters without gradient: they let gradients through to the layers below and take part in no update.
     """
 
-    identity_flags = identity_flags(DEPTHS)
+    description_flags = description_flags(DEPTHS)
     resume_flags = RESUME_FLAGS
 
     @classmethod
@@ -48,7 +48,7 @@ class ReservoirTransformer(CheckpointIdentity, TransformerModelBase):
         plans = plans_of(options, DEPTHS)
         config = as_transformer_config(options)
         config.plans = plans
-        return complete(super().build_model(config, task), plans, options)
+        return finish_reservoir(super().build_model(config, task), plans, options)
 
     @classmethod
     def build_embedding(cls, cfg, dictionary, embed_dim, path=None):

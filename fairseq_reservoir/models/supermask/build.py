@@ -1,4 +1,4 @@
-"""From a freshly built supermask model to its slot table, frozen before any optimizer exists."""
+"""Freezes a built supermask model and attaches its slot table, before any optimizer exists."""
 
 from functools import partial
 from typing import Any
@@ -22,19 +22,19 @@ from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts, masked_embedding
 
 # Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference.
-_IDENTITY = [
+_DESCRIBED = [
     name
     for name in MaskOptions.__dataclass_fields__
     if name not in ("freeze", "regenerate_weights") and not name.startswith("_")
 ]
 
 
-def identity_flags(stacks) -> dict[str, str]:
-    """The fields of a supermask model's identity, each with its flag; see ``CheckpointIdentity``."""
+def description_flags(stacks) -> dict[str, str]:
+    """The fields of a supermask model's description, each with its flag; see ``DescribedInCheckpoint``."""
     return {
         **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
         "generator": "generator of frozen tensors",
-        **{name: flag_of(name) for name in _IDENTITY},
+        **{name: flag_of(name) for name in _DESCRIBED},
     }
 
 
@@ -49,11 +49,11 @@ def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
     return plans
 
 
-def complete(model, plans: dict[str, tuple[Slot, ...]], options):
-    """Makes a freshly built model a supermask model: one mask cache, slot table, recipes, identity; returns it.
+def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
+    """Makes a freshly built model a supermask model: one mask cache, slot table, recipes, description; returns it.
 
     Args:
-        model: built of ``MaskedParts``, a ``CheckpointIdentity``.
+        model: built of ``MaskedParts``, a ``DescribedInCheckpoint``.
         plans: the slots of each stack.
         options: its complete options.
     """
@@ -66,10 +66,10 @@ def complete(model, plans: dict[str, tuple[Slot, ...]], options):
     model.slot_table = compile_mask_table(model, plans, options)
     model.recipes = recipes_in(model)
     model.regenerate_weights = options.regenerate_weights
-    identity = {name: getattr(options, name) for name in (*_IDENTITY, "freeze")} | {"generator": philox.GENERATOR}
+    description = {name: getattr(options, name) for name in (*_DESCRIBED, "freeze")} | {"generator": philox.GENERATOR}
     kept = kept_layers(options)
-    model.remember_identity(
-        identity | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept
+    model.remember_description(
+        description | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept
     )
     if options.mask_scope == "global":
         model.whole_only = (

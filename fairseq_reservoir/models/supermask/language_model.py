@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from fairseq.models import FairseqLanguageModel, register_model
 
-from ...freezing.identity import CheckpointIdentity
+from ...freezing.description import DescribedInCheckpoint
 from ...options.language_model_options import (
     DEPTHS,
     SIZES,
@@ -17,13 +17,13 @@ from ...options.presets import register, supermask_preset
 from ...options.supermask_options import check_mask_options
 from ...options.transformer_options import as_namespace
 from ..token_embedding import token_embedding
-from .build import build_embedding, complete, identity_flags, mask_plans
+from .build import build_embedding, description_flags, finish_supermask, mask_plans
 from .inference import FoldsMasks
 from .stacks import MaskedParts, SupermaskDecoder
 
 
 @register_model("supermask_one_layer_transformer_lm", dataclass=SupermaskLanguageModelConfig)
-class SupermaskOneLayerTransformerLM(CheckpointIdentity, FoldsMasks, FairseqLanguageModel):
+class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` made of one random frozen layer, applied L times through L learned masks.
 
     As ``supermask_one_layer_transformer``, without encoder and attention to it: tokens (batch, time) to logits (batch,
@@ -31,7 +31,7 @@ class SupermaskOneLayerTransformerLM(CheckpointIdentity, FoldsMasks, FairseqLang
     "What's Hidden in a One-layer Randomly Weighted Transformer?") has no language model; this one is ours.
     """
 
-    identity_flags = identity_flags(DEPTHS)
+    description_flags = description_flags(DEPTHS)
     resume_flags = {"freeze": "--freeze"}
 
     @classmethod
@@ -52,7 +52,7 @@ class SupermaskOneLayerTransformerLM(CheckpointIdentity, FoldsMasks, FairseqLang
         decoder = SupermaskDecoder(
             config, task.target_dictionary, embedding, config.parts["decoder"], no_encoder_attn=True
         )
-        return complete(cls(decoder), plans, options)
+        return finish_supermask(cls(decoder), plans, options)
 
 
 preset = partial(supermask_preset, SupermaskLanguageModelConfig, DEPTHS, architecture)

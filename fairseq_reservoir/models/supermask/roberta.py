@@ -5,15 +5,15 @@ from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
 from fairseq.models.roberta.model import RobertaLMHead
 
+from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
-from ...freezing.identity import CheckpointIdentity
 from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_linear import MaskedLinear
 from ...options.presets import register, supermask_preset
 from ...options.roberta_options import DEPTHS, SIZES, SupermaskRobertaOptions, add_flags, complete_options
 from ...options.supermask_options import check_mask_options
 from ...options.transformer_options import as_transformer_config
-from .build import compile_mask_table, complete, identity_flags, mask_plans, new_embedding
+from .build import compile_mask_table, description_flags, finish_supermask, mask_plans, new_embedding
 from .inference import FoldsMasks
 from .roberta_embeddings import fill_embeddings
 from .stacks import MaskedParts, SupermaskEncoder
@@ -56,7 +56,7 @@ class MaskedLMHead(RobertaLMHead):
 
 
 @register_model("supermask_one_layer_roberta")
-class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, RobertaModel):
+class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, RobertaModel):
     """fairseq's RoBERTa whose layers are one random frozen layer, applied L times through L learned masks.
 
     Every weight matrix of layer i is W * M_i (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
@@ -66,7 +66,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, Rob
     ``--mask-embeddings-from``, unless ``--mask-embeddings`` is trained.
     """
 
-    identity_flags = identity_flags(DEPTHS)
+    description_flags = description_flags(DEPTHS)
     resume_flags = {"freeze": "--freeze"}
     frozen_with_embeddings = {"masked": "pos", "frozen": "emb,pos"}
 
@@ -92,7 +92,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, CheckpointIdentity, FoldsMasks, Rob
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
         fill_embeddings(model.encoder, options)
         model.plans = plans
-        return complete(model, plans, options)
+        return finish_supermask(model, plans, options)
 
     def compile_slot_table(self):
         return compile_mask_table(self, self.plans, self.args)

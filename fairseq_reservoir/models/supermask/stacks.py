@@ -70,7 +70,7 @@ class MaskedParts:
         )
 
     def recipe(self, place, part, shape):
-        """How a random matrix at ``place`` of this stack is drawn as that of ``part``."""
+        """The recipe of the random matrix at ``place`` of this stack, drawn as that of ``part``."""
         init, gain = self.drawn_as(part)
         return weight_recipe(shape, MaskChoices(**self.choices), init, gain, f"{self.stack}.{place}")
 

@@ -6,11 +6,11 @@ import torch
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
-from ...freezing.identity import CheckpointIdentity
+from ...freezing.description import DescribedInCheckpoint
 from ...options.presets import register, supermask_preset
 from ...options.supermask_options import SupermaskTransformerConfig, check_mask_options
 from ...options.transformer_options import STUDY, TINY, as_namespace, as_transformer_config
-from .build import build_embedding, complete, identity_flags, mask_plans
+from .build import build_embedding, description_flags, finish_supermask, mask_plans
 from .inference import FoldsMasks
 from .stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder
 
@@ -18,7 +18,7 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 
 
 @register_model("supermask_one_layer_transformer", dataclass=SupermaskTransformerConfig)
-class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerModelBase):
+class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, TransformerModelBase):
     """One random frozen encoder layer and one random frozen decoder layer, each applied L times through L learned masks.
 
     Every weight matrix of layer i is W * M_i, with W shared by all layers of the stack (``--mask-share none``: of its own)
@@ -26,7 +26,7 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerMo
     Transformer?"). No biases. Trained: the scores, and with ``--mask-layernorm affine`` the LayerNorms.
     """
 
-    identity_flags = identity_flags(DEPTHS)
+    description_flags = description_flags(DEPTHS)
     resume_flags = {"freeze": "--freeze"}
 
     @classmethod
@@ -48,7 +48,7 @@ class SupermaskOneLayerTransformer(CheckpointIdentity, FoldsMasks, TransformerMo
         config.encoder.layers, config.decoder.layers = options.encoder_layers, options.decoder_layers
         config.parts = {stack: MaskedParts(stack, options, plans[stack]) for stack in DEPTHS}
         config.embeddings = iter(DEPTHS)  # fairseq asks for them in this order, without saying whose
-        return complete(super().build_model(config, task), plans, options)
+        return finish_supermask(super().build_model(config, task), plans, options)
 
     @classmethod
     def build_embedding(cls, cfg, dictionary, embed_dim, path=None):

@@ -1,4 +1,4 @@
-"""What a checkpoint says of the plan, the seed and the like it was trained with, and the refusal of others."""
+"""Stores plan, seed and flags in checkpoints; refuses to resume with different ones."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import torch
 
 from ..errors import InputError
-from ..plan.freeze_spec import place
+from ..plan.freeze_spec import layer_of
 from .backskips import fit_state
 
 # The file of the checkpoint while fairseq restores one together with its optimizer state.
@@ -23,7 +23,7 @@ _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank")
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 
 
-class CheckpointIdentity:
+class DescribedInCheckpoint:
     """Keeps a description of the model in the state dict and compares it when one is loaded.
 
     It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of like checkpoints and the
@@ -34,11 +34,11 @@ class CheckpointIdentity:
     Of a model with ``--encoder-layers-to-keep`` it describes the whole model, and says which layers are kept. Such a model takes
     the layers that it keeps from a checkpoint of the whole one, and a checkpoint of its own as it is.
 
-    ``identity_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
+    ``description_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
     training goes on with the optimizer's state; of these, those of adapters must also otherwise, if the checkpoint has any.
     """
 
-    identity_flags: dict[str, str] = {}
+    description_flags: dict[str, str] = {}
     resume_flags: dict[str, str] = {}
 
     # Why a model that keeps some layers cannot be made of a trained one with all of them, if it cannot.
@@ -46,15 +46,15 @@ class CheckpointIdentity:
 
     register_buffer: Callable[..., None]  # of the model
 
-    def remember_identity(self, identity: dict, kept: dict[str, str]) -> None:
+    def remember_description(self, description: dict, kept: dict[str, str]) -> None:
         """Called once the model is built.
 
         Args:
-            identity: what describes the model with all its layers; JSON types.
+            description: what describes the model with all its layers; JSON types.
             kept: by stack, the layers that are kept of it, as in "0,2"; empty if all are.
         """
         self.register_buffer(
-            BUFFER, _encode(identity | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()})
+            BUFFER, _encode(description | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()})
         )
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
@@ -62,8 +62,8 @@ class CheckpointIdentity:
 
         fairseq goes by ``model_cfg``, and deletes the flags there, so that a training stored itself without them.
         """
-        stored = read_identity(state_dict[BUFFER]) if BUFFER in state_dict else {}
-        kept = {} if _kept(stored) else _kept(read_identity(self.reservoir_version))
+        stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
+        kept = {} if _kept(stored) else _kept(read_description(self.reservoir_version))
         return super().load_state_dict(state_dict, strict, Namespace(arch=type(self).__name__, **kept))
 
     def upgrade_state_dict_named(self, state_dict, name):
@@ -74,7 +74,7 @@ class CheckpointIdentity:
             self._refuse_other_values(state_dict, f"{name}." if name else "")
             state_dict[key] = self.reservoir_version
             return state_dict
-        stored, own = read_identity(state_dict[key]), read_identity(self.reservoir_version)
+        stored, own = read_description(state_dict[key]), read_description(self.reservoir_version)
         # A whole model's layers are yet to be left out.
         leaves_out = {} if _kept(stored) else _kept(own)
         for field, flag in self._differences(stored | leaves_out, own).items():
@@ -104,14 +104,14 @@ class CheckpointIdentity:
             if name not in entries or given is None or own[name].is_meta or _are_close(given, own[name]):
                 continue
             others = f"the checkpoint, which says of no tensor that it is random, has values of its own for {name}"
-            init, where = entries[name].frozen_init, place(name)
+            init, where = entries[name].frozen_init, layer_of(name)
             if init:
                 raise InputError(f"--frozen-init {init}: {others}; leave --frozen-init out to freeze those")
-            if where is None or where[0] not in self.identity_flags:
+            if where is None or where[0] not in self.description_flags:
                 raise InputError(f"{name} is drawn from the seed: {others}; give a checkpoint of this architecture")
-            stack, plan = where[0], read_identity(self.reservoir_version)[where[0]]
+            stack, plan = where[0], read_description(self.reservoir_version)[where[0]]
             raise InputError(
-                f"{self.identity_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze those, give its "
+                f"{self.description_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze those, give its "
                 f"trained letter and --freeze {stack}.layers.{where[1]}"
             )
 
@@ -120,7 +120,7 @@ class CheckpointIdentity:
 
     def _differences(self, stored, own):
         compared = {
-            **self.identity_flags,
+            **self.description_flags,
             **PRUNING_FLAGS,
             **(self.resume_flags if resuming.get() else self._lasting(stored)),
         }
@@ -153,16 +153,16 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     )
 
 
-def read_identity(buffer: torch.Tensor) -> dict:
+def read_description(buffer: torch.Tensor) -> dict:
     """The description in a checkpoint's buffer ``reservoir_version``.
 
     Raises:
         InputError: it is not as it was written.
     """
     try:
-        identity = json.loads(bytes(buffer.tolist()))
-        if identity.pop(_HASH, None) in (None, _hash_of(identity)):
-            return identity
+        description = json.loads(bytes(buffer.tolist()))
+        if description.pop(_HASH, None) in (None, _hash_of(description)):
+            return description
     except (ValueError, TypeError, AttributeError):
         pass
     raise InputError(
@@ -171,15 +171,15 @@ def read_identity(buffer: torch.Tensor) -> dict:
     )
 
 
-def _kept(identity) -> dict[str, str]:
+def _kept(description) -> dict[str, str]:
     """The fields of a description that say which layers are kept."""
-    return {field: identity[field] for field in PRUNING_FLAGS if identity.get(field)}
+    return {field: description[field] for field in PRUNING_FLAGS if description.get(field)}
 
 
-def _encode(identity) -> torch.Tensor:
-    text = json.dumps({**identity, _HASH: _hash_of(identity)}, sort_keys=True)
+def _encode(description) -> torch.Tensor:
+    text = json.dumps({**description, _HASH: _hash_of(description)}, sort_keys=True)
     return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
-def _hash_of(identity):
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+def _hash_of(description):
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]

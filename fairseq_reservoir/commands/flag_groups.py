@@ -1,0 +1,79 @@
+"""The flags that commands take beside their own, in groups for ``--help``: those of the plugin, fairseq's last.
+
+fairseq-train answers ``--help`` before it asks a model or an optimizer for flags, and so shows none of these.
+"""
+
+import argparse
+import dataclasses
+import textwrap
+
+WIDTH = 100
+# Title and options. A flag that several families of models have is shown once.
+GROUPS = {
+    "plan (reservoir_*)": "reservoir_encoder reservoir_decoder",
+    "plan by the number of reservoirs (reservoir_*)": (
+        "reservoir_count reservoir_decoder_count reservoir_type reservoir_placement"
+    ),
+    "layers of a plan (reservoir_*)": (
+        "reservoir_norm reservoir_train_layernorm reservoir_no_dropout reservoir_kernel_sizes"
+    ),
+    "freezing: components (reservoir_*, frozen_*; supermask_* has --freeze, and masks stay as drawn)": (
+        "freeze freeze_except frozen_init reservoir_seed"
+    ),
+    "freezing: adapters (reservoir_*, frozen_*)": "frozen_adapter frozen_adapter_rank",
+    "masks: what they keep (supermask_*)": (
+        "mask_keep_ratio mask_keep_schedule mask_scope mask_scores mask_kind mask_coats"
+    ),
+    "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
+    "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_pin mask_random",
+    "masks: given vectors (supermask_*; paths also: other models with such an embedding)": (
+        "mask_embeddings_from encoder_embed_path decoder_embed_path embed_min_coverage"
+    ),
+    "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
+    "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
+    "training: freezing for a while (--optimizer freeze_skip, or freeze_skip_NAME)": (
+        "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"
+    ),
+}
+
+
+def in_groups() -> str:
+    """The groups as text: each flag once with its help; of fairseq's model flags the names, as their help is fairseq's."""
+    options = _options()
+    parts = ["Below, in brackets: the architectures that have the flags. frozen_A is any architecture A of fairseq."]
+    for title, names in GROUPS.items():
+        parts.append("\n".join([f"{title}:", *(_explained(options[name]) for name in names.split())]))
+    return "\n\n".join([*parts, _of_fairseq(options)])
+
+
+def _options() -> dict[str, dataclasses.Field]:
+    """Every option of the plugin by name; of one that several have, the first, whose help says most."""
+    from ..options.freeze_skip_options import FreezeSkipOptions
+    from ..options.language_model_options import WordVectorOptions
+    from ..options.layer_options import ReservoirOptions
+    from ..options.roberta_options import SupermaskRobertaOptions
+
+    found: dict[str, dataclasses.Field] = {}
+    for options in (ReservoirOptions, SupermaskRobertaOptions, WordVectorOptions, FreezeSkipOptions):
+        for option in dataclasses.fields(options):
+            if not option.name.startswith("_"):
+                found.setdefault(option.name, option)
+    return found
+
+
+def _explained(option: dataclasses.Field) -> str:
+    flag = f"  --{option.name.replace('_', '-')} {option.metadata['metavar']}".rstrip()
+    text = textwrap.wrap(option.metadata["help"], WIDTH - 6, break_on_hyphens=False)
+    return "\n".join([flag, *(f"      {line}" for line in text)])
+
+
+def _of_fairseq(shown) -> str:
+    from fairseq.models.transformer import TransformerModel
+
+    parser = argparse.ArgumentParser(add_help=False)
+    TransformerModel.add_args(parser)
+    flags = [action.option_strings[0] for action in parser._actions if action.dest not in shown]
+    names = textwrap.fill("  ".join(flags), WIDTH - 2, break_on_hyphens=False)
+    return "fairseq's own, of its transformer (fairseq-train --help lists those of training):\n" + textwrap.indent(
+        names, "  "
+    )
