@@ -235,11 +235,11 @@ def _forward(skip: Backskip, forward: Callable[..., Any], x: Tensor, *args: Any,
         return forward(x, *args, **kwargs)
     if skip.is_true:
         kept: dict[str, Tensor] = {}
-        return _on_first(forward(_Enter.apply(x, kept, skip), *args, **kwargs), lambda y: _Leave.apply(y, kept))
+        return _on_first(forward(_Enter.apply(x, kept, skip), *args, **kwargs), lambda y: _Leave.apply(y, kept))  # type: ignore[no-untyped-call]  # torch's
     with torch.no_grad():
         action, noise = skip.estimator.perturb(x, skip.noise_seed())
         result = forward(action, *args, **kwargs)
-    return _on_first(result, lambda y: _Skip.apply(x, y, noise, skip))
+    return _on_first(result, lambda y: _Skip.apply(x, y, noise, skip))  # type: ignore[no-untyped-call]  # torch's
 
 
 def _on_first(result: Any, function: Callable[[Tensor], Tensor]) -> Any:

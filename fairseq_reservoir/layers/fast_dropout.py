@@ -36,7 +36,7 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
     """
     if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)
-    dropped: Tensor = _FastDropout.apply(x.contiguous(), p)
+    dropped: Tensor = _FastDropout.apply(x.contiguous(), p)  # type: ignore[no-untyped-call]  # torch's
     return dropped
 
 

@@ -48,5 +48,5 @@ def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int
     Returns:
         L, differentiable, and the unsmoothed loss, which is not.
     """
-    losses: tuple[Tensor, Tensor] = _LabelSmoothing.apply(logits, target, epsilon, padding)
+    losses: tuple[Tensor, Tensor] = _LabelSmoothing.apply(logits, target, epsilon, padding)  # type: ignore[no-untyped-call]  # torch's
     return losses

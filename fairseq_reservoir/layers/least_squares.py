@@ -41,7 +41,7 @@ class LeastSquares(nn.Module):
             moved = fn(tensor)
             return moved if moved.dtype == torch.float32 else tensor.to(moved.device)
 
-        super()._apply(convert, recurse)
+        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]  # torch's
         return self
 
     @torch.no_grad()

@@ -123,7 +123,7 @@ class MaskedWeight(nn.Module):
         if self.scores is None or not torch.is_grad_enabled():
             return weight
         follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
-        seen: Tensor = StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)
+        seen: Tensor = StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)  # type: ignore[no-untyped-call]  # torch's
         return seen
 
     @property
@@ -170,7 +170,7 @@ class MaskedWeight(nn.Module):
                 return tensor.to(converted.device, torch.float32)
             return converted
 
-        super()._apply(convert, recurse)
+        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]  # torch's
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
