@@ -16,7 +16,7 @@ from ..errors import InputError
 logger = logging.getLogger(__name__)
 
 NAME = "training.lock"
-# What a process that was killed while it saved leaves behind; see ``atomic_file.temporary_name``.
+# What a process that was killed while it saved leaves behind; see ``files.temporary_name``.
 _LEFT = re.compile(r"checkpoint.*\.pt\.(\d+)\.tmp")
 
 

@@ -9,7 +9,7 @@ import torch
 from fairseq import checkpoint_utils, file_io
 from fairseq.file_io import PathManager
 
-from fairseq_reservoir import files as atomic_file
+from fairseq_reservoir import files
 from fairseq_reservoir.errors import InputError
 
 STATE = {"model": torch.arange(5000.0)}
@@ -124,7 +124,7 @@ def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(
     new, last = new_and_last
     synced = []
     monkeypatch.setattr(
-        atomic_file, "sync", lambda path: path.is_file() and synced.append((path.read_text(), last.read_text()))
+        files, "sync", lambda path: path.is_file() and synced.append((path.read_text(), last.read_text()))
     )
     assert PathManager.copy(str(new), str(last), overwrite=True)
     assert synced == [("new", "old")] and last.read_text() == "new" and len(os.listdir(last.parent)) == 2

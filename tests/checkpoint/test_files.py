@@ -116,11 +116,12 @@ KILLED_WHILE_SAVING = """
 import os, signal, sys
 sys.modules["fairseq"] = None
 import torch
-from fairseq_reservoir.checkpoint import atomic_file, packed_file
+from fairseq_reservoir import files
+from fairseq_reservoir.checkpoint import packed_file
 def die(path):
     assert os.path.getsize(path) > 1000
     os.kill(os.getpid(), signal.SIGKILL)
-atomic_file.sync = die
+files.sync = die
 packed_file.write(sys.argv[1], {"new": True}, {"w": torch.ones(1000)})
 """
 
