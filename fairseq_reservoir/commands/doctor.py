@@ -145,7 +145,7 @@ def _machine(advice):
         _line("processor", f"{processor_name(info)}, {cores} of {os.cpu_count()} cores usable here"),
         *(_line(name, found) for name, found in features.items()),
     ]
-    lines += _threads(torch, cores, advice) + _gpus(torch, advice)
+    lines += _threads(torch, cores, advice) + [_line("freed memory", _memory())] + _gpus(torch, advice)
     if features["bf16"] == "no":
         advice.append(
             "--bf16 on this processor: it would emulate bf16, many times slower than fp32; leave --bf16 out here"
@@ -186,6 +186,23 @@ def _threads(torch, cores, advice):
     return [
         _line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")
     ]
+
+
+def _memory():
+    try:
+        from ..fairseq_repairs.allocator import KEPT_MIB, keep_freed_memory, most_kept, users_own
+        from ..fairseq_repairs.repair import APPLIED
+
+        most = most_kept()
+    except InputError as error:
+        return f"handed back to the system, {error}"
+    except Exception:
+        return "handed back to the system"
+    if keep_freed_memory.state == APPLIED:
+        return "kept for the next training step" + (
+            f", at most {most} MiB" if most else f" ({KEPT_MIB}=N: at most N MiB)"
+        )
+    return f"as {users_own()} says" if users_own() else "handed back to the system"
 
 
 def _gpus(torch, advice):

@@ -27,6 +27,7 @@ from . import freeze_skip
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
 from .save_dir_lock import train_alone
+from .slow_bf16 import warn_of_slow_bf16
 
 MAKE_IT = "fairseq-preprocess writes it"
 # Bytes of a name, as Linux and macOS have them, and of a path that leaves room for the names of checkpoints.
@@ -42,9 +43,10 @@ class MissingFile(InputError, FileNotFoundError):
 
 
 def check_first(call_main, cfg, main, **kwargs):
-    """Check before training starts, and let one training at a time write into a ``--save-dir``."""
+    """Check before training starts, say what will be slow, and let one training at a time write into a ``--save-dir``."""
     if is_training(main):
         check_training(cfg)
+        warn_of_slow_bf16(cfg)
         main = functools.partial(train_alone, main)
     return call_main(cfg, main, **kwargs)
 

@@ -1,0 +1,36 @@
+"""A warning before training in bf16 on a processor that has no instructions for it."""
+
+import logging
+import os
+
+import torch
+
+from ..fairseq_repairs.cpu_launch import uses_cpu
+
+logger = logging.getLogger(__name__)
+
+# Of x86 and of ARM, as torch calls them. AVX-512 without avx512_bf16 only converts, which torch counts as support.
+MULTIPLIES_IN_BF16 = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "sve_bf16")
+
+
+def multiplies_in_bf16() -> bool | None:
+    """Whether the processor multiplies in bf16; None if this torch (before ``torch.cpu.get_capabilities``) does not say."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in MULTIPLIES_IN_BF16) if capabilities else None
+
+
+def warn_of_slow_bf16(cfg) -> None:
+    """One line, by the first process, if a run on the CPU asks for bf16 that the processor would emulate."""
+    flags = {
+        "--bf16": cfg.common.bf16 and not cfg.common.memory_efficient_bf16,  # which sets both
+        "--memory-efficient-bf16": cfg.common.memory_efficient_bf16,
+        "--frozen-dtype bf16": getattr(cfg.model, "frozen_dtype", None) == "bf16",
+    }
+    asked = [flag for flag, given in flags.items() if given]
+    rank = cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))
+    if asked and rank == 0 and uses_cpu(cfg) and multiplies_in_bf16() is False:
+        logger.warning(
+            "%s: this processor cannot multiply in bf16 (neither avx512_bf16 nor amx_bf16, or bf16 of ARM) and emulates it, many times"
+            " slower than fp32; leave %s out here",
+            " ".join(asked), "them" if len(asked) > 1 else "it",
+        )  # fmt: skip
