@@ -99,6 +99,20 @@ def processor():
     return f"{names[0] if names else 'cpu'} ({platform.machine()})"
 
 
+def processor_features():
+    """Which of the instruction sets that matter here the CPU has, as Linux calls them."""
+    try:
+        found = re.search(
+            r"^(?:flags|Features)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    except OSError:
+        found = None
+    named = (
+        set(found[1].split()) & {"avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16"} if found else ()
+    )
+    return ", ".join(sorted(named)) or "unknown"
+
+
 def table(results, columns=()):
     """Lines of the table; ``columns``: (heading, key of a result, format) of those after the ratio and its interval."""
     lines = ["| " + " | ".join(["arm", "ratio", "95 % interval", *(heading for heading, _, _ in columns)]) + " |"]

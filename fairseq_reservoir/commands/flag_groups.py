@@ -30,6 +30,7 @@ GROUPS = {
         "mask_embeddings_from encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
+    "training: threads (every training, of any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
     "training: freezing for a while (--optimizer freeze_skip, or freeze_skip_NAME)": (
         "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"
@@ -52,9 +53,10 @@ def _options() -> dict[str, dataclasses.Field]:
     from ..options.language_model_options import WordVectorOptions
     from ..options.layer_options import ReservoirOptions
     from ..options.roberta_options import SupermaskRobertaOptions
+    from ..options.thread_options import ThreadOptions
 
     found: dict[str, dataclasses.Field] = {}
-    for options in (ReservoirOptions, SupermaskRobertaOptions, WordVectorOptions, FreezeSkipOptions):
+    for options in (ReservoirOptions, SupermaskRobertaOptions, WordVectorOptions, FreezeSkipOptions, ThreadOptions):
         for option in dataclasses.fields(options):
             if not option.name.startswith("_"):
                 found.setdefault(option.name, option)

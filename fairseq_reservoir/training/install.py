@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -21,11 +21,14 @@ from . import (
     fused_criterion,  # noqa: F401  registers the criterion
     preflight,
     rank_checks,
+    threads,
     training_hooks,
 )
 
 # Of several hooks of a function the last is called first, around those above it.
 HOOKS: tuple[tuple[Any, str, Callable], ...] = (
+    # Flags are read.
+    (options, "parse_args_and_arch", threads.read_flag),
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),
     *((task, name, preflight.name_missing_files)
@@ -48,6 +51,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # It trains: estimators begin before the step, and scores are looked at after it; parameters freeze before estimators are told.
     (Trainer, "train_step", training_hooks.report_nan_scores_at_log_interval),
     (Trainer, "train_step", backskip_hooks.begin_update),
+    (Trainer, "train_step", threads.set_threads),
     (Trainer, "set_num_updates", freeze_skip.go_to),
     (Trainer, "set_num_updates", backskip_hooks.end_update),
     (Trainer, "begin_valid_epoch", training_hooks.report_nan_scores),

@@ -23,7 +23,7 @@ from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
 from ..options.flags import check_texts
 from ..options.supermask_options import MaskOptions
-from . import freeze_skip
+from . import freeze_skip, threads
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
 from .save_dir_lock import train_alone
@@ -78,6 +78,7 @@ def check_training(cfg):
     refuse_sharding(cfg)
     refuse_fp16(cfg)
     refuse_quantization(cfg)
+    threads.asked()
     checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
     check = checks.get(getattr(cfg.task, "_name", None))
     if check is None:

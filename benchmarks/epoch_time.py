@@ -1,0 +1,252 @@
+"""Seconds of whole epochs of fairseq-train, arm against arm: real sentences, padding, data loading, validation and saving.
+
+Every run is a process of its own, and runs of two arms alternate in pairs (see ``pairs``). What is timed begins with "begin training
+epoch" and ends with "done training"; the start of the process is left out of the ratio and has a column of its own. An arm is
+written as its command line without the recipe's flags: flags of fairseq-train, ``--user-dir fairseq_reservoir`` among them or
+not, and in front of them environment variables, as in
+
+  python benchmarks/epoch_time.py --raw FOLDER --arm "stock: --arch transformer" \\
+      --arm "ours: FAIRSEQ_RESERVOIR_KEPT_MIB=256 --user-dir fairseq_reservoir --arch transformer"
+
+Corpora are those of the recipes, with their flags: ``multi30k`` as examples/multi30k.sh makes it, ``quickstart`` as
+examples/quickstart.sh does, 4,000 pieces and batches of 2,048 tokens. "Same bits" compares the weights in the last checkpoint
+with the baseline's.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import models, pairs  # noqa: E402
+
+SHAPE = (
+    "--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-layers 4 --decoder-layers 2"
+    " --encoder-attention-heads 4 --decoder-attention-heads 4"
+)
+OURS = f"--user-dir fairseq_reservoir --arch transformer {SHAPE}"
+DEFAULT_ARMS = (
+    f"stock fairseq: --arch transformer {SHAPE}",
+    f"with the plugin: {OURS}",
+    f"without kept-memory: FAIRSEQ_RESERVOIR_WITHOUT=kept-memory {OURS}",
+)
+RECIPE = (
+    "--share-all-embeddings --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'"
+    " --lr-scheduler inverse_sqrt --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 20"
+)
+# Where the recipe leaves the binarised corpus, how many pieces it is cut into, and the flags of its training.
+CORPORA = {
+    "multi30k": ("runs/multi30k/bin", 6000, "--lr 1e-3 --warmup-updates 800 --dropout 0.2 --max-tokens 4096"),
+    "quickstart": (
+        "runs/quickstart/homeassistant-en-de/data",
+        4000,
+        "--lr 2e-3 --warmup-updates 400 --dropout 0.1 --max-tokens 2048",
+    ),
+}
+CUT = (
+    "runs=$1 data=$2 root=$PWD; set --; . examples/common.sh epoch_time; . examples/translation.sh;"
+    ' cut_and_binarise "$runs/bin" en de "$pieces" --joined-dictionary'
+)
+COLUMNS = (
+    ("seconds of the epochs", "seconds", ".1f"),
+    ("of the start", "start", ".1f"),
+    ("CPU seconds", "cpu_seconds", ".1f"),
+    ("page faults", "faults", ",.0f"),
+    ("peak MiB resident", "peak_mib", ",.0f"),
+    ("same bits", "same_bits", ""),
+)
+
+
+class Arm:
+    """One command line of fairseq-train, run again and again.
+
+    Args:
+        name: what the table calls it.
+        text: environment variables, then flags.
+        given: options of the command line.
+    """
+
+    def __init__(self, name, text, given):
+        self.name, self.flags, self.runs = name, text, []
+        words = shlex.split(text)
+        count = next((i for i, word in enumerate(words) if not re.match(r"[A-Za-z_]\w*=", word)), len(words))
+        self.environment = os.environ | {"PYTHONPATH": str(pairs.ROOT), "PYTHONWARNINGS": "ignore"}
+        if given.threads:
+            self.environment["OMP_NUM_THREADS"] = str(given.threads)
+        self.environment |= dict(word.split("=", 1) for word in words[:count])
+        device = ["--cpu"] if given.device == "cpu" else []
+        until = ["--max-epoch", str(given.epochs)] + (["--max-update", str(given.updates)] if given.updates else [])
+        program = str(Path(sys.executable).parent / "fairseq-train")
+        recipe = shlex.split(f"{RECIPE} {CORPORA[given.corpus][2]} --seed {given.seed}")
+        self.command = [program, str(given.data), *recipe, *device, *until, *words[count:]]
+
+    def step(self):
+        """Trains anew, in a process of its own, and returns the seconds of its epochs."""
+        folder = tempfile.mkdtemp(prefix="epoch_time-")
+        try:
+            self.runs.append(run([*self.command, "--save-dir", folder], self.environment))
+            self.runs[-1]["weights"] = weights_of(Path(folder, "checkpoint_last.pt"))
+        finally:
+            shutil.rmtree(folder)
+        return self.runs[-1]["seconds"]
+
+    @property
+    def facts(self):
+        """Medians over the runs; runs of one arm that differ in their weights have none in common."""
+        medians = {
+            name: statistics.median(run[name] for run in self.runs)
+            for name in ("start", "cpu_seconds", "faults", "peak_mib")
+        }
+        weights = {run["weights"] for run in self.runs}
+        return medians | {"weights": weights.pop() if len(weights) == 1 else None}
+
+
+def run(command, environment):
+    """Seconds before and between the two lines of the log, and what the process used.
+
+    Raises:
+        SystemExit: it failed, or did not train to its end; the last line that it wrote.
+    """
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        cwd=pairs.ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    first = last = None
+    line = ""
+    for line in process.stdout:
+        if first is None and "begin training epoch" in line:
+            first = time.perf_counter()
+        elif "done training in" in line:
+            last = time.perf_counter()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode or None in (first, last):
+        sys.exit(f"epoch_time: {shlex.join(command)}: status {process.returncode}: {line.strip()}")
+    return {"seconds": last - first, "start": first - began, "cpu_seconds": used.ru_utime + used.ru_stime,
+            "faults": used.ru_minflt, "peak_mib": used.ru_maxrss / 2**10}  # fmt: skip
+
+
+def weights_of(checkpoint):
+    """A hash of all tensors of a model that fairseq's ``transformer`` has too, by their names."""
+    found, digest = torch.load(checkpoint, weights_only=False)["model"], hashlib.sha256()
+    for name in sorted(name for name in found if name != "reservoir_version"):
+        digest.update(name.encode() + found[name].cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def others(count):
+    """``count`` processes that only spin, for as long as the body runs."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def cut(given):
+    """The binarised corpus of ``--raw``, cut as the recipe cuts it, beside the output; kept from run to run."""
+    folder = given.output.parent / f"epoch_time-{given.corpus}"
+    pieces = CORPORA[given.corpus][1]
+    ended = subprocess.run(
+        ["bash", "-c", CUT, "epoch_time", folder.absolute(), given.raw.absolute()],
+        cwd=pairs.ROOT, env=os.environ | {"pieces": str(pieces)}, capture_output=True, text=True,
+    )  # fmt: skip
+    if ended.returncode:
+        sys.exit(f"epoch_time: --raw {given.raw}: {(ended.stderr or ended.stdout).strip().splitlines()[-1]}")
+    return (folder / "bin").absolute()
+
+
+def read_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    pairs.add_arguments(parser, "epoch_time", pairs=7)
+    parser.set_defaults(warm_up=0)
+    parser.add_argument(
+        "--corpus", choices=CORPORA, default="multi30k", help="whose recipe: flags of training, number of pieces"
+    )
+    parser.add_argument("--data", type=Path, help="the binarised corpus (default: where the recipe leaves it)")
+    parser.add_argument("--raw", type=Path, help="instead: raw text, named as Multi30k's, to cut and binarise once")
+    parser.add_argument("--epochs", type=int, default=1, help="of every run (default 1)")
+    parser.add_argument("--updates", type=int, help="end every run after so many updates, validated and saved")
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="other processes that spin meanwhile (default 0)"
+    )
+    parser.add_argument(
+        "--arm",
+        action="append",
+        type=pairs.name_and_flags,
+        metavar='"NAME: [VARIABLE=VALUE ...] FLAGS"',
+        help="repeat; the first is the baseline",
+    )
+    parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
+    parser.add_argument("--at-most", type=float, default=0.92, help="default 0.92")
+    given = parser.parse_args(arguments)
+    if given.data and given.raw:
+        parser.error("--raw: give it or --data, not both")
+    given.arm = given.arm or list(map(pairs.name_and_flags, DEFAULT_ARMS))
+    positive = (
+        ("pairs", "epochs") + ("updates",) * (given.updates is not None) + ("threads",) * (given.threads is not None)
+    )
+    pairs.check_arms(parser, given, positive)
+    if given.busy < 0:
+        parser.error(f"--busy {given.busy}: at least 0")
+    if given.raw is None:
+        given.data = (given.data or pairs.ROOT / CORPORA[given.corpus][0]).absolute()
+        if not given.data.is_dir():
+            parser.error(
+                f"--data {given.data}: no such folder; examples/{given.corpus}.sh makes it, or give --raw FOLDER"
+            )
+    return given
+
+
+def main(arguments=None):
+    given = read_arguments(arguments)
+    models.import_plugin(given.threads)
+    if given.raw:
+        given.data = cut(given)
+    with others(given.busy):
+        found = pairs.measure((Arm(name, flags, given) for name, flags in given.arm), given.pairs, given.warm_up)
+    for arm in found:
+        arm["same_bits"] = "yes" if arm["weights"] and arm["weights"] == found[0]["weights"] else "no"
+    length = ("an epoch" if given.epochs == 1 else f"{given.epochs} epochs") + (
+        f", at most {given.updates} updates" if given.updates else ""
+    )
+    facts = pairs.surroundings(given.device, given.pairs) | {
+        "corpus": given.corpus, "length": length, "busy": given.busy, "recipe": f"{RECIPE} {CORPORA[given.corpus][2]}",
+        "features": pairs.processor_features(), "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
+    }  # fmt: skip
+    result = {"surroundings": facts, "arms": found}
+    if given.promise:
+        result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
+    how = (
+        f"A run: {length} of {given.corpus}, a process each, timed from its first epoch to its last save; {given.busy} other processes"
+        f" spinning. Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
+    )
+    pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how))
+    return result
+
+
+if __name__ == "__main__":
+    result = main()
+    sys.exit(0 if result.get("promise", {"holds": True})["holds"] else 1)

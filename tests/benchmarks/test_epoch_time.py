@@ -1,0 +1,93 @@
+"""benchmarks/epoch_time.py: its arguments, and whole epochs of a tiny model on a corpus of numbers in words."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import epoch_time
+from fairseq_reservoir.fairseq_repairs import allocator
+from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
+
+SCRIPT = Path(epoch_time.__file__)
+TINY = "--encoder-embed-dim 128 --encoder-ffn-embed-dim 12 --encoder-layers 1 --decoder-layers 1 --encoder-attention-heads 2 --decoder-attention-heads 2"
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--arm", "A: --arch transformer"], "two or more"),
+    (["--epochs", "0"], "--epochs 0: at least 1"),
+    (["--updates", "0"], "--updates 0: at least 1"),
+    (["--busy", "-1"], "--busy -1: at least 0"),
+    (["--raw", "a", "--data", "b"], "--raw: give it or --data, not both"),
+    (["--data", "nowhere"], "nowhere: no such folder; examples/multi30k.sh makes it, or give --raw FOLDER"),
+    (["--corpus", "wmt"], "choose from"),
+    (["--promise", "X"], "--promise X: choose from with the plugin, without kept-memory"),
+])  # fmt: skip
+def test_wrong_arguments_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        epoch_time.read_arguments(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_variables_stand_before_the_flags(tmp_path):
+    given = epoch_time.read_arguments(
+        ["--data", str(tmp_path), "--threads", "2", "--updates", "3", "--corpus", "quickstart"]
+    )
+    arm = epoch_time.Arm("A", "A=1 OMP_NUM_THREADS=1 --arch transformer --user-dir x=y", given)
+    assert (arm.environment["A"], arm.environment["OMP_NUM_THREADS"]) == ("1", "1") and "--max-tokens 2048" in " ".join(
+        arm.command
+    )
+    assert arm.command[1] == str(tmp_path) and arm.command[-4:] == ["--arch", "transformer", "--user-dir", "x=y"]
+    assert epoch_time.Arm("B", "--arch transformer", given).environment["OMP_NUM_THREADS"] == "2"
+
+
+def test_a_run_that_fails_is_told(tmp_path):
+    with pytest.raises(SystemExit, match="epoch_time: .*: status 3: no such flag"):
+        epoch_time.run([sys.executable, "-c", "print('begin'); print('no such flag'); exit(3)"], None)
+
+
+def test_the_hash_is_of_the_tensors_that_fairseq_has_too(tmp_path):
+    def hash_of(**tensors):
+        torch.save({"model": tensors}, tmp_path / "a.pt")
+        return epoch_time.weights_of(tmp_path / "a.pt")
+
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor(3.0)
+    assert hash_of(a=a, b=b) == hash_of(b=b, reservoir_version=b, a=a) != hash_of(a=a, b=-b) != hash_of(a=a)
+
+
+@pytest.mark.slow
+def test_whole_epochs_of_a_tiny_model(tmp_path):
+    subprocess.run([sys.executable, SCRIPT.parent.parent / "examples" / "mini_corpus.py", tmp_path / "raw"], check=True)
+    plugin = f"--user-dir fairseq_reservoir --arch transformer {TINY}"
+    arms = [f"plain: {WITHOUT}=kept-memory {plugin}", f"kept: {plugin}", f"another: {plugin} --lr 2e-3"]
+    command = [
+        sys.executable,
+        SCRIPT,
+        "--raw",
+        tmp_path / "raw",
+        "--pairs",
+        "1",
+        "--epochs",
+        "2",
+        "--threads",
+        "1",
+        "--busy",
+        "1",
+    ]
+    command += [word for arm in arms for word in ("--arm", arm)] + ["--output", tmp_path / "times"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+    result = json.loads((tmp_path / "times.json").read_text())
+    plain, kept, another = result["arms"]
+    assert [arm["same_bits"] for arm in result["arms"]] == ["yes", "yes", "no"]
+    assert not allocator.is_glibc() or kept["faults"] < plain["faults"]
+    assert all(arm["seconds"] > 0 and arm["start"] > 0 and arm["peak_mib"] > 50 for arm in result["arms"])
+    assert (
+        kept["ratios"][0] == pytest.approx(kept["seconds"] / plain["seconds"], rel=1)
+        and result["surroundings"]["length"] == "2 epochs"
+    )
+    assert (tmp_path / "times.md").read_text() == ended.stdout and ended.stdout.count("\n| ") == 3
