@@ -41,7 +41,8 @@ OURS = f"--user-dir fairseq_reservoir --arch transformer {SHAPE}"
 DEFAULT_ARMS = (
     f"stock fairseq: --arch transformer {SHAPE}",
     f"with the plugin: {OURS}",
-    f"without kept-memory: FAIRSEQ_RESERVOIR_WITHOUT=kept-memory {OURS}",
+    # Without the sentences that stock fairseq leaves out, its bits.
+    f"with the plugin, last batch as in stock: FAIRSEQ_RESERVOIR_WITHOUT=last-batch {OURS}",
 )
 RECIPE = (
     "--share-all-embeddings --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'"

@@ -24,7 +24,7 @@ TINY = "--encoder-embed-dim 128 --encoder-ffn-embed-dim 12 --encoder-layers 1 --
     (["--raw", "a", "--data", "b"], "--raw: give it or --data, not both"),
     (["--data", "nowhere"], "nowhere: no such folder; examples/multi30k.sh makes it, or give --raw FOLDER"),
     (["--corpus", "wmt"], "choose from"),
-    (["--promise", "X"], "--promise X: choose from with the plugin, without kept-memory"),
+    (["--promise", "X"], "--promise X: choose from with the plugin, with the plugin, last batch as in stock"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
