@@ -16,7 +16,6 @@ with the baseline's.
 import argparse
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shlex
