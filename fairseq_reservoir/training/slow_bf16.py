@@ -15,7 +15,7 @@ MULTIPLIES_IN_BF16 = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "sve_bf16")
 
 def multiplies_in_bf16() -> bool | None:
     """Whether the processor multiplies in bf16; None if this torch (before ``torch.cpu.get_capabilities``) does not say."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in MULTIPLIES_IN_BF16) if capabilities else None
 
 

@@ -13,7 +13,10 @@ from fairseq_reservoir.fairseq_repairs import allocator
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
 
 SCRIPT = Path(epoch_time.__file__)
-TINY = "--encoder-embed-dim 128 --encoder-ffn-embed-dim 12 --encoder-layers 1 --decoder-layers 1 --encoder-attention-heads 2 --decoder-attention-heads 2"
+TINY = (
+    "--encoder-embed-dim 128 --encoder-ffn-embed-dim 12 --encoder-layers 1 --decoder-layers 1"
+    " --encoder-attention-heads 2 --decoder-attention-heads 2"
+)
 
 
 @pytest.mark.parametrize("arguments, message", [

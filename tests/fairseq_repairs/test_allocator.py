@@ -106,7 +106,10 @@ def test_it_is_refused_before_anything_is_set(monkeypatch):
 
 
 # Large enough that many tensors exceed the 128 KiB from which glibc asks the kernel, small enough for a moment.
-WIDE = "--encoder-embed-dim 256 --encoder-ffn-embed-dim 512 --encoder-layers 2 --decoder-layers 1 --batch-size 80 --log-format json --log-interval 1"
+WIDE = (
+    "--encoder-embed-dim 256 --encoder-ffn-embed-dim 512 --encoder-layers 2 --decoder-layers 1"
+    " --batch-size 80 --log-format json --log-interval 1"
+)
 
 
 @glibc_only
