@@ -1,5 +1,6 @@
 """Models built without data and without memory for their tensors, to look at names, shapes and what is frozen."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,11 +23,14 @@ _TASKS = {
     models.FairseqEncoderModel: "masked_lm",
 }
 
+# By a flag of training: a function (model, flags) -> the text that ``fairseq-reservoir plan`` prints with it.
+notes: dict[str, Callable[[Any, Any], str]] = {}
+
 
 def build_arch(
     arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None
 ) -> Any:
-    """A model of an architecture, on the device ``meta``; fairseq's own get a ``slot_table`` too.
+    """A model of an architecture, on the device ``meta``, with the flags as ``flags``; fairseq's own get a ``slot_table`` too.
 
     Args:
         arch: a registered architecture: of a translation model, of a language model or of an encoder such as RoBERTa.
@@ -61,6 +65,7 @@ def build_arch(
     parser.error = raise_as_mistake  # argparse's own prints all flags of fairseq
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
     model = build_config(convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"])
+    model.flags = args
     if not hasattr(model, "slot_table"):
         parameters = dict(model.named_parameters())
         model.slot_table = compile_table(

@@ -30,6 +30,7 @@ GROUPS = {
         "mask_embeddings_from encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
+    "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
     "training: threads (every training, of any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
     "training: freezing for a while (--optimizer freeze_skip, or freeze_skip_NAME)": (

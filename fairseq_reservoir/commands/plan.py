@@ -28,7 +28,11 @@ def add_dictionary_sizes(parser) -> None:
 
 
 def run(known, fairseq_flags):
-    return plan(known.arch, fairseq_flags, known.source_words, known.target_words)
+    from ..checkpoint.dry_build import build_arch, notes
+
+    model = build_arch(known.arch, fairseq_flags, known.source_words, known.target_words)
+    asked = [f"--{flag}:\n{note(model, model.flags)}" for flag, note in notes.items() if getattr(model.flags, flag, False)]
+    return "\n\n".join([str(model.slot_table), *asked])
 
 
 def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):

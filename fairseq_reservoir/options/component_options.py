@@ -4,18 +4,18 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
 from ..errors import InputError
 from ..plan import freeze_spec
+from .fast_options import FastOptions
 from .flags import flag_of, option
 
 ADAPTERS = ("lora", "vera")
 
 
 @dataclass
-class ComponentOptions(FairseqDataclass):
+class ComponentOptions(FastOptions):
     """The flags that freeze components, of our models and of fairseq's, and the seed of what is random."""
 
     reservoir_seed: int = option(II("common.seed"), "seed of the frozen tensors. Default: --seed", "N")

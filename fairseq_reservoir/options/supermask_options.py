@@ -5,12 +5,12 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
 from ..errors import InputError, whole_number
 from ..masks.masked_weight import WEIGHT_INITIALISERS
 from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
+from .fast_options import FastOptions
 from .flags import check_ranges, flag_of, option
 from .transformer_options import FlatTransformerConfig
 
@@ -29,7 +29,7 @@ CHOICES = {
 
 
 @dataclass
-class MaskOptions(FairseqDataclass):
+class MaskOptions(FastOptions):
     """The flags of every supermask model."""
 
     mask_keep_ratio: float = option(

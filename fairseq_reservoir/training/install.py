@@ -11,11 +11,12 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from ..checkpoint import fairseq_loader, origin
+from ..checkpoint import dry_build, fairseq_loader, origin
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
     backskip_hooks,
+    fast,
     freeze_skip,
     frozen_guard,
     fused_criterion,  # noqa: F401  registers the criterion
@@ -37,8 +38,10 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # while the model's names are its own; processes are compared after all this, by the schedule too.
     (Trainer, "__init__", training_hooks.print_table),
     (Trainer, "__init__", freeze_skip.make_schedule),
+    (Trainer, "__init__", fast.start),
     (Trainer, "__init__", rank_checks.check_processes),
     (Trainer, "_build_optimizer", freeze_skip.bind),
+    (Trainer, "_build_optimizer", fast.build_optimizer),
     # It goes on from a checkpoint: processes agree on the file before any of them reads it.
     # What is frozen is hashed when all of it has been loaded.
     (Trainer, "load_checkpoint", training_hooks.say_resuming),
@@ -79,3 +82,4 @@ def install() -> None:
     for owner, name, hook in HOOKS:
         repair.wrap(owner, name, hook)
     freeze_skip.register_all()
+    dry_build.notes["fast"] = fast.planned

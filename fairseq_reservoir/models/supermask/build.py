@@ -21,12 +21,9 @@ from ...random_tensors.fill import draw, recipes_in
 from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts, masked_embedding
 
-# Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference.
-_DESCRIBED = [
-    name
-    for name in MaskOptions.__dataclass_fields__
-    if name not in ("freeze", "regenerate_weights") and not name.startswith("_")
-]
+# Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference, ``fast`` to speed.
+_FREE = ("freeze", "regenerate_weights", "fast")
+_DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _FREE and not name.startswith("_")]
 
 
 def description_flags(stacks) -> dict[str, str]:

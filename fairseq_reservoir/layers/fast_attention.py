@@ -1,0 +1,122 @@
+"""fairseq's attention in training with fewer passes: one product for q, k and v, and the fused kernel where fairseq goes past it."""
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from .adapted_attention import AdaptedAttention, as_summand
+from .fast_dropout import fast_dropout
+from .mix_in import mix_in
+
+
+class FastAttention:
+    """To be mixed into a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
+
+    Attention to the source, for which fairseq does all products by itself, is served by torch's kernel as well; projections of one input
+    are one product if they are ordinary layers that are all trained or all frozen. On a CPU torch's kernel is passed by where it is
+    slow: in half precision, where its backward pass takes eight times as long, and with dropout. With ``weights_unread`` no weights are
+    worked out. Outside training, with a cache, and where fairseq adds keys of its own, everything is fairseq's.
+    """
+
+    weights_unread = False
+
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        incremental_state=None,
+        need_weights=True,
+        static_kv=False,
+        attn_mask=None,
+        before_softmax=False,
+        need_head_weights=False,
+    ):
+        adds_keys = self.bias_k is not None or self.add_zero_attn
+        read = before_softmax or ((need_weights or need_head_weights) and not self.weights_unread)
+        if not self.training or read or incremental_state is not None or adds_keys or self.use_xformers:
+            return super().forward(
+                query,
+                key,
+                value,
+                key_padding_mask,
+                incremental_state,
+                need_weights,
+                static_kv,
+                attn_mask,
+                before_softmax,
+                need_head_weights,
+            )
+        time, batch, _ = query.shape
+        heads = (self._heads(x, batch) for x in self._project(query, key, value))
+        y = attend(*heads, _mask(query, key_padding_mask, attn_mask), self.dropout_module.p)
+        return self.out_proj(y.permute(2, 0, 1, 3).reshape(time * batch, -1)).view(time, batch, -1), None
+
+    def _heads(self, x, batch):
+        """(time x batch, dim) -> (batch, heads, time, dim of a head)"""
+        return x.view(-1, batch, self.num_heads, x.shape[-1] // self.num_heads).permute(1, 2, 0, 3)
+
+    def _project(self, query, key, value):
+        if query is key is value:
+            return _together(query, self.q_proj, self.k_proj, self.v_proj)
+        if key is value:
+            return (*_together(query, self.q_proj), *_together(key, self.k_proj, self.v_proj))
+        return (*_together(query, self.q_proj), *_together(key, self.k_proj), *_together(value, self.v_proj))
+
+
+def _together(x: Tensor, *layers) -> tuple[Tensor, ...]:
+    """What each layer makes of x, (..., dim): in one product if they are ordinary ones, of which the same is trained."""
+    x = x.reshape(-1, x.shape[-1])
+    ordinary = all(
+        type(layer) is nn.Linear and layer.bias is not None and not layer._forward_pre_hooks for layer in layers
+    )
+    trained = {(layer.weight.requires_grad, layer.bias.requires_grad) for layer in layers} if ordinary else ()
+    if len(layers) == 1 or len(trained) != 1 or len({layer.weight.dtype for layer in layers}) != 1:
+        return tuple(layer(x) for layer in layers)
+    weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    return F.linear(x, weight, bias).split([layer.out_features for layer in layers], -1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d), the mask to be added or None."""
+    if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout)
+    weights = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if mask is not None:
+        weights = weights + mask
+    weights = torch.softmax(weights, -1)
+    return (fast_dropout(weights, dropout) if dropout else weights) @ v
+
+
+def _mask(query, key_padding_mask, attn_mask):
+    """What is added to the weights of (batch, heads, time, source), or None."""
+    mask = None if attn_mask is None else as_summand(attn_mask, query)
+    if mask is not None and mask.dim() == 3:
+        mask = mask.view(query.shape[1], -1, *mask.shape[1:])
+    if key_padding_mask is not None:
+        padding = as_summand(key_padding_mask.bool(), query)[:, None, None]
+        mask = padding if mask is None else mask + padding
+    return mask
+
+
+def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
+    """Lets every attention of a model be a fast one in training.
+
+    Args:
+        model: of which those with an attention of another kind than fairseq's usual one keep it.
+        weights_unread: whether nobody reads the weights that the decoder asks of its last layer.
+    """
+    found = [module for module in model.modules() if isinstance(module, MultiheadAttention) and is_usual(module)]
+    for module in found:
+        mix_in(FastAttention, module)
+        module.weights_unread = weights_unread
+
+
+def is_usual(attention: MultiheadAttention) -> bool:
+    """Whether an attention does what fairseq's does; some of its subclasses do something else."""
+    usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
+    return (
+        type(attention).forward in usual and type(attention).apply_sparse_mask is MultiheadAttention.apply_sparse_mask
+    )

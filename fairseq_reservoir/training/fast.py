@@ -1,0 +1,73 @@
+"""``--fast``: lets fairseq's trainer train the same model with fewer passes, and says with which."""
+
+import logging
+
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.optim.adam import Adam
+
+from ..layers.fast_attention import is_usual, use_fast_attention
+from ..layers.fast_dropout import use_fast_dropout
+from ..layers.mix_in import mix_in
+from .fast_adam import FastAdam
+from .fast_loss import reads_only_logits, use_fast_loss, why_not
+
+logger = logging.getLogger(__name__)
+
+
+def asked(cfg) -> bool:
+    """Whether a configuration asks for it; ``cfg`` may be flat."""
+    return bool(getattr(getattr(cfg, "model", None) or cfg, "fast", False))
+
+
+def start(init, trainer, cfg, task, model, criterion, *args, **kwargs):
+    """A hook of the trainer: sees to ``--fast`` before it wraps the model."""
+    if asked(cfg):
+        optimizer = getattr(cfg.optimizer, "_name", None) if hasattr(cfg, "model") else getattr(cfg, "optimizer", None)
+        logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer))
+        use(model, criterion)
+    init(trainer, cfg, task, model, criterion, *args, **kwargs)
+
+
+def use(model, criterion) -> None:
+    """Gives a model in training, and its criterion, what ``parts`` says."""
+    use_fast_dropout(model)
+    use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
+    if not why_not(model, type(criterion), criterion):
+        use_fast_loss(model, criterion)
+
+
+def build_optimizer(build, trainer):
+    """A hook of the trainer: Adam in one pass."""
+    build(trainer)
+    inner = getattr(trainer._optimizer, "optimizer", None)
+    if asked(trainer.cfg) and type(inner) is Adam:
+        mix_in(FastAdam, inner)
+
+
+def parts(model, criterion: type, options, optimizer: str | None) -> str:
+    """What ``--fast`` does for a model, and where it does not apply, a line each.
+
+    Args:
+        criterion: its class.
+        options: those of the criterion, as attributes.
+        optimizer: its name.
+    """
+    drops = sum(isinstance(module, FairseqDropout) and module.p > 0 for module in model.modules())
+    attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
+    usual = sum(map(is_usual, attentions))
+    loss = why_not(model, criterion, options)
+    is_adam = optimizer in ("adam", "freeze_skip", "freeze_skip_adam")
+    lines = {
+        "dropout": f"on, {drops} places" if drops else "off: there is none",
+        "attention": f"on, {usual} of {len(attentions)}" if usual else "off: there is none that is fairseq's usual one",
+        "loss": f"off: {loss}" if loss else "on, only words that count are projected to the vocabulary",
+        "optimizer": "on, Adam in one pass" if is_adam else "off: it is for --optimizer adam",
+    }
+    return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
+
+
+def planned(model, args) -> str:
+    """``parts`` for a model built without data, and the flags of the training it was built for."""
+    return parts(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer)

@@ -1,0 +1,62 @@
+"""fairseq's Adam in one pass over its tensors in place of eight."""
+
+import math
+
+import torch
+
+
+class FastAdam:
+    """To be mixed into fairseq's ``Adam``: the same update up to rounding, state and checkpoints as before.
+
+        m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
+
+    torch's kernel divides by sqrt(v / (1 - b2^t)) + eps, so it is given eps / sqrt(1 - b2^t). What is not float32, amsgrad and sparse
+    gradients are left to fairseq.
+    """
+
+    def step(self, closure=None):
+        trained = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+        if not all(_is_plain(group, p) for group, parameters in trained for p in parameters):
+            return super().step(closure)
+        loss = None if closure is None else closure()
+        for group, parameters in trained:
+            self._update(group, parameters)
+        return loss
+
+    @torch.no_grad()
+    def _update(self, group, parameters):
+        of_age = {}
+        for p in parameters:
+            state = self.state[p]
+            if not state:
+                state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+            state["step"] += 1
+            of_age.setdefault((p.device, state["step"]), []).append(p)
+        for (device, step), some in of_age.items():
+            states = [self.state[p] for p in some]
+            means, squares = (
+                [state[name].to(p) for p, state in zip(some, states)] for name in ("exp_avg", "exp_avg_sq")
+            )
+            for state, mean, square in zip(states, means, squares):
+                state["exp_avg"], state["exp_avg_sq"] = mean, square
+            beta1, beta2 = group["betas"]
+            torch._fused_adamw_(
+                some,
+                [p.grad for p in some],
+                means,
+                squares,
+                [],
+                [torch.tensor(float(step), device=device)] * len(some),
+                lr=group["lr"],
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=group["weight_decay"],
+                eps=group["eps"] / math.sqrt(1 - beta2**step),
+                amsgrad=False,
+                maximize=False,
+            )
+
+
+def _is_plain(group, p):
+    dense = p.grad.layout == torch.strided and p.is_contiguous() and p.grad.is_contiguous()
+    return dense and p.dtype == p.grad.dtype == torch.float32 and not group.get("amsgrad")

@@ -1,0 +1,84 @@
+"""fairseq's loss of words, worked out in the decoder, of the words that count."""
+
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models import FairseqLanguageModel
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from torch import nn
+
+from ..layers.counted_words import CountedWords, Wanted, losses_for
+from ..layers.mix_in import mix_in
+from ..masks.masked_embedding import TiedProjection
+from ..masks.masked_linear import MaskedLinear
+from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
+
+# By function, as a subclass that does more with its logits or its weights of attention is another one.
+_MODELS = TransformerModelBase.forward, FairseqLanguageModel.forward
+_DECODERS = TransformerDecoderBase.forward, CountedWords.output_layer, TransformerDecoderBase.output_layer
+_CRITERIA = CrossEntropyCriterion.forward, LabelSmoothedCrossEntropyCriterion.forward
+_LOSSES = (
+    CrossEntropyCriterion.compute_loss,
+    LabelSmoothedCrossEntropyCriterion.compute_loss,
+    FusedLabelSmoothedCrossEntropyCriterion.compute_loss,
+)
+
+
+class FastLoss:
+    """To be mixed into ``label_smoothed_cross_entropy``, ours of that name or ``cross_entropy``: the same loss up to rounding.
+
+    A loss for each word is fairseq's own.
+    """
+
+    def forward(self, model, sample, reduce=True):
+        if not reduce:
+            return super().forward(model, sample, reduce)
+        with losses_for(Wanted(sample["target"], getattr(self, "eps", 0.0), self.padding_idx)):
+            return super().forward(model, sample, reduce)
+
+    def compute_loss(self, model, net_output, sample, reduce=True):
+        return (
+            net_output[0]
+            if isinstance(net_output[0], tuple)
+            else super().compute_loss(model, net_output, sample, reduce)
+        )
+
+
+def reads_only_logits(criterion: type) -> bool:
+    """Whether a class of criteria is one of those that look at nothing but the decoder's logits."""
+    return criterion.forward in (*_CRITERIA, FastLoss.forward) and criterion.compute_loss in (
+        *_LOSSES,
+        FastLoss.compute_loss,
+    )
+
+
+def why_not(model: nn.Module, criterion: type, options) -> str | None:
+    """Why a model and a criterion cannot have this loss, or None if they can.
+
+    Args:
+        options: of the criterion: anything with its attributes.
+    """
+    decoder = getattr(model, "decoder", None)
+    if not reads_only_logits(criterion):
+        return f"{criterion.__name__} is another criterion"
+    if type(model).forward not in _MODELS or not isinstance(decoder, TransformerDecoderBase):
+        return f"{type(model).__name__} has no decoder of a Transformer"
+    if type(decoder).forward not in _DECODERS or type(decoder).output_layer not in _DECODERS:
+        return f"{type(decoder).__name__} has an output of its own"
+    if decoder.adaptive_softmax is not None:
+        return "--adaptive-softmax-cutoff has a loss of its own"
+    if getattr(options, "ignore_prefix_size", 0):
+        return "--ignore-prefix-size"
+    return "--report-accuracy reads all logits" if getattr(options, "report_accuracy", False) else None
+
+
+def use_fast_loss(model: nn.Module, criterion) -> None:
+    """Lets a criterion have its loss from the model's decoder; ``why_not`` has said that it can."""
+    decoder = model.decoder
+    mix_in(CountedWords, decoder)
+    decoder.is_product = _is_product(decoder.output_projection)
+    mix_in(FastLoss, criterion)
+
+
+def _is_product(projection):
+    plain = type(projection) is nn.Linear and projection.bias is None and not projection._forward_pre_hooks
+    return plain or type(projection) in (MaskedLinear, TiedProjection)

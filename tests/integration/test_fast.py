@@ -1,0 +1,137 @@
+"""``--fast`` in fairseq's trainer: the same model and losses up to rounding, what is on, resuming, checkpoints."""
+
+import logging
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+from fairseq.optim.adam import Adam
+
+from fairseq_reservoir.commands.plan import plan
+from fairseq_reservoir.layers.counted_words import CountedWords
+from fairseq_reservoir.layers.fast_attention import FastAttention
+from fairseq_reservoir.training.fast_adam import FastAdam
+from fairseq_reservoir.training.fast_loss import FastLoss
+from tests.support.commands import RUN, error_of, load, train
+
+SIZES = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --decoder-attention-heads 2 --decoder-layers 2"
+LM = "--task language_modeling --tokens-per-sample 12 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2"
+SMOOTHED = "--criterion label_smoothed_cross_entropy --label-smoothing 0.1"
+MODELS = {
+    "L": f"--arch reservoir_transformer {SIZES} --encoder-layers 2 {SMOOTHED}",
+    "every kind": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LTFgCMS --reservoir-decoder LTCSL {SMOOTHED}",
+    "tied, frozen embeddings": f"--arch reservoir_transformer {SIZES} --encoder-layers 2 --share-all-embeddings --freeze emb {SMOOTHED}",
+    "pre-norm, adapters": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LT --freeze encoder.att --frozen-adapter lora "
+    f"--encoder-normalize-before --decoder-normalize-before {SMOOTHED}",
+    "recomputed": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LT --checkpoint-activations {SMOOTHED}",
+    "masks": f"--arch supermask_one_layer_transformer {SIZES} --encoder-layers 2 --share-all-embeddings {SMOOTHED}",
+    "masks, untied": f"--arch supermask_one_layer_transformer {SIZES} --encoder-layers 2 {SMOOTHED}",
+    "frozen_A": f"--arch frozen_transformer {SIZES} --encoder-layers 2 --freeze encoder.ffn {SMOOTHED}",
+    "cross entropy": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LT --criterion cross_entropy",
+    "language model": f"--arch reservoir_transformer_lm {LM} --reservoir-decoder LTF",
+    "frozen language model": f"--arch frozen_transformer_lm {LM} --decoder-layers 2 --freeze ffn --optimizer freeze_skip",
+    "no fast loss": f"--arch reservoir_transformer {SIZES} --encoder-layers 2 --report-accuracy {SMOOTHED}",
+    "adaptive": f"--arch reservoir_transformer {SIZES} --encoder-layers 2 --adaptive-softmax-cutoff 5,8 --criterion adaptive_loss",
+}
+FLAGS = "--lr 0.001 --clip-norm 1 --weight-decay 0.01 --batch-size 8 --disable-validation --no-save".split()
+
+
+def both(data, model, *flags):
+    flags = [*model.split(), *FLAGS, *flags]
+    return train(data, *flags, begin=RUN), train(data, *flags, "--fast", begin=RUN)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_without_dropout_losses_and_weights_are_the_same_up_to_rounding(toy_data, model):
+    slow, fast = both(toy_data, MODELS[model], "--dropout", 0, "--max-update", 25)
+    assert slow.losses[-1] < 0.98 * slow.losses[0] and fast.losses == pytest.approx(slow.losses, rel=1e-4)
+    assert fast.losses != slow.losses and list(fast.weights) == list(slow.weights)
+    assert type(fast.model).__name__ == type(slow.model).__name__
+    for name, tensor in slow.model.named_parameters():
+        found = dict(fast.model.named_parameters())[name]
+        assert tensor.requires_grad == found.requires_grad
+        if tensor.requires_grad:
+            torch.testing.assert_close(found, tensor, rtol=1e-3, atol=2e-4)
+        else:
+            assert found.equal(tensor)
+
+
+def test_the_parts_are_there_and_without_the_flag_none_of_them(toy_data):
+    slow, fast = both(toy_data, MODELS["every kind"], "--max-update", 1)
+    for run, expected in ((fast, True), (slow, False)):
+        attentions = [m for m in run.model.modules() if isinstance(m, MultiheadAttention)]
+        assert attentions and all(isinstance(m, FastAttention) == expected for m in attentions)
+        assert isinstance(run.model.decoder, CountedWords) == isinstance(run.trainer.criterion, FastLoss) == expected
+        assert isinstance(run.trainer.optimizer.optimizer, Adam)
+        assert isinstance(run.trainer.optimizer.optimizer, FastAdam) == expected
+
+
+def test_bf16_is_as_near_as_its_rounding(toy_data):
+    slow, fast = both(toy_data, MODELS["tied, frozen embeddings"], "--dropout", 0, "--max-update", 10, "--bf16")
+    assert fast.losses == pytest.approx(slow.losses, rel=1e-2)
+
+
+@pytest.mark.parametrize("dropout", ["--dropout 0.3", "--dropout 0.1 --attention-dropout 0.2 --activation-dropout 0.1"])
+def test_resuming_is_bit_exact(toy_data, tmp_path, dropout):
+    flags = [*MODELS["every kind"].split(), *dropout.split(), "--disable-validation", "--fast"]
+    whole = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "whole", begin=RUN)
+    train(toy_data, *flags, "--max-update", 5, "--save-dir", tmp_path / "part", begin=RUN)
+    rest = train(toy_data, *flags, "--max-update", 8, "--save-dir", tmp_path / "part", begin=RUN)
+    assert rest.losses == whole.losses[5:]
+    assert all(tensor.equal(rest.weights[name]) for name, tensor in whole.weights.items())
+
+
+@pytest.mark.parametrize("model", ["every kind", "masks", "frozen_A"])
+@pytest.mark.parametrize("first, then", [([], ["--fast"]), (["--fast"], [])], ids=["slow to fast", "fast to slow"])
+def test_checkpoints_go_from_one_to_the_other(toy_data, tmp_path, model, first, then):
+    flags = [*MODELS[model].split(), "--dropout", 0, "--lr", 0.001, "--disable-validation"]
+    whole = train(toy_data, *flags, "--max-update", 8, "--no-save", begin=RUN)
+    train(toy_data, *flags, *first, "--max-update", 5, "--save-dir", tmp_path, begin=RUN)
+    rest = train(toy_data, *flags, *then, "--max-update", 8, "--save-dir", tmp_path, begin=RUN)
+    assert rest.losses == pytest.approx(whole.losses[5:], rel=1e-4)
+    stored = load(tmp_path)
+    assert stored["optimizer_history"][-1]["criterion_name"] == "LabelSmoothedCrossEntropyCriterion"
+    assert list(stored["model"]) == list(whole.weights)
+
+
+def test_validation_has_the_same_loss(toy_data, tmp_path):
+    flags = [*MODELS["L"].split(), "--dropout", 0, "--lr", 0.001, "--max-update", 4]
+    best = [
+        train(toy_data, *flags, *fast, "--save-dir", tmp_path / str(len(fast)), begin=RUN) for fast in ([], ["--fast"])
+    ]
+    slow, fast = (load(tmp_path / str(n))["extra_state"]["val_loss"] for n in (0, 1))
+    assert fast == pytest.approx(slow, rel=1e-4) and best
+
+
+@pytest.mark.parametrize(
+    "flags, line",
+    {
+        SMOOTHED: "loss       on, only words that count are projected to the vocabulary",
+        f"{SMOOTHED} --report-accuracy": "loss       off: --report-accuracy reads all logits",
+        f"{SMOOTHED} --ignore-prefix-size 1": "loss       off: --ignore-prefix-size",
+        "--optimizer sgd": "optimizer  off: it is for --optimizer adam",
+        "--optimizer freeze_skip": "optimizer  on, Adam in one pass",
+        "--dropout 0.1": "dropout    on, ",
+        "--dropout 0": "dropout    off: there is none",
+    }.items(),
+)
+def test_the_plan_says_what_is_on(flags, line):
+    assert line in plan("reservoir_transformer_tiny", ["--fast", *flags.split()])
+    assert line not in str(plan("reservoir_transformer_tiny", flags.split()))
+
+
+def test_the_log_says_what_is_on(toy_data, caplog):
+    with caplog.at_level(logging.INFO):
+        train(toy_data, *MODELS["no fast loss"].split(), *FLAGS, "--fast", "--max-update", 1, begin=RUN)
+    (text,) = (record.getMessage() for record in caplog.records if record.getMessage().startswith("--fast:"))
+    assert text.splitlines()[1:] == [
+        "  dropout    on, 16 places",
+        "  attention  on, 6 of 6",
+        "  loss       off: --report-accuracy reads all logits",
+        "  optimizer  on, Adam in one pass",
+    ]
+
+
+def test_fairseqs_own_architectures_refuse_it(toy_data):
+    message, status = error_of(toy_data, "--arch", "transformer_tiny", "--fast", "--no-save", begin=RUN)
+    assert status == 2 and "unrecognized arguments: --fast" in message
