@@ -12,6 +12,7 @@ from fairseq_reservoir.layers.counted_words import CountedWords
 from fairseq_reservoir.layers.fast_attention import FastAttention
 from fairseq_reservoir.training.fast_adam import FastAdam
 from fairseq_reservoir.training.fast_loss import FastLoss
+from tests.support import miniature
 from tests.support.commands import RUN, error_of, load, train
 
 SIZES = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --decoder-attention-heads 2"
@@ -57,6 +58,37 @@ def test_without_dropout_losses_and_weights_are_the_same_up_to_rounding(toy_data
             torch.testing.assert_close(found, tensor, rtol=1e-3, atol=2e-4)
         else:
             assert found.equal(tensor)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        "--arch reservoir_transformer_tiny --reservoir-encoder LTL",
+        "--arch frozen_transformer_tiny --freeze encoder.ffn",
+    ],
+)
+def test_two_hundred_updates_on_real_sentences(run_fairseq, tmp_path, model):
+    sides = miniature.real("multi30k/train", ("en", "de"), 4000)
+    if sides is None:
+        pytest.skip("../shared/data/multi30k is absent")
+    for language, sentences in zip(("en", "de"), sides):
+        (tmp_path / f"train.{language}").write_text("\n".join(sentences) + "\n")
+    text = "--source-lang en --target-lang de --joined-dictionary --nwordssrc 3000".split()
+    run_fairseq("preprocess", *text, "--trainpref", tmp_path / "train", "--destdir", tmp_path / "bin")
+    flags = [
+        *f"{model} --dropout 0 --lr 0.001 --clip-norm 1 {SMOOTHED} --max-update 200".split(),
+        "--disable-validation",
+        "--no-save",
+    ]
+    slow, fast = (
+        train(tmp_path / "bin", *flags, *more, "--max-tokens", 800, begin=_BY_TOKENS) for more in ([], ["--fast"])
+    )
+    assert len(slow.losses) == 200 and slow.losses[-1] < 0.8 * slow.losses[0]
+    assert fast.losses == pytest.approx(slow.losses, rel=1e-4)
+
+
+_BY_TOKENS = [*RUN[: RUN.index("--batch-size")], *RUN[RUN.index("--batch-size") + 2 :]]
 
 
 def test_the_parts_are_there_and_without_the_flag_none_of_them(toy_data):
