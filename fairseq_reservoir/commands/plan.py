@@ -31,7 +31,9 @@ def run(known, fairseq_flags):
     from ..checkpoint.dry_build import build_arch, notes
 
     model = build_arch(known.arch, fairseq_flags, known.source_words, known.target_words)
-    asked = [f"--{flag}:\n{note(model, model.flags)}" for flag, note in notes.items() if getattr(model.flags, flag, False)]
+    asked = [
+        f"--{flag}:\n{note(model, model.flags)}" for flag, note in notes.items() if getattr(model.flags, flag, False)
+    ]
     return "\n\n".join([str(model.slot_table), *asked])
 
 

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from .label_smoothing import label_smoothing
-
 # Logits in memory at a time. Smaller slices would add up the gradient of the projection more often than they stay in a cache.
 _LOGITS = 2**22
 

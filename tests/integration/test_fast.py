@@ -23,7 +23,8 @@ MODELS = {
     "L": f"--arch reservoir_transformer {SIZES} {LAYERS} {SMOOTHED}",
     "every kind": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LTFgCMS --reservoir-decoder LTCSL {SMOOTHED}",
     "tied, frozen embeddings": f"--arch reservoir_transformer {SIZES} {LAYERS} --share-all-embeddings --freeze emb {SMOOTHED}",
-    "pre-norm, adapters": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LT --decoder-layers 1 --freeze encoder.att --frozen-adapter lora "
+    "pre-norm, adapters": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LT --decoder-layers 1 --freeze"
+    f" encoder.att --frozen-adapter lora "
     f"--encoder-normalize-before --decoder-normalize-before {SMOOTHED}",
     "recomputed": f"--arch reservoir_transformer {SIZES} --reservoir-encoder LT --decoder-layers 2 --checkpoint-activations {SMOOTHED}",
     "masks": f"--arch supermask_one_layer_transformer {SIZES} {LAYERS} --share-all-embeddings {SMOOTHED}",
@@ -33,7 +34,8 @@ MODELS = {
     "language model": f"--arch reservoir_transformer_lm {LM} --reservoir-decoder LTF",
     "frozen language model": f"--arch frozen_transformer_lm {LM} --decoder-layers 2 --freeze ffn --optimizer freeze_skip",
     "no fast loss": f"--arch reservoir_transformer {SIZES} {LAYERS} --report-accuracy {SMOOTHED}",
-    "adaptive": f"--arch reservoir_transformer {SIZES} {LAYERS} --adaptive-softmax-cutoff 5,8 --criterion adaptive_loss --ddp-backend legacy_ddp",
+    "adaptive": f"--arch reservoir_transformer {SIZES} {LAYERS} --adaptive-softmax-cutoff 5,8 --criterion"
+    f" adaptive_loss --ddp-backend legacy_ddp",
 }
 FLAGS = "--lr 0.001 --clip-norm 1 --weight-decay 0.01 --batch-size 8 --disable-validation --no-save".split()
 
