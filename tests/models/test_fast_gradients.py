@@ -11,8 +11,6 @@ from hypothesis import given, settings, strategies as st
 from fairseq_reservoir.layers.counted_words import CountedWords
 from fairseq_reservoir.training import fast
 from tests.support.building import (
-    DECODER_LETTERS,
-    ENCODER_LETTERS,
     PAD,
     build,
     build_lm,
@@ -22,6 +20,7 @@ from tests.support.building import (
     sentences,
     shift,
 )
+from tests.support.letters import LETTERS
 
 FLAG = st.booleans()
 TIES = st.sampled_from([{}, {"share_decoder_input_output_embed": True}, {"share_all_embeddings": True}])
@@ -33,7 +32,7 @@ def plan(letters, most):
 
 
 # A first layer that sees the source, as one of a decoder must.
-PLANS = {"encoder": plan(ENCODER_LETTERS, 2), "decoder": plan(DECODER_LETTERS, 1).map("L{}".format)}
+PLANS = {"encoder": plan(LETTERS["encoder"], 2), "decoder": plan(LETTERS["decoder"], 1).map("L{}".format)}
 FREEZE = st.sampled_from([None, "emb", "encoder.att", "decoder.q", "cross_att.k", "out", "ffn"])
 ANY_MODEL = st.one_of(
     st.tuples(st.just(build), st.fixed_dictionaries({**PLANS, **NORMS, "freeze": FREEZE, "ties": TIES})),
@@ -43,7 +42,7 @@ ANY_MODEL = st.one_of(
     ),
     st.tuples(
         st.just(build_lm),
-        st.fixed_dictionaries({"plan": plan(DECODER_LETTERS, 2), "share_decoder_input_output_embed": FLAG}),
+        st.fixed_dictionaries({"plan": plan(LETTERS["decoder"], 2), "share_decoder_input_output_embed": FLAG}),
     ),
 )
 LENGTHS = st.lists(st.integers(1, 7), min_size=1, max_size=4)

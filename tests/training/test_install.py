@@ -52,7 +52,7 @@ def test_the_order_of_those_that_share_a_function():
         for name in ("__init__", "load_checkpoint", "set_num_updates")
     }
     assert order == {
-        "__init__": ["check_processes", "make_schedule", "print_table"],
+        "__init__": ["check_processes", "start", "make_schedule", "print_table"],
         "load_checkpoint": ["agree_on_checkpoint", "take_hashes", "take_over", "say_resuming"],
         "set_num_updates": ["end_update", "go_to"],
     }
