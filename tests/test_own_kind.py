@@ -191,11 +191,11 @@ def test_a_frozen_tensor_that_nothing_says_how_to_draw(registry):
     class Scaled(FeedForward):
         def __init__(self, config):
             super().__init__(config)
-            self.gain = torch.nn.Parameter(torch.ones(config.embed_dim))
+            self.bias = torch.nn.Parameter(torch.ones(config.embed_dim))  # beside no weight
 
     register_kind(own(), lambda config, stack: {"scaled": Scaled(config)})
     from tests.support import building
 
-    assert building.build("q").encoder.layers[0].scaled.gain.requires_grad
-    with pytest.raises(InputError, match=r"encoder.layers.0.scaled.gain: of a frozen layer matrices are drawn"):
+    assert building.build("q").encoder.layers[0].scaled.bias.requires_grad
+    with pytest.raises(InputError, match=r"encoder.layers.0.scaled.bias: of a frozen layer matrices are drawn"):
         building.build("Q")
