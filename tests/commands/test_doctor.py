@@ -10,6 +10,7 @@ import pytest
 
 import fairseq_reservoir
 from fairseq_reservoir.commands.doctor import processor_features, processor_name
+from fairseq_reservoir.fairseq_repairs import allocator
 from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
 
@@ -30,11 +31,15 @@ def doctor(*words, **environment):
 
 
 def test_with_everything():
-    lines, advice, _ = doctor(**{WITHOUT: "last-batch"})
+    lines, advice, _ = doctor(**{WITHOUT: "last-batch", allocator.KEPT_MIB: "300"})
     for one in REPAIRS:
         assert lines[one.name] == f"{'switched off' if one.name == 'last-batch' else 'applied':<14}{one.purpose}"
     assert re.match(r"\d+\.\d+", lines["torch"]) and lines["fairseq"] == "fairseq-fixed 0.12.3.1"
     assert re.match(r"torch uses \d+; OMP_NUM_THREADS is", lines["threads"])
+    assert (
+        not allocator.is_glibc()
+        or lines["freed"] == "memory           kept for the next training step, at most 300 MiB"
+    )
     assert f"{WITHOUT}: switched off are last-batch" in advice
 
 
