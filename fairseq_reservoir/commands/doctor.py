@@ -181,7 +181,7 @@ def _threads(torch, cores, advice):
         advice.append(f"OMP_NUM_THREADS={cores}: torch uses {torch.get_num_threads()} threads on {cores} usable cores")
     elif torch and torch.get_num_threads() > 1 and load > cores / 2:
         advice.append(
-            f"OMP_NUM_THREADS=1, or --threads auto in training: other processes keep {load:.1f} cores busy, and threads that wait for each other lose most"
+            f"OMP_NUM_THREADS=1, or --threads auto in training: other processes keep {load:.1f} cores busy, and waiting threads lose most"
         )
     return [
         _line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")

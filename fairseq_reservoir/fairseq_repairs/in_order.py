@@ -17,12 +17,12 @@ REPAIRS = (
     # First, so that a mistake in all that follows is told in one line.
     error_report.report_input_errors,
     error_report.refuse_flags_in_one_line,
-    # Before anything large is allocated.
-    allocator.keep_freed_memory,
     # What a command meets while it starts; these and those below do not depend on each other, but for the last.
     start_up.restore_numpy_names,
     start_up.hush_hydra,
     start_up.keep_bf16_off_tpu,
+    # Before anything large is allocated.
+    allocator.keep_freed_memory,
     # Data.
     batches.keep_last_batch,
     batches.keep_batches_when_resuming,
