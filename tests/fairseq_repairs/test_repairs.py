@@ -1,6 +1,7 @@
 """Every repair of fairseq: the defect as plain fairseq shows it, then its absence."""
 
 import hashlib
+import inspect
 import sys
 from argparse import Namespace
 from types import SimpleNamespace
@@ -154,7 +155,7 @@ def parse(function, *words):
 
 
 def test_bf16_is_a_number_format():
-    assert parse(options.parse_args_and_arch.__wrapped__, "--bf16").tpu is True
+    assert parse(inspect.unwrap(options.parse_args_and_arch), "--bf16").tpu is True
     for flag in ("--bf16", "--memory-efficient-bf16"):
         args = parse(options.parse_args_and_arch, flag)
         assert (args.bf16, args.tpu) == (True, False)
