@@ -7,7 +7,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from fairseq.optim.adam import Adam
 
-from fairseq_reservoir.commands.plan import plan
+from fairseq_reservoir import cli
 from fairseq_reservoir.layers.counted_words import CountedWords
 from fairseq_reservoir.layers.fast_attention import FastAttention
 from fairseq_reservoir.training.fast_adam import FastAdam
@@ -149,9 +149,12 @@ def test_validation_has_the_same_loss(toy_data, tmp_path):
         "--dropout 0": "dropout    off: there is none",
     }.items(),
 )
-def test_the_plan_says_what_is_on(flags, line):
-    assert line in plan("reservoir_transformer_tiny", ["--fast", *flags.split()])
-    assert line not in str(plan("reservoir_transformer_tiny", flags.split()))
+def test_the_plan_says_what_is_on(flags, line, capsys):
+    command = ["plan", "--arch", "reservoir_transformer_tiny", *flags.split()]
+    cli.main([*command, "--fast"])
+    assert line in capsys.readouterr().out
+    cli.main(command)
+    assert line not in capsys.readouterr().out
 
 
 def test_the_log_says_what_is_on(toy_data, caplog):
