@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from .repair import repair
 
 # An environment variable: how many MiB of freed memory a process keeps at most, not counting gaps between what is in use.
@@ -39,11 +39,12 @@ def most_kept() -> int | None:
     text = os.environ.get(KEPT_MIB, "").strip()
     if not text:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_MIB:
+    number = whole_number(text)
+    if not number or number > MOST_MIB:
         raise InputError(
             f"{KEPT_MIB} {text}: must be a whole number from 1 to {MOST_MIB}; FAIRSEQ_RESERVOIR_WITHOUT=kept-memory keeps none"
         )
-    return int(text)
+    return number
 
 
 @repair("kept-memory", needed=lambda: is_glibc() and users_own() is None)

@@ -6,6 +6,7 @@ from . import (
     checkpoints,
     cpu_launch,
     error_report,
+    mixed_precision,
     moving_average,
     processes,
     recomputation,
@@ -36,6 +37,7 @@ REPAIRS = (
     # Training.
     moving_average.keep_untrained_tensors_in_ema,
     recomputation.recompute_what_is_trained,
+    mixed_precision.unscale_once,
     processes.let_ddp_wrap_cpu_modules,
     processes.let_gloo_gather_objects,
     processes.broadcast_checkpoints,

@@ -49,12 +49,21 @@ class Repair:
         return _states.get(self.name)
 
     @property
+    def looks(self) -> bool:
+        """Whether it looks for the defect; otherwise it is applied always."""
+        return self.is_needed is not _always
+
+    @property
     def purpose(self) -> str:
         """The first line of what its function says."""
         return str(inspect.getdoc(self.put_right)).splitlines()[0].replace("``", "").rstrip(".")
 
 
-def repair(name: str, needed: Callable[[], bool] = lambda: True):
+def _always() -> bool:
+    return True
+
+
+def repair(name: str, needed: Callable[[], bool] = _always):
     """Makes a ``Repair`` of the function below."""
     return lambda put_right: Repair(name, put_right, needed)
 

@@ -87,7 +87,7 @@ def test_what_counts_as_set_by_the_user(monkeypatch, name, value, found):
     assert allocator.users_own() == found
 
 
-@pytest.mark.parametrize("text", ["0", "2048", "-1", "1.5", "256M"])
+@pytest.mark.parametrize("text", ["0", "2048", "-1", "1.5", "256M", "9" * 25])
 def test_a_limit_that_is_none_is_refused(monkeypatch, text):
     monkeypatch.setenv(allocator.KEPT_MIB, text)
     with pytest.raises(

@@ -1,0 +1,64 @@
+"""``--amp``: a loss scale that is a power of two changes no bit of a training, and goes on where it was.
+
+torch's scaler works on CPUs too, where fairseq does not ask for one; autocast stays off, so that nothing is rounded.
+"""
+
+import pytest
+import torch
+from fairseq.optim import AMPOptimizer
+
+from tests.support.commands import load, train
+
+RUN = "--reservoir-encoder LT --decoder-layers 1 --clip-norm 0.5 --disable-validation".split()
+
+
+@pytest.fixture(autouse=True)
+def scaler_on_cpu(monkeypatch):
+    """A scale of 128, fairseq's, which doubles after two updates; fairseq reads the interval from a flag that it does not have."""
+
+    def scaler(init_scale):
+        return torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=2)
+
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", scaler)
+
+
+def weights(data, *flags):
+    return train(data, *RUN, "--no-save", *flags).weights
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_scale_cancels(toy_data, optimizer):
+    flags = ["--optimizer", optimizer, "--max-update", 5]
+    plain, scaled = (weights(toy_data, *flags, *more) for more in ([], ["--amp"]))
+    assert all(scaled[name].equal(tensor) for name, tensor in plain.items())
+
+
+def test_the_defect(toy_data, monkeypatch):
+    """One step of SGD: without the repair a 128th of it, unless --fp16-init-scale says another scale."""
+    flags = ["--optimizer", "sgd", "--lr", 1, "--max-update", 1]
+    run = train(toy_data, *RUN, "--no-save", *flags)
+    monkeypatch.setattr(AMPOptimizer, "step", AMPOptimizer.step.__wrapped__)
+    twice = train(toy_data, *RUN, "--no-save", *flags, "--amp")
+    name = "decoder.layers.0.fc1.weight"
+    steps = [trained.weights[name] - trained.initial[name] for trained in (run, twice)]
+    assert steps[0].abs().max() > 1e-3
+    torch.testing.assert_close(steps[1] * 128, steps[0], rtol=1e-2, atol=1e-5)
+
+
+def test_the_scale_goes_on(toy_data, tmp_path):
+    flags = [*RUN, "--amp", "--save-dir", tmp_path, "--save-interval-updates", 3]
+    train(toy_data, *flags, "--max-update", 3)
+    saved = load(tmp_path)["last_optimizer_state"]["amp_scaler"]
+    assert saved["scale"] == 256 and saved["_growth_tracker"] == 1  # doubled after the second of three updates
+    resumed = train(toy_data, *flags, "--max-update", 4).trainer.optimizer.scaler
+    assert resumed.get_scale() == 512
+
+
+def test_files_without_a_scale_are_read(toy_data, tmp_path):
+    flags = [*RUN, "--amp", "--save-dir", tmp_path]
+    train(toy_data, *flags, "--max-update", 3)
+    file = tmp_path / "checkpoint_last.pt"
+    checkpoint = torch.load(file, weights_only=False)
+    del checkpoint["last_optimizer_state"]["amp_scaler"]
+    torch.save(checkpoint, file)
+    assert train(toy_data, *flags, "--max-update", 4).trainer.optimizer.scaler.get_scale() == 128
