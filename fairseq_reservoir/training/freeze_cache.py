@@ -1,0 +1,200 @@
+"""``--freeze-cache`` and ``--frozen-prefix-no-dropout`` in fairseq's trainer: what is the frozen prefix when, and where it is kept."""
+
+import logging
+import os
+from typing import Any
+
+import torch
+
+from ..checkpoint import digest
+from ..errors import InputError
+from ..options.freeze_cache_options import DTYPES, MEMORY, FreezeCacheOptions
+from . import threads
+from .frozen_prefix import FrozenPrefix, encoder_of
+from .prefix_cache import Memory, PrefixCache
+from .tensor_file import TensorFile
+
+logger = logging.getLogger(__name__)
+
+_MIB = 2**20
+
+
+def asked(cfg: Any) -> tuple[str | None, bool]:
+    """(where to keep the prefix's output, whether it is to have no dropout), of a configuration or a flat one."""
+    options = getattr(cfg, "model", None) or cfg
+    return getattr(options, "freeze_cache", None), bool(getattr(options, "frozen_prefix_no_dropout", False))
+
+
+def check_flags(cfg: Any) -> None:
+    """Refuses, before data is read, what a cache cannot be combined with and a file that cannot be one.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    where, no_dropout = asked(cfg)
+    flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
+    if not (where or no_dropout):
+        return
+    if getattr(cfg.optimizer, "freeze_rotate", None):
+        raise InputError(f"{flag} with --freeze-rotate: no prefix stays frozen; leave one of them out")
+    if cfg.distributed_training.ddp_backend == "fully_sharded":
+        raise InputError(f"{flag} with --ddp-backend fully_sharded: no process has a whole layer; use legacy_ddp")
+    if where and getattr(cfg.model, "backskip", None):
+        raise InputError(f"{flag} with --backskip: a frozen prefix has no backward pass to skip; leave one of them out")
+    if not where or where == MEMORY:
+        return
+    folder = os.path.dirname(os.path.abspath(where))
+    if os.path.isdir(where) or not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{flag}: must be {MEMORY} or a file in a folder that can be written to")
+
+
+def look_at_model(init, trainer, cfg, task, model, *args, **kwargs):
+    """A hook of the trainer's start, where names are the model's own: refuses models with no frozen prefix at any update."""
+    where, no_dropout = asked(cfg)
+    trainer.frozen_prefix = trainer.prefix_cache = None
+    if where or no_dropout:
+        flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
+        check_flags(cfg)
+        prefix = FrozenPrefix(*encoder_of(model, flag))
+        phases = trainer.freeze_schedule.phases if trainer.freeze_schedule else ((0, frozenset()),)
+        parameters = dict(model.named_parameters())
+        reached = [prefix.reaches(_ids(parameters, trainer.scheduled, frozen)) for _, frozen in phases]
+        depth = max(depth for depth, _ in reached)
+        if not depth:
+            raise InputError(
+                f"{flag}: at no update is all from the encoder's input to some layer frozen; {reached[-1][1]} is trained; freeze that "
+                "too, as by --freeze"
+            )
+        if where:
+            prefix.refuse_randomness(depth, keeps_dropout=not no_dropout)
+        trainer.frozen_prefix = prefix
+    init(trainer, cfg, task, model, *args, **kwargs)
+
+
+def start(load_checkpoint, trainer, *args, **kwargs):
+    """A hook of the trainer's load_checkpoint, which fairseq calls once when a training starts: now tensors are as they stay."""
+    result = load_checkpoint(trainer, *args, **kwargs)
+    prefix, options = trainer.frozen_prefix, getattr(trainer.cfg, "model", trainer.cfg)
+    where, _ = asked(trainer.cfg)
+    if prefix is not None:
+        if where:
+            store = _store(where, options, trainer)
+            kept = DTYPES[options.freeze_cache_dtype]
+            trainer.prefix_cache = PrefixCache(prefix, store, getattr(torch, kept) if kept else None)
+        _follow(trainer)
+    return result
+
+
+def follow_schedule(set_num_updates, trainer, num_updates):
+    """A hook of the trainer's set_num_updates: the prefix grows and shrinks with a freeze schedule."""
+    set_num_updates(trainer, num_updates)
+    if (
+        trainer.freeze_schedule
+        and (trainer.prefix_cache or asked(trainer.cfg) == (None, True))
+        and trainer.frozen_prefix
+    ):
+        _follow(trainer)
+
+
+def check_and_report(begin_epoch, trainer, epoch):
+    """A hook of the trainer's begin_epoch: nothing may have changed the prefix; says how many batches needed no prefix.
+
+    Raises:
+        InputError: something has.
+    """
+    cache = trainer.prefix_cache
+    if cache and cache.hash is not None:
+        if cache.prefix.hash() != cache.hash:
+            raise InputError(
+                f"--freeze-cache: something in this run has changed what is frozen in {cache.prefix}; leave the flag out"
+            )
+        if cache.hits + cache.misses:
+            logger.info("--freeze-cache: %d of %d batches came from it", cache.hits, cache.hits + cache.misses)
+        cache.hits = cache.misses = 0
+    return begin_epoch(trainer, epoch)
+
+
+def tell_size(get_train_iterator, trainer, *args, **kwargs):
+    """A hook of the trainer's get_train_iterator: says what the cache will take once batches are known."""
+    iterator = get_train_iterator(trainer, *args, **kwargs)
+    cache = trainer.prefix_cache
+    if cache and not vars(cache).setdefault("size_told", False):
+        cache.size_told = True
+        options = getattr(trainer.cfg, "model", trainer.cfg)
+        needed, limit = size_of(iterator, cache, trainer), options.freeze_cache_mib
+        if needed is None:
+            logger.info(
+                "--freeze-cache %s: its size is not known beforehand; at most %d MiB", options.freeze_cache, limit
+            )
+        else:
+            mib = -(-needed // _MIB)
+            logger.info("--freeze-cache %s: about %d MiB when it has all batches", options.freeze_cache, mib)
+            if mib > limit:
+                logger.warning("--freeze-cache-mib %d: not all batches will be kept; %d would hold all", limit, mib)
+            free = _free(options.freeze_cache)
+            if free is not None and needed > free:
+                logger.warning("--freeze-cache %s: its disk has %d MiB free", options.freeze_cache, free // _MIB)
+    return iterator
+
+
+def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
+    """Bytes of all batches: sum of sentences x longest x dim x bytes of a number; None for a dataset that does not say lengths."""
+    dataset = iterator.dataset
+    lengths = getattr(dataset, "src_sizes", getattr(dataset, "sizes", None))
+    if lengths is None or getattr(lengths, "ndim", 0) != 1:
+        return None
+    encoder = cache.prefix.encoder
+    half = cache.dtype or trainer.cfg.common.fp16 or trainer.cfg.common.bf16
+    entries = sum(len(batch) * int(max(lengths[i] for i in batch)) for batch in iterator.frozen_batches)
+    return entries * encoder.embed_tokens.embedding_dim * (2 if half else 4)
+
+
+def _follow(trainer):
+    """Lets silence and cache be those of what is frozen at this update."""
+    prefix, cache, schedule = trainer.frozen_prefix, trainer.prefix_cache, trainer.freeze_schedule
+    frozen = schedule.frozen(trainer.get_num_updates()) if schedule else ()
+    depth, _ = prefix.reaches(_ids(dict(trainer.get_model().named_parameters()), trainer.scheduled, frozen))
+    if depth == prefix.depth:
+        return
+    if asked(trainer.cfg)[1]:
+        prefix.silence(depth)
+    prefix.depth = depth
+    if cache:
+        cache.hash = prefix.hash() if depth else None
+        if cache.hash:
+            cache.store.begin(cache.hash)
+        logger.info("--freeze-cache: %s", f"keeps the output of {prefix}" if depth else "off until a prefix is frozen")
+
+
+def _ids(parameters, scheduled, frozen):
+    """The ids of parameters that are frozen for good, or by name."""
+    return {id(p) for n, p in parameters.items() if n in frozen or not (n in scheduled or p.requires_grad)}
+
+
+def _store(where, options: FreezeCacheOptions, trainer):
+    limit = options.freeze_cache_mib * _MIB
+    if where == MEMORY:
+        return Memory(limit)
+    about = {
+        "dictionary": digest.of_words(trainer.task.source_dictionary.symbols),
+        "--freeze-cache-dtype": options.freeze_cache_dtype,
+        "torch, processor or number of threads": _machine(trainer),
+    }
+    return TensorFile(where, about, limit, renews=trainer.freeze_schedule is not None)
+
+
+def _machine(trainer):
+    """What decides how sums are rounded, but for the model."""
+    on_gpu = trainer.cuda
+    device = torch.cuda.get_device_name() if on_gpu else torch.backends.cpu.get_cpu_capability()
+    counted = "" if on_gpu else f", {threads.asked() or torch.get_num_threads()} threads"
+    amp = ", amp" if trainer.cfg.common.amp else ""
+    return f"torch {torch.__version__}, {device}{counted}{amp}"
+
+
+def _free(where):
+    """Free bytes of a file's disk; None for memory."""
+    if where == MEMORY:
+        return None
+    disk = os.statvfs(os.path.dirname(os.path.abspath(where)))
+    return disk.f_bavail * disk.f_frsize

@@ -1,0 +1,148 @@
+"""The output of a frozen prefix, kept batch by batch: the second time a batch comes, its layers are not run."""
+
+import hashlib
+import logging
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..layers.mix_in import mix_in
+from . import kept_tensor
+from .frozen_prefix import FrozenPrefix
+
+logger = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """A place for tensors: in memory, or a ``TensorFile``."""
+
+    def get(self, key: bytes) -> tuple[bytes, Tensor] | None: ...
+
+    def put(self, key: bytes, about: bytes, flat: Tensor) -> None: ...
+
+
+class Memory:
+    """Tensors in this process, up to ``limit`` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used, self.full = limit, 0, False
+        self.kept: dict[bytes, tuple[bytes, Tensor]] = {}
+
+    def begin(self, prefix: str) -> None:
+        """What another prefix gave is of no use any more."""
+        self.kept.clear()
+        self.used, self.full = 0, False
+
+    def get(self, key: bytes) -> tuple[bytes, Tensor] | None:
+        return self.kept.get(key)
+
+    def put(self, key: bytes, about: bytes, flat: Tensor) -> None:
+        if self.used + flat.nbytes <= self.limit:
+            self.kept[key] = about, flat.clone()
+            self.used += flat.nbytes
+        elif not self.full:
+            self.full = True
+            logger.warning(
+                "--freeze-cache-mib %d is reached; batches that are not kept are worked out each time", self.limit >> 20
+            )
+
+
+class PrefixCache:
+    """h = prefix(tokens), (time, batch, dim), from ``store`` where it is there, bit for bit as the layers give it.
+
+    A batch is known by the SHA-256 of its padded tokens and of the prefix. A sentence alone would not do: padded to another
+    length, its row of h differs in the last bits. Nothing is trained here, and only training goes through it: validation and
+    generation run all layers. fairseq's models ask for the output of every layer, which no translation reads; of those inside the
+    prefix it is None.
+
+    Args:
+        prefix: of the encoder that is to ask this.
+        store: where to keep what.
+        dtype: type to round an fp32 h to, in every epoch alike, or None to keep all bits.
+
+    Raises:
+        InputError: in training, a prefix that is not frozen, or draws random numbers.
+    """
+
+    def __init__(self, prefix: FrozenPrefix, store: Store, dtype: torch.dtype | None = None) -> None:
+        self.prefix, self.store, self.dtype = prefix, store, dtype
+        self.hash: str | None = None
+        self.hits = self.misses = 0
+        self._batch: bytes | None = None
+        self._found: tuple[bytes, Tensor] | None = None
+        self._random: list[Tensor] = []
+        for mixin, module in ((CachedEncoder, prefix.encoder), (CachedLayers, prefix.encoder.layers)):
+            mix_in(mixin, module)
+            module.prefix_cache = self
+
+    def __deepcopy__(self, memo: Any) -> "PrefixCache":
+        """fairseq's moving average copies the model, and is not trained."""
+        return self
+
+    def run(self, encode, tokens: Tensor):
+        """``encode()``, with the prefix's layers from here."""
+        self._batch = hashlib.sha256(
+            f"{self.hash} {tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
+        ).digest()
+        self._found = self.store.get(self._batch)
+        self._random = [] if self._found else _random_state()
+        try:
+            return encode()
+        finally:
+            self._batch = self._found = None
+
+    def layers(self, all_layers):
+        """The encoder's layers, the prefix's as one, while a batch runs."""
+        if self._batch is None:
+            return iter(all_layers)
+        depth = self.prefix.depth
+        return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
+
+    def _prefix(self, layers, x, encoder_padding_mask):
+        if self._found:
+            self.hits += 1
+            return kept_tensor.unpack(*self._found).to(x.device)
+        self.misses += 1
+        for layer in layers:
+            x = layer(x, encoder_padding_mask=encoder_padding_mask)
+            x = x[0] if isinstance(x, tuple) else x
+        if x.requires_grad:
+            raise InputError("--freeze-cache: something below the layers that are kept is trained; leave the flag out")
+        if not all(map(torch.equal, self._random, _random_state())):
+            raise InputError(f"--freeze-cache: something in {self.prefix} draws random numbers; leave the flag out")
+        about, flat = kept_tensor.pack(x, self.dtype)
+        self.store.put(self._batch, about, flat)
+        return kept_tensor.unpack(about, flat).to(x.device) if self.dtype else x
+
+
+class CachedEncoder:
+    """To be mixed into an encoder that has a ``prefix_cache``."""
+
+    prefix_cache: PrefixCache
+
+    def forward_scriptable(self, src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
+        encode = partial(super().forward_scriptable, src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        cache = self.prefix_cache
+        if cache.hash is None or not self.training or token_embeddings is not None:
+            return encode()
+        result = cache.run(encode, src_tokens)
+        for name, place in (("encoder_states", 1), ("fc_results", 0)) if return_all_hiddens else ():
+            result[name][place:place] = [None] * (cache.prefix.depth - 1)
+        return result
+
+
+class CachedLayers:
+    """To be mixed into that encoder's list of layers."""
+
+    prefix_cache: PrefixCache
+
+    def __iter__(self):
+        return self.prefix_cache.layers(list(super().__iter__()))
+
+
+def _random_state() -> list[Tensor]:
+    on_gpu = [torch.cuda.get_rng_state()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *on_gpu]

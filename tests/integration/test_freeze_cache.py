@@ -1,0 +1,279 @@
+"""``--freeze-cache`` in fairseq's trainer: the same bits with it and without it, and one line where that cannot be."""
+
+import logging
+import re
+from unittest.mock import patch
+
+import pytest
+import torch
+from fairseq.trainer import Trainer
+
+from tests.support.commands import error_of, train
+from tests.support.several_processes import in_processes, train_as
+
+# 10 updates an epoch; the second reads what the first has kept.
+SMALL = "--decoder-layers 1 --batch-size 16 --max-epoch 2 --disable-validation".split()
+ENCODER = ["--reservoir-encoder", "LLL", *SMALL, "--freeze", "encoder.emb,encoder.layers.0-1"]
+PLAIN = [*ENCODER, "--no-save", "--dropout", "0"]
+
+
+def assert_same(run, other):
+    assert run.losses == other.losses and len(run.losses) > 7
+    assert all(run.weights[name].equal(tensor) for name, tensor in other.weights.items())
+
+
+def hits_of(run):
+    """(batches that came from the cache, all batches) of the last epoch."""
+    cache = run.trainer.prefix_cache
+    return cache.hits, cache.hits + cache.misses
+
+
+@pytest.fixture(scope="module")
+def without(toy_data):
+    return train(toy_data, *PLAIN)
+
+
+def test_in_memory(toy_data, without, caplog):
+    caplog.set_level(logging.INFO)
+    run = train(toy_data, *PLAIN, "--freeze-cache", "memory")
+    assert_same(run, without)
+    assert hits_of(run) == (10, 10)
+    assert "--freeze-cache: keeps the output of encoder.layers.0-1" in caplog.messages
+    assert "--freeze-cache: 0 of 10 batches came from it" in caplog.messages  # of epoch 1
+    assert "--freeze-cache memory: about 1 MiB when it has all batches" in caplog.messages
+
+
+def test_the_size_that_is_told_is_that_of_what_is_kept(toy_data, caplog):
+    caplog.set_level(logging.INFO)
+    with patch("fairseq_reservoir.training.freeze_cache._MIB", 1):  # so that the line is in bytes
+        run = train(toy_data, *PLAIN, "--freeze-cache", "memory", "--freeze-cache-mib", 10**6)
+    told = re.search(r"about (\d+) MiB", caplog.text)
+    assert int(told[1]) == run.trainer.prefix_cache.store.used
+
+
+def test_in_a_file_that_the_next_training_reads(toy_data, without, tmp_path, caplog):
+    file = tmp_path / "kept"
+    assert_same(train(toy_data, *PLAIN, "--freeze-cache", file), without)
+    size = file.stat().st_size
+    caplog.set_level(logging.INFO)
+    again = train(toy_data, *PLAIN, "--freeze-cache", file, "--max-epoch", 1)
+    assert f"--freeze-cache {file}: has 10 batches" in caplog.messages
+    assert again.losses == without.losses[:10]
+    assert hits_of(again) == (10, 10) and file.stat().st_size == size
+    # What differs is named; in what order is decided by what can be told first.
+    refused = {
+        "frozen prefix": ["--seed", 4],
+        "--freeze-cache-dtype (exact, here bf16)": ["--freeze-cache-dtype", "bf16"],
+        "frozen prefix ": ["--freeze", "encoder.emb,encoder.layers.0"],
+    }
+    for what, flags in refused.items():
+        said, status = error_of(toy_data, *PLAIN, "--freeze-cache", file, *flags)
+        assert f"--freeze-cache {file}: was made with another {what}" in said and status == 2
+        assert said.count("\n") == 1
+    assert file.stat().st_size == size
+
+
+def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
+    file = tmp_path / "kept"
+    train(toy_data, *PLAIN, "--freeze-cache", file, "--max-epoch", 1)
+    data = make_corpus(train=32)
+    words = (data / "dict.en.txt").read_text().splitlines(keepends=True)
+    (data / "dict.en.txt").write_text("".join(words[::-1]))
+    said, _ = error_of(data, *PLAIN, "--freeze-cache", file)
+    assert f"--freeze-cache {file}: was made with another dictionary (" in said and said.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_other_sentences_in_the_batches(toy_data, tmp_path):
+    """Other batches in every epoch: nothing is found that is not of these sentences, padded alike."""
+    flags = [*PLAIN, "--update-epoch-batch-itr", "True", "--update-ordered-indices-seed", "--max-tokens", 70]
+    plain, cached = train(toy_data, *flags), train(toy_data, *flags, "--freeze-cache", tmp_path / "kept")
+    assert_same(cached, plain)
+    hits, batches = hits_of(cached)
+    assert hits < batches
+
+
+ARMS = {
+    "update-freq": ["--update-freq", 3],
+    "dropout above": ["--dropout", 0.2, "--attention-dropout", 0.1, "--frozen-prefix-no-dropout"],
+    "bf16": ["--bf16"],
+    "fp16": ["--memory-efficient-fp16"],
+    "norm first": ["--encoder-normalize-before"],
+    "checkpointed": ["--checkpoint-activations"],
+    "fast": ["--fast"],
+    "moving average": ["--store-ema"],
+    "reservoirs": ["--reservoir-encoder", "TFLL", "--freeze", "encoder.emb", "--frozen-dtype", "bf16"],
+}
+
+
+USUAL = ("update-freq", "dropout above", "bf16", "reservoirs")
+
+
+@pytest.mark.parametrize("arm", [arm if arm in USUAL else pytest.param(arm, marks=pytest.mark.slow) for arm in ARMS])
+def test_the_same_bits(toy_data, arm):
+    flags = [*PLAIN, *ARMS[arm]]
+    run = train(toy_data, *flags, "--freeze-cache", "memory")
+    assert_same(run, train(toy_data, *flags))
+    hits, batches = hits_of(run)
+    assert hits == batches == 10
+
+
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
+def test_rounded_in_every_epoch_alike(toy_data, without, dtype):
+    flags = [*PLAIN, "--freeze-cache", "memory", "--freeze-cache-dtype", dtype]
+    run = train(toy_data, *flags)
+    # With room for nothing every batch is worked out, and rounded, in each epoch.
+    with patch("fairseq_reservoir.training.prefix_cache.Memory.put", lambda *put: None):
+        assert_same(run, train(toy_data, *flags))
+    assert run.losses != without.losses
+    assert run.losses == pytest.approx(without.losses, rel=0.05)
+
+
+def test_validation_goes_past_it(toy_data):
+    flags = [word for word in PLAIN if word != "--disable-validation"]
+    run, plain = (train(toy_data, *flags, *more) for more in (["--freeze-cache", "memory"], []))
+    assert_same(run, plain)
+    assert hits_of(run) == (10, 10) and len(run.trainer.prefix_cache.store.kept) == 10
+
+
+def test_a_schedule_freezes_a_prefix(toy_data, tmp_path, caplog):
+    """Layer 0 from update 5 on, layer 1 from 15 on, of 30; killed in between and resumed, the same bits."""
+    caplog.set_level(logging.INFO)
+    flags = ["--reservoir-encoder", "LLL", *SMALL, "--freeze", "emb", "--dropout", 0.1, "--frozen-prefix-no-dropout"]
+    flags += ["--optimizer", "freeze_skip", "--freeze-progressive", "5:10", "--decoder-layers", 3, "--max-epoch", 3]
+    plain = train(toy_data, *flags, "--no-save")
+    file = tmp_path / "kept"
+    run = train(toy_data, *flags, "--no-save", "--freeze-cache", file)
+    assert_same(run, plain)
+    said = [message for message in caplog.messages if "keeps the output" in message]
+    assert said == [f"--freeze-cache: keeps the output of encoder.layers.{which}" for which in ("0", "0-1")]
+    # Batches 6 to 10 and 11 to 15 are kept of layer 0, and with layer 1 it begins anew: 15 batches of layer 1, 5 of them again.
+    assert hits_of(run) == (5, 10)
+    part = [*flags, "--save-dir", tmp_path / "part", "--freeze-cache", file]
+    train(toy_data, *part, "--max-update", 12)
+    rest = train(toy_data, *part)
+    assert rest.losses == plain.losses[12:]
+
+
+def test_a_changed_prefix_ends_the_run(toy_data):
+    step = Trainer.train_step
+
+    def train_step(trainer, samples, *args):
+        done = step(trainer, samples, *args)
+        trainer.get_model().encoder.layers[1].fc1.weight.data[0, 0] += 1
+        return done
+
+    with patch.object(Trainer, "train_step", train_step):
+        said, _ = error_of(toy_data, *PLAIN, "--freeze-cache", "memory")
+    assert "something in this run has changed what is frozen in encoder.layers.0-1" in said and said.count("\n") == 1
+
+
+def test_random_numbers_in_the_prefix_are_seen(toy_data, tmp_path):
+    def noisy(layer, x, *args, **kwargs):
+        return forward(layer, x + 0.1 * torch.randn_like(x), *args, **kwargs)
+
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    forward = TransformerEncoderLayerBase.forward
+    with patch.object(TransformerEncoderLayerBase, "forward", noisy):
+        # fairseq saves crash.pt when an update fails
+        said, _ = error_of(toy_data, *PLAIN, "--freeze-cache", "memory", "--save-dir", tmp_path)
+    assert "--freeze-cache: something in encoder.layers.0-1 draws random numbers" in said
+
+
+REFUSED = {
+    "dropout": (["--dropout", 0.1], "encoder.dropout_module and 2 more in the frozen prefix have dropout (0.1)"),
+    "trained embeddings": (["--freeze", "encoder.layers.0"], "encoder.embed_tokens.weight is trained"),
+    "layerdrop": (["--encoder-layerdrop", 0.1], "--encoder-layerdrop 0.1 leaves out layers at random"),
+    "noise": (
+        ["--quant-noise-pq", 0.1, "--quant-noise-pq-block-size", 8, "--freeze", "encoder"],
+        "encoder.quant_noise is changed before each use, as by --quant-noise-pq",
+    ),
+    "rotation": (
+        ["--optimizer", "freeze_skip", "--freeze-rotate", "1:2"],
+        "with --freeze-rotate: no prefix stays frozen",
+    ),
+    "type": (["--freeze-cache-dtype", "int8"], "--freeze-cache-dtype 'int8': choose from exact, bf16, fp16"),
+    "limit": (["--freeze-cache-mib", 0], "--freeze-cache-mib 0: must be at least 1"),
+    "folder": (["--freeze-cache", "/nowhere/kept"], "must be memory or a file in a folder that can be written to"),
+    "a file of another kind": (["--freeze-cache", __file__], "is not a file of kept batches, and is left as it is"),
+    "backskip": (
+        ["--reservoir-encoder", "TLL", "--freeze", "emb", "--backskip", "identity"],
+        "with --backskip: a frozen prefix has no backward pass to skip",
+    ),
+    "an encoder of its own": (
+        "--arch frozen_lightconv --freeze encoder --encoder-conv-type lightweight --dropout 0".split(),
+        "has the encoder LightConvEncoder; this works for fairseq's Transformer encoder",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(toy_data, case):
+    flags, line = REFUSED[case]
+    before = open(__file__).read()
+    flags = ["--freeze-cache", "memory", *flags]
+    if case == "an encoder of its own":
+        flags += "--batch-size 16 --no-save --max-epoch 1".split()
+        said, status = error_of(toy_data, *flags, begin=["--cpu", "--optimizer", "adam"])
+    else:
+        said, status = error_of(toy_data, *PLAIN, *flags)
+    assert line in said and said.count("\n") == 1 and status == 2
+    assert open(__file__).read() == before
+
+
+def test_flags_of_a_cache_without_one(toy_data):
+    said, _ = error_of(toy_data, *PLAIN, "--freeze-cache-mib", 5)
+    assert "--freeze-cache-mib 5: has no effect without --freeze-cache" in said
+
+
+def test_a_pretrained_encoder_in_fairseqs_own_model(toy_data, tmp_path):
+    sizes = (
+        "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-layers 2 --decoder-layers 1 --dropout 0".split()
+    )
+    small = "--cpu --optimizer adam --lr 0.01 --batch-size 16 --num-workers 0 --log-format none --seed 3".split()
+    begin = [*small, "--encoder-attention-heads", "2", "--decoder-attention-heads", "2", *sizes]
+    train(toy_data, "--arch", "transformer", "--max-epoch", 1, "--save-dir", tmp_path, begin=begin)
+    flags = [
+        "--arch",
+        "frozen_transformer",
+        "--freeze",
+        "encoder",
+        "--max-epoch",
+        2,
+        "--no-save",
+        "--disable-validation",
+    ]
+    flags += ["--finetune-from-model", tmp_path / "checkpoint_last.pt"]
+    run = train(toy_data, *flags, "--freeze-cache", "memory", begin=begin)
+    assert_same(run, train(toy_data, *flags, begin=begin))
+    assert hits_of(run) == (10, 10)
+
+
+def test_a_roberta(moods):
+    flags = "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2".split()
+    flags += "--arch reservoir_roberta --reservoir-encoder LTL --freeze encoder.emb,encoder.pos,encoder.ln,encoder.layers.0".split()
+    flags += "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --max-positions 16".split()
+    flags += "--cpu --optimizer adam --lr 0.01 --num-workers 0 --log-format none --seed 3 --no-save".split()
+    flags += [*SMALL[2:], "--frozen-prefix-no-dropout"]
+    run = train(moods, *flags, "--freeze-cache", "memory", begin=[])
+    assert_same(run, train(moods, *flags, begin=[]))
+    assert hits_of(run) == (10, 10)
+
+
+def trained_as(rank, folder, data, *flags):
+    run = train_as(rank, 2, folder / "meeting", data, *PLAIN, *flags)
+    cache = run.trainer.prefix_cache
+    return {"weights": dict(run.weights), "kept": len(cache.store.index) if cache else 0, "hits": cache and cache.hits}
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_file(toy_data, tmp_path):
+    (tmp_path / "plain").mkdir()
+    plain = in_processes(2, trained_as, tmp_path / "plain", toy_data)[0]
+    one, other = in_processes(2, trained_as, tmp_path, toy_data, "--freeze-cache", tmp_path / "kept")
+    # Half of the ten batches each, in another half every epoch; from the second epoch on somebody has kept them all.
+    assert one["hits"] == other["hits"] == 5
+    assert max(one["kept"], other["kept"]) == 10
+    for run in (one, other):
+        assert all(run["weights"][name].equal(tensor) for name, tensor in plain["weights"].items())
