@@ -8,14 +8,14 @@ from omegaconf import II
 
 from ..errors import InputError
 from ..plan import freeze_spec
-from .fast_options import FastOptions
 from .flags import flag_of, option
+from .freeze_cache_options import FreezeCacheOptions, check_cache
 
 ADAPTERS = ("lora", "vera")
 
 
 @dataclass
-class ComponentOptions(FastOptions):
+class ComponentOptions(FreezeCacheOptions):
     """The flags that freeze components, of our models and of fairseq's, and the seed of what is random."""
 
     reservoir_seed: int = option(II("common.seed"), "seed of the frozen tensors. Default: --seed", "N")
@@ -46,7 +46,7 @@ class ComponentOptions(FastOptions):
         "train a small change of every frozen matrix of attention and feed-forward blocks, 0 at the start: lora, a product of "
         "two trained matrices (Hu et al., 2021), or vera, trained vectors around two random ones that all depths share "
         "(Kopiczko et al., 2024)",
-        "KIND",
+        "ADAPTER",
     )
     frozen_adapter_rank: int = option(8, "rank of the change that --frozen-adapter trains. Default: 8", "R")
 
@@ -60,6 +60,7 @@ def check_components(options: Namespace) -> None:
     specs = {flag_of(name): getattr(options, name) for name in ("freeze", "freeze_except")}
     for flag, spec in specs.items():
         freeze_spec.parse(spec or "", flag)
+    check_cache(options)
     if options.frozen_init not in freeze_spec.FROZEN_INITS:
         raise InputError(f"--frozen-init {options.frozen_init!r}: choose from {', '.join(freeze_spec.FROZEN_INITS)}")
     if options.frozen_init != "model" and not any(specs.values()):

@@ -13,7 +13,7 @@ class FastOptions(FairseqDataclass):
 
     fast: bool = option(
         False,
-        "train the same model with fewer passes: random numbers of dropout from a fast generator, the loss worked out only where a word "
-        "counts, one kernel for attention and one for Adam. Losses differ by rounding, with dropout also by other random numbers. The log "
-        "and fairseq-reservoir plan say what of it is on; checkpoints know nothing of it",
+        "train the same model with fewer passes: random numbers of dropout from a fast generator, on a CPU the loss worked out only where "
+        "a word counts, one kernel for attention and one for Adam. Losses differ by rounding, with dropout by other random numbers too. "
+        "The log and fairseq-reservoir plan say what of it is on; checkpoints know nothing of it",
     )

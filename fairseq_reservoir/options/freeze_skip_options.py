@@ -37,3 +37,23 @@ class FreezeSkipOptions(FairseqDataclass):
         "between; momentum is kept. Example: ffn:4,emb:2",
         "ITEMS",
     )
+    freeze_auto: bool = option(
+        False,
+        "freeze layers once they have learned: the encoder's from the lowest on, with the embeddings below it, then the decoder's. Every "
+        "interval some sentences are passed through the model; a layer has learned when its outputs change little since the last time, "
+        "beside the most they ever did. A frozen layer stays so",
+    )
+    freeze_auto_interval: Optional[int] = option(
+        None, "for --freeze-auto: how many updates lie between two looks at the layers. Default: 100", "UPDATES"
+    )
+    freeze_auto_threshold: Optional[float] = option(
+        None,
+        "for --freeze-auto: a layer has learned when twice running it has changed by less than this share of the most it changed "
+        "between two looks; more freezes earlier. Default: 0.2",
+        "SHARE",
+    )
+    freeze_auto_keep: Optional[int] = option(
+        None,
+        "for --freeze-auto: how many layers, counted from the model's output, always stay trained. Default: 1",
+        "N",
+    )

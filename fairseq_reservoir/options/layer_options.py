@@ -94,7 +94,7 @@ class FrozenLayerOptions(ComponentOptions):
         "skip the backward pass through wholly frozen layers, and hand the layer below an estimated gradient: synthetic, from a "
         "regression on true gradients, reinforce, the paper's, a value network and noise on the layer's input, or identity, the "
         "gradient above the layer as it is",
-        "KIND",
+        "ESTIMATOR",
     )
     backskip_warmup: int = option(
         100, "updates with true gradients only, before --backskip-anneal sets in. Default: 100", "N"

@@ -53,7 +53,7 @@ class MaskOptions(FastOptions):
         "magnitude", "rank the learned scores by magnitude, as the paper, or by value. Default: magnitude", "RANKING"
     )
     mask_kind: str = option(
-        "binary", "a mask of 0 and 1, or signed: of -1, 0 and 1, which also flips weights. Default: binary", "KIND"
+        "binary", "a mask of 0 and 1, or signed: of -1, 0 and 1, which also flips weights. Default: binary", "MASK"
     )
     mask_coats: Optional[str] = option(
         None,
@@ -65,7 +65,7 @@ class MaskOptions(FastOptions):
         "affine",
         "plain: LayerNorms have no gain and bias, so that only masks are learned, as in the paper; affine: they are "
         "trained. Default: affine",
-        "KIND",
+        "NORM",
     )
     mask_keep_schedule: Optional[str] = option(
         None,

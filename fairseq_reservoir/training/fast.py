@@ -62,7 +62,7 @@ def parts(model, criterion: type, options, optimizer: str | None) -> str:
     lines = {
         "dropout": f"on, {drops} places" if drops else "off: there is none",
         "attention": f"on, {usual} of {len(attentions)}" if usual else "off: there is none that is fairseq's usual one",
-        "loss": f"off: {loss}" if loss else "on, only words that count are projected to the vocabulary",
+        "loss": f"off: {loss}" if loss else "on; on a CPU only words that count are projected to the vocabulary",
         "optimizer": "on, Adam in one pass" if is_adam else "off: it is for --optimizer adam",
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())

@@ -46,7 +46,7 @@ class FastAdam:
                 means,
                 squares,
                 [],
-                [torch.tensor(float(step), device=device)] * len(some),
+                [torch.full((), float(step), device=device)] * len(some),
                 lr=group["lr"],
                 beta1=beta1,
                 beta2=beta2,

@@ -1,5 +1,8 @@
-"""fairseq's loss of words, worked out in the decoder, of the words that count."""
+"""Lets fairseq's cross entropies get their loss from the decoder, which computes it without logits of padding."""
 
+from typing import Any
+
+from fairseq.criterions import FairseqCriterion
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import FairseqLanguageModel
@@ -7,7 +10,7 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerModelB
 from torch import nn
 
 from ..layers.counted_words import CountedWords, Wanted, losses_for
-from ..layers.mix_in import mix_in
+from ..layers.mix_in import MixedIn, mix_in
 from ..masks.masked_embedding import TiedProjection
 from ..masks.masked_linear import MaskedLinear
 from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
@@ -23,7 +26,7 @@ _LOSSES = (
 )
 
 
-class FastLoss:
+class FastLoss(MixedIn):
     """To be mixed into ``label_smoothed_cross_entropy``, ours of that name or ``cross_entropy``: the same loss up to rounding.
 
     A loss for each word is fairseq's own.
@@ -43,7 +46,7 @@ class FastLoss:
         )
 
 
-def reads_only_logits(criterion: type) -> bool:
+def reads_only_logits(criterion: type[FairseqCriterion]) -> bool:
     """Whether a class of criteria is one of those that look at nothing but the decoder's logits."""
     return criterion.forward in (*_CRITERIA, FastLoss.forward) and criterion.compute_loss in (
         *_LOSSES,
@@ -73,7 +76,7 @@ def why_not(model: nn.Module, criterion: type, options) -> str | None:
 
 def use_fast_loss(model: nn.Module, criterion) -> None:
     """Lets a criterion have its loss from the model's decoder; ``why_not`` has said that it can."""
-    decoder = model.decoder
+    decoder: Any = model.decoder
     mix_in(CountedWords, decoder)
     decoder.is_product = _is_product(decoder.output_projection)
     mix_in(FastLoss, criterion)

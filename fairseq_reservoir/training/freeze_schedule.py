@@ -1,6 +1,7 @@
 """Freeze schedules of ``freeze_skip``: the tensors that are frozen at an update follow from its number alone.
 
 Three flags freeze: ``--freeze-schedule``, ``--freeze-progressive``, ``--freeze-rotate``; ``--freeze-update-every`` skips updates.
+A fourth, ``--freeze-auto``, adds to a schedule while the run goes on.
 """
 
 import itertools
@@ -10,6 +11,10 @@ from dataclasses import dataclass
 from ..errors import InputError, whole_number
 from ..plan import freeze_spec
 from ..random_tensors import philox
+from . import freeze_parts
+from .plasticity import INTERVAL, KEEP, THRESHOLD
+
+FLAG_AUTO = "--freeze-auto"
 
 # Update numbers looked at for one at which nothing is trained; the periods of --freeze-update-every repeat within it.
 _LONGEST_CYCLE = 10_000
@@ -17,12 +22,13 @@ _LONGEST_CYCLE = 10_000
 
 @dataclass(frozen=True)
 class Change:
-    """At ``update``, what ``spec`` names is frozen, or trained again."""
+    """At ``update``, what ``spec`` names is frozen, or trained again; ``names``, where they say more than the spec."""
 
     update: int
     spec: str
     freeze: bool
     flag: str
+    names: tuple[str, ...] = ()
 
 
 class FreezeSchedule:
@@ -42,13 +48,28 @@ class FreezeSchedule:
         seed: of the rotation.
         untrained: the names of the model's other parameters.
         aliases: further names of tied parameters, name -> name in ``names``; specs name them as --freeze does.
+        auto: layers are frozen by ``freeze`` while the run goes on; ``parts`` are those that may be, in this order.
+        auto_interval, auto_threshold: how it is decided, for the log.
+        auto_keep: how many layers, from the top, are in no part.
 
     Raises:
         InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
     """
 
     def __init__(
-        self, names, schedule=None, progressive=None, rotate=None, update_every=None, seed=1, untrained=(), aliases=None
+        self,
+        names,
+        schedule=None,
+        progressive=None,
+        rotate=None,
+        update_every=None,
+        auto=False,
+        auto_interval=None,
+        auto_threshold=None,
+        auto_keep=None,
+        seed=1,
+        untrained=(),
+        aliases=None,
     ):
         self.names, self.seed, self.untrained = tuple(names), seed, tuple(untrained)
         self.owners = {name: name for name in self.names} | (aliases or {})
@@ -58,15 +79,31 @@ class FreezeSchedule:
                 f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive"
             )
         changes = parse_schedule(schedule) + self._progressive(progressive)
-        self.changes = sorted(changes, key=lambda change: change.update)
-        self.phases = self._phases(self.changes)
+        self._set_changes(changes)
         self.every = self._periods(update_every)
         self.layers = layers_of(self.names)
         if self.rotate and self.rotate[0] >= len(self.layers):
             raise InputError(
                 f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
             )
+        self.parts = self._parts(schedule, auto_keep or KEEP) if auto else ()
+        self.look = (auto_interval or INTERVAL, auto_threshold or THRESHOLD)
         self._check_something_is_trained()
+
+    def freeze(self, name: str, update: int) -> Change:
+        """Freezes the part of this name from ``update`` on, as an entry that the schedule had not at first."""
+        (part,) = (part for part in self.parts if part.name == name)
+        change = Change(update, name, True, FLAG_AUTO, part.tensors)
+        self._set_changes([*self.changes, change])
+        return change
+
+    def forget_learned(self) -> None:
+        """Takes back every ``freeze``."""
+        self._set_changes([change for change in self.changes if change.flag != FLAG_AUTO])
+
+    def _set_changes(self, changes):
+        self.changes = sorted(changes, key=lambda change: change.update)
+        self.phases = self._phases(self.changes)
 
     def frozen(self, update: int) -> frozenset[str]:
         """The parameters without optimizer state at an update."""
@@ -78,13 +115,20 @@ class FreezeSchedule:
         """The parameters that the update leaves out by ``--freeze-update-every``."""
         return frozenset(name for name, period in self.every.items() if update % period)
 
+    def line(self, change: Change) -> str:
+        """A change in words, and what is frozen after all those of its update."""
+        outside = dict.fromkeys(n.rpartition(".")[0] for n in change.names if not freeze_spec.layer_of(n))
+        spec = f"{change.spec} with {', '.join(outside)}" if outside else change.spec
+        return (
+            f"update {change.update}: {spec} {'frozen' if change.freeze else 'trained again'}; "
+            f"{len(dict(self.phases)[change.update])} of {len(self.names)} tensors are frozen"
+        )
+
     def __str__(self) -> str:
-        count, frozen = len(self.names), dict(self.phases)
-        lines = [
-            f"update {c.update}: {c.spec} {'frozen' if c.freeze else 'trained again'}; "
-            f"{len(frozen[c.update])} of {count} tensors are frozen"
-            for c in self.changes
-        ]
+        count = len(self.names)
+        lines = [self.line(change) for change in self.changes]
+        if self.parts:
+            lines.append(self._said_of_parts())
         if self.rotate:
             lines.append(
                 f"{self.rotate[0]} of {len(self.layers)} layers trained at a time, drawn anew every {self.rotate[1]} updates"
@@ -98,7 +142,7 @@ class FreezeSchedule:
         # What is tied may be frozen under one of its names after the other, as encoder and decoder are.
         frozen, named, phases = frozenset(), set(), {0: frozenset()}
         for change in changes:
-            said = self._selected(change.spec, change.flag)
+            said = set(change.names) or self._selected(change.spec, change.flag)
             chosen = {self.owners[name] for name in said}
             at = f"{change.flag}: at update {change.update}, {change.spec}"
             if change.freeze and said & named:
@@ -131,6 +175,29 @@ class FreezeSchedule:
             for stack in last
             if layer < last[stack] and (stack, layer) in layers_of(self.names)
         ]
+
+    def _parts(self, schedule, keep):
+        named = {self.owners[n] for change in self.changes for n in self._selected(change.spec, change.flag)}
+        inside = [name for name in self.names if name in named and freeze_spec.layer_of(name)]
+        if inside:
+            raise InputError(
+                f"--freeze-schedule {schedule} with {FLAG_AUTO}: names {inside[0]}, but layers are what {FLAG_AUTO} freezes; "
+                "name only what is in no layer, such as emb"
+            )
+        return freeze_parts.parts(self.owners, keep, spared=named)
+
+    def _said_of_parts(self):
+        interval, threshold = self.look
+        theirs = {name for part in self.parts for name in part.tensors}
+        shared = {owner for name, owner in self.owners.items() if name != owner and freeze_spec.atom(owner) == "emb"}
+        tied = sorted(shared - theirs - {name for _, names in self.phases for name in names})
+        stays = (
+            f"; {', '.join(tied)} stay{'' if tied[1:] else 's'} trained, shared with what never freezes" if tied else ""
+        )
+        return (
+            f"every {interval} updates: what changes by less than {threshold:g} of the most it ever did freezes, in this order: "
+            f"{', '.join(part.name for part in self.parts)}{stays}"
+        )
 
     def _periods(self, text):
         periods = {}

@@ -17,14 +17,19 @@ from ..errors import InputError
 from ..freezing.description import refuse_change
 from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
-from ..options.flags import check_texts
+from ..options.flags import check_texts, flag_of
 from ..options.freeze_skip_options import FreezeSkipOptions
-from .freeze_schedule import FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
+from .freeze_auto import FreezeAuto
+from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "freeze_skip"
-_FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every")
+_SCALER = "amp_scaler"
+# What --freeze-auto has learned, beside the flags in a checkpoint.
+LEARNED = "learned"
+_OF_AUTO = ("freeze_auto_interval", "freeze_auto_threshold", "freeze_auto_keep")
+_FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every", "freeze_auto", *_OF_AUTO)
 
 
 class FreezeSkip:
@@ -39,6 +44,7 @@ class FreezeSkip:
 
     # Until a trainer says what the parameters are called.
     schedule: FreezeSchedule | None = None
+    auto: FreezeAuto | None = None
     idle: frozenset[str] = frozenset()
     update: int | None
 
@@ -66,14 +72,17 @@ class FreezeSkip:
                 if momentum is not None:
                     momentum.mul_(group["lr"] / group["lr_old"])
 
-    def bind(self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter]) -> None:
+    def bind(
+        self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter], auto: FreezeAuto | None = None
+    ) -> None:
         """Tells which parameter is which.
 
         Args:
             schedule: of the run.
             parameters: the model's trained parameters by name, in the order in which this optimizer got them, or fp32 copies.
+            auto: what adds to the schedule.
         """
-        own = list(self.params)
+        own, self.auto = list(self.params), auto
         self.schedule, self.parameters, self.update = schedule, parameters, None
         self.copies = dict(zip(parameters, own, strict=False))
         self.eager = bool(self.optimizer.state)
@@ -99,7 +108,8 @@ class FreezeSkip:
         return type(self.optimizer)([parameter], **self.optimizer.defaults).state[parameter]
 
     def state_dict(self):
-        return super().state_dict() | {PREFIX: self._asked()}
+        learned = {LEARNED: self.auto.state_dict()} if self.auto else {}
+        return super().state_dict() | {PREFIX: self._asked() | learned}
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """A checkpoint's state is that of its own schedule: what it froze has none.
@@ -110,8 +120,14 @@ class FreezeSkip:
         stored, own = state_dict.get(PREFIX, {}), self._asked()
         for flag in (*_FLAGS, "seed"):
             given, trained = own.get(flag), stored.get(flag)
+            if given is True or trained is True:  # a switch
+                given, trained = given and "given", trained and "it"
+                if given and trained:
+                    continue
             if given != trained:
                 refuse_change(f"--{flag.replace('_', '-')}", given, trained, can_reset=True)
+        if self.auto and LEARNED in stored:
+            self.auto.load_state_dict(stored[LEARNED])
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
     def _asked(self):
@@ -120,7 +136,7 @@ class FreezeSkip:
         given = {flag: getattr(options, flag, None) for flag in _FLAGS}
         if given["freeze_rotate"] and self.schedule:
             given["seed"] = self.schedule.seed
-        return {flag: value for flag, value in given.items() if value is not None}
+        return {flag: value for flag, value in given.items() if value is not None and value is not False}
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
@@ -150,6 +166,7 @@ def check_flags(cfg) -> None:
     """
     options = cfg.optimizer
     check_texts(options, FreezeSkipOptions)
+    _check_auto(options, cfg.checkpoint)
     given = [flag for flag in _FLAGS if getattr(options, flag, None)]
     if not given:
         return
@@ -180,6 +197,34 @@ def check_flags(cfg) -> None:
         )
     if cfg.optimization.use_bmuf:
         raise InputError(f"{flag} with --use-bmuf: its momentum would move what is frozen; leave one of them out")
+
+
+def _check_auto(options, checkpoint):
+    if not getattr(options, "freeze_auto", False):
+        for name in _OF_AUTO:
+            if getattr(options, name, None) is not None:
+                raise InputError(
+                    f"{flag_of(name)} {getattr(options, name)}: is for {FLAG_AUTO}; add that, or leave this out"
+                )
+        return
+    for name in ("freeze_auto_interval", "freeze_auto_keep"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
+    share = options.freeze_auto_threshold
+    if share is not None and not 0 < share < 1:
+        raise InputError(f"--freeze-auto-threshold {share}: must be between 0 and 1")
+    for name, why in (
+        ("freeze_progressive", "both freeze layers from the bottom up"),
+        ("freeze_rotate", "it trains again what has learned"),
+        ("freeze_update_every", "a layer that is updated less often seems to have learned"),
+    ):
+        if getattr(options, name):
+            raise InputError(f"{FLAG_AUTO} with {flag_of(name)} {getattr(options, name)}: {why}; leave one of them out")
+    if checkpoint.no_save_optimizer_state:
+        raise InputError(
+            f"{FLAG_AUTO} with --no-save-optimizer-state: what is frozen is stored with that state; leave one of them out"
+        )
 
 
 def register_all() -> None:
@@ -214,12 +259,18 @@ def _flags_after(add_args):
 
 
 def state_inside_amp(state_dict, amp):
-    """fairseq's other wrappers ask the optimizer inside them for its state; that of ``--amp`` asks torch's, past ours."""
-    return amp.fp32_optimizer.state_dict()
+    """fairseq's other wrappers ask the optimizer inside them for its state; that of ``--amp`` asks torch's, past ours.
+
+    They keep their loss scale in it, too, which that of ``--amp`` would begin anew.
+    """
+    return amp.fp32_optimizer.state_dict() | {_SCALER: amp.scaler.state_dict()}
 
 
 def load_inside_amp(load_state_dict, amp, state_dict, optimizer_overrides=None):
     inner = amp.fp32_optimizer
+    if state_dict.get(_SCALER):  # not in fairseq's own files, and empty where there is no GPU
+        amp.scaler.load_state_dict(state_dict[_SCALER])
+    state_dict = {key: value for key, value in state_dict.items() if key != _SCALER}
     if isinstance(
         inner, FreezeSkip
     ):  # files from before this forwarding do not say by which schedule they were trained
@@ -232,7 +283,8 @@ def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
     if isinstance(cfg, Namespace):
         cfg = convert_namespace_to_omegaconf(cfg)
     check_flags(cfg)
-    trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
+    schedule = trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
+    trainer.freeze_auto = FreezeAuto(schedule) if schedule and schedule.parts else None
     trainer.scheduled = (
         {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
     )
@@ -251,14 +303,16 @@ def bind(build, trainer):
     if trainer.freeze_schedule:
         moved = dict(trainer.get_model().named_parameters())
         trainer.scheduled = {name: moved[name] for name in trainer.scheduled}
-        _inner(trainer._optimizer).bind(trainer.freeze_schedule, trainer.scheduled)
+        _inner(trainer._optimizer).bind(trainer.freeze_schedule, trainer.scheduled, trainer.freeze_auto)
         _inner(trainer._optimizer).go_to(trainer.get_num_updates())
 
 
 def go_to(set_num_updates, trainer, num_updates):
-    """Tells the optimizer the number of the update."""
+    """Tells the optimizer the number of the update, once it is known what has learned by then."""
     set_num_updates(trainer, num_updates)
     if trainer.freeze_schedule:
+        if trainer.freeze_auto:
+            trainer.freeze_auto.look(trainer, num_updates)
         _inner(trainer.optimizer).go_to(num_updates)
 
 

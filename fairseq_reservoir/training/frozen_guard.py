@@ -1,4 +1,4 @@
-"""No checkpoint is written in which a frozen tensor is another than at the start of the training.
+"""Refuses to write a checkpoint in which a frozen tensor has changed since the start of the training.
 
 Hashes are taken once, after the checkpoint to start from was loaded, and compared before each save by the process that saves.
 Between saves nothing is looked at.

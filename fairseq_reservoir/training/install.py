@@ -17,6 +17,8 @@ from ..fairseq_repairs import error_report, in_order, repair
 from . import (
     backskip_hooks,
     fast,
+    freeze_auto,
+    freeze_cache,
     freeze_skip,
     frozen_guard,
     fused_criterion,  # noqa: F401  registers the criterion
@@ -37,6 +39,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # A trainer is made. The table is printed when fairseq's own part of it has succeeded; the schedule is made before that,
     # while the model's names are its own; processes are compared after all this, by the schedule too.
     (Trainer, "__init__", training_hooks.print_table),
+    (Trainer, "__init__", freeze_cache.look_at_model),
     (Trainer, "__init__", freeze_skip.make_schedule),
     (Trainer, "__init__", fast.start),
     (Trainer, "__init__", rank_checks.check_processes),
@@ -47,16 +50,21 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "load_checkpoint", training_hooks.say_resuming),
     (Trainer, "load_checkpoint", origin.take_over),
     (Trainer, "load_checkpoint", frozen_guard.take_hashes),
+    (Trainer, "load_checkpoint", freeze_cache.start),
     (Trainer, "load_checkpoint", rank_checks.agree_on_checkpoint),
     (FairseqOptimizer, "load_state_dict", training_hooks.refuse_state_of_others),
     (AMPOptimizer, "state_dict", freeze_skip.state_inside_amp),
     (AMPOptimizer, "load_state_dict", freeze_skip.load_inside_amp),
+    (Trainer, "get_train_iterator", freeze_cache.tell_size),
     # It trains: estimators begin before the step, and scores are looked at after it; parameters freeze before estimators are told.
     (Trainer, "train_step", training_hooks.report_nan_scores_at_log_interval),
     (Trainer, "train_step", backskip_hooks.begin_update),
     (Trainer, "train_step", threads.set_threads),
+    (Trainer, "train_step", freeze_auto.take_probe),
     (Trainer, "set_num_updates", freeze_skip.go_to),
+    (Trainer, "set_num_updates", freeze_cache.follow_schedule),
     (Trainer, "set_num_updates", backskip_hooks.end_update),
+    (Trainer, "begin_epoch", freeze_cache.check_and_report),
     (Trainer, "begin_valid_epoch", training_hooks.report_nan_scores),
     (Trainer, "save_checkpoint", training_hooks.report_nan_scores),
     (Trainer, "save_checkpoint", origin.mark),

@@ -23,7 +23,7 @@ from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
 from ..options.flags import check_texts
 from ..options.supermask_options import MaskOptions
-from . import freeze_skip, threads
+from . import freeze_cache, freeze_skip, threads
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
 from .save_dir_lock import train_alone
@@ -75,6 +75,7 @@ def check_training(cfg):
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
     freeze_skip.check_flags(cfg)
+    freeze_cache.check_flags(cfg)
     refuse_sharding(cfg)
     refuse_fp16(cfg)
     refuse_quantization(cfg)

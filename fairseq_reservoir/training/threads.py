@@ -11,7 +11,7 @@ import time
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from ..errors import InputError
+from ..errors import InputError, whole_number
 from ..options.thread_options import ThreadOptions
 
 logger = logging.getLogger(__name__)
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 # An environment variable that says the same as the flag, for fairseq-hydra-train too and for the processes that a training starts.
 THREADS = "FAIRSEQ_RESERVOIR_THREADS"
 AUTO = "auto"
+MOST = 1024  # torch starts as many as it is told, or dies of it
 PERIOD = 2.0  # seconds between two looks at the machine
 # A core is free if others use less than this of it: threads wait for the slowest of them.
 SPARE = 0.25
@@ -32,6 +33,8 @@ def read_flag(parse_args_and_arch, parser, *args, **kwargs):
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(namespace, "threads", None) is not None:
+        if not namespace.threads.strip():
+            raise InputError(f"--threads {namespace.threads!r}: is empty; give {AUTO} or a number, or leave it out")
         os.environ[THREADS] = namespace.threads
     return parsed
 
@@ -43,13 +46,14 @@ def asked() -> int | str | None:
         InputError: it is neither, or the machine does not say how busy it is.
     """
     text = os.environ.get(THREADS, "").strip()
+    number = whole_number(text)
     if text == AUTO:
         if cores_busy() is None:
             raise InputError("--threads auto: only Linux says in /proc/stat how busy its cores are; give a number")
         return text
-    if text and not (text.isdecimal() and int(text) > 0):
-        raise InputError(f"--threads {text} (or {THREADS}): must be {AUTO} or a whole number from 1")
-    return int(text) if text else None
+    if text and not (number and number <= MOST):
+        raise InputError(f"--threads {text} (or {THREADS}): must be {AUTO} or a whole number from 1 to {MOST}")
+    return number
 
 
 def set_threads(train_step, trainer, *args, **kwargs):

@@ -8,7 +8,7 @@ import torch
 from ..errors import InputError
 from ..freezing.description import refuse_change, resuming
 from ..masks.masked_weight import nan_scores
-from .freeze_skip import PREFIX
+from .freeze_skip import LEARNED, PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,11 @@ def _refuse_to_drop_schedule(optimizer, schedule):
     """In half precision fairseq compares the names of its wrappers; ``FreezeSkip`` itself takes the schedule out of the state."""
     options = getattr(optimizer, "cfg", None) or optimizer.args
     name = getattr(options, "_name", None) or options.optimizer
-    flags = [(f"--{flag.replace('_', '-')}", str(value)) for flag, value in schedule.items() if flag != "seed"]
+    flags = [
+        (f"--{flag.replace('_', '-')}", *(() if value is True else (str(value),)))
+        for flag, value in schedule.items()
+        if flag not in ("seed", LEARNED)
+    ]
     refuse_change(
         "--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True
     )

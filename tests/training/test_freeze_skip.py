@@ -55,7 +55,8 @@ def test_flags_reach_the_configuration(name):
 
 def test_every_flag_has_help_and_a_metavar():
     for name, option in FreezeSkipOptions.__dataclass_fields__.items():
-        assert name == "_name" or (len(option.metadata["help"]) > 40 and option.metadata["metavar"].isupper())
+        switch = option.default is False
+        assert name == "_name" or len(option.metadata["help"]) > 40 and switch != option.metadata["metavar"].isupper()
 
 
 TIED = {

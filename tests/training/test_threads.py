@@ -34,12 +34,19 @@ def test_a_number(toy_data):
     assert torch.get_num_threads() == 3
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²", "1025", "9" * 25])
 def test_others_are_refused_before_data_is_read(toy_data, tmp_path, text):
     errors, status = error_of(toy_data, *PLAN, "--threads", text)
     assert (errors.splitlines()[-1], status) == (
-        f"fairseq-train: error: --threads {text} (or {threads.THREADS}): must be auto or a whole number from 1", 2
+        f"fairseq-train: error: --threads {text} (or {threads.THREADS}): must be auto or a whole number from 1 to 1024", 2
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_empty_is_not_the_same_as_left_out(toy_data, text):
+    errors, status = error_of(toy_data, *PLAN, "--threads", text)
+    message = f"fairseq-train: error: --threads {text!r}: is empty; give auto or a number, or leave it out"
+    assert (errors.splitlines()[-1], status) == (message, 2)
 
 
 def test_auto_needs_a_machine_that_says_how_busy_it_is(monkeypatch):
@@ -101,6 +108,7 @@ def test_without_the_flag_nobody_looks(toy_data, monkeypatch):
 
 def test_auto_trains(toy_data, caplog, monkeypatch):
     monkeypatch.setattr(threads, "PERIOD", 0.0)
+    caplog.set_level("INFO")
     run = train(toy_data, *PLAN, "--max-update", 4, "--threads", "auto")
     assert len(run.losses) == 4 and 1 <= torch.get_num_threads() <= run.trainer.thread_watch.most
     assert any(record.getMessage().startswith("threads: up to ") for record in caplog.records)
