@@ -114,10 +114,18 @@ def processor_features():
 
 
 def table(results, columns=()):
-    """Lines of the table; ``columns``: (heading, key of a result, format) of those after the ratio and its interval."""
+    """Lines of the table; ``columns``: (heading, key of a result, format) of those after the ratio and its interval.
+
+    A result with ``absent`` has been timed by nobody: its row says why.
+    """
     lines = ["| " + " | ".join(["arm", "ratio", "95 % interval", *(heading for heading, _, _ in columns)]) + " |"]
     lines.append("|---" * (3 + len(columns)) + "|")
     for found in results:
+        if "absent" in found:
+            lines.append(
+                " | ".join([f"| {found['arm']}", found["absent"].replace("|", "/"), *[""] * (1 + len(columns))]) + " |"
+            )
+            continue
         ratio = (
             f"{found['ratio']:.3f} | {found['low']:.3f} to {found['high']:.3f}" if "ratio" in found else "1 | baseline"
         )
@@ -144,7 +152,7 @@ def check_promise(results, name, at_most):
 def markdown(result, columns, how):
     """The table of a result's ``arms``, and below: its ``surroundings``, ``how``, every arm's flags, the promise."""
     lines = [*table(result["arms"], columns), "", how_measured(result["surroundings"]), how]
-    lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"])]
+    lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"] if arm["flags"])]
     if promise := result.get("promise"):
         holds = "holds" if promise["holds"] else "does not hold"
         lines += ["", f"Promise: the interval of {promise['arm']} includes a value <= {promise['at_most']}: {holds}."]
