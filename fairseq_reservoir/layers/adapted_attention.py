@@ -49,12 +49,7 @@ class AdaptedAttention(MultiheadAttention):
             projection(x).view(len(x), batch, self.num_heads, -1).permute(1, 2, 0, 3)
             for projection, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
         )
-        mask = None if attn_mask is None else as_summand(attn_mask, q)
-        if mask is not None and mask.dim() == 3:
-            mask = mask.view(batch, self.num_heads, time, -1)
-        if key_padding_mask is not None:
-            padding = as_summand(key_padding_mask.bool(), q).view(batch, 1, 1, -1)
-            mask = padding if mask is None else mask + padding
+        mask = mask_of(q, batch, key_padding_mask, attn_mask)
         dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout)
         return self.out_proj(y.permute(2, 0, 1, 3).reshape(time, batch, -1)), None
@@ -65,3 +60,14 @@ def as_summand(mask: Tensor, like: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
     return like.new_zeros(mask.shape).masked_fill(mask, float("-inf"))
+
+
+def mask_of(like: Tensor, batch: int, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
+    """What is added to the weights, (batch, heads, time, source), in the type of ``like``; None if nothing is."""
+    mask = None if attn_mask is None else as_summand(attn_mask, like)
+    if mask is not None and mask.dim() == 3:
+        mask = mask.view(batch, -1, *mask.shape[1:])
+    if key_padding_mask is not None:
+        padding = as_summand(key_padding_mask.bool(), like)[:, None, None]
+        mask = padding if mask is None else mask + padding
+    return mask

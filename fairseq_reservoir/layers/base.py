@@ -126,6 +126,17 @@ class DecoderSlot(Slot):
 
 
 def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
-    """The layer of the kind whose capital is ``letter``, in an ``encoder`` or a ``decoder``."""
+    """The layer of the kind whose capital is ``letter``, in an ``encoder`` or a ``decoder``.
+
+    Raises:
+        ValueError: the kind calls a sublayer ``cross`` which is no attention to the source; no letter would freeze it.
+    """
+    from .cross_attention import CrossAttention
+
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
-    return slots[stack](BUILDERS[letter](config, stack))
+    sublayers = BUILDERS[letter](config, stack)
+    if not isinstance(sublayers.get("cross"), CrossAttention | None):
+        raise ValueError(
+            f"{letter}: a sublayer called cross is an attention to the source, which no letter freezes; give it another name"
+        )
+    return slots[stack](sublayers)

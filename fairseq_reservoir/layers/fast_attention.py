@@ -1,16 +1,18 @@
 """fairseq's attention in training with fewer passes: one product for q, k and v, and the fused kernel where fairseq goes past it."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .adapted_attention import AdaptedAttention, as_summand
+from .adapted_attention import AdaptedAttention, mask_of
 from .fast_dropout import fast_dropout
-from .mix_in import mix_in
+from .mix_in import MixedIn, mix_in
 
 
-class FastAttention:
+class FastAttention(MixedIn):
     """To be mixed into a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
 
     Attention to the source, for which fairseq does all products by itself, is served by torch's kernel as well; projections of one input
@@ -23,17 +25,17 @@ class FastAttention:
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        incremental_state=None,
-        need_weights=True,
-        static_kv=False,
-        attn_mask=None,
-        before_softmax=False,
-        need_head_weights=False,
-    ):
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, Any] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Any:
         adds_keys = self.bias_k is not None or self.add_zero_attn
         read = before_softmax or ((need_weights or need_head_weights) and not self.weights_unread)
         if not self.training or read or incremental_state is not None or adds_keys or self.use_xformers:
@@ -50,15 +52,15 @@ class FastAttention:
                 need_head_weights,
             )
         time, batch, _ = query.shape
-        heads = (self._heads(x, batch) for x in self._project(query, key, value))
-        y = attend(*heads, _mask(query, key_padding_mask, attn_mask), self.dropout_module.p)
+        q, k, v = (self._heads(x, batch) for x in self._project(query, key, value))
+        y = attend(q, k, v, mask_of(query, batch, key_padding_mask, attn_mask), self.dropout_module.p)
         return self.out_proj(y.permute(2, 0, 1, 3).reshape(time * batch, -1)).view(time, batch, -1), None
 
-    def _heads(self, x, batch):
+    def _heads(self, x: Tensor, batch: int) -> Tensor:
         """(time x batch, dim) -> (batch, heads, time, dim of a head)"""
         return x.view(-1, batch, self.num_heads, x.shape[-1] // self.num_heads).permute(1, 2, 0, 3)
 
-    def _project(self, query, key, value):
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         if query is key is value:
             return _together(query, self.q_proj, self.k_proj, self.v_proj)
         if key is value:
@@ -66,7 +68,7 @@ class FastAttention:
         return (*_together(query, self.q_proj), *_together(key, self.k_proj), *_together(value, self.v_proj))
 
 
-def _together(x: Tensor, *layers) -> tuple[Tensor, ...]:
+def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
     """What each layer makes of x, (..., dim): in one product if they are ordinary ones, of which the same is trained."""
     x = x.reshape(-1, x.shape[-1])
     ordinary = all(
@@ -76,7 +78,8 @@ def _together(x: Tensor, *layers) -> tuple[Tensor, ...]:
     if len(layers) == 1 or len(trained) != 1 or len({layer.weight.dtype for layer in layers}) != 1:
         return tuple(layer(x) for layer in layers)
     weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
-    return F.linear(x, weight, bias).split([layer.out_features for layer in layers], -1)
+    parts: tuple[Tensor, ...] = F.linear(x, weight, bias).split([len(layer.weight) for layer in layers], -1)
+    return parts
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
@@ -88,17 +91,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
         weights = weights + mask
     weights = torch.softmax(weights, -1)
     return (fast_dropout(weights, dropout) if dropout else weights) @ v
-
-
-def _mask(query, key_padding_mask, attn_mask):
-    """What is added to the weights of (batch, heads, time, source), or None."""
-    mask = None if attn_mask is None else as_summand(attn_mask, query)
-    if mask is not None and mask.dim() == 3:
-        mask = mask.view(query.shape[1], -1, *mask.shape[1:])
-    if key_padding_mask is not None:
-        padding = as_summand(key_padding_mask.bool(), query)[:, None, None]
-        mask = padding if mask is None else mask + padding
-    return mask
 
 
 def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:

@@ -1,4 +1,4 @@
-"""M: the Fourier mixing of Lee-Thorp et al., 2022 ("FNet: Mixing Tokens with Fourier Transforms"), encoder only.
+"""M: the Fourier mixing of Lee-Thorp et al., 2021 ("FNet: Mixing Tokens with Fourier Transforms"), encoder only.
 
 Hybrids are plans. FNet's layouts of two attention layers among twelve are ``2L10M`` (bottom), ``5M2L5M`` (middle), ``10M2L``
 (top, its best) and ``L5ML5M`` (mixed).

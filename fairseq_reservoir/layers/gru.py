@@ -1,5 +1,7 @@
 """G: the bidirectional GRU reservoir that Shen et al., 2021, mention; its residual form is ours, they do not give one."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -33,12 +35,29 @@ class BiGRU(Sublayer):
 
 def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
     """The GRU's outputs (time, batch, width) with padding skipped; what stands at padding is of no meaning."""
+    outputs = (
+        gru if x.device.type == "cpu" or len({p.dtype for p in gru.parameters()}) == 1 else partial(in_one_type, gru)
+    )
     if padding_mask is None:
-        whole: Tensor = gru(x)[0]
+        whole: Tensor = outputs(x)[0]
         return whole
     words_first = padding_mask.t().byte().argsort(dim=0, stable=True)
-    y = gru(_take(x, words_first))[0]
+    y = outputs(_take(x, words_first))[0]
     return _take(y, words_first.argsort(dim=0))
+
+
+def in_one_type(gru: nn.GRU, x: Tensor) -> tuple[Tensor, Tensor]:
+    """``gru(x)``, all of it in the type of its matrices: cuDNN takes no biases of another, which ``--frozen-dtype`` leaves in float32."""
+    weights = list(gru.parameters())
+    dtype = weights[0].dtype
+    with torch.autocast(x.device.type, enabled=False):
+        hidden = x.new_zeros(1, x.size(1), gru.hidden_size, dtype=dtype)
+        rounded = [weight.to(dtype) for weight in weights]
+        # As nn.GRU calls it: with biases, one layer, no dropout, in one direction, time first.
+        result: tuple[Tensor, Tensor] = torch._VF.gru(
+            x.to(dtype), hidden, rounded, True, 1, 0.0, gru.training, False, False
+        )
+    return result
 
 
 def _take(x: Tensor, order: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""The label-smoothed cross entropy of a projection to the vocabulary, of which only a slice of the logits exists at a time."""
+"""Computes the label-smoothed cross entropy of an output projection slice by slice, so that not all logits are in memory at a time."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,12 +11,14 @@ _LOGITS = 2**22
 
 class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, features, weight, bias, target, epsilon):
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
         needs = ctx.needs_input_grad
         of_features = torch.empty_like(features) if needs[0] else None
         # Summed over slices, so in float32.
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs[1] else None
-        of_bias = torch.zeros_like(bias, dtype=torch.float32) if needs[2] else None
+        of_bias = torch.zeros_like(bias, dtype=torch.float32) if needs[2] and bias is not None else None
         loss, nll = features.new_zeros(2, dtype=torch.float32).unbind()
         rows = max(1, _LOGITS // len(weight))
         for first in range(0, len(features), rows):
@@ -26,11 +30,11 @@ class _ProjectedLoss(torch.autograd.Function):
             nll += nll_of_part
             if any(needs):
                 gradient = gradient.to(features.dtype)
-            if needs[0]:
+            if of_features is not None:
                 torch.mm(gradient, weight, out=of_features[part])
-            if needs[1]:
+            if of_weight is not None:
                 _add_product(of_weight, gradient.t(), x)
-            if needs[2]:
+            if of_bias is not None:
                 of_bias += gradient.sum(0, dtype=torch.float32)
         ctx.gradients = of_features, of_weight, of_bias
         ctx.types = features.dtype, weight.dtype, None if bias is None else bias.dtype
@@ -38,14 +42,14 @@ class _ProjectedLoss(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    def backward(ctx, g, _):
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # In place: a second backward pass through the same loss is refused, as for any graph that is not retained.
         gradients, ctx.gradients = ctx.gradients, None
         given = (None if x is None else x.mul_(g).to(dtype) for x, dtype in zip(gradients, ctx.types))
         return (*given, None, None)
 
 
-def _of_logits(z, target, epsilon):
+def _of_logits(z: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient by logits, p - q, in float32, the loss and the unsmoothed loss; see ``label_smoothing``. Writes over float32 logits."""
     words, place = z.shape[-1], target.unsqueeze(-1)
     other = epsilon / (words - 1)
@@ -62,7 +66,7 @@ def _of_logits(z, target, epsilon):
     return gradient, own * nll + other * smooth, nll
 
 
-def _add_product(total, a, b):
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     if a.dtype == total.dtype:
         total.addmm_(a, b)
     else:
@@ -87,4 +91,5 @@ def projected_loss(
     Returns:
         The smoothed loss, differentiable, and the unsmoothed one, which is not, both summed in float32.
     """
-    return _ProjectedLoss.apply(features, weight, bias, target, epsilon)
+    losses: tuple[Tensor, Tensor] = _ProjectedLoss.apply(features, weight, bias, target, epsilon)  # type: ignore[no-untyped-call]  # torch's
+    return losses

@@ -1,0 +1,39 @@
+"""A device selects the masks that a sort on the CPU selects, to the last entry, with ties, NaN and infinity among the scores."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_reservoir.masks.selection import select_largest
+from tests.support.masks_by_sorting import by_sorting
+
+
+def scores(kind):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(4, 3000, generator=generator)
+    if kind == "ties":
+        x = (2 * x).round()
+    if kind == "not numbers":
+        x[:, 5:9], x[1, 2], x[2, 3] = math.nan, math.inf, -math.inf
+    return x
+
+
+@pytest.mark.parametrize("kind", ["numbers", "ties", "not numbers"])
+@pytest.mark.parametrize("magnitude", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_selection(device, kind, magnitude, dtype):
+    x, counts = scores(kind).to(dtype), [1, 1500, 2999]
+    keys = torch.nan_to_num(x.float(), nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    keys = keys.abs() if magnitude else keys
+    expected = sum(by_sorting(keys, count).to(torch.int8) for count in counts)
+    found = select_largest([x.to(device), -x.to(device)] if magnitude else [x.to(device)], counts, magnitude)
+    assert all(mask.device.type == device and mask.cpu().equal(expected) for mask in found)
+
+
+def test_ten_million_scores(device):
+    """As many as an embedding has, of few values, so that the last ones kept are chosen among thousands of equals."""
+    x = torch.randint(1000, (1, 10**7 if device == "cuda" else 10**6), generator=torch.Generator().manual_seed(1))
+    x = x.float()
+    (mask,) = select_largest([x.to(device)], [x.numel() // 3])
+    assert mask.cpu().equal(by_sorting(x, x.numel() // 3))

@@ -1,0 +1,147 @@
+"""The trainings that are tried on the fake device, each beside the plain one of fairseq that it is compared with."""
+
+from dataclasses import dataclass
+
+from tests.support.letters import LETTERS, WITH_EVERY_KIND
+
+from .plants import PLANTS
+
+_ENCODER = "--encoder-embed-dim 8 --encoder-ffn-embed-dim 12 --encoder-attention-heads 2"
+_DECODER = "--decoder-embed-dim 8 --decoder-ffn-embed-dim 12 --decoder-attention-heads 2"
+_RUN = "--lr 0.01 --clip-norm 1 --dropout 0.1"
+_SMOOTHED = "--criterion label_smoothed_cross_entropy --label-smoothing 0.1"
+_TASKS = {
+    "translation": f"--task translation -s en -t de {_ENCODER} {_DECODER} {_SMOOTHED} {_RUN}",
+    "language model": f"--task language_modeling --tokens-per-sample 8 {_DECODER} {_RUN}",
+    "RoBERTa": f"--task masked_lm --criterion masked_lm --tokens-per-sample 8 {_ENCODER} {_RUN}",
+}
+# What fairseq trains in place of ours, without words of depth and of precision.
+_PLAIN = {
+    "translation": "--arch transformer",
+    "language model": "--arch transformer_lm",
+    "RoBERTa": "--arch roberta_base",
+    "lightconv": "--arch lightconv --encoder-kernel-size-list [3] --decoder-kernel-size-list [3] --encoder-glu 1 --decoder-glu 1",
+}
+PRECISIONS = {
+    "fp32": "",
+    "fp16": "--fp16",
+    "fp16, less memory": "--fp16 --memory-efficient-fp16",
+    "amp": "--amp",
+    "bf16": "--bf16",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training: ``ours`` and fairseq's ``plain`` one are the words of their command lines.
+
+    ``plant`` names the mistake of ``plants`` that is made in ours, if any.
+    """
+
+    group: str
+    name: str
+    ours: str
+    plain: str
+    updates: int = 1
+    plant: str | None = None
+
+
+def _case(
+    group, name, ours, task="translation", plain=None, precision="fp32", optimizer="sgd", depth=1, updates=1, plant=None
+):
+    """``depth`` is that of the encoder: fairseq reads a value in each layer of one."""
+    further = f"{_TASKS[task]} --optimizer {optimizer} {PRECISIONS[precision]}"
+    name = name if precision == "fp32" else f"{name}, {precision}"
+    theirs = f"{plain_of(plain or task, depth)} {further}"
+    return Case(group, name, f"{ours} {further}", theirs, updates, plant)
+
+
+def plain_of(which, depth=1):
+    """The words of fairseq's own model."""
+    encoder = "" if which == "language model" else f"--encoder-layers {depth}"
+    return f"{_PLAIN[which]} {encoder} {'' if which == 'RoBERTa' else '--decoder-layers 1'}"
+
+
+def _plan(group, name, encoder="L", decoder="L", more="", **how):
+    words = f"--arch reservoir_transformer --reservoir-encoder {encoder} --reservoir-decoder {decoder} {more}"
+    return _case(group, name, words, depth=len(encoder), **how)
+
+
+def _masked(more="", layers=1):
+    depth = f"--encoder-layers {layers} --decoder-layers 1"
+    return f"--arch supermask_one_layer_transformer {depth} --share-decoder-input-output-embed {more}"
+
+
+def _layers():
+    group = "layers"
+    yield _plan(group, "every letter", "".join(LETTERS["encoder"]), "".join(LETTERS["decoder"]))
+    for precision in ("fp16", "amp", "bf16"):
+        yield _plan(group, "every kind", *WITH_EVERY_KIND.values(), precision=precision)
+    for precision in ("fp32", "bf16", "amp"):
+        yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision=precision)
+    for estimator, precision in (
+        ("synthetic", "fp32"),
+        ("identity", "fp32"),
+        ("reinforce", "fp32"),
+        ("reinforce", "fp16"),
+    ):
+        flags = f"--backskip {estimator} --backskip-warmup 1 --backskip-anneal 0"
+        yield _plan(group, f"backskip {estimator}", "LTF", "L", flags, updates=2, precision=precision)
+    yield _plan(group, "recomputed", "LTG", "LC", "--checkpoint-activations")
+    yield _plan(group, "LayerDrop", "LTF", "LT", "--encoder-layerdrop 0.1 --decoder-layerdrop 0.1")
+
+
+def _masks():
+    group = "masks"
+    yield _case(group, "masks", _masked(layers=2), optimizer="adam", depth=2, updates=2)
+    for flags in (
+        "--mask-scope row --mask-kind signed --mask-pin 0.5",
+        "--mask-scope global --mask-scores value --mask-share none",
+        "--mask-coats 0.3,0.1 --mask-keep-schedule 1:0.7,4:0.5",
+        "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3",
+        "--mask-random --mask-layernorm plain --mask-embeddings trained",
+        "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att",
+    ):
+        yield _case(group, flags, _masked(flags), updates=2 if "schedule" in flags else 1)
+    for precision in list(PRECISIONS)[1:]:
+        optimizer = "adam" if "memory" in precision else "sgd"
+        yield _case(
+            group, "masks", _masked("--mask-kind signed --mask-pin 0.3"), precision=precision, optimizer=optimizer
+        )
+    masked_lm = "--arch supermask_one_layer_transformer_lm --decoder-layers 1 --share-decoder-input-output-embed"
+    yield _case(group, "masked language model", masked_lm, "language model")
+    masked_roberta = "--arch supermask_one_layer_roberta --encoder-layers 1"
+    yield _case(group, "masked RoBERTa", masked_roberta, "RoBERTa")
+    yield _case(group, "masked RoBERTa", masked_roberta, "RoBERTa", precision="amp")
+
+
+def _models():
+    group = "models"
+    of_lm, of_roberta = "language model", "RoBERTa"
+    yield _plan(group, "Adam", "LT", optimizer="adam", updates=2)
+    lm = "--arch reservoir_transformer_lm --reservoir-decoder LTFCS"
+    roberta = "--arch reservoir_roberta --reservoir-encoder LTFGCMS"
+    for precision in ("fp32", "fp16"):
+        yield _case(group, "language model", lm, of_lm, precision=precision)
+        yield _case(group, "RoBERTa", roberta, of_roberta, depth=7, precision=precision)
+    for plain, task in (("translation", "translation"), (of_roberta, of_roberta), ("lightconv", "translation")):
+        flags = plain_of(plain).replace("--arch ", "--arch frozen_")
+        yield _case(group, flags.split()[1], f"{flags} --freeze ffn", task, plain)
+    flags = plain_of("translation").replace("--arch ", "--arch frozen_") + " --freeze att,ffn --frozen-adapter-rank 2"
+    for adapter, precision in (("lora", "fp32"), ("lora", "fp16"), ("vera", "fp32"), ("vera", "amp")):
+        yield _case(group, f"adapter {adapter}", f"{flags} --frozen-adapter {adapter}", precision=precision)
+    for precision in PRECISIONS:
+        yield _plan(group, "--fast", "LT", more="--fast", precision=precision, optimizer="adam", updates=2)
+    yield _case(group, "--fast, masks", _masked("--fast"), optimizer="adam")
+
+
+def _planted():
+    for name, plant in PLANTS.items():
+        if plant.in_masks:
+            yield _case("planted", name, _masked(), plant=name)
+        else:
+            yield _plan("planted", name, "LF", plant=name)
+
+
+CASES = tuple(case for cases in (_layers, _masks, _models, _planted) for case in cases())
+GROUPS = tuple(dict.fromkeys(case.group for case in CASES))

@@ -1,0 +1,66 @@
+"""Mistakes that no CPU shows, made on purpose: what is meant to see them is seen to see them."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import torch
+
+from fairseq_reservoir.layers.feed_forward import FeedForward
+from fairseq_reservoir.masks.masked_weight import MaskCache
+
+from .reads import OURS
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A mistake: ``make`` is a context in which it is made, ``seen`` a part of what is said of it.
+
+    ``in_masks`` says whether it is made where masks are selected, and not in a feed-forward layer.
+    """
+
+    make: Callable
+    seen: str
+    in_masks: bool = False
+
+
+def _mistake(owner, name, before):
+    """Lets ``before(first argument, its tensor or members)`` run in front of a method, as if it stood in the package."""
+
+    @contextmanager
+    def make():
+        source = f"def {name}(self, x, *args):\n    x = before(self, x)\n    return original(self, x, *args)\n"
+        scope = {"before": before, "original": getattr(owner, name)}
+        exec(compile(source, f"{OURS}/planted.py", "exec"), scope)
+        with patch.object(owner, name, scope[name]):
+            yield
+
+    return make
+
+
+def _reads_scores(cache, members):
+    float(members[0].scores.sum())
+    return members
+
+
+def _lists_scores(cache, members):
+    members[0].scores.detach().tolist()
+    return members
+
+
+def _selects(layer, x):
+    return x + x[x > 0].sum()
+
+
+PLANTS = {
+    "a buffer on the CPU": Plant(
+        _mistake(FeedForward, "transform", lambda self, x: x + torch.ones(x.shape[-1])), "cpu"
+    ),
+    "a copy to the CPU": Plant(
+        _mistake(FeedForward, "transform", lambda self, x: x + x.cpu().to(x.device)), "a copy to cpu"
+    ),
+    "a mask as an index": Plant(_mistake(FeedForward, "transform", _selects), "a mask as an index"),
+    "item() in the update of masks": Plant(_mistake(MaskCache, "_select", _reads_scores), "a value", in_masks=True),
+    "tolist() in the update of masks": Plant(_mistake(MaskCache, "_select", _lists_scores), "a value", in_masks=True),
+}

@@ -1,0 +1,109 @@
+"""Updates of fairseq's own trainer on the fake device, and what the host read in each of them."""
+
+from collections import Counter
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.trainer import Trainer
+
+from tests.support.commands import USER_DIR, forget_earlier_runs
+
+from .device import fake_cuda
+
+PAD, EOS, WORDS = 1, 2, 12
+
+
+@dataclass
+class Outcome:
+    """Of one training.
+
+    Attributes:
+        error: what ended it, or "".
+        reads, copies: for each update, how often what was read where, or copied to the device; see ``CountingMode``.
+        left: the tensors that are on the CPU after it.
+        without_gradient: the trained parameters that have got none.
+    """
+
+    error: str = ""
+    reads: list[Counter] = field(default_factory=list)
+    copies: list[Counter] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    without_gradient: list[str] = field(default_factory=list)
+
+
+def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
+    """Some updates of the training that the words of a command line describe.
+
+    Args:
+        data: folder with the dictionaries.
+        words: of fairseq-train.
+        plant: a context in which they are made, with a mistake of its own.
+    """
+    outcome = Outcome()
+    forget_earlier_runs()
+    cfg = _configuration(data, words)
+    task = tasks.setup_task(cfg.task)
+    torch.manual_seed(1)
+    model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+    if cfg.common.fp16 or cfg.common.bf16:
+        # As the trainer does, but while the numbers are there: it finds them converted.
+        model.to(torch.half if cfg.common.fp16 else torch.bfloat16)
+    with ExitStack() as stack:
+        stack.enter_context(plant())
+        seen = stack.enter_context(fake_cuda())
+        try:
+            trainer = Trainer(cfg, task, model, criterion)
+            for _ in range(updates):
+                seen.reads, seen.copies = Counter(), Counter()
+                trainer.train_step([_batch(cfg.task.task)])
+                outcome.reads.append(seen.reads)
+                outcome.copies.append(seen.copies)
+            if trainer.get_num_updates() != updates:
+                raise RuntimeError(f"{trainer.get_num_updates()} updates")
+        except Exception as error:
+            outcome.error = f"{type(error).__name__}: {error}"
+            return outcome
+        outcome.left = list(_left(trainer))
+        outcome.without_gradient = [
+            name
+            for name, p in trainer.get_model().named_parameters()
+            if p.requires_grad and p.grad is None and not (cfg.common.fp16 or cfg.common.bf16)
+        ]
+    return outcome
+
+
+def _configuration(data, words):
+    parser = options.get_training_parser()
+    fixed = f"{data} --user-dir {USER_DIR} --num-workers 0 --log-format none --no-progress-bar --no-save --batch-size 3"
+    flat = options.parse_args_and_arch(parser, [*fixed.split(), *words.split()])
+    # All flags in each of its parts: fairseq takes that, and hydra would take half the time of a test.
+    if hasattr(flat, "adam_betas"):
+        flat.adam_betas = str(flat.adam_betas)
+    return SimpleNamespace(**dict.fromkeys(FairseqConfig.__dataclass_fields__, flat))
+
+
+def _batch(task):
+    """Three sentences of 5, 4 and 2 words, as the task would collate them."""
+    source = torch.tensor([[4, 5, 6, 7, EOS], [PAD, 4, 5, 6, EOS], [PAD, PAD, PAD, 4, EOS]])
+    target = torch.tensor([[7, 6, 5, 4, EOS], [6, 5, 4, EOS, PAD], [4, EOS, PAD, PAD, PAD]])
+    batch = {"id": torch.arange(3), "nsentences": 3, "ntokens": 11, "target": target}
+    if task == "translation":
+        net_input = {"src_tokens": source, "prev_output_tokens": target.roll(1, 1)}
+    else:
+        net_input = {"src_tokens": target.clone()}
+    if task == "masked_lm":
+        batch["target"] = target.masked_fill(target % 2 == 0, PAD)
+    return batch | {"net_input": net_input | {"src_lengths": torch.tensor([5, 4, 2])}}
+
+
+def _left(trainer):
+    model = trainer.get_model()
+    everything = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    everything |= {f"{name}.grad": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    for number, state in enumerate(trainer.optimizer.optimizer.state.values()):
+        everything |= {f"optimizer {number} {key}": x for key, x in state.items() if isinstance(x, torch.Tensor)}
+    return (name for name, tensor in everything.items() if tensor.device.type != "cuda")
