@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import fairseq_reservoir
+from tests.support import hydra_memory
 
+hydra_memory.remember()
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
 
 
@@ -70,13 +72,18 @@ def moods(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def same_hooks():
-    """Take away what fairseq and torch leave behind in this process.
+    """Give each test the log level of fairseq's commands, and take away what fairseq and torch leave behind in this process.
 
-    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout; a process group leaves torch's excepthook.
+    fairseq sets that level when it is imported, but only if nobody, as pytest does, handles the log by then: without this
+    a test that reads the log would pass or fail by what ran before it. fairseq-hydra-train leaves a log handler of the
+    test's own, soon closed, stdout; a process group leaves torch's excepthook.
     """
-    handlers, excepthook = logging.getLogger().handlers[:], sys.excepthook
+    root, excepthook = logging.getLogger(), sys.excepthook
+    handlers, level = root.handlers[:], root.level
+    root.setLevel(logging.INFO)
     yield
-    logging.getLogger().handlers[:], sys.excepthook = handlers, excepthook
+    root.handlers[:], sys.excepthook = handlers, excepthook
+    root.setLevel(level)
 
 
 @pytest.fixture

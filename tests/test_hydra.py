@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import options
 from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
 from fairseq_cli import hydra_train
@@ -22,6 +24,7 @@ from fairseq_reservoir import hydra_start
 from fairseq_reservoir.checkpoint import dry_build
 from fairseq_reservoir.options.plans import settle
 from fairseq_reservoir.options.transformer_options import as_namespace
+from tests.support import hydra_memory
 
 ROOT = Path(__file__).parents[1]
 CONFIG = Path(fairseq_reservoir.__file__).parent / "config"
@@ -143,6 +146,16 @@ def test_a_plugin_of_the_users_is_kept(monkeypatch, given, expected):
     assert distributed_utils.call_main(OmegaConf.create({"common": {"user_dir": given}}), None) == str(expected)
 
 
+def test_a_folder_that_only_has_the_plugins_name_is_refused(monkeypatch, tmp_path, capsys):
+    (tmp_path / "fairseq_reservoir").mkdir()
+    monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: cfg.common.user_dir)
+    hydra_start.LoadPlugin().on_job_start(None)
+    config = OmegaConf.create({"common": {"user_dir": str(tmp_path / "fairseq_reservoir")}})
+    with pytest.raises(SystemExit):
+        distributed_utils.call_main(config, None)
+    assert "has the name of this plugin, but is another folder" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_two_processes(toy_data, tmp_path):
     ended = start(
@@ -205,3 +218,20 @@ def test_the_files_are_installed_with_the_package(tmp_path):
         path.relative_to(installed) for path in installed.rglob("*.yaml")
     }
     assert (installed / "__init__.py").exists() and len(PRESETS) > 25
+
+
+def test_what_the_tests_remember_of_hydra_changes_no_configuration():
+    """``tests.support.hydra_memory``: the first run of some flags, one that remembers them, and one as hydra has it."""
+    flags = "data --arch reservoir_transformer_tiny --reservoir-encoder LTL --adam-betas (0.9,0.98) --lr 0.1,0.2 --optimizer adam"
+    found = []
+    for _ in range(2):
+        found.append(options.parse_args_and_arch(options.get_training_parser(), flags.split()))
+    hydra_memory.remember()
+    remembered = [convert_namespace_to_omegaconf(args) for args in found]
+    remembered[0].model.dropout = 0.5  # what one run does to its own is not the next one's
+    hydra_memory.forget()
+    try:
+        anew = convert_namespace_to_omegaconf(found[1])
+    finally:
+        hydra_memory.remember()
+    assert remembered[1] == anew != remembered[0]
