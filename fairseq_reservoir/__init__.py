@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-__version__ = "0.2.0"
+from .version import __version__ as __version__
 
 # Three commands and --version need neither fairseq nor torch: importing them would take as long as a report, or fail before
 # doctor says why.

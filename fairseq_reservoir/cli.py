@@ -7,7 +7,6 @@ import sys
 import warnings
 from pathlib import Path
 
-from . import __version__
 from .commands import (
     average,
     doctor,
@@ -22,11 +21,16 @@ from .commands import (
 )
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
+from .version import __version__
+
+_ABOUT = (
+    "Shows what a fairseq model trains and freezes, exports and measures checkpoints, runs and reports many trainings."
+)
 
 
 def main(arguments=None) -> None:
     """Entry point; ``arguments`` default to the command line's."""
-    parser = argparse.ArgumentParser("fairseq-reservoir", description=__doc__.splitlines()[0].split(": ")[1])
+    parser = argparse.ArgumentParser("fairseq-reservoir", description=_ABOUT)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags)
     for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
@@ -49,13 +53,21 @@ def main(arguments=None) -> None:
 
 def _import_user_dir(folder):
     """As fairseq's commands import it; the plugin itself is here already."""
-    if folder is None or Path(folder).name == Path(__file__).parent.name:
+    if folder is None:
         return
-    if not (Path(folder) / "__init__.py").is_file():
+    here, given = Path(__file__), Path(folder)
+    if not (given / "__init__.py").is_file():
         raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
+    if given.resolve().name == here.parent.name and (given / here.name).is_file():  # this plugin, or another copy of it
+        return
     from fairseq.utils import import_user_module
 
-    import_user_module(argparse.Namespace(user_dir=folder))
+    try:
+        import_user_module(argparse.Namespace(user_dir=folder))
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's program may raise
+        raise InputError(f"--user-dir {folder}: cannot be imported: {type(error).__name__}: {error}") from error
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):

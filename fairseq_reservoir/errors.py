@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake of the user's, and what mistakes are found by."""
+"""``InputError``, the exception for a user's mistake, and checks of words and numbers that flags share."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writes files so that a kill or a full disk leaves the old file or the new one, never a part."""
 
 import os
 from contextlib import contextmanager, suppress

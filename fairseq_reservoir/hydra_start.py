@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairseq.distributed import utils as distributed_utils
 from hydra.experimental.callback import Callback
+from hydra.utils import to_absolute_path
 
 from .errors import InputError
 from .fairseq_repairs.repair import wrap
@@ -26,12 +27,15 @@ class LoadPlugin(Callback):
 
 
 def _start(call_main, cfg, main, **kwargs):
-    ours = Path(__file__).parent
-    if (
-        cfg.common.user_dir is None or Path(cfg.common.user_dir).name == ours.name
-    ):  # another one, a plugin of the user's, is kept
-        cfg.common.user_dir = str(ours)
+    ours, given = Path(__file__).parent, cfg.common.user_dir
     try:
+        if given is None or Path(given).name == ours.name:  # another one, a plugin of the user's, is kept
+            folder = Path(to_absolute_path(given or ours))
+            if folder.is_dir() and not (folder / Path(__file__).name).is_file():
+                raise InputError(
+                    f"common.user_dir {given}: has the name of this plugin, but is another folder; rename it"
+                )
+            cfg.common.user_dir = str(ours)
         return call_main(cfg, main, **kwargs)
     except InputError as error:
         print(f"fairseq-hydra-train: error: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Writes the table of the kinds of layer into README.md and docs/: wherever a page has its first line, the rows that follow are made anew.
+"""Writes the table of the kinds of layer into docs/layers.md, and into any other page that has its first line.
 
 Run it when a row of fairseq_reservoir/plan/kinds.py has changed; a test compares.
 """

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # Sets up if needed, checks style and types, then runs the tests, offline. --all runs the slow ones too; any other argument goes
-# to pytest, and then the tests are all that runs.
+# to pytest, and then the tests are all that runs. --gpu comes first and runs tests/gpu with the python3 that is active, as on a
+# machine that nothing can be installed on: it sets nothing up, and needs pytest there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [[ ${1-} == --gpu ]]; then
+    export PYTHONHASHSEED=0
+    exec python3 -m pytest -q -rs -m "" tests/gpu "${@:2}"
+fi
 bash scripts/setup.sh
 
 selection=(-m "not slow")

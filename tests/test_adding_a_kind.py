@@ -1,5 +1,6 @@
 """docs/adding-a-kind.md, followed in a copy of the package: four files, and the tests of every kind pass for the new one."""
 
+import importlib
 import os
 import re
 import shutil
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_reservoir.plan.kinds import known
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
 PARTS = ("fairseq_reservoir", "tests", "scripts", "docs", "README.md", "pytest.ini")
 
 
@@ -22,19 +26,23 @@ def files(folder):
     }
 
 
+def paste(row, table):
+    """Writes a row at the end of the table of kinds."""
+    end = "):\n    register(_kind)"
+    assert table.read_text().count(end) == 1
+    table.write_text(table.read_text().replace(end, row + end))
+
+
 @pytest.fixture
 def copy(tmp_path):
     """A copy of the repository in which the page has been followed, and the files that are new or changed."""
     for part in PARTS:
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tmp_path / part)
     before = files(tmp_path)
-    layer, row, test = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+    layer, row, test = BLOCKS
     (tmp_path / "fairseq_reservoir/layers/gated.py").write_text(layer)
     (tmp_path / "tests/layers/test_gated.py").write_text(test)
-    table = tmp_path / "fairseq_reservoir/plan/kinds.py"
-    end = "):\n    register(_kind)"
-    assert table.read_text().count(end) == 1
-    table.write_text(table.read_text().replace(end, row + end))
+    paste(row, tmp_path / "fairseq_reservoir/plan/kinds.py")
     run(tmp_path, "scripts/kinds_table.py")
     after = files(tmp_path)
     return tmp_path, {str(name) for name in after if after[name] != before.get(name)}
@@ -45,6 +53,19 @@ def run(folder, *words):
     done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_row_pasted_into_the_table_is_a_kind(tmp_path, monkeypatch):
+    """In a copy of ``plan/`` under another name, which imports neither torch nor fairseq."""
+    package = tmp_path / "with_the_row"
+    shutil.copytree(ROOT / "fairseq_reservoir" / "plan", package / "plan")
+    shutil.copy(ROOT / "fairseq_reservoir" / "errors.py", package)
+    (package / "__init__.py").touch()
+    paste(BLOCKS[1], package / "plan" / "kinds.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    pasted = importlib.import_module("with_the_row.plan.kinds")
+    assert [kind.letter for kind in pasted.known()] == [*(kind.letter for kind in known()), "H"]
+    assert {"H", "h"} <= set(pasted.letters("decoder", own_norm=True))
 
 
 @pytest.mark.slow

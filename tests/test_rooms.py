@@ -30,7 +30,9 @@ def imports(room):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = [*package[: len(package) - node.level + 1], *filter(None, (node.module or "").split("."))]
-                found |= {base[0]} if base else {alias.name for alias in node.names}
+                names = {alias.name for alias in node.names}
+                # a name that is no room is one of the package's own, of __init__
+                found |= {base[0]} if base else {name if name in ROOMS else "__init__" for name in names}
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
                 found |= {name.split(".")[1] for name in names if name.startswith(f"{PACKAGE.name}.")}

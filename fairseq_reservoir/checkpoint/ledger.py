@@ -10,7 +10,6 @@ from ..masks.bits import bytes_of
 from ..masks.masked_weight import masked_modules
 from ..random_tensors.recipe import Recipe
 
-ROLES = ("trained", "mask", "random", "frozen", "buffer", "training", "tied")
 # Bytes per entry of the number formats an export can have.
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.

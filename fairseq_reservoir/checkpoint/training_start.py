@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq.file_io import PathManager
+
 from ..errors import InputError
 from . import packed_file
 from .damage import reading, refuse_damaged
@@ -61,6 +63,7 @@ def check_whole(config: Any) -> None:
     """
     for flag, path in _starts(config):
         if "://" in path:
+            _check_address(flag, path)
             continue
         if Path(path).exists() and not Path(path).is_file():
             raise InputError(
@@ -68,6 +71,20 @@ def check_whole(config: Any) -> None:
             )
         refuse_damaged(path, f"{flag} ")
         read_state(path, flag)
+
+
+def _check_address(flag: str, path: str) -> None:
+    """Of a file elsewhere only this: it is there. Handlers that cannot say so are asked for it later, by fairseq."""
+    try:
+        found = PathManager.exists(path)
+    except NotImplementedError:
+        return
+    except Exception as error:
+        raise InputError(
+            f"{flag} {path}: cannot be looked for: {' '.join(str(error).split()) or type(error).__name__}"
+        ) from error
+    if not found:
+        raise InputError(f"{flag} {path}: no such file")
 
 
 def _starts(config: Any) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from .. import __version__
 from ..errors import InputError
+from ..version import __version__
 
 HELP = """\
 Prints versions, every repair of the installed fairseq, threads, what the processor and the GPUs can do, and advice. Start an
@@ -34,7 +34,7 @@ OPTIONAL = (
     ("submitit", ("submitit",), "submitit", "fairseq-reservoir sweep --slurm"),
     ("subword_nmt", ("subword-nmt",), "subword-nmt>=0.3.8", "--bpe subword_nmt"),
 )
-MEASURED_PYTHON, MEASURED_FAIRSEQ = ((3, 11), (3, 12)), ("fairseq-fixed", "0.12.3.1")
+MEASURED_PYTHON, MEASURED_FAIRSEQ = ((3, 11),), ("fairseq-fixed", "0.12.3.1")
 _NAME = 23
 
 
@@ -129,7 +129,14 @@ def _repairs(advice):
     if off := [one.name for one in REPAIRS if one.state == SWITCHED_OFF]:
         advice.append(f"{WITHOUT}: switched off are {', '.join(off)}; results may be those of fairseq's defects")
     head = f"repairs of fairseq ({WITHOUT}=NAME,NAME leaves some out)"
-    return [head, *(_line(one.name, f"{one.state:<14}{one.purpose}") for one in REPAIRS)]
+    return [
+        head,
+        *(_line(one.name, f"{_state(one):<18}to {one.purpose[0].lower()}{one.purpose[1:]}") for one in REPAIRS),
+    ]
+
+
+def _state(repair):
+    return f"{repair.state} (always)" if repair.state == "applied" and not repair.looks else repair.state
 
 
 def _machine(advice):

@@ -31,10 +31,16 @@ GROUPS = {
     ),
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
     "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
+    "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
+        "freeze_cache freeze_cache_mib freeze_cache_dtype frozen_prefix_no_dropout"
+    ),
     "training: threads (every training, of any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
     "training: freezing for a while (--optimizer freeze_skip, or freeze_skip_NAME)": (
         "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"
+    ),
+    "training: freezing what has learned (--optimizer freeze_skip, or freeze_skip_NAME)": (
+        "freeze_auto freeze_auto_interval freeze_auto_threshold freeze_auto_keep"
     ),
 }
 

@@ -38,7 +38,17 @@ def run(known, fairseq_flags):
 
 
 def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
-    """The slot table of an architecture; see ``dry_build.build_arch`` for arguments and errors."""
+    """The slot table of an architecture, without data.
+
+    Args:
+        arch: name of an architecture of text models, of this plugin or of fairseq.
+        fairseq_flags: flags of ``fairseq-train``, a word each: ``["--reservoir-encoder", "LFL"]``.
+        source_words: size of the source dictionary, 10000 if None.
+        target_words: size of the target dictionary, 10000 if None.
+
+    Raises:
+        InputError: no such architecture, or flags that cannot be as they are.
+    """
     from ..checkpoint.dry_build import build_arch
 
     return build_arch(arch, fairseq_flags, source_words, target_words).slot_table

@@ -62,6 +62,8 @@ class DescribedInCheckpoint:
 
         fairseq goes by ``model_cfg``, and deletes the flags there, so that a training stored itself without them.
         """
+        if strict and BUFFER not in state_dict:
+            self._refuse_without_random_tensors(state_dict)
         stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
         kept = {} if _kept(stored) else _kept(read_description(self.reservoir_version))
         return super().load_state_dict(state_dict, strict, Namespace(arch=type(self).__name__, **kept))
@@ -95,6 +97,14 @@ class DescribedInCheckpoint:
             state_dict[key] = _encode(stored | given)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
+
+    def _refuse_without_random_tensors(self, state_dict):
+        own = self.state_dict()
+        for name in getattr(self, "recipes", {}):
+            if name in own and name not in state_dict:
+                raise InputError(
+                    f"the checkpoint has no {name}: it is of another architecture; give one of {type(self).__name__}'s"
+                )
 
     def _refuse_other_values(self, state_dict, prefix):
         """A tensor that is drawn from the seed may not silently hold what another program trained."""

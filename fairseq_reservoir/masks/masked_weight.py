@@ -1,4 +1,4 @@
-"""A frozen random matrix seen through a mask, and when its mask is selected: once per update, for a whole model together.
+"""A frozen random matrix multiplied by a learned mask; masks are selected once per update, for the whole model together.
 
 From scores to the weight that a layer multiplies by: ``MaskedWeight.weight`` asks its ``MaskCache``, which selects anew where
 scores may have changed (``selection.select_masks``), and multiplies the mask into W.

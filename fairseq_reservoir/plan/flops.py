@@ -1,4 +1,4 @@
-"""FLOPs of a model's matrix products, per token: which products there are, in which order they run, which run backward.
+"""Counts the FLOPs of a model's matrix products per token, forward and backward, from its slots and their order.
 
 Counted are multiply-adds, as two, for one token of the source and one of the target, of products with a matrix of the model.
 What mixes words costs by the length of the sentence and is counted for no kind of layer: attention's scores and sums, static

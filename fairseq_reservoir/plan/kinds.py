@@ -24,7 +24,8 @@ class Kind:
         trained_letter: the letter of the same layer trained; None if there is no such form.
         name: what the slot table and refusals call it.
         about: what the table of the documentation says of it, Markdown.
-        freezes: what ``frozen_letter`` freezes: ``WHOLE``, everything but a decoder's attention to the source, or a tuple of
+        freezes: what ``frozen_letter`` freezes: ``WHOLE``, everything but a sublayer ``cross``, a decoder's attention to the source
+            (fairseq's own layer has that within, and T freezes it too), or a tuple of
             atoms of ``freeze_spec``, such as ("self_att.mix",); ``NOTHING`` if there is no such letter.
         sees_source: whether it attends to the source when it stands in a decoder.
         own_norm: whether it is a layer of Reservoir Transformers, which ``--reservoir-norm`` is about; any other has its

@@ -161,7 +161,8 @@ def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[
         InputError: the text is no comma list of different layers of that stack.
     """
     text = layers_to_keep if isinstance(layers_to_keep, str) else ",".join(map(str, layers_to_keep))
-    keep = [int(k) if k.strip().isdecimal() else depth for k in text.split(",")]
+    numbers = [whole_number(k.strip()) for k in text.split(",")]
+    keep = [depth if k is None else k for k in numbers]
     if max(keep) >= depth or len(set(keep)) < len(keep):
         raise InputError(f"{flag} {text!r}: name layers from 0 to {depth - 1}, each of them once, as in 0,2")
     return sorted(keep)

@@ -43,7 +43,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer slot, or a part of the model outside the layers; its FLOPs per token are those of ``flops.per_token``."""
+    """A layer slot, or a part of the model outside the layers.
+
+    Attributes:
+        place: where it is, such as ``encoder.layers.0``.
+        kind: letter and name of its kind of layer, or what else it is.
+        entries: its tensors.
+        flops: of the forward pass, per token; see ``flops.per_token``.
+        backward_flops: of the backward pass, per token.
+    """
 
     place: str
     kind: str
@@ -76,7 +84,12 @@ class Row:
 
 @dataclass(frozen=True)
 class SlotTable:
-    """Rows in the order of the model's parameters; see ``compile_table``."""
+    """What a model is made of, printed by ``str``; see ``compile_table``.
+
+    Attributes:
+        rows: one for each slot, in the order of the model's parameters.
+        seed: the one that its random tensors are drawn from.
+    """
 
     rows: tuple[Row, ...]
     seed: int

@@ -33,7 +33,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise InputError("figures need matplotlib: pip install 'fairseq_reservoir[report]', or --no-figures") from error
+        raise InputError("figures need matplotlib: pip install matplotlib, or --no-figures") from error
 
 
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:

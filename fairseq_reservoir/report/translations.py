@@ -9,7 +9,7 @@ from ..errors import InputError
 from .runs import Run
 
 SAMPLES = 1000
-_SENTENCE = re.compile(r"([TDH])-(\d+)\t(.*)", re.DOTALL)
+_SENTENCE = re.compile(r"([TDH])-(\d{1,15})\t(.*)", re.DOTALL)
 _ENDED = re.compile(r"^Generate .* with beam=\d+: ", re.MULTILINE)
 _GENERATED = ("generate.log", "generate-test.txt", "generate*.log", "generate-*.txt", "*/generate-test.txt")
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")

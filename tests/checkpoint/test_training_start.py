@@ -42,6 +42,7 @@ def test_what_is_not_there_or_no_checkpoint(flag, tmp_path):
     for path, why in (
         (tmp_path / "nope.pt", ": no such file"),
         (tmp_path / "nope.safetensors", ": no such file"),
+        ("file:///nope.pt", ": no such file"),
         (tmp_path / "folder", ": a folder, no checkpoint"),
         ("/dev/null", ": no ordinary file, no checkpoint"),
         (tmp_path / "empty.pt", ": a damaged checkpoint, cut short or overwritten"),

@@ -32,6 +32,25 @@ def the_pages_have_its_line(kind):
         assert kinds_table.written(text) == text, f"{path}: python scripts/kinds_table.py, and read what it has written"
 
 
+# What no layer shows, written by hand from the papers and their code: Reservoir Transformers' --encoder-reservoir-type and the LayerNorm of
+# its own that its layers have; FNet and MixiT, which have that of their model. A kind that is new has its row alone.
+PAPERS = {
+    # frozen and trained letter, what the frozen one freezes, own_norm, reservoir_type
+    "Transformer": ("T", "L", WHOLE, False, "transformer"),
+    "feed-forward": ("F", "f", WHOLE, True, "ffn"),
+    "bidirectional GRU": ("G", "g", WHOLE, True, "gru"),
+    "dynamic convolution": ("C", "c", WHOLE, True, "conv"),
+    "Fourier mixing": (None, "M", NOTHING, False, None),
+    "static mixing": ("S", "s", ("self_att.mix",), False, None),
+}
+BY_HAND = ("frozen_letter", "trained_letter", "freezes", "own_norm", "reservoir_type")
+
+
+def it_is_as_the_papers_have_it(kind):
+    found = tuple(getattr(kind, name) for name in BY_HAND)
+    assert PAPERS.get(kind.name, found) == found
+
+
 def layer(kind, stack, **sizes):
     """The layer alone, without what the plans' flags refuse."""
     if not kind.fairseqs:
@@ -125,11 +144,14 @@ CHECKS = {
     "takes_scalar_noise": it_takes_scalar_noise_if_it_says_so,
     "fairseqs": it_is_fairseqs_if_it_says_so,
 }
+EVERY_CHECK = (the_pages_have_its_line, it_is_as_the_papers_have_it, *CHECKS.values())
 OURS = [pytest.param(kind, id=kind.name) for kind in kinds.known()]
 
 
 @pytest.mark.parametrize("kind", OURS)
-@pytest.mark.parametrize("check", [the_pages_have_its_line, *CHECKS.values()], ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check", [the_pages_have_its_line, it_is_as_the_papers_have_it, *CHECKS.values()], ids=lambda check: check.__name__
+)
 def test_the_row_is_true(check, kind):
     check(kind)
 
@@ -173,7 +195,13 @@ def test_a_wrong_row_does_not_pass(monkeypatch, kind, name, value):
         name == "refused" and value.keys() == kind.refused.keys()
     )  # a reason is but words
     said_on_the_page = name not in ("fairseqs", "takes_scalar_noise")
-    for find in [CHECKS.get(name)] * shown_by_the_layer + [the_pages_have_its_line] * said_on_the_page:
+    written_by_hand = name in BY_HAND and kind.name in PAPERS
+    finds = [
+        *[CHECKS.get(name)] * shown_by_the_layer,
+        *[the_pages_have_its_line] * said_on_the_page,
+        *[it_is_as_the_papers_have_it] * written_by_hand,
+    ]
+    for find in finds:
         with pytest.raises((AssertionError, InputError, KeyError)):
             find(mutant)
 

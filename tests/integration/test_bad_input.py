@@ -2,10 +2,13 @@
 
 import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
+from fairseq_reservoir import cli
 from tests.support.commands import error_of, start_training
 
 SUPERMASK = "--arch supermask_one_layer_transformer"
@@ -246,3 +249,31 @@ def test_what_a_command_shows(toy_data, tmp_path):
         (ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C"
     )
     assert not save_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("fairseq_reservoir", None, "not a folder with a file __init__.py"),
+        ("fairseq_reservoir", "", "cannot be imported: ImportError: "),
+        ("imports_nothing_there", "import nope", "cannot be imported: ModuleNotFoundError: No module named 'nope'"),
+        ("is_no_python", "for", "cannot be imported: SyntaxError: "),
+    ],
+)
+def test_user_dirs_that_cannot_be_imported(tmp_path, monkeypatch, name, text, message):
+    """A folder that has the plugin's name is not taken for it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = tmp_path / name
+    if text is not None:
+        folder.mkdir()
+        (folder / "__init__.py").write_text(text)
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", str(folder)])
+    line = str(leaving.value)
+    assert line.startswith(f"fairseq-reservoir: error: --user-dir {folder}: {message}") and "\n" not in line
+
+
+def test_a_link_to_the_plugin_is_the_plugin(tmp_path, capsys):
+    (tmp_path / "plugin").symlink_to(Path(cli.__file__).parent)
+    cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", str(tmp_path / "plugin")])
+    assert "encoder.layers.0" in capsys.readouterr().out

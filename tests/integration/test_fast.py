@@ -78,7 +78,7 @@ def test_two_hundred_updates_on_real_sentences(run_fairseq, tmp_path, model):
         (tmp_path / f"train.{language}").write_text("\n".join(sentences) + "\n")
     text = "--source-lang en --target-lang de --joined-dictionary --nwordssrc 3000".split()
     run_fairseq("preprocess", *text, "--trainpref", tmp_path / "train", "--destdir", tmp_path / "bin")
-    # As the house benchmark, with its warm-up: at a rate of 0.001 from the first update on, rounding alone grows beyond 1e-4.
+    # With a warm-up of the learning rate: at a rate of 0.001 from the first update on, rounding alone grows beyond 1e-4.
     rate = "--lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 800 --adam-betas (0.9,0.98) --clip-norm 1"
     flags = f"{model} --dropout 0 {rate} {SMOOTHED} --max-update 200 --max-tokens 500 --disable-validation --no-save".split()
     slow, fast = (train(tmp_path / "bin", *flags, *more, begin=_BY_TOKENS) for more in ([], ["--fast"]))
@@ -140,7 +140,7 @@ def test_validation_has_the_same_loss(toy_data, tmp_path):
 @pytest.mark.parametrize(
     "flags, line",
     {
-        SMOOTHED: "loss       on, only words that count are projected to the vocabulary",
+        SMOOTHED: "loss       on; on a CPU only words that count are projected to the vocabulary",
         f"{SMOOTHED} --report-accuracy": "loss       off: --report-accuracy reads all logits",
         f"{SMOOTHED} --ignore-prefix-size 1": "loss       off: --ignore-prefix-size",
         "--optimizer sgd": "optimizer  off: it is for --optimizer adam",

@@ -15,6 +15,7 @@ import time
 import warnings
 
 import pytest
+import torch
 import yaml
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
@@ -30,6 +31,7 @@ from fairseq_reservoir.options.language_model_options import (
 from fairseq_reservoir.options.layer_options import ReservoirOptions
 from fairseq_reservoir.options.roberta_options import ReservoirRobertaOptions, SupermaskRobertaOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.training.threads import THREADS
 from tests.support.commands import RUN, error_of
 from tests.support.logs import Writer
 
@@ -48,8 +50,9 @@ MODELS = {
 }
 OURS = {option.name for options in (ReservoirOptions, MaskOptions, WordVectorOptions, SupermaskRobertaOptions, FreezeSkipOptions)
         for option in dataclasses.fields(options)}  # fmt: skip
-# fairseq's own, of which models of ours are made.
-FAIRSEQS = "--dropout --attention-dropout --encoder-layerdrop --decoder-layerdrop --encoder-layers --decoder-layers --save-dir".split()
+# fairseq's own, of which models of ours are made, and one that every training has.
+FAIRSEQS = """--dropout --attention-dropout --encoder-layerdrop --decoder-layerdrop --encoder-layers --decoder-layers --save-dir
+    --encoder-layers-to-keep --decoder-layers-to-keep --threads""".split()
 HOSTILE = [
     "", " ", "-1", "0", "00", "1", "2", "0.5", "1.0", "-0.0", "nan", "inf", "-inf", "1e999", "1e-320", "0.9999999", "1_000",
     "9" * 25, "9" * 5000, "1000000", "-" + "9" * 30, "1e6", "0x10", "²", "٣", "é", "\n", "\t", "\\", "'", '"', "`",
@@ -57,6 +60,9 @@ HOSTILE = [
     "${oc.env:HOME}", "${", "$HOME", "null", "None", "True", ",", ":", ";", "-", "--", "=", "..", "/", "a,b", "a:b", "1:2", "2:1",
     "x" * 5000, "1,2,3", "0:emb", "0:-emb", "0-1", "1-0", "\x7f", "LFL", "T", "emb", "layers.0",
 ]  # fmt: skip
+
+# What no flag takes.
+NONSENSE = {" ", "nan", "\n", "9" * 5000, "${oc.env:HOME}", "\x7f"}
 
 
 def words_of(text):
@@ -103,7 +109,7 @@ def problem(flags, answer, status, seconds):
     if seconds > SECONDS:
         return f"took {seconds:.1f} s"
     if status == 0:
-        return None
+        return next((f"accepted {flag[:200]!r}" for flag in flags if flag.partition("=")[2] in NONSENSE), None)
     given = {flag.split("=")[0] for flag in flags}
     if "Traceback" in answer:
         return f"traceback: {answer.splitlines()[-1][:300]}"
@@ -263,8 +269,12 @@ def fuzzed(examples, number):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A value may be a folder's name, as of --save-dir."""
+    """A value may be a folder's name, as of --save-dir, or a number of threads, which a process keeps."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(THREADS, "")
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def assert_flags_are_answered(data, folder, random):

@@ -63,7 +63,10 @@ def test_it_translates_as_it_did(name, old, what, toy_data, tmp_path, monkeypatc
 
 
 def test_training_goes_on_as_it_did(name, old, toy_data, tmp_path):
-    """To the last bit where the file was made; another processor may round otherwise."""
+    """To the last bit where the file was made; another processor rounds otherwise.
+
+    Biases of keys are left out: softmax takes no notice of them, their gradient is rounding alone, and Adam makes whole steps of it.
+    """
     path = old("24.pt")
     run = train(
         toy_data,
@@ -82,7 +85,8 @@ def test_training_goes_on_as_it_did(name, old, toy_data, tmp_path):
     assert then.keys() <= now.keys()
     assert any((then[tensor] != load(path.parent, path.name)["model"][tensor]).any() for tensor in then)
     for tensor, values in then.items():
-        torch.testing.assert_close(now[tensor], values, rtol=0, atol=1e-5, msg=tensor)
+        if not tensor.endswith("k_proj.bias"):
+            torch.testing.assert_close(now[tensor], values, rtol=0, atol=1e-5, msg=tensor)
 
 
 def test_its_export_is_as_it_was(old, toy_data, tmp_path):

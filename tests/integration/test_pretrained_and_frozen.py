@@ -160,6 +160,13 @@ def test_a_random_layer_does_not_take_the_values_of_a_plain_checkpoint(plain, to
     assert not list(tmp_path.iterdir())
 
 
+def test_no_supermask_of_a_plain_checkpoint(plain, toy_data, tmp_path):
+    model = ["--arch", "supermask_one_layer_transformer", *plain.sizes, "--encoder-layers", 2, "--decoder-layers", 2]
+    line, status = error_of(toy_data, *model, "--finetune-from-model", plain.path, "--save-dir", tmp_path)
+    assert "error: the checkpoint has no " in line and line.count("\n") == 1 and status != 0
+    assert line.endswith(": it is of another architecture; give one of SupermaskOneLayerTransformer's\n")
+
+
 def test_what_the_refusal_says_freezes_the_plain_checkpoints_values(plain, toy_data, tmp_path):
     plans = "--reservoir-encoder LL --reservoir-decoder LL --freeze encoder.layers.1".split()
     start = ["--finetune-from-model", plain.path, "--max-update", 2, "--save-dir", tmp_path]

@@ -65,3 +65,10 @@ def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
     assert y.shape == (5, 3, 8) and state is None
     # One weight per head, sentence, word and source word, where there is attention to the source.
     assert attention is None if not (kind_of(kind).sees_source and memory_dim) else attention.shape == (2, 3, 5, 4)
+
+
+def test_the_name_of_the_attention_to_the_source_is_taken(monkeypatch):
+    """A capital letter does not freeze what has it, so that anything else there would stay trained without a word."""
+    monkeypatch.setitem(BUILDERS, "Y", lambda config, stack: {"cross": Double(config)})
+    with pytest.raises(ValueError, match="^Y: a sublayer called cross is an attention to the source"):
+        build_slot("Y", "encoder", slot_config())

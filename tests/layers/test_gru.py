@@ -1,11 +1,14 @@
 """G is torch's bidirectional GRU over the words of each sentence, wherever its padding stands."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from fairseq_reservoir.layers import build_slot
+from fairseq_reservoir.layers.gru import in_one_type
 from tests.support.building import slot_config
 
 LENGTHS = (4, 1, 6)
@@ -49,3 +52,17 @@ def test_without_padding():
 def test_odd_width_is_refused():
     with pytest.raises(ValueError, match="even width, not 7"):
         build_slot("G", "encoder", slot_config(embed_dim=7))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_matrices_and_biases_of_two_types_run_in_that_of_the_matrices(autocast):
+    """On a GPU, after ``--frozen-dtype bf16``: as a GRU of which everything is rounded."""
+    gru = nn.GRU(8, 4)
+    rounded = copy.deepcopy(gru).bfloat16()
+    for parameter in gru.parameters():
+        if parameter.dim() > 1:
+            parameter.data = parameter.data.bfloat16()
+    x = torch.randn(5, 3, 8)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        y = in_one_type(gru, x)[0]
+    assert y.dtype == torch.bfloat16 and y.equal(rounded(x.bfloat16())[0])

@@ -129,7 +129,7 @@ def test_fnets_hybrids(plan, attending):
     assert len(layers) == 12 and [slot.origin for slot in layers if slot.letter == "L"] == attending
 
 
-@pytest.mark.parametrize("keep", ["3", "0,x", "-1", "0,,1", "0,0", "1,2,1"])
+@pytest.mark.parametrize("keep", ["3", "0,x", "-1", "0,,1", "0,0", "1,2,1", "9" * 5000])
 def test_slots_to_keep_must_exist_and_differ(keep):
     with pytest.raises(InputError, match="--encoder-layers-to-keep .* from 0 to 2, each of them once"):
         slots("LTF", keep)

@@ -380,9 +380,7 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(
-        InputError, match=r"figures need matplotlib: pip install 'fairseq_reservoir\[report\]', or --no-figures"
-    ):
+    with pytest.raises(InputError, match="figures need matplotlib: pip install matplotlib, or --no-figures"):
         report([tmp_path / "runs"], tmp_path / "out")
     report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
 

@@ -36,6 +36,10 @@ def test_lines_by_number_and_the_best_of_several():
     assert read_sentences(text) == {"T": {1: "das ist", 0: "b"}, "D": {1: "best", 0: ""}, "H": {0: "a b"}}
 
 
+def test_a_number_that_nobody_counts_to_is_no_sentence():
+    assert read_sentences(f"H-{'9' * 5000}\t-0.1\ta\nT-0\tb\n") == {"T": {0: "b"}}
+
+
 def test_sentences_in_order():
     assert in_order({1: "b", 0: "a"}) == ["a", "b"]
     assert in_order({}) is in_order({0: "a", 2: "c"}) is in_order({1: "b"}) is None

@@ -1,0 +1,3 @@
+"""The version of the package, which pip reads without importing anything else."""
+
+__version__ = "0.2.0"
