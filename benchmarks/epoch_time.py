@@ -228,7 +228,9 @@ def main(arguments=None):
         given.data = cut(given)
     arms = [Arm(name, flags, given) for name, flags in given.arm]
     with others(given.busy):
-        found = pairs.measure_in_rounds(arms, given.pairs, given.warm_up, lambda *so_far: report(given, *so_far, arguments))
+        found = pairs.measure_in_rounds(
+            arms, given.pairs, given.warm_up, lambda *so_far: report(given, *so_far, arguments)
+        )
     return report(given, found, given.pairs, arguments, show=True)
 
 
