@@ -133,10 +133,7 @@ install_packages() {
     leave_out_torchaudio
     (  # CUDA_HOME would make fairseq build kernels whose sources its package lacks
         unset CUDA_HOME
-        export CFLAGS="-O0 -g0 -w"
-        # Its six extensions are compiled side by side.
-        printf '[build_ext]\nparallel = %s\n' "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" >.venv/build.cfg
-        export DIST_EXTRA_CONFIG=$PWD/.venv/build.cfg
+        export CFLAGS="-O0 -w"
         pip_install --no-build-isolation --constraint .venv/constraints.txt --editable ".[$extras]"
     )
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
