@@ -3,7 +3,7 @@
 The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with the keys ``version``, ``seed``,
 ``generator``, ``body`` and ``sha256``. The body is the description: JSON, deflated (it repeats itself much) and in base64;
 ``read_body`` gives it. The hash is of the body and of all tensors (``digest.of_contents``), so that a change to any part of
-the file is noticed.
+the file is noticed. In version 2 the tensors are in the compact form (``compact``), in version 1 they are as they are.
 """
 
 import base64
@@ -19,23 +19,26 @@ from safetensors.torch import save_file
 
 from ..errors import InputError
 from ..files import replacing
-from . import digest
+from . import compact as compact_form, digest
 
 SUFFIX = ".safetensors"
-VERSION = 1
+PLAIN, COMPACT = 1, 2  # versions
 _KEY = "fairseq_reservoir"
 _IN_SIGHT = ("version", "seed", "generator")
 _LARGEST_BODY = 2**26
 
 
-def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], compact: bool = False) -> None:
     """Writes an export whole or not at all, and reads it back before it takes its name.
 
     Raises:
         InputError: it cannot be written, or comes back different.
     """
-    body = {"version": VERSION, **body}
+    body = {"version": COMPACT if compact else PLAIN, **body}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    expected = digest.of_contents("", tensors)
+    if compact:
+        body, tensors = compact_form.pack(body, tensors)
     packed = base64.b64encode(zlib.compress(json.dumps(body, sort_keys=True).encode(), level=9)).decode()
     described = {name: body.get(name) for name in _IN_SIGHT}
     described |= {"body": packed, "sha256": digest.of_contents(packed, tensors)}
@@ -44,14 +47,17 @@ def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor]) -> 
             save_file(tensors, temporary, metadata={_KEY: json.dumps(described)})
         except SafetensorError as error:
             raise OSError(error) from error
-        read(temporary)
+        found = read(temporary)
+        if compact and digest.of_contents("", found[1]) != expected:
+            raise OSError("what was written reads back different")
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The description and the tensors of an export.
+    """The description and the tensors of an export, as they were given to ``write``.
 
     Raises:
-        InputError: the file is truncated, altered, not an export or of a newer version.
+        InputError: the file is truncated, altered, not an export or of a newer version; its form needs a package that is not
+            installed, or its description is not one of its tensors.
     """
     with _opened(path) as file:
         described, body = _description(path, file)
@@ -60,7 +66,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     expected |= {"body": described["body"], "sha256": digest.of_contents(described["body"], tensors)}
     if described != expected:
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
-    return body, tensors
+    return compact_form.unpack(path, body, tensors) if body["version"] == COMPACT else (body, tensors)
 
 
 def read_body(path: str | Path) -> dict[str, Any]:
@@ -71,6 +77,16 @@ def read_body(path: str | Path) -> dict[str, Any]:
     """
     with _opened(path) as file:
         return _description(path, file)[1]
+
+
+def stored_bytes(path: str | Path) -> int:
+    """The bytes of the tensors in the file, as they stand there.
+
+    Raises:
+        InputError: as ``read_body``.
+    """
+    with _opened(path) as file:
+        return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in file.keys())
 
 
 def _opened(path: str | Path) -> Any:
@@ -88,10 +104,12 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
     try:
         described = json.loads((file.metadata() or {})[_KEY])
         version, _ = described["version"], described["sha256"]
-        if version == VERSION:
+        if version in (PLAIN, COMPACT):
             packed = base64.b64decode(described["body"], validate=True)
             body = json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
             return described, dict(body.items())
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error, zlib.error) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
-    raise InputError(f"{path}: an export of version {version}; this fairseq_reservoir reads version {VERSION}")
+    raise InputError(
+        f"{path}: an export of version {version}; this fairseq_reservoir reads versions {PLAIN} and {COMPACT}"
+    )

@@ -1,0 +1,239 @@
+"""The compact form of an export: every tensor comes back as it was, near its entropy, and sizes are checked before memory is taken."""
+
+import copy
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from fairseq_reservoir.checkpoint import compact, entropy_code, packed_file
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.masks import bits
+from fairseq_reservoir.masks.selection import MaskChoices, select_masks
+
+pytest.importorskip("constriction", reason="constriction is not installed: pip install constriction")
+
+# Keep ratios, the kind, and the entropy of an entry by hand
+CHOICES = {
+    "half": ((0.5,), "binary", 1),
+    "0.3": ((0.3,), "binary", 0.8813),
+    "0.01": ((0.01,), "binary", 0.0808),
+    "signed": ((0.5,), "signed", 1.5),
+    "two coats": ((0.3, 0.1), "binary", 1.1568),  # 0.7, 0.2, 0.1
+    "four signed coats": ((0.8, 0.5, 0.25, 0.1), "signed", 3.0282),  # 0.2, 0.3, 0.25, 0.15, 0.1, and 0.8 signs
+}
+
+
+def masked(shape, ratios, kind="binary", scope="tensor", ranking="magnitude", seed=0):
+    """A mask of random scores as an export holds it: its description and its bytes."""
+    choices = MaskChoices(ratios[0], coats=ratios[1:], kind=kind, scope=scope, ranking=ranking)
+    scores = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    entries = select_masks([scores], choices, choices.keep_ratios)[0]
+    described = {"shape": list(shape), "bits": choices.bits, "lowest": choices.lowest}
+    return described, bits.pack(entries, choices.bits, choices.lowest)
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(
+        t.dtype == other[name].dtype and t.shape == other[name].shape and t.view(torch.uint8).equal(other[name].view(torch.uint8))
+        for name, t in ((name, t.reshape(t.shape or (1,))) for name, t in one.items())
+        if t.numel()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CHOICES)
+def test_masks_at_their_entropy(what, tmp_path):
+    ratios, kind, entropy = CHOICES[what]
+    described, stored = masked((512, 512), ratios, kind)
+    body, tensors = {"masks": {"a": described}}, {"a": stored}
+    packed_body, packed = compact.pack(body, tensors)
+    assert compact.entropy_bytes(body, tensors) == pytest.approx(512 * 512 * entropy / 8, rel=1e-3)
+    # half of the entries kept has nothing to gain, and needs no package
+    assert ("a" in packed_body["coded"]) == (what != "half")
+    assert packed["a"].numel() <= 1.001 * compact.entropy_bytes(body, tensors) + 8
+    assert compact.unpack("x", packed_body, packed)[0] == body
+    assert same(compact.unpack("x", packed_body, packed)[1], tensors)
+
+
+@st.composite
+def ratios(draw):
+    found = draw(st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True))
+    return tuple(ratio / 100 for ratio in sorted(found, reverse=True))
+
+
+def numbers(shape, dtype, scale, seed):
+    """Normal numbers with a few that are none, infinite or zero."""
+    found = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+    for at, value in enumerate((float("nan"), float("-inf"), -0.0)):
+        found.view(-1)[at::97] = value
+    return found.to(dtype)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ratios=ratios(),
+    kind=st.sampled_from(["binary", "signed"]),
+    scope=st.sampled_from(["tensor", "row", "global"]),
+    shape=st.tuples(st.integers(1, 150), st.integers(1, 150)),
+    others=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 40), max_size=3),
+            st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]),
+            st.sampled_from([0.0, 1e-3, 1.0]),
+        ),
+        max_size=3,
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_any_export_comes_back(tmp_path_factory, ratios, kind, scope, shape, others, seed):
+    described, stored = masked(shape, ratios, kind, scope, seed=seed)
+    tensors = {"mask": stored}
+    for i, (other, dtype, scale) in enumerate(others):
+        tensors[f"other{i}"] = numbers(other, dtype, scale, seed)
+    path = tmp_path_factory.mktemp("compact") / "a.safetensors"
+    body = {"masks": {"mask": described}, "seed": seed}
+    packed_file.write(path, body, tensors, compact=True)
+    found, read = packed_file.read(path)
+    assert found == {"version": 2, **body} and same(read, tensors)
+
+
+@pytest.mark.parametrize("dtype, most", [(torch.float32, 0.90), (torch.float16, 0.90), (torch.bfloat16, 0.75)], ids=str)
+def test_numbers_by_their_bytes(dtype, most):
+    """Normal weights: their exponents have some 3 bits of entropy."""
+    tensors = {"a": numbers((300, 300), dtype, 0.1, 1)}
+    body, packed = compact.pack({"masks": {}}, tensors)
+    stored, entropy = tensors["a"].nbytes, compact.entropy_bytes({"masks": {}}, tensors)
+    assert packed["a"].numel() < most * stored and packed["a"].numel() <= 1.01 * entropy
+    assert same(compact.unpack("x", body, packed)[1], tensors)
+
+
+def test_what_half_precision_left_is_no_bytes():
+    """fp16 in fp32: the last 13 bits are 0, so one plane of four has one symbol."""
+    tensors = {"a": numbers((64, 64), torch.float16, 1, 1).float().nan_to_num(0)}
+    body, packed = compact.pack({"masks": {}}, tensors)
+    assert body["coded"]["a"]["planes"][0] == {"counts": [4096], "bytes": 0}
+    assert same(compact.unpack("x", body, packed)[1], tensors)
+
+
+def test_what_unfolds_is_bounded_by_the_file():
+    """A mask that keeps all, or one of a million, stays in bits: 8 entries a byte."""
+    for entries in (torch.ones(1024, 1024), torch.zeros(1024, 1024)):
+        entries[0, 0] = 1
+        body = {"masks": {"a": {"shape": [1024, 1024], "bits": 1, "lowest": 0}}}
+        packed_body, packed = compact.pack(body, {"a": bits.pack(entries, 1)})
+        assert packed_body["coded"] == {} and packed["a"].numel() == 2**17
+
+
+def test_small_tensors_stay_as_they_are():
+    described, stored = masked((4, 8), (0.3,))
+    body, packed = compact.pack({"masks": {"a": described}}, {"a": stored, "b": torch.ones(3), "c": torch.tensor(7)})
+    assert body["coded"] == {} and packed["a"].equal(stored)
+
+
+@pytest.fixture(scope="module")
+def packed():
+    """``body`` and ``tensors`` in the compact form: a mask of 3,600 entries, and numbers in fp16."""
+    described, stored = masked((60, 60), (0.5, 0.2), "signed")
+    tensors = {"mask": stored, "numbers": numbers((60, 60), torch.float16, 0.1, 1)}
+    body, packed = compact.pack({"masks": {"mask": described}}, tensors)
+    assert body["coded"].keys() == tensors.keys()
+    return body, packed
+
+
+def plane(name="mask", at=0, **fields):
+    return lambda body, tensors: body["coded"][name]["planes"][at].update(fields)
+
+
+def entry(name, **fields):
+    return lambda body, tensors: body["coded"][name].update(fields)
+
+
+def counts(change, name="mask", at=0):
+    def changed(body, tensors):
+        change(body["coded"][name]["planes"][at]["counts"])
+
+    return changed
+
+
+def larger(size):
+    """The mask as one of many more entries, with counts to match."""
+
+    def change(body, tensors):
+        entry = body["coded"]["mask"]
+        found = entry["planes"][0]["counts"]
+        found[0] += size - sum(found)
+        entry["shape"] = [size]
+
+    return change
+
+
+def moved(found):
+    found[0], found[1] = found[0] + found[1] - 1, 1
+
+
+HOSTILE = {
+    "a huge mask": (larger(10**12), r"shape \[1000000000000\] in \d+ bytes"),
+    "a mask a bit larger": (larger(4900), "counts or bytes that are not those of 4,900 symbols"),
+    "numbers of a huge shape": (entry("numbers", shape=[2**40, 2**40]), r"shape \[1099511627776, 1099511627776\] in"),
+    "half a row": (entry("numbers", shape=[0.5, 2]), r"shape \[0.5, 2\]"),
+    "another type": (entry("numbers", dtype="float32"), "another number of planes than its type has"),
+    "no type": (entry("numbers", dtype=["float16"]), "no numbers of this type"),
+    "two types": (entry("numbers", bits=2), "no numbers of this type"),
+    "a mask of many bits": (entry("mask", bits=10**9), "no numbers of this type"),
+    "a mask of half a bit": (entry("mask", bits=0.5), "no numbers of this type"),
+    "no planes": (entry("mask", planes=[]), "another number of planes than its type has"),
+    "many planes": (entry("mask", planes=[None] * 10), "another number of planes than its type has"),
+    "planes as they are": (entry("mask", planes=[None]), r"shape \[3600\] in \d+ bytes"),
+    "planes of numbers": (entry("mask", planes=[3]), "counts or bytes that are not those of 3,600 symbols"),
+    "more counts": (counts(lambda c: c.append(1)), "counts or bytes"),
+    "less than nothing": (counts(lambda c: c.extend([-1, 1])), "counts or bytes"),
+    "half a count": (counts(lambda c: c.extend([0.5, 0.5])), "counts or bytes"),
+    "more symbols than bits": (counts(lambda c: c.extend([0] * 50 + [1])), "counts or bytes"),
+    "counts of another table": (counts(moved), "counts or bytes"),
+    "counts as text": (plane(counts="12"), "counts or bytes"),
+    "fewer bytes": (plane(bytes=8), "counts or bytes"),
+    "half a byte": (plane(bytes=100.5), "counts or bytes"),
+    "all in one symbol": (plane(counts=[3600], bytes=0), r"shape \[3600\] in \d+ bytes"),
+    "nothing": (lambda body, tensors: body["coded"].update(nothing=body["coded"]["mask"]), "no tensor in compact form"),
+    "an entry that is none": (lambda body, tensors: body["coded"].update(mask=3), "no tensor in compact form"),
+    "a tensor of another type": (lambda body, tensors: tensors.update(mask=torch.ones(2)), "no tensor in compact form"),
+    "two counts exchanged": (counts(lambda c: c.reverse()), "not the words of symbols of these counts"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_sizes_are_checked_before_anything_is_made(what, packed, monkeypatch):
+    body, tensors = copy.deepcopy(packed)
+    change, expected = HOSTILE[what]
+    change(body, tensors)
+    if "words" not in expected:
+        monkeypatch.setattr(entropy_code, "decode", None)
+        monkeypatch.setattr(np, "full", None)
+    with pytest.raises(InputError, match=f"^x: its description of .* is not usable: {expected}") as refusal:
+        compact.unpack("x", body, tensors)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+
+
+def test_every_word_counts(packed):
+    """A changed bit of the words is seen without the file's hash, too."""
+    body, tensors = packed
+    for name in tensors:
+        for at in (0, tensors[name].numel() // 2, tensors[name].numel() - 1):
+            changed = tensors | {name: tensors[name].clone()}
+            changed[name][at] ^= 16
+            found = None
+            try:
+                found = compact.unpack("x", body, changed)[1]
+            except InputError as refusal:
+                assert "not usable" in str(refusal)
+            assert found is None or name == "numbers" and body["coded"][name]["planes"][0] is None
+
+
+def test_without_the_package(packed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "constriction", None)
+    with pytest.raises(
+        InputError, match="^x: a compact export; reading it needs the package constriction, which is not"
+    ):
+        compact.unpack("x", *packed)
