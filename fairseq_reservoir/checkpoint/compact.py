@@ -1,4 +1,4 @@
-"""The compact form of an export's tensors: masks and numbers written near their entropy, and back.
+"""The compact form of an export's tensors: masks and numbers written near their entropy, all in one row of bytes.
 
 A tensor is one plane of symbols or several: the entries of a mask less the smallest one; the first bytes of all numbers, then the second
 bytes, and so on (of floating-point numbers, those with the exponent repeat themselves). A plane has its own table, made from the
@@ -6,13 +6,12 @@ counts of its symbols (``entropy_code``), which stand in the description. A plan
 would not become smaller stays as it is. So does a tensor that would not, or that would have more than 1,024 entries for each of its
 bytes: what a file unfolds to is bounded by its own size.
 
-In the description, ``coded`` maps the tensor's name to its ``shape``, to its ``dtype``, or to ``bits`` if it is whole numbers packed to
-so many (``masks.bits``), and to ``planes``: for each its counts and its bytes, or null for a plane as it is. The tensor's bytes are
-those of the planes, one after the other.
+In the description, ``coded`` maps the name of every tensor to its ``shape``, and to its ``dtype``, or to ``bits`` if it is whole numbers
+packed to so many (``masks.bits``). Of one that is not as it was, ``planes`` has for each plane its counts and its bytes, or null for
+a plane as it is. The bytes are those of the tensors in the order of their names, of each its planes one after the other.
 """
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +26,9 @@ from .entropy_code import Symbols
 Tensors = dict[str, torch.Tensor]
 Body = dict[str, Any]
 
-_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
+_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name) for name in "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
+}
 _MOST_PER_BYTE = 1024
 # One to two words of the coder's state, and by how much its steps may differ from their mean.
 _STATE_BITS, _SLACK_BITS, _SLACK = 48, 32, 2**-10
@@ -35,73 +36,85 @@ _STATE_BITS, _SLACK_BITS, _SLACK = 48, 32, 2**-10
 _COUNT_BYTES = 4
 
 
-def pack(body: Body, tensors: Tensors) -> tuple[Body, Tensors]:
-    """The description and the tensors of an export in the compact form.
+def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
+    """The description of an export in the compact form, and the bytes of all its tensors, uint8.
+
+    Args:
+        body: with the ``masks`` among the tensors.
+        tensors: of the export.
 
     Raises:
         InputError: the package of the coder is not installed.
     """
-    coded, packed = {}, dict(tensors)
-    for name, entry, planes in _in_planes(body, tensors):
+    coded, parts = {}, []
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        entry, planes = _in_planes(tensor, body["masks"].get(name))
         written = [_written(plane) for plane in planes]
         payload = b"".join(part for _, part in written)
         described = sum(_COUNT_BYTES * len(plane["counts"]) for plane, _ in written if plane)
-        smaller = len(payload) + described < tensors[name].nbytes
-        if entry and smaller and len(planes[0]) <= _MOST_PER_BYTE * len(payload):
+        if len(payload) + described < tensor.nbytes and len(planes[0]) <= _MOST_PER_BYTE * len(payload):
             coded[name] = {**entry, "planes": [plane for plane, _ in written]}
-            packed[name] = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
-    return {**body, "coded": coded}, packed
+            parts.append(payload)
+        else:
+            coded[name] = _plain(tensor)
+            parts.append(bytes(digest.raw_bytes(tensor)))
+    return {**body, "coded": coded}, torch.from_numpy(np.frombuffer(bytearray(b"".join(parts)), dtype=np.uint8))
 
 
-def unpack(path: str | Path, body: Body, tensors: Tensors) -> tuple[Body, Tensors]:
+def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, Tensors]:
     """The description and the tensors that ``pack`` was given.
 
     Raises:
-        InputError: the package of the coder is not installed; the description asks for more than the tensors' bytes can hold,
-            or is not one of theirs.
+        InputError: the package of the coder is not installed; the description asks for more than these bytes can hold, or is
+            not one of theirs.
     """
-    unpacked = dict(tensors)
-    for name, entry in body["coded"].items():
-        _check(path, name, entry, tensors)
-    for name, entry in body["coded"].items():
-        count, payload, planes = math.prod(entry["shape"]), digest.raw_bytes(tensors[name]), []
+    rest, tensors = digest.raw_bytes(payload), {}
+    _check(path, body["coded"], rest.nbytes)
+    for name, entry in sorted(body["coded"].items()):
+        count, planes = math.prod(entry["shape"]), []
         try:
-            for plane in entry["planes"]:
-                length = _length(plane, count)
-                planes.append(_read(plane, payload[:length], count))
-                payload = payload[length:]
-            unpacked[name] = _tensor(entry, planes)
+            for plane in entry.get("planes", [None]):
+                length = _length(plane, count) if "planes" in entry else _bytes_of(entry)
+                planes.append(_read(plane, rest[:length], count))
+                rest = rest[length:]
+            tensors[name] = _tensor(entry, planes)
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
         except ValueError as error:
             _refuse(path, name, str(error))
-    return {key: value for key, value in body.items() if key != "coded"}, unpacked
+    return {key: value for key, value in body.items() if key != "coded"}, tensors
 
 
 def entropy_bytes(body: Body, tensors: Tensors) -> int:
     """The entropy of an export's tensors, plane by plane, in bytes."""
-    planes = (plane for _, _, planes in _in_planes(body, tensors) for plane in planes)
+    planes = (plane for name in tensors for plane in _in_planes(tensors[name], body["masks"].get(name))[1])
     return math.ceil(math.fsum(entropy_code.entropy_bits(entropy_code.counts_of(plane)) for plane in planes) / 8)
 
 
-def _in_planes(body: Body, tensors: Tensors) -> Iterator[tuple[str, dict[str, Any] | None, list[Symbols]]]:
-    """Every tensor's name, what ``_tensor`` needs to make it of its planes (None if it cannot be coded), and these."""
-    for name, tensor in tensors.items():
-        if name in body["masks"]:
-            shape, width = body["masks"][name]["shape"], body["masks"][name]["bits"]
-            entries = bits.unpack(tensor, shape, width).numpy().reshape(-1).view(np.uint8)
-            yield name, {"shape": [len(entries)], "bits": width}, [entries]
-        else:
-            numbers = np.asarray(digest.raw_bytes(tensor), dtype=np.uint8).reshape(-1, tensor.element_size())
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            entry = {"shape": list(tensor.shape), "dtype": dtype} if dtype in _DTYPES else None
-            yield name, entry, [np.ascontiguousarray(plane) for plane in numbers.T]
+def _plain(tensor: torch.Tensor) -> dict[str, Any]:
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+
+
+def _bytes_of(entry: dict[str, Any]) -> int:
+    """The bytes of a tensor as it is."""
+    size: int = math.prod(entry["shape"]) * _DTYPES[entry["dtype"]].itemsize
+    return size
+
+
+def _in_planes(tensor: torch.Tensor, mask: dict[str, Any] | None) -> tuple[dict[str, Any], list[Symbols]]:
+    """A tensor's entry in the description, and its planes; ``mask`` describes the mask that it is, if it is one."""
+    if mask:
+        entries = bits.unpack(tensor, mask["shape"], mask["bits"]).numpy().reshape(-1).view(np.uint8)
+        return {"shape": [len(entries)], "bits": mask["bits"]}, [entries]
+    numbers = np.asarray(digest.raw_bytes(tensor), dtype=np.uint8).reshape(-1, tensor.element_size())
+    return _plain(tensor), [np.ascontiguousarray(plane) for plane in numbers.T]
 
 
 def _tensor(entry: dict[str, Any], planes: list[Symbols]) -> torch.Tensor:
     if "bits" in entry:
         return bits.pack(torch.from_numpy(planes[0]), entry["bits"])
-    numbers = torch.from_numpy(np.stack(planes, axis=1))
+    numbers = torch.from_numpy(np.stack(planes, axis=-1))
     return numbers.reshape(-1).view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
@@ -127,24 +140,33 @@ def _length(entry: dict[str, Any] | None, count: int) -> int:
     return count if entry is None else int(entry["bytes"])
 
 
-def _check(path: str | Path, name: str, entry: Any, tensors: Tensors) -> None:
-    """Refuses, before any memory is taken, a description that is not one of a tensor of this many bytes."""
-    if name not in tensors or tensors[name].dtype != torch.uint8 or type(entry) is not dict:
-        _refuse(path, name, "no tensor in compact form")
-    shape: Any = entry.get("shape")
-    planes, stored = entry.get("planes"), tensors[name].numel()
-    if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * stored:
-        _refuse(path, name, f"shape {str(shape)[:80]} in {stored:,} bytes")
-    count, dtype, width = math.prod(shape), _DTYPES.get(str(entry.get("dtype"))), entry.get("bits", 8)
-    if type(width) is not int or not 1 <= width <= 8 or ("bits" in entry) == bool(dtype):
-        _refuse(path, name, "no numbers of this type")
-    if type(planes) is not list or len(planes) != (dtype.itemsize if dtype else 1):
-        _refuse(path, name, "another number of planes than its type has")
-    for plane in planes:
-        if plane is not None and not _is_plane(plane, count, 2**width):
-            _refuse(path, name, f"counts or bytes that are not those of {count:,} symbols")
-    if sum(_length(plane, count) for plane in planes) != stored:
-        _refuse(path, name, f"shape {str(shape)[:80]} in {stored:,} bytes")
+def _check(path: str | Path, coded: dict[str, Any], stored: int) -> None:
+    """Refuses, before any memory is taken, a description that is not one of tensors in so many bytes."""
+    described = 0
+    for name, entry in coded.items():
+        shape: Any = entry.get("shape") if type(entry) is dict else None
+        if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * stored:
+            _refuse(path, name, f"shape {str(shape)[:80]} in {stored:,} bytes")
+        count, dtype, width = math.prod(shape), _DTYPES.get(str(entry.get("dtype"))), entry.get("bits", 8)
+        if type(width) is not int or not 1 <= width <= 8 or ("bits" in entry) == bool(dtype):
+            _refuse(path, name, "no numbers of this type")
+        if "planes" not in entry and dtype:
+            length = _bytes_of(entry)
+        else:
+            planes = entry.get("planes")
+            if type(planes) is not list or len(planes) != (dtype.itemsize if dtype else 1):
+                _refuse(path, name, "another number of planes than its type has")
+            for plane in planes:
+                if plane is not None and not _is_plane(plane, count, 2**width):
+                    _refuse(path, name, f"counts or bytes that are not those of {count:,} symbols")
+            length = sum(_length(plane, count) for plane in planes)
+            if count > _MOST_PER_BYTE * length:
+                _refuse(path, name, f"shape {str(shape)[:80]} in {length:,} bytes")
+        described += length
+        if described > stored:
+            _refuse(path, name, f"shape {str(shape)[:80]}, more than {stored:,} bytes in all")
+    if described != stored:
+        _refuse(path, "tensors", f"{described:,} bytes in all, not {stored:,}")
 
 
 def _is_plane(entry: Any, count: int, alphabet: int) -> bool:

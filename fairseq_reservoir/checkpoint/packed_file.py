@@ -3,7 +3,10 @@
 The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with the keys ``version``, ``seed``,
 ``generator``, ``body`` and ``sha256``. The body is the description: JSON, deflated (it repeats itself much) and in base64;
 ``read_body`` gives it. The hash is of the body and of all tensors (``digest.of_contents``), so that a change to any part of
-the file is noticed. In version 2 the tensors are in the compact form (``compact``), in version 1 they are as they are.
+the file is noticed.
+
+That is version 1. In version 2, the compact form, there are two tensors of bytes: ``tensors``, all of the export's (``compact``), and
+``body``, the description, deflated. The key ``body`` of the metadata is empty.
 """
 
 import base64
@@ -25,6 +28,7 @@ SUFFIX = ".safetensors"
 PLAIN, COMPACT = 1, 2  # versions
 _KEY = "fairseq_reservoir"
 _IN_SIGHT = ("version", "seed", "generator")
+_BODY, _TENSORS = "body", "tensors"  # names of the compact form
 _LARGEST_BODY = 2**26
 
 
@@ -36,10 +40,13 @@ def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], com
     """
     body = {"version": COMPACT if compact else PLAIN, **body}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    expected = digest.of_contents("", tensors)
+    given = digest.of_contents("", tensors)
+    packed = ""
     if compact:
-        body, tensors = compact_form.pack(body, tensors)
-    packed = base64.b64encode(zlib.compress(json.dumps(body, sort_keys=True).encode(), level=9)).decode()
+        body, payload = compact_form.pack(body, tensors)
+        tensors = {_TENSORS: payload, _BODY: torch.frombuffer(bytearray(_deflated(body)), dtype=torch.uint8)}
+    else:
+        packed = base64.b64encode(_deflated(body)).decode()
     described = {name: body.get(name) for name in _IN_SIGHT}
     described |= {"body": packed, "sha256": digest.of_contents(packed, tensors)}
     with replacing(path) as temporary:
@@ -48,7 +55,7 @@ def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], com
         except SafetensorError as error:
             raise OSError(error) from error
         found = read(temporary)
-        if compact and digest.of_contents("", found[1]) != expected:
+        if compact and digest.of_contents("", found[1]) != given:
             raise OSError("what was written reads back different")
 
 
@@ -66,7 +73,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     expected |= {"body": described["body"], "sha256": digest.of_contents(described["body"], tensors)}
     if described != expected:
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
-    return compact_form.unpack(path, body, tensors) if body["version"] == COMPACT else (body, tensors)
+    return compact_form.unpack(path, body, tensors[_TENSORS]) if body["version"] == COMPACT else (body, tensors)
 
 
 def read_body(path: str | Path) -> dict[str, Any]:
@@ -86,7 +93,12 @@ def stored_bytes(path: str | Path) -> int:
         InputError: as ``read_body``.
     """
     with _opened(path) as file:
-        return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in file.keys())
+        names = [_TENSORS] if _description(path, file)[1]["version"] == COMPACT else file.keys()
+        return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in names)
+
+
+def _deflated(body: dict[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(body, sort_keys=True).encode(), level=9)
 
 
 def _opened(path: str | Path) -> Any:
@@ -105,10 +117,22 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
         described = json.loads((file.metadata() or {})[_KEY])
         version, _ = described["version"], described["sha256"]
         if version in (PLAIN, COMPACT):
-            packed = base64.b64decode(described["body"], validate=True)
+            if version == COMPACT:
+                packed = bytes(digest.raw_bytes(file.get_tensor(_BODY)))
+            else:
+                packed = base64.b64decode(described["body"], validate=True)
             body = json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
             return described, dict(body.items())
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error, zlib.error) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        SafetensorError,
+        binascii.Error,
+        zlib.error,
+    ) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
     raise InputError(
         f"{path}: an export of version {version}; this fairseq_reservoir reads versions {PLAIN} and {COMPACT}"
