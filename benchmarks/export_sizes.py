@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import models, pairs  # noqa: E402
@@ -57,14 +58,14 @@ HEADINGS = ("arm", "masks, bits", "entropy", "plain", "compact", "description", 
 def checkpoint_of(flags, given, path):
     """Writes what fairseq-train would save of a model of these flags before its first update."""
     config, _, model = models.build(flags, given)
+    config.task.data = None  # the dummy task has none, and a checkpoint always names it
     torch.save(
         {
-            "args": None,
-            "cfg": config,
+            "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True),
             "model": model.state_dict(),
-            "optimizer_history": [{"num_updates": 0}],
+            "optimizer_history": [{"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
             "task_state": {},
-            "extra_state": {},
+            "extra_state": {"train_iterator": {"epoch": 1}},
         },
         path,
     )

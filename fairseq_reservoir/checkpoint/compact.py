@@ -32,8 +32,8 @@ _DTYPES: dict[str, torch.dtype] = {
 _MOST_PER_BYTE = 1024
 # One to two words of the coder's state, and by how much its steps may differ from their mean.
 _STATE_BITS, _SLACK_BITS, _SLACK = 48, 32, 2**-10
-# Bytes of a count in the description, rounded up.
-_COUNT_BYTES = 4
+# Bytes of a plane and of each of its counts in the description, rounded up.
+_PLANE_BYTES, _COUNT_BYTES = 8, 4
 
 
 def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
@@ -52,7 +52,7 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
         entry, planes = _in_planes(tensor, body["masks"].get(name))
         written = [_written(plane) for plane in planes]
         payload = b"".join(part for _, part in written)
-        described = sum(_COUNT_BYTES * len(plane["counts"]) for plane, _ in written if plane)
+        described = sum(_cost(plane["counts"]) for plane, _ in written if plane)
         if len(payload) + described < tensor.nbytes and len(planes[0]) <= _MOST_PER_BYTE * len(payload):
             coded[name] = {**entry, "planes": [plane for plane, _ in written]}
             parts.append(payload)
@@ -121,10 +121,14 @@ def _tensor(entry: dict[str, Any], planes: list[Symbols]) -> torch.Tensor:
 def _written(plane: Symbols) -> tuple[dict[str, Any] | None, bytes]:
     """A plane's entry in the description, and its bytes."""
     counts = entropy_code.counts_of(plane)
-    if not counts or entropy_code.entropy_bits(counts) / 8 + _COUNT_BYTES * len(counts) >= len(plane):
+    if not counts or entropy_code.entropy_bits(counts) / 8 + _cost(counts) >= len(plane):
         return None, plane.tobytes()
     coded = entropy_code.encode(plane, counts) if counts[-1] < len(plane) else b""
     return {"counts": counts, "bytes": len(coded)}, coded
+
+
+def _cost(counts: list[int]) -> int:
+    return _PLANE_BYTES + _COUNT_BYTES * len(counts)
 
 
 def _read(entry: dict[str, Any] | None, payload: memoryview, count: int) -> Symbols:

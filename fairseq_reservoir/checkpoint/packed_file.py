@@ -6,7 +6,7 @@ The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with
 the file is noticed.
 
 That is version 1. In version 2, the compact form, there are two tensors of bytes: ``tensors``, all of the export's (``compact``), and
-``body``, the description, deflated. The key ``body`` of the metadata is empty.
+``body``, the description, deflated. There is no ``body`` in the metadata.
 """
 
 import base64
@@ -40,15 +40,13 @@ def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], com
     """
     body = {"version": COMPACT if compact else PLAIN, **body}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    given = digest.of_contents("", tensors)
-    packed = ""
+    given, packed = digest.of_contents("", tensors), ""
     if compact:
         body, payload = compact_form.pack(body, tensors)
         tensors = {_TENSORS: payload, _BODY: torch.frombuffer(bytearray(_deflated(body)), dtype=torch.uint8)}
     else:
         packed = base64.b64encode(_deflated(body)).decode()
-    described = {name: body.get(name) for name in _IN_SIGHT}
-    described |= {"body": packed, "sha256": digest.of_contents(packed, tensors)}
+    described = _described(body, packed, tensors)
     with replacing(path) as temporary:
         try:
             save_file(tensors, temporary, metadata={_KEY: json.dumps(described)})
@@ -69,9 +67,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     with _opened(path) as file:
         described, body = _description(path, file)
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
-    expected = {name: body.get(name) for name in _IN_SIGHT}
-    expected |= {"body": described["body"], "sha256": digest.of_contents(described["body"], tensors)}
-    if described != expected:
+    if described != _described(body, described.get("body", ""), tensors):
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
     return compact_form.unpack(path, body, tensors[_TENSORS]) if body["version"] == COMPACT else (body, tensors)
 
@@ -95,6 +91,12 @@ def stored_bytes(path: str | Path) -> int:
     with _opened(path) as file:
         names = [_TENSORS] if _description(path, file)[1]["version"] == COMPACT else file.keys()
         return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in names)
+
+
+def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The metadata of these contents; ``packed`` is the body of version 1."""
+    described = {name: body.get(name) for name in _IN_SIGHT}
+    return described | ({"body": packed} if packed else {}) | {"sha256": digest.of_contents(packed, tensors)}
 
 
 def _deflated(body: dict[str, Any]) -> bytes:
