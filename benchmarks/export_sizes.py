@@ -2,7 +2,7 @@
 
 Nothing is trained: a mask keeps as many entries before training as after it, and half of what is signed is negative. What training
 changes is not seen here: signs may become uneven, and trained numbers get other exponents; ``fairseq-reservoir size EXPORT`` prints
-the same figures of a trained model.
+the same figures of a trained model. To vectors, which begin as ones or zeros, normal numbers of deviation 0.1 are added.
 
 masks, bits: entropy of an entry, as counted;
 entropy: bytes of the entropy of all tensors of the export, masks entry by entry and numbers byte by byte;
@@ -58,6 +58,10 @@ HEADINGS = ("arm", "masks, bits", "entropy", "plain", "compact", "description", 
 def checkpoint_of(flags, given, path):
     """Writes what fairseq-train would save of a model of these flags before its first update."""
     config, _, model = models.build(flags, given)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn(parameter.shape))
     config.task.data = None  # the dummy task has none, and a checkpoint always names it
     torch.save(
         {

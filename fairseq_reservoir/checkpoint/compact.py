@@ -2,9 +2,9 @@
 
 A tensor is one plane of symbols or several: the entries of a mask less the smallest one; the first bytes of all numbers, then the second
 bytes, and so on (of floating-point numbers, those with the exponent repeat themselves). A plane has its own table, made from the
-counts of its symbols (``entropy_code``), which stand in the description. A plane of one symbol needs no bytes at all, and one that
-would not become smaller stays as it is. So does a tensor that would not, or that would have more than 1,024 entries for each of its
-bytes: what a file unfolds to is bounded by its own size.
+counts of its symbols (``entropy_code``), which stand in the description. A plane of one symbol needs no bytes at all; a plane or a
+tensor that would not become smaller stays as it is. So do all if there would be more than 1,024 symbols for a byte: what a file
+unfolds to is bounded by its own size.
 
 In the description, ``coded`` maps the name of every tensor to its ``shape``, and to its ``dtype``, or to ``bits`` if it is whole numbers
 packed to so many (``masks.bits``). Of one that is not as it was, ``planes`` has for each plane its counts and its bytes, or null for
@@ -46,20 +46,20 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
     Raises:
         InputError: the package of the coder is not installed.
     """
-    coded, parts = {}, []
-    for name in sorted(tensors):
-        tensor = tensors[name]
+    entries, parts, symbols = {}, {}, 0
+    for name, tensor in tensors.items():
         entry, planes = _in_planes(tensor, body["masks"].get(name))
         written = [_written(plane) for plane in planes]
         payload = b"".join(part for _, part in written)
         described = sum(_cost(plane["counts"]) for plane, _ in written if plane)
-        if len(payload) + described < tensor.nbytes and len(planes[0]) <= _MOST_PER_BYTE * len(payload):
-            coded[name] = {**entry, "planes": [plane for plane, _ in written]}
-            parts.append(payload)
-        else:
-            coded[name] = _plain(tensor)
-            parts.append(bytes(digest.raw_bytes(tensor)))
-    return {**body, "coded": coded}, torch.from_numpy(np.frombuffer(bytearray(b"".join(parts)), dtype=np.uint8))
+        if len(payload) + described < tensor.nbytes:
+            entries[name], parts[name] = {**entry, "planes": [plane for plane, _ in written]}, payload
+            symbols += sum(map(len, planes))
+    if symbols > _MOST_PER_BYTE * sum(map(len, parts.values())):
+        entries, parts = {}, {}
+    coded = {name: entries.get(name) or _plain(tensor) for name, tensor in tensors.items()}
+    row = b"".join(parts[name] if name in parts else digest.raw_bytes(tensors[name]) for name in sorted(tensors))
+    return {**body, "coded": coded}, torch.from_numpy(np.frombuffer(bytearray(row), dtype=np.uint8))
 
 
 def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, Tensors]:
@@ -146,7 +146,7 @@ def _length(entry: dict[str, Any] | None, count: int) -> int:
 
 def _check(path: str | Path, coded: dict[str, Any], stored: int) -> None:
     """Refuses, before any memory is taken, a description that is not one of tensors in so many bytes."""
-    described = 0
+    described = symbols = 0
     for name, entry in coded.items():
         shape: Any = entry.get("shape") if type(entry) is dict else None
         if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * stored:
@@ -155,7 +155,7 @@ def _check(path: str | Path, coded: dict[str, Any], stored: int) -> None:
         if type(width) is not int or not 1 <= width <= 8 or ("bits" in entry) == bool(dtype):
             _refuse(path, name, "no numbers of this type")
         if "planes" not in entry and dtype:
-            length = _bytes_of(entry)
+            described += _bytes_of(entry)
         else:
             planes = entry.get("planes")
             if type(planes) is not list or len(planes) != (dtype.itemsize if dtype else 1):
@@ -163,12 +163,10 @@ def _check(path: str | Path, coded: dict[str, Any], stored: int) -> None:
             for plane in planes:
                 if plane is not None and not _is_plane(plane, count, 2**width):
                     _refuse(path, name, f"counts or bytes that are not those of {count:,} symbols")
-            length = sum(_length(plane, count) for plane in planes)
-            if count > _MOST_PER_BYTE * length:
-                _refuse(path, name, f"shape {str(shape)[:80]} in {length:,} bytes")
-        described += length
-        if described > stored:
-            _refuse(path, name, f"shape {str(shape)[:80]}, more than {stored:,} bytes in all")
+            described += sum(_length(plane, count) for plane in planes)
+            symbols += count * len(planes)
+        if described > stored or symbols > _MOST_PER_BYTE * stored:
+            _refuse(path, name, f"shape {str(shape)[:80]}, too much for {stored:,} bytes in all")
     if described != stored:
         _refuse(path, "tensors", f"{described:,} bytes in all, not {stored:,}")
 

@@ -113,12 +113,19 @@ def test_what_half_precision_left_is_no_bytes():
 
 
 def test_what_unfolds_is_bounded_by_the_file():
-    """A mask that keeps all, or one of a million, stays in bits: 8 entries a byte."""
+    """A mask that keeps all, or one of a million, needs next to no bytes, but 1,024 of its entries come on one byte of the file."""
     for entries in (torch.ones(1024, 1024), torch.zeros(1024, 1024)):
         entries[0, 0] = 1
-        body = {"masks": {"a": {"shape": [1024, 1024], "bits": 1, "lowest": 0}}}
-        packed_body, packed = compact.pack(body, {"a": bits.pack(entries, 1)})
-        assert packed_body["coded"] == {"a": {"shape": [2**17], "dtype": "uint8"}} and len(packed) == 2**17
+        body, kept = {"masks": {"a": {"shape": [1024, 1024], "bits": 1, "lowest": 0}}}, bits.pack(entries, 1)
+        coded, packed = compact.pack(body, {"a": kept})
+        assert coded["coded"] == {"a": {"shape": [2**17], "dtype": "uint8"}} and len(packed) == 2**17
+        described, other = masked((128, 128), (0.3,))
+        body["masks"]["b"] = described
+        coded, packed = compact.pack(body, {"a": kept, "b": other})
+        # 128 x 128 x 0.8813 bits are 1,805 bytes
+        assert 1805 <= len(packed) <= 1805 + 2 * 16 and same(
+            compact.unpack("x", coded, packed)[1], {"a": kept, "b": other}
+        )
 
 
 def test_golden_layout():
@@ -197,6 +204,11 @@ def moved(found):
     found[0], found[1] = found[0] + found[1] - 1, 1
 
 
+def many_of_one_symbol(body):
+    for i in range(3):
+        body["coded"][f"more{i}"] = {"shape": [7_000_000], "bits": 1, "planes": [{"counts": [7_000_000], "bytes": 0}]}
+
+
 OF_TYPE, OF_PLANES, OF_COUNTS = (
     "no numbers of this type",
     "another number of planes than its type has",
@@ -208,9 +220,9 @@ HOSTILE = {
     "numbers of a huge shape": (entry("numbers", shape=[2**40, 2**40]), r"shape \[1099511627776, 1099511627776\] in"),
     "half a row": (entry("numbers", shape=[0.5, 2]), r"shape \[0.5, 2\]"),
     "less than nothing": (entry("plain", shape=[-4]), r"shape \[-4\] in"),
-    "more than there is": (entry("plain", shape=[20]), r"shape \[[\d, ]+\], more than [\d,]+ bytes in all"),
-    "far more than there is": (entry("plain", shape=[30000]), r"shape \[30000\], more than [\d,]+ bytes in all"),
-    "wider numbers than there is room for": (entry("plain", dtype="float64"), r"shape \[[\d, ]+\], more than [\d,]+ bytes in all"),
+    "more than there is": (entry("plain", shape=[20]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
+    "far more than there is": (entry("plain", shape=[30000]), r"shape \[30000\], too much for [\d,]+ bytes in all"),
+    "wider numbers than there is room for": (entry("plain", dtype="float64"), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
     "less than there is": (lambda body: body["coded"].pop("plain"), r"[\d,]+ bytes in all, not [\d,]+"),
     "another type": (entry("numbers", dtype="float32"), OF_PLANES),
     "no type": (entry("numbers", dtype=["float16"]), OF_TYPE),
@@ -221,7 +233,7 @@ HOSTILE = {
     "planes of nothing": (entry("numbers", planes=None), OF_PLANES),
     "a mask without planes": (lambda body: body["coded"]["mask"].pop("planes"), OF_PLANES),
     "many planes": (entry("mask", planes=[None] * 10), OF_PLANES),
-    "planes as they are": (entry("mask", planes=[None]), r"shape \[[\d, ]+\], more than [\d,]+ bytes in all"),
+    "planes as they are": (entry("mask", planes=[None]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
     "planes of numbers": (entry("mask", planes=[3]), f"{OF_COUNTS} those of 3,600 symbols"),
     "more counts": (counts(lambda c: c.append(1)), OF_COUNTS),
     "counts below nothing": (counts(lambda c: c.extend([-1, 1])), OF_COUNTS),
@@ -231,7 +243,8 @@ HOSTILE = {
     "counts as text": (plane(counts="12"), OF_COUNTS),
     "fewer bytes": (plane(bytes=8), OF_COUNTS),
     "half a byte": (plane(bytes=100.5), OF_COUNTS),
-    "all in one symbol": (plane(counts=[3600], bytes=0), r"shape \[3600\] in 0 bytes"),
+    "all in one symbol": (plane(counts=[3600], bytes=0), r"[\d,]+ bytes in all, not [\d,]+"),
+    "many masks of one symbol": (many_of_one_symbol, r"shape \[7000000\], too much for [\d,]+ bytes in all"),
     "an entry that is none": (lambda body: body["coded"].update(mask=3), "shape None in"),
     "two counts exchanged": (counts(lambda c: c.reverse()), "not the words of symbols of these counts"),
 }  # fmt: skip
