@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.checkpoint import compact, digest, entropy_code, packed_file
+from fairseq_reservoir.checkpoint import compact, digest, entropy_code, packed_file, read_state_dict
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks import bits
 from fairseq_reservoir.masks.selection import MaskChoices, select_masks
@@ -261,6 +261,21 @@ def test_sizes_are_checked_before_anything_is_made(what, packed, monkeypatch):
     with pytest.raises(InputError, match=f"^x: its description of .* is not usable: {expected}") as refusal:
         compact.unpack("x", body, payload)
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "part", [{}, {"coded": 3}, {"coded": {}}, {"coded": {"a": {}}}, {"coded": None, "masks": 3}], ids=str
+)
+def test_a_file_of_right_hash_without_its_parts(part, packed, tmp_path, monkeypatch):
+    """Written as somebody would who wants it to be read; refused in one line."""
+    path = tmp_path / "a.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(compact, "pack", lambda body, tensors: ({**body, **part}, packed[1]))
+        patch.setattr(packed_file, "read", lambda path: ({}, {}))
+        packed_file.write(path, {"masks": {}}, {}, compact=True)
+    with pytest.raises(InputError, match=f"^{path}: ") as refusal:
+        read_state_dict(path)
+    assert "\n" not in str(refusal.value) and "altered" not in str(refusal.value)
 
 
 def test_every_word_of_a_mask_counts(packed):
