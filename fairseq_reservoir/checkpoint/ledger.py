@@ -7,13 +7,16 @@ from torch import nn
 
 from ..layers import backskip
 from ..masks.bits import bytes_of
+from ..masks.levels import Levels
 from ..masks.masked_weight import masked_modules
+from ..masks.rounded_weight import rounded_modules
 from ..random_tensors.recipe import Recipe
 
 # Bytes per entry of the number formats an export can have.
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.
 _MOMENTS, _GRADIENT = 8, 4
+_LEARNED = ("trained", "mask", "rounded")
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,12 @@ class Item:
     """One entry of a model's state dict.
 
     Attributes:
-        role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
+        role: ``trained``; the scores of a ``mask``, trained too; latent weights of which ``rounded`` ones are used, trained too;
+            ``random``, drawn by ``recipe`` and never changed;
             ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; of the ``training`` and no
             part of the model, as estimators of --backskip; or ``tied`` to the entry ``owner``.
-        bits, lowest: of a mask, bits per entry and its smallest value.
+        bits, lowest: of a mask, bits per entry and its smallest value; of rounded weights, bits per level.
+        levels: of rounded weights, what they are rounded to.
         keep_ratios: of a tensor behind masks, the share that each of them keeps.
     """
 
@@ -37,6 +42,7 @@ class Item:
     bits: int = 0
     lowest: int = 0
     keep_ratios: tuple[float, ...] = ()
+    levels: Levels | None = None
 
     @property
     def size(self) -> int:
@@ -60,8 +66,13 @@ class Item:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
+        """Bytes of the mask, or of rounded weights' levels, packed to bits, each plane of bits rounded up to bytes."""
         return bytes_of(self.size, self.bits)
+
+    @property
+    def scales(self) -> int:
+        """How many scales rounded weights have."""
+        return self.levels.scales_in(self.shape[0]) if self.levels else 0
 
     @property
     def is_embedding(self) -> bool:
@@ -76,6 +87,8 @@ class Item:
         """Bytes of data in an export with these options."""
         if self.role == "mask":
             return self.mask_bytes
+        if self.role == "rounded":
+            return self.mask_bytes + self.scales * WIDTHS[dtype]
         if self.role == "training" or self.role == "random" and not with_weights and (regenerate or self.drawn.exact):
             return 0
         return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.stored_bytes
@@ -98,12 +111,12 @@ class Ledger:
     @property
     def optimizer_bytes(self) -> int:
         """Adam's two moments of what is trained."""
-        return sum(item.size * _MOMENTS for item in self.of("trained", "mask"))
+        return sum(item.size * _MOMENTS for item in self.of(*_LEARNED))
 
     @property
     def training_bytes(self) -> int:
         """Weights, gradients and Adam's moments in float32, without activations."""
-        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of("trained", "mask"))
+        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of(*_LEARNED))
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -142,6 +155,7 @@ def ledger(model: nn.Module) -> Ledger:
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}
+    rounded = {f"{name}.latent".lstrip("."): module.levels for name, module in rounded_modules(model).items()}
     keep_ratios: dict[int, list[float]] = {}
     for module in masked_modules(model).values():
         keep_ratios.setdefault(id(module.frozen_weight), []).append(module.choices.keep_ratio)
@@ -159,6 +173,8 @@ def ledger(model: nn.Module) -> Ledger:
             items.append(Item(name, shape, width, "frozen", keep_ratios=kept))
         elif name in masks:
             items.append(Item(name, shape, width, "mask", bits=masks[name].bits, lowest=masks[name].lowest))
+        elif name in rounded:
+            items.append(Item(name, shape, width, "rounded", bits=rounded[name].bits, levels=rounded[name]))
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:

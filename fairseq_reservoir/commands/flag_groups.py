@@ -26,6 +26,7 @@ GROUPS = {
     ),
     "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
     "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_pin mask_random",
+    "masks: trained matrices in their stead (supermask_*)": "mask_trained_weights",
     "masks: given vectors (supermask_*; paths also: other models with such an embedding)": (
         "mask_embeddings_from encoder_embed_path decoder_embed_path embed_min_coverage"
     ),

@@ -90,7 +90,10 @@ def _groups(found):
     for item in found.items:
         if item.role != "tied":
             entries, size = groups.get(_group(item), (0, 0))
-            groups[_group(item)] = (entries + item.size, size + (item.mask_bytes or item.bytes))
+            groups[_group(item)] = (
+                entries + item.size,
+                size + (item.export_bytes() if item.role in ("mask", "rounded") else item.bytes),
+            )
     lines = [(what, f"{entries:,}", f"{size:,}") for what, (entries, size) in sorted(groups.items())]
     total = [sum(column) for column in zip(*groups.values())]
     return [*lines, ("total", *(f"{number:,}" for number in total))]
@@ -102,6 +105,10 @@ def _group(item):
         return f"random weights, {kind}{' (embeddings)' * item.is_embedding}"
     if item.role == "mask":
         return f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
+    if item.role == "rounded":
+        per = "a scale per row" if item.scales > 1 else "one scale per matrix"
+        what = f"{item.levels}, {item.bits} bit{'s' * (item.bits > 1)} per weight, {per}"
+        return f"trained weights, {what}{' (embeddings)' * item.is_embedding}"
     if item.role == "buffer":
         return "version numbers and the like"
     if item.role == "training":
