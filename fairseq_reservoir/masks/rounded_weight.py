@@ -88,6 +88,10 @@ class RoundedWeight(nn.Module):
     def device(self) -> torch.device:
         return self.latent.device
 
+    def folded(self) -> nn.Module:
+        """An ordinary module with the rounded matrix."""
+        raise NotImplementedError
+
     def train(self, mode: bool = True) -> Self:
         self._kept = None
         return super().train(mode)
@@ -110,7 +114,7 @@ class RoundedWeight(nn.Module):
         self._kept = None
         given = state_dict.get(prefix + SCALES)
         self.scales = None if given is None else torch.empty_like(given, device=self.latent.device)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]  # torch's
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 class StraightThrough(torch.autograd.Function):

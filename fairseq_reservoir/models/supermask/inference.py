@@ -49,7 +49,8 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
             new[masked] = masked.folded()
             held.append(name)
         masked.mask_cache.forget(masked)
-    new |= {rounded: rounded.folded() for rounded in rounded_modules(model).values()}
+    for rounded in rounded_modules(model).values():
+        new[rounded] = rounded.folded()
     new |= {shared: new[shared.owner] for shared in model.modules() if isinstance(shared, SharedLinear)}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

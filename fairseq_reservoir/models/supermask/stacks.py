@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules import MultiheadAttention
@@ -48,10 +49,10 @@ class SharedLayer(nn.Module):
         place, _, name = part.rpartition(".")
         if place and not hasattr(self, place):
             self.add_module(place, nn.Module())
-        parent = self.get_submodule(place)
+        parent: Any = self.get_submodule(place)
         if not hasattr(parent, name):
             parent.add_module(name, make())
-        return SharedLinear(self.get_submodule(part))
+        return SharedLinear(getattr(parent, name))
 
 
 class MaskedParts:
