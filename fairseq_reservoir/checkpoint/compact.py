@@ -20,6 +20,7 @@ import torch
 
 from ..errors import InputError
 from ..masks import bits
+from ..masks.levels import Levels
 from . import digest, entropy_code
 from .entropy_code import Symbols
 
@@ -40,15 +41,16 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
     """The description of an export in the compact form, and the bytes of all its tensors, uint8.
 
     Args:
-        body: with the ``masks`` among the tensors.
+        body: with the ``masks`` and ``levels`` among the tensors.
         tensors: of the export.
 
     Raises:
         InputError: the package of the coder is not installed.
     """
     entries, parts, symbols = {}, {}, 0
+    whole_numbers = _whole_numbers(body)
     for name, tensor in tensors.items():
-        entry, planes = _in_planes(tensor, body["masks"].get(name))
+        entry, planes = _in_planes(tensor, whole_numbers.get(name))
         written = [_written(plane) for plane in planes]
         payload = b"".join(part for _, part in written)
         described = sum(_cost(plane["counts"]) for plane, _ in written if plane)
@@ -88,8 +90,16 @@ def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, T
 
 def entropy_bytes(body: Body, tensors: Tensors) -> int:
     """The entropy of an export's tensors, plane by plane, in bytes."""
-    planes = (plane for name in tensors for plane in _in_planes(tensors[name], body["masks"].get(name))[1])
+    whole_numbers = _whole_numbers(body)
+    planes = (plane for name in tensors for plane in _in_planes(tensors[name], whole_numbers.get(name))[1])
     return math.ceil(math.fsum(entropy_code.entropy_bits(entropy_code.counts_of(plane)) for plane in planes) / 8)
+
+
+def _whole_numbers(body: Body) -> dict[str, tuple[list[int], int]]:
+    """Shape and bits of the tensors that are whole numbers packed: masks, and the levels of rounded weights."""
+    masks = {name: (mask["shape"], mask["bits"]) for name, mask in body["masks"].items()}
+    levels = body.get("levels", {})
+    return masks | {name: (rounded["shape"], Levels(rounded["kind"]).bits) for name, rounded in levels.items()}
 
 
 def _plain(tensor: torch.Tensor) -> dict[str, Any]:
@@ -102,11 +112,12 @@ def _bytes_of(entry: dict[str, Any]) -> int:
     return size
 
 
-def _in_planes(tensor: torch.Tensor, mask: dict[str, Any] | None) -> tuple[dict[str, Any], list[Symbols]]:
-    """A tensor's entry in the description, and its planes; ``mask`` describes the mask that it is, if it is one."""
-    if mask:
-        entries = bits.unpack(tensor, mask["shape"], mask["bits"]).numpy().reshape(-1).view(np.uint8)
-        return {"shape": [len(entries)], "bits": mask["bits"]}, [entries]
+def _in_planes(tensor: torch.Tensor, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
+    """A tensor's entry in the description, and its planes; ``packed``, if it is whole numbers, has their shape and bits."""
+    if packed:
+        shape, width = packed
+        entries = bits.unpack(tensor, shape, width).numpy().reshape(-1).view(np.uint8)
+        return {"shape": [len(entries)], "bits": width}, [entries]
     numbers = np.asarray(digest.raw_bytes(tensor), dtype=np.uint8).reshape(-1, tensor.element_size())
     return _plain(tensor), [np.ascontiguousarray(plane) for plane in numbers.T]
 

@@ -1,4 +1,4 @@
-"""Turns a checkpoint into an export: trained tensors, masks as bits, and the seed of what is random."""
+"""Turns a checkpoint into an export: trained tensors, masks and rounded weights as bits, and the seed of what is random."""
 
 import json
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import compact as compact_form, dictionaries, digest, entropy_code, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
+from .levels import pack_levels
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin
@@ -87,8 +88,11 @@ def export(
     table: Any = source.model.slot_table
     ledger, seed = source.ledger, table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
-    if ledger.of("mask"):
-        tensors |= pack_masks(source.built(), ledger)
+    if ledger.of("mask", "rounded"):
+        model = source.built()
+        packed, scales = pack_levels(model, ledger)
+        tensors |= pack_masks(model, ledger) | packed
+        tensors |= {name: _narrowed(name, tensor, dtype) for name, tensor in scales.items()}
     random, kept = _random(source, ledger, seed, with_weights, regenerate)
     body = {
         "seed": seed,
@@ -102,6 +106,8 @@ def export(
         "dictionaries": dictionaries.describe(task),
         "num_updates": source.num_updates,
     }
+    if rounded := ledger.of("rounded"):
+        body["levels"] = {i.name: {"shape": i.shape, "kind": i.levels.kind} for i in rounded if i.levels}
     packed_file.write(out, body, tensors | kept, compact)
     predicted, entropy = (
         ledger.export_bytes(dtype, with_weights, regenerate),
@@ -114,11 +120,15 @@ def _stored(source: Checkpoint, item: Item, dtype: str) -> torch.Tensor:
     tensor = source.tensors[item.name]
     if item.role == "buffer" or not tensor.is_floating_point():
         return tensor
+    return _narrowed(item.name, tensor, dtype)
+
+
+def _narrowed(name: str, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     stored = tensor.to(reader.ROUNDINGS[dtype])
     if bool(stored.isinf().sum() > tensor.isinf().sum()):
         largest = tensor.abs().max().item()
         raise InputError(
-            f"--dtype {dtype}: {item.name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32"
+            f"--dtype {dtype}: {name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32"
         )
     return stored
 

@@ -7,7 +7,9 @@ from torch import nn
 
 from ..layers import backskip
 from ..masks.bits import bytes_of
+from ..masks.levels import Levels
 from ..masks.masked_weight import masked_modules
+from ..masks.rounded_weight import rounded_modules
 from ..masks.selection import MaskChoices
 from ..random_tensors.recipe import Recipe
 from .entropy_code import entropy_bits
@@ -16,6 +18,7 @@ from .entropy_code import entropy_bits
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.
 _MOMENTS, _GRADIENT = 8, 4
+_LEARNED = ("trained", "mask", "rounded")
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,13 @@ class Item:
     """One entry of a model's state dict.
 
     Attributes:
-        role: ``trained``; the scores of a ``mask``, trained too; ``random``, drawn by ``recipe`` and never changed;
+        role: ``trained``; the scores of a ``mask``, trained too; latent weights of which ``rounded`` ones are used, trained too;
+            ``random``, drawn by ``recipe`` and never changed;
             ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; of the ``training`` and no
             part of the model, as estimators of --backskip; or ``tied`` to the entry ``owner``.
-        bits, lowest: of a mask, bits per entry and its smallest value.
+        bits, lowest: of a mask, bits per entry and its smallest value; of rounded weights, bits per level.
         entropy: of a mask, the entropy of an entry in bits, if as many are negative as positive; it is less if not.
+        levels: of rounded weights, what they are rounded to.
         keep_ratios: of a tensor behind masks, the share that each of them keeps.
     """
 
@@ -41,6 +46,7 @@ class Item:
     lowest: int = 0
     entropy: float = 0.0
     keep_ratios: tuple[float, ...] = ()
+    levels: Levels | None = None
 
     @property
     def size(self) -> int:
@@ -64,13 +70,18 @@ class Item:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of the mask packed to bits, each plane of bits rounded up to bytes."""
+        """Bytes of the mask, or of rounded weights' levels, packed to bits, each plane of bits rounded up to bytes."""
         return bytes_of(self.size, self.bits)
 
     @property
     def mask_entropy_bytes(self) -> int:
         """Bytes of the mask's entropy, which a compact export comes near."""
         return math.ceil(self.size * self.entropy / 8)
+
+    @property
+    def scales(self) -> int:
+        """How many scales rounded weights have."""
+        return self.levels.scales_in(self.shape[0]) if self.levels else 0
 
     @property
     def is_embedding(self) -> bool:
@@ -85,6 +96,8 @@ class Item:
         """Bytes of data in an export with these options."""
         if self.role == "mask":
             return self.mask_bytes
+        if self.role == "rounded":
+            return self.mask_bytes + self.scales * WIDTHS[dtype]
         if self.role == "training" or self.role == "random" and not with_weights and (regenerate or self.drawn.exact):
             return 0
         return self.size * WIDTHS[dtype] if self.role in ("trained", "frozen") else self.stored_bytes
@@ -107,12 +120,12 @@ class Ledger:
     @property
     def optimizer_bytes(self) -> int:
         """Adam's two moments of what is trained."""
-        return sum(item.size * _MOMENTS for item in self.of("trained", "mask"))
+        return sum(item.size * _MOMENTS for item in self.of(*_LEARNED))
 
     @property
     def training_bytes(self) -> int:
         """Weights, gradients and Adam's moments in float32, without activations."""
-        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of("trained", "mask"))
+        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of(*_LEARNED))
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -167,6 +180,7 @@ def ledger(model: nn.Module) -> Ledger:
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}
+    rounded = {f"{name}.latent".lstrip("."): module.levels for name, module in rounded_modules(model).items()}
     keep_ratios: dict[int, list[float]] = {}
     for module in masked_modules(model).values():
         keep_ratios.setdefault(id(module.frozen_weight), []).append(module.choices.keep_ratio)
@@ -186,6 +200,8 @@ def ledger(model: nn.Module) -> Ledger:
             choices = masks[name]
             entropy = mask_entropy(choices)
             items.append(Item(name, shape, width, "mask", bits=choices.bits, lowest=choices.lowest, entropy=entropy))
+        elif name in rounded:
+            items.append(Item(name, shape, width, "rounded", bits=rounded[name].bits, levels=rounded[name]))
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:

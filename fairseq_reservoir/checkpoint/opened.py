@@ -11,12 +11,13 @@ from fairseq import checkpoint_utils
 from ..errors import InputError
 from .dry_build import build_config
 from .ledger import Ledger, ledger
+from .levels import shapes_of_scales
 
 Tensors = dict[str, torch.Tensor]
 
 # A table with one row per word: ordinary, of an adaptive input, or masked.
 _TABLE = re.compile(
-    r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight)$"
+    r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight|latent)$"
 )
 
 
@@ -116,6 +117,7 @@ def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
 def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    expected |= {name: shape for name, shape in shapes_of_scales(ledger(model)).items() if name in found}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name) and not name.endswith("reservoir_version"):
             raise InputError(f"CHECKPOINT {path}: {name} is {found.get(name)}, in its model {expected.get(name)}")

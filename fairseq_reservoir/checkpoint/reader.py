@@ -7,6 +7,7 @@ import torch
 
 from ..errors import InputError
 from ..masks import bits
+from ..masks.levels import KINDS, Levels
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import damage, digest, packed_file
@@ -23,7 +24,8 @@ def read_state_dict(path: str) -> dict[str, torch.Tensor]:
     """The state dict of the exported model, float32 as in fairseq's checkpoints.
 
     In place of a mask's scores stand the entries of the mask: selecting the same number of the largest among them gives
-    the mask again. Tied parameters share one tensor.
+    the mask again. In place of rounded weights' latent ones stand levels, and beside them their scales. Tied parameters share one
+    tensor.
 
     Raises:
         InputError: the file is truncated, altered or not an export, or this machine draws other bits than it was made of.
@@ -42,6 +44,9 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
     state = {name: _widen(tensor) for name, tensor in tensors.items()}
     for name, mask in body["masks"].items():
         state[name] = bits.unpack(tensors[name], **mask).float()
+    for name, rounded in body.get("levels", {}).items():
+        levels = Levels(rounded["kind"])
+        state[name] = levels.from_numbers(bits.unpack(tensors[name], rounded["shape"], levels.bits))
     for name, random in body["random"].items():
         if name not in state:
             state[name] = _draw(name, random, body["seed"])
@@ -67,6 +72,13 @@ def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, "no mask")
         if tensors[name].dtype != torch.uint8 or tensors[name].numel() != bits.bytes_of(math.prod(shape), planes):
             refuse(name, f"shape {shape} in {tensors[name].numel():,} bytes")
+    for name, rounded in body.get("levels", {}).items():
+        shape = rounded["shape"]
+        if name not in tensors or not is_shape(shape) or rounded["kind"] not in KINDS:
+            refuse(name, "no rounded weights")
+        packed, planes = tensors[name], Levels(rounded["kind"]).bits
+        if packed.dtype != torch.uint8 or packed.numel() != bits.bytes_of(math.prod(shape), planes):
+            refuse(name, f"shape {shape} in {packed.numel():,} bytes")
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)

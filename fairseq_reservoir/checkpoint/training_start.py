@@ -19,15 +19,15 @@ def check_start(config: Any, model: Any = None) -> None:
     """Refuses exports that training would have to go on from, and initial values that a checkpoint's would replace.
 
     In place of scores an export holds mask entries. Training on those would never bring a dropped weight back: its score
-    is 0, and with it the sign that its gradient is multiplied by.
+    is 0, and with it the sign that its gradient is multiplied by. In place of latent weights it holds the levels they are rounded to.
 
     Args:
         config: fairseq's options of the group ``checkpoint``.
         model: those of the model.
 
     Raises:
-        InputError: the file to start from is an export without optimizer state, or one of masks; or with a model to start
-            from, frozen components are to be drawn.
+        InputError: the file to start from is an export without optimizer state, or one of masks or rounded weights; or with a
+            model to start from, frozen components are to be drawn.
     """
     frozen_init = getattr(model, "frozen_init", None) or "model"
     if getattr(config, "finetune_from_model", None) and frozen_init != "model":
@@ -40,11 +40,12 @@ def check_start(config: Any, model: Any = None) -> None:
             continue
         name = f"--{flag.replace('_', '-')} {path}"
         with reading(path):
-            masks = packed_file.read_body(path)["masks"]
-        if masks:
-            raise InputError(
-                f"{name}: an export of masks, without the scores that training needs; give the checkpoint it was made from"
-            )
+            body = packed_file.read_body(path)
+        for found, missing in (("masks", "scores"), ("levels", "latent weights")):
+            if body.get(found):
+                raise InputError(
+                    f"{name}: an export of {found}, without the {missing} that training needs; give the checkpoint it was made from"
+                )
         if flag != "finetune_from_model":
             raise InputError(
                 f"{name}: an export, without the optimizer's state; give the checkpoint it was made from, or start a new"

@@ -4,9 +4,9 @@ import argparse
 
 HELP = """\
 Writes a checkpoint of this plugin's models as a safetensors file: the seed and the SHA-256 of every random tensor, masks
-as bits, trained tensors, slot table, configuration and hashes of the dictionaries; no optimizer state. Random tensors that
-every machine draws alike are left out; orthogonal ones are stored unless --regenerate is given. It loads without pickle
-and takes the place of the checkpoint:
+and rounded weights as bits, trained tensors, slot table, configuration and hashes of the dictionaries; no optimizer state.
+Random tensors that every machine draws alike are left out; orthogonal ones are stored unless --regenerate is given. It
+loads without pickle and takes the place of the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
   fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors

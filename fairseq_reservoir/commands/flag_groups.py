@@ -28,6 +28,7 @@ GROUPS = {
     ),
     "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
     "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_pin mask_random",
+    "masks: trained matrices in their stead (supermask_*)": "mask_trained_weights",
     "masks: embeddings under masks that are given, not random (supermask_*)": "mask_embeddings_from",
     "training: from pretrained embeddings (every model that has such an embedding)": (
         "encoder_embed_path decoder_embed_path embed_min_coverage"

@@ -93,7 +93,10 @@ def _groups(found):
     for item in found.items:
         if item.role != "tied":
             entries, size = groups.get(_group(item), (0, 0))
-            groups[_group(item)] = (entries + item.size, size + (item.mask_bytes or item.bytes))
+            groups[_group(item)] = (
+                entries + item.size,
+                size + (item.export_bytes() if item.role in ("mask", "rounded") else item.bytes),
+            )
     lines = [(what, f"{entries:,}", f"{size:,}") for what, (entries, size) in sorted(groups.items())]
     total = [sum(column) for column in zip(*groups.values())]
     return [*lines, ("total", *(f"{number:,}" for number in total))]
@@ -106,6 +109,10 @@ def _group(item):
     if item.role == "mask":
         kind = f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
         return f"{kind}, entropy {item.entropy:.2f}" if item.entropy else kind
+    if item.role == "rounded":
+        per = "a scale per row" if item.scales > 1 else "one scale per matrix"
+        what = f"{item.levels}, {item.bits} bit{'s' * (item.bits > 1)} per weight, {per}"
+        return f"trained weights, {what}{' (embeddings)' * item.is_embedding}"
     if item.role == "buffer":
         return "version numbers and the like"
     if item.role == "training":

@@ -9,6 +9,7 @@ from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ..masks.masked_linear import MaskedLinear
+from ..masks.rounded_weight import RoundedEmbedding, SharedLinear
 from ..options.layer_options import FrozenLayerOptions
 from ..plan.flops import Flow
 from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain
@@ -190,7 +191,10 @@ def kept_layers(options) -> dict[str, str]:
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The further names of tied parameters: name -> (owner's name, shape); of an embedding behind a mask, the scores are tied."""
+    """The further names of tied parameters: name -> (owner's name, shape); of an embedding behind a mask, the scores are tied.
+
+    Of what is rounded, the latent weights are: of an embedding, and of the matrices that layers share.
+    """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {
         name: (owners[id(p)], tuple(p.shape))
@@ -198,10 +202,19 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
         if owners[id(p)] != name
     }
     for name, module in model.named_modules():
-        scores = module.embedding.scores if _is_masked_tie(module) else None
-        if scores is not None:
-            tied[f"{name}.weight"] = (owners[id(scores)], tuple(module.embedding.weight_shape))
+        learned, shape = _learned_elsewhere(module)
+        if learned is not None:
+            tied[f"{name}.weight"] = (owners[id(learned)], tuple(shape))
     return tied
+
+
+def _learned_elsewhere(module):
+    """What is learned of the weight of a module that has none of its own, or None; and the shape of the weight."""
+    if isinstance(module, SharedLinear):
+        return module.owner.latent, module.owner.weight_shape
+    if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):
+        return module.embedding.latent, module.embedding.weight_shape
+    return (module.embedding.scores, module.embedding.weight_shape) if _is_masked_tie(module) else (None, ())
 
 
 def _is_masked_tie(module):

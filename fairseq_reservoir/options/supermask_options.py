@@ -8,6 +8,7 @@ from typing import Optional
 from omegaconf import II
 
 from ..errors import InputError, whole_number
+from ..masks.levels import Levels
 from ..masks.masked_weight import WEIGHT_INITIALISERS
 from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fast_options import FastOptions
@@ -85,6 +86,13 @@ class MaskOptions(FastOptions):
         "weights of its own, as in the paper's comparison. Default: layer",
         "WHAT",
     )
+    mask_trained_weights: Optional[str] = option(
+        None,
+        "control: no masks, but trained matrices that are used rounded, of as many bits: sign (1 bit: plus or minus a scale for "
+        "each row), ternary (-1, 0, 1 times a scale, as BitNet b1.58), or a number of levels from 3 to 16, with a scale for each "
+        "row. --mask-share layer: one layer for all depths of a stack; none: each its own. They start as fairseq's do",
+        "LEVELS",
+    )
     mask_embeddings: str = option(
         "masked",
         "token embeddings and output projection: masked random ones, frozen unmasked, or trained. Default: masked",
@@ -133,6 +141,7 @@ def check_mask_options(options: Namespace) -> None:
             f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight of a billion"
         )
     check_ranges(options)
+    check_trained_weights(options)
     for name in ("encoder_layers", "decoder_layers"):
         depth = getattr(options, name, None)
         if depth is not None and depth < 1:
@@ -153,6 +162,43 @@ def check_mask_options(options: Namespace) -> None:
                 f"--mask-random {flag_of(name)} {getattr(options, name)}: give one of them, random masks learn nothing"
             )
     mask_choices(options)
+
+
+# Of masks, of random weights and of what is drawn again: nothing that trained weights have.
+_OF_MASKS = (
+    "mask_keep_ratio",
+    "mask_keep_schedule",
+    "mask_scope",
+    "mask_scores",
+    "mask_kind",
+    "mask_coats",
+    "mask_pin",
+    "mask_random",
+    "mask_init_weights",
+    "regenerate_weights",
+)
+
+
+def check_trained_weights(options: Namespace) -> None:
+    """Refuses ``--mask-trained-weights`` that are none, and beside them flags of masks that are not at their defaults.
+
+    Raises:
+        InputError: one line with flag, value and what is allowed.
+    """
+    given = options.mask_trained_weights
+    if given is None:
+        return
+    try:
+        Levels(given)
+    except ValueError as error:
+        raise InputError(f"{flag_of('mask_trained_weights')} {given!r}: {str(error).split(': ', 1)[1]}") from None
+    for name in _OF_MASKS:
+        value = getattr(options, name)
+        if value and value != MaskOptions.__dataclass_fields__[name].default:
+            shown = flag_of(name) if value is True else f"{flag_of(name)} {value}"
+            raise InputError(
+                f"{shown}: not with --mask-trained-weights {given}, which has neither masks nor random weights; leave it out"
+            )
 
 
 def mask_choices(options: Namespace) -> dict:

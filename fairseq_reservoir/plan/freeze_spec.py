@@ -31,6 +31,8 @@ GROUPS = {
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
+# In a stack, what has the trained matrices that its layers share; each is known by its name in any of them, too.
+SHARED_LAYER = "shared_layer"
 # The atom of what --frozen-adapter adds: no component, since it is there to be trained.
 ADAPTER = "adapter"
 # Tables, of which a row stands for one word or position.
@@ -59,8 +61,8 @@ _PATTERNS = tuple(
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
         (r"self_attn\.mix", "self_att.mix"),
         # Only in layers: the fc1 and fc2 of fconv and of LSTMs are projections around them.
-        (r"layers\.\d+\.(?:\w+\.)*fc1", "fc1"),
-        (r"layers\.\d+\.(?:\w+\.)*fc2", "fc2"),
+        (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc1", "fc1"),
+        (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc2", "fc2"),
         (r"embed_positions", "pos"),
         (r"embed_tokens", "emb"),
         (r"output_projection|adaptive_softmax|lm_head|classification_heads|fc_out|decoder\.fc3", "out"),

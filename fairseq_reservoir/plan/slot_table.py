@@ -12,7 +12,7 @@ from itertools import groupby
 from ..errors import InputError
 from . import freeze_spec
 from .flops import Flow, Tensor, per_token
-from .freeze_spec import ADAPTER
+from .freeze_spec import ADAPTER, SHARED_LAYER
 from .layer_plan import Slot
 
 Aliases = dict[str, tuple[str, tuple[int, ...]]]
@@ -209,10 +209,14 @@ def compile_table(
             order.append(place)
             rows[place] = (_kind(place, slot), [])
         rows[place][1].append(entry)
-    counted = per_token(_tensors([entry for place in order for entry in rows[place][1]], aliases, flow), flow)
+    in_order = [entry for place in order for entry in rows[place][1]]
+    counted = {freeze_spec.plain(e.name): (0, 0) for e in in_order if _is_shared(e.name)}
+    counted |= per_token(_tensors(in_order, aliases, flow), flow)
     table = [_row(place, _with_adapters(*rows[place]), rows[place][1], counted) for place in order]
     table += [
-        _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias) for alias, (owner, _) in aliases.items()
+        _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
+        for alias, (owner, _) in aliases.items()
+        if _layer_place(alias) not in rows  # of a layer's own row, where its products are counted
     ]
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         entries = tuple(
@@ -243,6 +247,8 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
     in_sentence_task = any(name.startswith("classification_heads.") for name in states)
     found = []
     for name, trained in states.items():
+        if _is_shared(name):
+            continue  # it is multiplied with where layers have it
         atom, plain = freeze_spec.atom(name), freeze_spec.plain(name)
         adapted = name.rpartition(".frozen_adapter.")[0]
         unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
@@ -328,6 +334,14 @@ def _place(name: str, plans: dict[str, tuple[Slot, ...]]) -> tuple[str, Slot | N
         stack = plans.get(parts[0])
         return ".".join(parts[:3]), stack[int(parts[2])] if stack else None
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0], None
+
+
+def _is_shared(name: str) -> bool:
+    return SHARED_LAYER in name.split(".")
+
+
+def _layer_place(name: str) -> str | None:
+    return _place(freeze_spec.plain(name), {})[0] if freeze_spec.layer_of(name) else None
 
 
 def _with_adapters(kind: str, entries: list[Entry]) -> str:

@@ -13,6 +13,7 @@ from ..layers.counted_words import CountedWords, Wanted, losses_for
 from ..layers.mix_in import MixedIn, mix_in
 from ..masks.masked_embedding import TiedProjection
 from ..masks.masked_linear import MaskedLinear
+from ..masks.rounded_weight import RoundedLinear
 from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
 
 # By function, as a subclass that does more with its logits or its weights of attention is another one.
@@ -84,4 +85,4 @@ def use_fast_loss(model: nn.Module, criterion) -> None:
 
 def _is_product(projection):
     plain = type(projection) is nn.Linear and projection.bias is None and not projection._forward_pre_hooks
-    return plain or type(projection) in (MaskedLinear, TiedProjection)
+    return plain or type(projection) in (MaskedLinear, RoundedLinear, TiedProjection)

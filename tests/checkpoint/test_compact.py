@@ -52,6 +52,19 @@ def test_masks_at_their_entropy(what, tmp_path):
     assert same(compact.unpack("x", packed_body, packed)[1], tensors)
 
 
+def test_rounded_weights_at_their_entropy():
+    # Of 80,000 ternary levels a quarter each are -1 and 1: 1.5 bits an entry, 15,000 bytes, not 2 bits.
+    levels = torch.tensor([0, 1, 1, 2]).repeat(20_000)[
+        torch.randperm(80_000, generator=torch.Generator().manual_seed(1))
+    ]
+    body = {"masks": {}, "levels": {"a": {"shape": [200, 400], "kind": "ternary"}}}
+    tensors = {"a": bits.pack(levels, 2)}
+    packed_body, packed = compact.pack(body, tensors)
+    assert compact.entropy_bytes(body, tensors) == 15_000 and 15_000 <= len(packed) <= 15_000 + 24
+    found, back = compact.unpack("x", packed_body, packed)
+    assert found == body and same(back, tensors)
+
+
 @st.composite
 def ratios(draw):
     found = draw(st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True))

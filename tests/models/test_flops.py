@@ -211,10 +211,15 @@ MODELS = {
     "random masks, trained embeddings": lambda: build_supermask(mask_random=True, mask_embeddings="trained"),
     "half of each mask pinned": lambda: build_supermask(mask_pin=0.5),
     "masks, LayerNorms alone": lambda: build_supermask(freeze="att,ffn,emb", mask_layernorm="affine"),
+    "trained weights, rounded, one layer for all depths": lambda: build_supermask(mask_trained_weights="sign"),
+    "trained weights, rounded, each layer its own": lambda: build_supermask(
+        mask_trained_weights="4", mask_share="none", freeze="encoder.ffn"
+    ),
     "language model": lambda: build_lm(plan="LTS", **TIED),
     "language model of masks": lambda: build_lm("supermask_one_layer_transformer_lm", mask_pin=0.5),
     "RoBERTa": lambda: build_roberta("reservoir_roberta", reservoir_encoder="LTF", freeze="pos,emb"),
     "RoBERTa of masks": lambda: build_roberta(),
+    "RoBERTa of trained weights, rounded": lambda: build_roberta(mask_trained_weights="ternary"),
     "RoBERTa of random masks": lambda: build_roberta(mask_random=True, untie_weights_roberta=True),
 }
 

@@ -1,19 +1,22 @@
 """Freezes a built supermask model and attaches its slot table, before any optimizer exists."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
+from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
 from ...masks.masked_weight import MaskedWeight, share_mask_cache
+from ...masks.rounded_weight import RoundedEmbedding
 from ...options.flags import flag_of
 from ...options.supermask_options import MaskOptions
-from ...plan.freeze_spec import plain
+from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
 from ...plan.layer_plan import Slot, slots
 from ...plan.slot_table import SlotTable, compile_table
 from ...random_tensors import philox
@@ -23,6 +26,8 @@ from .stacks import MaskedParts, masked_embedding
 
 # Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference, ``fast`` to speed.
 _FREE = ("freeze", "regenerate_weights", "fast")
+# Not written where it is not given, so that descriptions are those of before there was such an option.
+_IF_GIVEN = ("mask_trained_weights",)
 _DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _FREE and not name.startswith("_")]
 
 
@@ -64,6 +69,7 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     model.recipes = recipes_in(model)
     model.regenerate_weights = options.regenerate_weights
     description = {name: getattr(options, name) for name in (*_DESCRIBED, "freeze")} | {"generator": philox.GENERATOR}
+    description = {name: value for name, value in description.items() if value is not None or name not in _IF_GIVEN}
     kept = kept_layers(options)
     model.remember_description(
         description | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept
@@ -99,13 +105,14 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     frozen = [options.freeze, "ln" if options.mask_layernorm == "plain" else None]
     frozen.append(getattr(model, "frozen_with_embeddings", {"frozen": "emb,out"}).get(options.mask_embeddings))
     parameters = dict(model.named_parameters())
+    tied = tied_names(model, parameters)
     try:
         table = compile_table(
             [(name, p.shape) for name, p in parameters.items()],
             plans,
             seed=options.mask_seed,
             freeze=",".join(filter(None, frozen)) or None,
-            aliases=tied_names(model, parameters),
+            aliases=tied,
             shared=_shared(model, plans),
             kept=kept_layers(options),
             flow=flow_of(model),
@@ -119,7 +126,23 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     for entry in table.entries:
         if entry.name in parameters:
             parameters[entry.name].requires_grad_(entry.trained)
-    return table
+    return _with_levels(table, Levels(options.mask_trained_weights), tied) if options.mask_trained_weights else table
+
+
+def _with_levels(table: SlotTable, levels: Levels, tied) -> SlotTable:
+    """The table with what rounded matrices are rounded to, and which layers have none of their own."""
+    sharing = {layer for alias in tied if (layer := layer_of(alias))}
+    rows = []
+    for row in table.rows:
+        stack, _, place = row.place.partition(".")
+        if place == SHARED_LAYER:
+            kind = f"one layer at {sum(layer[0] == stack for layer in sharing)} depths, {levels}"
+        elif any(entry.name.endswith(".latent") for entry in row.entries):
+            kind = f"{row.kind}, {levels}"
+        else:
+            kind = f"{row.kind}, matrices of {SHARED_LAYER}" if layer_of(row.place) in sharing else row.kind
+        rows.append(replace(row, kind=kind))
+    return replace(table, rows=tuple(rows))
 
 
 def _shared(model, plans):
@@ -142,8 +165,10 @@ def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | Non
 
 
 @torch.no_grad()
-def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> MaskedEmbedding | nn.Embedding:
-    """A token embedding: a masked random one, or an ordinary one that is to be frozen or trained."""
+def new_embedding(
+    parts: MaskedParts, options, dictionary, embed_dim: int
+) -> MaskedEmbedding | RoundedEmbedding | nn.Embedding:
+    """A token embedding: a masked random one, a trained one that is rounded, or an ordinary one to be frozen or trained."""
     if options.mask_embeddings == "masked":
         return masked_embedding(parts, dictionary, embed_dim)
     embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
@@ -153,7 +178,9 @@ def new_embedding(parts: MaskedParts, options, dictionary, embed_dim: int) -> Ma
 
 
 @torch.no_grad()
-def fill_embedding(embedding: MaskedEmbedding | nn.Embedding, stack: str, options, read=None) -> None:
+def fill_embedding(
+    embedding: MaskedEmbedding | RoundedEmbedding | nn.Embedding, stack: str, options, read=None
+) -> None:
     """Writes the vectors that the seed or a file gives, in place.
 
     A frozen embedding is drawn as fairseq draws it, N(0, 1 / embed_dim) with a padding row of 0, but from the seed.
@@ -166,7 +193,10 @@ def fill_embedding(embedding: MaskedEmbedding | nn.Embedding, stack: str, option
             the tensors of a checkpoint follow anyway.
     """
     masked = embedding if isinstance(embedding, MaskedEmbedding) else None
-    weight = embedding.weight if masked is None else masked.frozen_weight
+    if isinstance(embedding, RoundedEmbedding):
+        weight: Tensor = embedding.latent
+    else:
+        weight = embedding.weight if masked is None else masked.frozen_weight
     if options.mask_embeddings == "frozen":
         _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx)
     if read:

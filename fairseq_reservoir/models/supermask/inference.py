@@ -11,6 +11,7 @@ from ...errors import InputError
 from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_weight import masked_modules
 from ...masks.regenerated import OneLayer, regenerated
+from ...masks.rounded_weight import SharedLinear, rounded_modules
 from .stacks import RandomLayer
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class FoldsMasks:
 
 @torch.no_grad()
 def fold(model: nn.Module, regenerate: bool = False) -> None:
-    """Puts an ordinary module with the masked weight in the place of every masked one.
+    """Puts an ordinary module with the masked weight in the place of every masked one, and so of every rounded one.
 
     What was one module stays one, and the random layers, which nothing reads any more, are emptied.
 
@@ -48,6 +49,9 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
             new[masked] = masked.folded()
             held.append(name)
         masked.mask_cache.forget(masked)
+    for rounded in rounded_modules(model).values():
+        new[rounded] = rounded.folded()
+    new |= {shared: new[shared.owner] for shared in model.modules() if isinstance(shared, SharedLinear)}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if child in new:

@@ -1,6 +1,8 @@
 """fairseq's encoder and decoder made of one random layer each, seen through a mask of its own at every depth."""
 
 from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from fairseq.modules import MultiheadAttention
@@ -8,13 +10,19 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import nn
 
+from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ...masks.masked_linear import MaskedLinear
 from ...masks.masked_weight import weight_recipe
+from ...masks.rounded_weight import RoundedEmbedding, RoundedLinear, SharedLinear
 from ...masks.selection import MaskChoices
 from ...options.supermask_options import mask_choices
+from ...plan.freeze_spec import SHARED_LAYER
 from ...plan.layer_plan import Slot
 from ...random_tensors.recipe import Recipe
+
+# What stands in the place of masked modules with --mask-trained-weights.
+_ROUNDED = {MaskedLinear: RoundedLinear, MaskedEmbedding: RoundedEmbedding}
 
 
 class RandomLayer(nn.Module):
@@ -33,10 +41,25 @@ class RandomLayer(nn.Module):
         self.register_buffer(buffer, recipe.draw(seed))
 
 
+class SharedLayer(nn.Module):
+    """The trained matrices that all layers of a stack use rounded, named as in a layer, and stored once however deep the stack."""
+
+    def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
+        """The matrix ``part`` for one more layer; the first asks for it to be made."""
+        place, _, name = part.rpartition(".")
+        if place and not hasattr(self, place):
+            self.add_module(place, nn.Module())
+        parent: Any = self.get_submodule(place)
+        if not hasattr(parent, name):
+            parent.add_module(name, make())
+        return SharedLinear(getattr(parent, name))
+
+
 class MaskedParts:
     """Makes the masked matrices of one stack.
 
-    Matrix ``part`` of layer i sees the stack's random matrix of that name, or with ``--mask-share none`` one of its own.
+    Matrix ``part`` of layer i sees the stack's random matrix of that name, or with ``--mask-share none`` one of its own. With
+    ``--mask-trained-weights`` it is the stack's one rounded matrix of that name, or one of its own, and nothing is random.
     """
 
     def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...]):
@@ -44,9 +67,13 @@ class MaskedParts:
         self.slots = iter(slots)
         self.choices = mask_choices(options)
         self.random_layer = RandomLayer()
+        self.levels = Levels(options.mask_trained_weights) if options.mask_trained_weights else None
+        self.shared_layer = SharedLayer()
 
-    def linear(self, part: str, in_features: int, out_features: int) -> MaskedLinear:
+    def linear(self, part: str, in_features: int, out_features: int) -> MaskedLinear | RoundedLinear | SharedLinear:
         """The masked matrix ``part`` of the layer being built."""
+        if self.levels:
+            return self.rounded_linear(part, in_features, out_features)
         shared = None
         if self.options.mask_share == "layer":
             buffer = part.replace(".", "_")
@@ -56,18 +83,23 @@ class MaskedParts:
             shared = (self.random_layer, buffer)
         return self.make(MaskedLinear, (in_features, out_features), f"layers.{self.depth}.{part}", part, shared=shared)
 
+    def rounded_linear(self, part: str, *sizes: int) -> RoundedLinear | SharedLinear:
+        """The same of rounded weights."""
+        if self.options.mask_share == "none":
+            return self.make(MaskedLinear, sizes, f"layers.{self.depth}.{part}", part)
+        return self.shared_layer.linear(part, lambda: self.make(MaskedLinear, sizes, f"{SHARED_LAYER}.{part}", part))
+
     def make(self, kind, sizes, place, part, **options):
-        """A masked module at ``place`` of this stack, its random weight drawn as that of ``part``."""
+        """A masked module at ``place`` of this stack, its random weight drawn as that of ``part``.
+
+        With ``--mask-trained-weights`` a rounded one in its stead, drawn uniformly as large as fairseq draws it.
+        """
+        seeded = {"seed": self.options.mask_seed, "name": f"{self.stack}.{place}"}
+        if self.levels:
+            gain = _size_in_fairseq(part) / 2**0.5  # kaiming_uniform has a deviation of sqrt(2 / fan_in)
+            return _ROUNDED[kind](*sizes, self.levels, init="kaiming_uniform", gain=gain, **seeded)
         init, gain = self.drawn_as(part)
-        return kind(
-            *sizes,
-            init=init,
-            gain=gain,
-            seed=self.options.mask_seed,
-            name=f"{self.stack}.{place}",
-            **self.choices,
-            **options,
-        )
+        return kind(*sizes, init=init, gain=gain, **seeded, **self.choices, **options)
 
     def recipe(self, place, part, shape):
         """The recipe of the random matrix at ``place`` of this stack, drawn as that of ``part``."""
@@ -179,6 +211,8 @@ class _MaskedStack:
         init(*args, **kwargs)
         del self.parts
         self.random_layer = parts.random_layer
+        if parts.levels:
+            setattr(self, SHARED_LAYER, parts.shared_layer)
 
     def next_layer(self, layer_class, cfg, *args):
         self.parts.depth = next(self.parts.slots).origin
@@ -213,7 +247,7 @@ class SupermaskDecoder(_MaskedStack, TransformerDecoderBase):
             self.output_projection = self.parts.make(MaskedLinear, sizes, "output_projection", "output_projection")
 
 
-def masked_embedding(parts: MaskedParts, dictionary, embed_dim: int) -> MaskedEmbedding:
-    """The masked token embedding of a stack."""
+def masked_embedding(parts: MaskedParts, dictionary, embed_dim: int) -> MaskedEmbedding | RoundedEmbedding:
+    """The masked token embedding of a stack, or the rounded one in its stead."""
     sizes = (len(dictionary), embed_dim, dictionary.pad())
     return parts.make(MaskedEmbedding, sizes, "embed_tokens", "embed_tokens")

@@ -1,0 +1,34 @@
+"""Rounded weights as an export holds them: the numbers of their levels, packed, and scales."""
+
+import torch
+
+from ..errors import InputError
+from ..masks import bits
+from ..masks.rounded_weight import SCALES, rounded_modules
+from .ledger import Ledger
+
+
+def name_of_scales(latent: str) -> str:
+    """The name of the scales that belong to latent weights: ``fc1.latent`` -> ``fc1.scales``."""
+    return latent.removesuffix("latent") + SCALES
+
+
+def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
+    """By name, the shapes of the scales that the state dict of an export has, and that of a checkpoint has not."""
+    return {name_of_scales(item.name): (item.scales, 1) for item in ledger.of("rounded")}
+
+
+def pack_levels(model: torch.nn.Module, ledger: Ledger) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The numbers of the levels, packed, under the names of the latent weights; and the scales, float32.
+
+    Raises:
+        InputError: latent weights are NaN.
+    """
+    modules, packed, scales = rounded_modules(model), {}, {}
+    for item in ledger.of("rounded"):
+        module = modules[item.name.removesuffix("latent").removesuffix(".")]
+        if module.latent.isnan().any():
+            raise InputError(f"CHECKPOINT: NaN in {item.name}; export one from before that")
+        levels, scales[name_of_scales(item.name)] = module.levels_and_scales()
+        packed[item.name] = bits.pack(module.levels.numbers(levels), module.levels.bits)
+    return packed, scales

@@ -1,0 +1,143 @@
+"""Models of rounded weights through fairseq's commands: trained, resumed, translated, exported, materialized, measured."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import packed_file, read_state_dict
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.masks.rounded_weight import rounded_modules
+from tests.support.commands import error_of, train
+
+BIN = Path(sys.executable).parent
+ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
+SHARED = ["--mask-trained-weights", "ternary"]
+OWN = ["--mask-trained-weights", "16", "--mask-share", "none"]
+
+
+def trained(folder, toy_data, *flags):
+    flags = [*flags, "--max-update", 20, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder]
+    train(toy_data, *ARCH, *flags)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module", params=[SHARED, OWN], ids=" ".join)
+def checkpoint(request, toy_data, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("rounded"), toy_data, *request.param)
+
+
+def weights(path):
+    """Every rounded matrix of the model that fairseq loads."""
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+    return {name: module.weight.detach().clone() for name, module in rounded_modules(model.eval()).items()}
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys() and all(weight.equal(theirs[name]) for name, weight in ours.items())
+
+
+def test_an_export_has_the_same_matrices_and_translations(checkpoint, translate, tmp_path):
+    out = tmp_path / "model.safetensors"
+    written = export(checkpoint, out)
+    assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
+    assert written.stored == written.drawn_again == 0
+    assert_same(weights(out), weights(checkpoint))
+    assert translate(out) == translate(checkpoint) != []
+    # What the model was built of is what its export is built of.
+    assert open_checkpoint(out).ledger == open_checkpoint(checkpoint).ledger
+
+
+def test_an_export_of_an_export_is_the_same(checkpoint, tmp_path):
+    first, second = (tmp_path / name for name in ("a.safetensors", "b.safetensors"))
+    export(checkpoint, first)
+    export(first, second)
+    (_, ours), (_, theirs) = packed_file.read(first), packed_file.read(second)
+    assert_same(ours, theirs)
+
+
+def test_scales_take_the_type_of_the_export(checkpoint, tmp_path):
+    export(checkpoint, tmp_path / "a.safetensors", dtype="fp16")
+    _, tensors = packed_file.read(tmp_path / "a.safetensors")
+    latents = [name for name in tensors if name.endswith(".latent")]
+    assert latents and all(tensors[name].dtype == torch.uint8 for name in latents)
+    assert all(tensors[name.replace(".latent", ".scales")].dtype == torch.half for name in latents)
+    for name, weight in weights(tmp_path / "a.safetensors").items():
+        torch.testing.assert_close(weight, weights(checkpoint)[name], rtol=2**-10, atol=0)
+
+
+def test_read_without_fairseq(checkpoint, tmp_path):
+    export(checkpoint, tmp_path / "a.safetensors")
+    state, original = read_state_dict(tmp_path / "a.safetensors"), torch.load(checkpoint)["model"]
+    assert state.keys() == original.keys() | {
+        n.replace(".latent", ".scales") for n in original if n.endswith(".latent")
+    }
+    for name, weight in weights(checkpoint).items():
+        assert (state[f"{name}.latent"] * state[f"{name}.scales"]).equal(weight), name
+
+
+def test_what_was_altered_is_refused(checkpoint, tmp_path):
+    export(checkpoint, tmp_path / "a.safetensors")
+    body, tensors = packed_file.read(tmp_path / "a.safetensors")
+    name = next(iter(body["levels"]))
+    for change in ({"kind": "17"}, {"shape": [10**9, 10**9]}):
+        packed_file.write(tmp_path / "b.safetensors", body | {"levels": {name: body["levels"][name] | change}}, tensors)
+        with pytest.raises(InputError, match=f"b.safetensors: its description of {name} is not usable: "):
+            read_state_dict(tmp_path / "b.safetensors")
+    data = bytearray((tmp_path / "a.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "c.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match="altered after it was written"):
+        read_state_dict(tmp_path / "c.safetensors")
+
+
+def test_nan_is_named(checkpoint, tmp_path):
+    state = torch.load(checkpoint)
+    name = next(name for name in state["model"] if name.endswith("fc1.latent"))
+    state["model"][name][0, 0] = float("nan")
+    torch.save(state, tmp_path / "nan.pt")
+    with pytest.raises(InputError, match=f"NaN in {name}"):
+        export(tmp_path / "nan.pt", tmp_path / "a.safetensors")
+
+
+def test_plain_fairseq_translates_the_same(checkpoint, translate, toy_data, tmp_path):
+    export(checkpoint, tmp_path / "model.safetensors")
+    cli.main(["materialize", str(tmp_path / "model.safetensors"), str(tmp_path / "plain.pt")])
+    flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
+    files = ["--path", tmp_path / "plain.pt", "--results-path", tmp_path / "plain"]
+    done = subprocess.run(
+        [BIN / "fairseq-generate", toy_data, *files, *flags], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
+    plain, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])
+    for one, other in zip(plain, (line for line in ours if line.startswith("H-")), strict=True):
+        (name, score, words), (same_name, same_score, same_words) = one.split("\t"), other.split("\t")
+        assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
+
+
+def test_size_tells_levels_and_scales_apart_from_masks(checkpoint, capsys):
+    cli.main(["size", str(checkpoint)])
+    text = capsys.readouterr().out
+    ternary = "trained weights, ternary, 2 bits per weight, one scale per matrix"
+    sixteen = "trained weights, 16 levels, 4 bits per weight, a scale per row"
+    assert (ternary in text) != (sixteen in text)
+    assert "as the paper counts" not in text and "masks" not in text and "random" not in text
+
+
+def test_training_goes_on_from_checkpoints_and_not_from_exports(checkpoint, toy_data, tmp_path):
+    export(checkpoint, tmp_path / "a.safetensors")
+    flags = ["--restore-file", tmp_path / "a.safetensors", "--save-dir", tmp_path / "other"]
+    text, status = error_of(toy_data, *ARCH, *flags)
+    assert status == 2 and "an export of levels, without the latent weights that training needs" in text
+
+
+def test_averages(checkpoint, tmp_path):
+    cli.main(["average", str(checkpoint), str(checkpoint), str(tmp_path / "mean.pt")])
+    assert_same(weights(tmp_path / "mean.pt"), weights(checkpoint))
