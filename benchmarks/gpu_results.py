@@ -1,7 +1,7 @@
 """The folder that benchmarks/gpu.sh leaves: what it was run on, and one page of all that was measured.
 
-  gpu_results.py begin FOLDER cpu|cuda    writes device.json; refuses a device that is not there, and another one than FOLDER is of
-  gpu_results.py page FOLDER              writes results.md from what is there; needs no torch
+gpu_results.py begin FOLDER cpu|cuda    writes device.json; refuses a device that is not there, and another one than FOLDER is of
+gpu_results.py page FOLDER              writes results.md from what is there; needs no torch
 """
 
 import json
@@ -24,7 +24,9 @@ def begin(folder, device):
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        sys.exit(f"gpu: --device cuda: torch {torch.__version__} sees no CUDA device; --device cpu --tiny tries the commands")
+        sys.exit(
+            f"gpu: --device cuda: torch {torch.__version__} sees no CUDA device; --device cpu --tiny tries the commands"
+        )
     sys.path.insert(0, str(ROOT))
     from benchmarks import pairs
 
@@ -37,7 +39,9 @@ def begin(folder, device):
         earlier = json.loads(file.read_text())
         for name in SAME:
             if earlier[name] != facts[name]:
-                sys.exit(f"gpu: OUT={folder}: its figures are of {name} {earlier[name]}, and this is {facts[name]}; name another folder")
+                sys.exit(
+                    f"gpu: OUT={folder}: its figures are of {name} {earlier[name]}, and this is {facts[name]}; name another folder"
+                )
     else:
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(facts, indent=1) + "\n")

@@ -24,15 +24,6 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@dataclass
-class Absent:
-    """In place of an arm that cannot be timed: its name, its flags and the reason."""
-
-    name: str
-    flags: str
-    reason: str
-
-
 def time_pairs(baseline_step, arm_step, pairs):
     """Seconds of ``pairs`` pairs of steps as two lists; odd pairs run the arm first."""
     baseline, arm = [], []
@@ -103,7 +94,8 @@ def absent(name, flags, error):
     """In place of an arm that ended with this error of torch's for want of memory; any other error is raised again."""
     if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
         raise error
-    return Absent(name, flags, f"too little memory: {str(error).rpartition('] ')[2].partition('. ')[0]}")
+    said = ". ".join(str(error).rpartition("] ")[2].split(". ")[:2])  # torch adds advice
+    return Absent(name, flags, f"too little memory: {said}")
 
 
 def _warm_up(arm, steps):

@@ -110,7 +110,9 @@ def test_the_page(tmp_path):
         (tmp_path / "house" / f"{arm}-{seed}" / "bleu.json").write_text(json.dumps({"score": score}))
     gpu_results.page(tmp_path)
     page = (tmp_path / "results.md").read_text()
-    assert page.startswith("# H100\n\n- commit: abc\n\n| step | |\n|---|---|\n| tests | done |\n| masks | not begun |\n")
+    assert page.startswith(
+        "# H100\n\n- commit: abc\n\n| step | |\n|---|---|\n| tests | done |\n| masks | not begun |\n"
+    )
     assert "    4 passed\n" in page and "\n## masks\n\n| arm |\n|---|\n| sort |\n" in page
     # 30 and 32: each 1 from their mean, and sqrt((1 + 1) / (2 - 1)) = 1.41.
     assert "| dense | 31.00 | 1.41 | 1: 30.00, 2: 32.00 |\n| supermask | 29.00 | one seed | 1: 29.00 |\n" in page

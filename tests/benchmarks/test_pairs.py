@@ -65,9 +65,10 @@ def test_an_arm_without_enough_memory_is_marked_and_the_others_are_timed():
     too_large = Fake("large", error=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"))
     arms = [Fake("plain"), too_large, pairs.Absent("larger", "", "no room"), Fake("twice", 2.0)]
     found = pairs.measure(arms, 3, warm_up=1)
-    assert [arm.get("absent") for arm in found] == [None, "too little memory: CUDA out of memory", "no room", None]
+    reason = "too little memory: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert [arm.get("absent") for arm in found] == [None, reason, "no room", None]
     assert found[0]["seconds"] == 1.0 and found[3]["ratio"] == 2.0
-    assert pairs.table(found)[3].startswith("| large | too little memory: CUDA out of memory |")
+    assert pairs.table(found)[3].startswith(f"| large | {reason} |")
 
 
 def test_without_a_baseline_nothing_is_timed():
@@ -88,6 +89,6 @@ def test_other_errors_are_not_taken_for_want_of_memory():
 def test_what_torch_says_on_a_cpu_counts_as_well():
     with pytest.raises(RuntimeError) as refused:
         torch.empty(10**15)
-    assert pairs.absent("x", "", refused.value).reason == (
+    assert pairs.absent("x", "", refused.value).reason.startswith(
         "too little memory: DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000000 bytes"
     )
