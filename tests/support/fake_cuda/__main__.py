@@ -15,7 +15,7 @@ from . import library
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.support.fake_cuda", description="Counts reads by the host.")
-    parser.add_argument("--group", help="only this one")
+    parser.add_argument("--group", action="append", default=[], help="only this one; repeat")
     parser.add_argument("--only", default="", help="only cases whose name has this in it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all that was found")
     parser.add_argument("--library", type=Path, metavar="FOLDER", help="where the compiled device is kept")

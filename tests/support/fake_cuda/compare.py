@@ -1,7 +1,7 @@
 """What the trainings of ``cases`` do on the fake device beyond what fairseq's plain ones do."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 
 from tests.conftest import write_corpus
@@ -13,7 +13,7 @@ from .training import Outcome, train
 HEAD = "| training | reads | fairseq's | copies to the device | fairseq's |\n|---|---|---|---|---|"
 
 
-def found(data, group: str | None = None, only: str = "") -> Iterator[dict]:
+def found(data, groups: Collection[str] = (), only: str = "") -> Iterator[dict]:
     """What each case does, as soon as it is known.
 
     Its name; ``problems`` in words; ``reads`` and ``copies`` of its last update, ours and fairseq's, None if it failed; ``seen``, what
@@ -21,12 +21,12 @@ def found(data, group: str | None = None, only: str = "") -> Iterator[dict]:
 
     Args:
         data: a folder that is made.
-        group, only: the cases of this group, and with this in their name; without a group all but those of planted mistakes.
+        groups, only: the cases of these groups, and with this in their name; without a group all but those of planted mistakes.
     """
     write_corpus(data, train=3)
     plain: dict[str, Outcome] = {}
     for case in CASES:
-        wanted = case.group == group if group else not case.plant
+        wanted = case.group in groups if groups else not case.plant
         if not wanted or only not in case.name:
             continue
         if case.plain not in plain:
@@ -64,5 +64,4 @@ def _last(counters, case: Case) -> int | None:
 
 def row(result: dict) -> str:
     """The row of a case in the table that ``HEAD`` begins, Markdown."""
-    name = f"`{result['name']}`" if result["name"].startswith("--") else result["name"]
-    return f"| {' | '.join(str(cell) for cell in [name, *result['reads'], *result['copies']])} |"
+    return f"| {' | '.join(str(cell) for cell in [result['name'], *result['reads'], *result['copies']])} |"
