@@ -10,6 +10,7 @@
 #   DATA=.gpu/multi30k   raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   OUT=runs/gpu/COMMIT  where results.md, tables, JSON and logs go; OUT.work takes the rest: what is installed, checkpoints
 #   SEEDS="1 2 3"  UPDATES=8000   of the house benchmark
+# These folders are below the repository, or absolute.
 # Interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 set -euo pipefail
 say() { echo "gpu: $*"; }
@@ -31,7 +32,7 @@ cd "$root"
 # The limit is for all that runs below it.
 if [[ -n $minutes && -z $dry && -z ${GPU_SH_LIMITED:-} ]]; then
     export GPU_SH_LIMITED=1
-    exec timeout --preserve-status --kill-after=30 "${minutes}m" bash "$0" "${arguments[@]}"
+    exec timeout --preserve-status --kill-after=30 "${minutes}m" bash "$root/benchmarks/gpu.sh" "${arguments[@]}"
 fi
 . examples/steps.sh
 commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
@@ -93,21 +94,21 @@ timed() {
 
 # times WIDTH FFN HEADS ENCODER DECODER: training steps of every arm in each precision
 times() {
-    local sizes precision flags half=() plan
+    local sizes precision flags half=() plan masked="--arch supermask_one_layer_transformer"
+    local depth="--encoder-layers $4 --decoder-layers $5" ours="--arch reservoir_transformer --decoder-layers $5 --reservoir-encoder"
     sizes="--encoder-embed-dim $1 --encoder-ffn-embed-dim $2 --encoder-attention-heads $3 --decoder-attention-heads $3"
     plan=$(printf 'TL%.0s' $(seq $(($4 / 2))))
-    local depth="--encoder-layers $4 --decoder-layers $5" ours="--arch reservoir_transformer --decoder-layers $5 --reservoir-encoder"
     [[ $device == cpu ]] || half=(fp16)
     for precision in fp32 ${half[@]+"${half[@]}"} bf16; do
         flags=$sizes
         [[ $precision == fp32 ]] || flags+=" --$precision"
-        timed "$1-$2-$precision" step_time --pairs "${pairs[0]}" "${shape[@]}" \
+        timed "$1-$2-$precision" step_time "${shape[@]}" \
             --arm "plain: --arch transformer $depth $flags" \
             --arm "only L, --fast: $ours ${4}L --fast $flags" \
             --arm "reservoir T: $ours $plan $flags" \
             --arm "reservoir F: $ours ${plan//T/F} $flags" \
-            --arm "supermask: --arch supermask_one_layer_transformer $depth $flags" \
-            --arm "supermask, signed coats: --arch supermask_one_layer_transformer --mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1 $depth $flags" \
+            --arm "supermask: $masked $depth $flags" \
+            --arm "supermask, coats: $masked --mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1 $depth $flags" \
             --arm "frozen attention: --arch frozen_transformer --freeze att $depth $flags" \
             --arm "frozen feed-forward: --arch frozen_transformer --freeze ffn $depth $flags"
     done
@@ -115,24 +116,26 @@ times() {
 
 # house ARM SEED FLAGS-OF-FAIRSEQ-TRAIN...: trained, translated, scored; what is small is copied
 house() {
-    local arm=$1 seed=$2 file of=$1
+    local arm=$1 seed=$2 file of=$1 finished=()
     shift 2
     case $arm in reservoir) of=dense ;; supermask) of=coats ;; esac
     [[ $device == cuda ]] || export GPUS=0
     ARM=$of SIZE=house NAME=$arm SEED=$seed UPDATES=$updates DROPOUT=0.2 RUNS=$work/house DATA=$data MINI=$tiny DRY_RUN=$dry \
         bash examples/one_layer_supermask/multi30k.sh "$@"
     run mkdir -p "$out/house/$arm-$seed"
-    for file in bleu.json train.log generate.log; do
+    for file in train.log generate.log bleu.json; do
         run cp "$work/house/$arm-$seed/$file" "$out/house/$arm-$seed/$file"
     done
-    [[ -n $dry ]] || python3 examples/summarise.py "$out"/house/*/ >"$out/house/table.md"
+    [[ -z $dry ]] || return 0
+    for file in "$out"/house/*/bleu.json; do finished+=("${file%/*}"); done
+    python3 examples/summarise.py "${finished[@]}" >"$out/house/table.md"
 }
 
 all_steps() {
     local seed
     step tests shown "$out/tests.txt" bash scripts/test.sh --gpu
     if [[ -n $tiny ]]; then times 8 16 2 2 1; else times 512 1024 4 6 6; fi
-    timed masks mask_selection "${scores[@]}"
+    timed masks mask_selection ${scores[@]+"${scores[@]}"}
     [[ -n $tiny ]] || times 256 1024 4 4 2
     if [[ -z $tiny && ! -f $data/train.en && ! -f $data/train.en.gz ]]; then
         state house "skipped: DATA=$data has no train.en"
@@ -148,9 +151,10 @@ all_steps() {
 }
 
 if [[ -n $tiny ]]; then
-    pairs=(2) shape=(--warm-up 1 --max-tokens 40 --length 5 --words 20 --threads 1) scores=(--matrices 2 --rows 32 --pairs 2) data=$work/house/numbers
+    shape=(--pairs 2 --warm-up 1 --max-tokens 40 --length 5 --words 20 --threads 1) scores=(--matrices 2 --rows 32 --pairs 2)
+    data=$work/house/numbers
 else
-    pairs=(20) shape=(--warm-up 5) scores=()
+    shape=(--pairs 20 --warm-up 5) scores=()
 fi
 install
 run python3 benchmarks/gpu_results.py begin "$out" "$device"
