@@ -94,7 +94,8 @@ def absent(name, flags, error):
     """In place of an arm that ended with this error of torch's for want of memory; any other error is raised again."""
     if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
         raise error
-    said = ". ".join(str(error).rpartition("] ")[2].split(". ")[:2])  # torch adds advice
+    # Two sentences: what, and how much; torch goes on with advice. On a CPU they come after the place in its source.
+    said = ". ".join(str(error).rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
     return Absent(name, flags, f"too little memory: {said}")
 
 

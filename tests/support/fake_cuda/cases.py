@@ -35,13 +35,15 @@ PRECISIONS = {
 class Case:
     """A training: ``ours`` and fairseq's ``plain`` one are the words of their command lines.
 
-    ``plant`` names the mistake of ``plants`` that is made in ours, if any.
+    The plain one has as many layers of an encoder as ``plain.format(depth=...)`` says; ``depth`` is that of ours. ``plant`` names the
+    mistake of ``plants`` that is made in ours, if any.
     """
 
     group: str
     name: str
     ours: str
     plain: str
+    depth: int = 1
     updates: int = 1
     plant: str | None = None
 
@@ -54,8 +56,8 @@ def _case(
     # Flags are code in a table, the precision is not.
     name = f"`{name}`" if name.startswith("--") else name
     name = name if precision == "fp32" else f"{name}, {precision}"
-    theirs = f"{plain_of(plain or task, depth)} {further}"
-    return Case(group, name, f"{ours} {further}", theirs, updates, plant)
+    theirs = f"{plain_of(plain or task, '{depth}')} {further}"
+    return Case(group, name, f"{ours} {further}", theirs, depth, updates, plant)
 
 
 def plain_of(which, depth=1):
@@ -123,7 +125,7 @@ def _adapter(group, adapter, precision):
 
 
 def _fast(group, precision):
-    return _plan(group, "--fast", "LT", more="--fast", precision=precision, optimizer="adam", updates=2)
+    return _plan(group, "--fast", "LT", more="--fast", precision=precision, optimizer="adam")
 
 
 def _models():
@@ -173,7 +175,7 @@ def _planted():
         if plant.in_masks:
             yield _case("planted", name, _masked(), plant=name)
         else:
-            yield _plan("planted", name, "LF", plant=name)
+            yield _plan("planted", name, "F", plant=name)
 
 
 CASES = tuple(case for cases in (_layers, _masks, _models, _further, _planted) for case in cases())
