@@ -2,7 +2,8 @@
 
 The scores are those of a model of width 512 with 6 + 6 layers, 30 matrices of 1024 x 1024, a mask of half of each. No exact selection
 reads the scores fewer than three times: to count, to find the last one kept, to write the mask. So the first arm, the baseline, reads
-them three times, and writes a mask once. See ``pairs`` for how arms are compared, ``memory`` for the peak, which begins above the scores.
+them three times, and writes a mask once. See ``pairs`` for how arms are compared, ``memory`` for the peak, which begins above the scores;
+on a CPU the package selects in NumPy, whose memory nobody counts.
 
   python benchmarks/mask_selection.py --device cuda
   python benchmarks/mask_selection.py --matrices 2 --rows 64 --pairs 2

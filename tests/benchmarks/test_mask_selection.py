@@ -23,5 +23,6 @@ def test_the_floor_reads_and_writes_everything():
 def test_a_run(tmp_path, capsys):
     result = mask_selection.main([*"--matrices 2 --rows 8 --pairs 2 --output".split(), str(tmp_path / "masks")])
     assert result["scores"] == 128 and [arm["arm"] for arm in result["arms"]] == list(mask_selection.ARMS)
-    assert all(arm["milliseconds"] > 0 and arm["peak_mib"] > 0 for arm in result["arms"])
+    assert all(arm["milliseconds"] > 0 for arm in result["arms"])
+    assert result["arms"][2]["peak_mib"] * 2**20 >= 2 * 64 * (4 + 8)  # a sort's scores and indices
     assert (tmp_path / "masks.md").read_text() == capsys.readouterr().out
