@@ -62,7 +62,7 @@ step() {
         state "$name" "done"
     else
         failed=1
-        state "$name" "failed, exit status $status"
+        state "$name" "failed, exit status $status: $(tail -n 1 "$out/$name.part/log" 2>/dev/null || true)"
         say "$name failed, exit status $status" >&2
     fi
     page
@@ -157,7 +157,7 @@ else
     shape=(--pairs 20 --warm-up 5) scores=()
 fi
 install
-run python3 benchmarks/gpu_results.py begin "$out" "$device"
+run python3 benchmarks/gpu_results.py begin "$out" "$device" ${tiny:+tiny}
 list=1 failed=''
 [[ -n $dry ]] || all_steps
 list=''

@@ -1,7 +1,7 @@
 """The folder that benchmarks/gpu.sh leaves: what it was run on, and one page of all that was measured.
 
-gpu_results.py begin FOLDER cpu|cuda    writes device.json; refuses a device that is not there, and another one than FOLDER is of
-gpu_results.py page FOLDER              writes results.md from what is there; needs no torch
+gpu_results.py begin FOLDER cpu|cuda [tiny]   writes device.json; refuses a device that is not there, and another one than FOLDER is of
+gpu_results.py page FOLDER                    writes results.md from what is there; needs no torch
 """
 
 import json
@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SAME = ("commit", "device", "driver", "torch")
+SAME = ("commit", "device", "driver", "torch", "run")
 
 
-def begin(folder, device):
+def begin(folder, device, size=""):
     """Writes what the figures depend on.
 
     Raises:
@@ -33,6 +33,7 @@ def begin(folder, device):
     facts = pairs.surroundings(device, pairs=None) | {"driver": driver() if device == "cuda" else None}
     if device == "cuda":
         facts["memory"] = f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.1f} GiB"
+    facts["run"] = "tiny: to see that everything runs, no figure is a measurement" if size == "tiny" else "whole"
     facts |= {"date": datetime.now(UTC).isoformat(timespec="minutes")}
     file = folder / "device.json"
     if file.exists():
