@@ -69,7 +69,7 @@ step() {
 }
 
 install() {
-    local site
+    local site name
     if compgen -G "$wheels/*.whl" >/dev/null; then
         folder "$work/site" python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$work/site" "$wheels"/*.whl
         site=$(realpath -m "$work/site")
@@ -81,8 +81,10 @@ install() {
         chmod +x "$work/bin/python"
         PATH=$PATH:$(realpath "$work/bin")
     fi
-    [[ -n $dry ]] || python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("fairseq"))' ||
-        die "fairseq is not installed, and WHEELS=$wheels has no wheels: benchmarks/gpu_wheels.sh collects them"
+    [[ -n $dry ]] || for name in torch fairseq; do
+        python3 -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$name'))" ||
+            die "$(command -v python3): $name is not installed, nor in WHEELS=$wheels; benchmarks/gpu_wheels.sh collects all but torch"
+    done
 }
 
 # timed NAME PROGRAM FLAGS...: a benchmark, whose table is OUT/NAME/table.md

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pairs, step_time
+from benchmarks import step_time
 
 SCRIPT = Path(step_time.__file__)
 
@@ -27,14 +27,6 @@ def test_wrong_arguments_are_named(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         step_time.read_arguments(arguments)
     assert message in capsys.readouterr().err
-
-
-def test_an_arm_that_is_too_large_for_the_memory():
-    """80 TB in float32: 2 x 10 x 10^12 weights of one feed-forward block."""
-    given = step_time.read_arguments("--max-tokens 20 --length 5 --words 20".split())
-    flags = "--arch transformer --encoder-layers 1 --encoder-embed-dim 10 --encoder-ffn-embed-dim 1000000000000 --encoder-attention-heads 2"
-    arm = step_time.build("large", flags, given)
-    assert isinstance(arm, pairs.Absent) and arm.reason.startswith("too little memory: ")
 
 
 @pytest.mark.slow
