@@ -1,9 +1,10 @@
 """Seconds of whole epochs of fairseq-train, arm against arm: real sentences, padding, data loading, validation and saving.
 
-Every run is a process of its own, and runs of two arms alternate in pairs (see ``pairs``). What is timed begins with "begin training
-epoch" and ends with "done training"; the start of the process is left out of the ratio and has a column of its own. An arm is
-written as its command line without the recipe's flags: flags of fairseq-train, ``--user-dir fairseq_reservoir`` among them or
-not, and in front of them environment variables, as in
+Every run is a process of its own. The arms take turns, ``--pairs`` rounds of all, every other round backwards, and after each round
+the tables are written anew (see ``pairs``). What is timed begins with "begin training epoch" and ends with "done training"; the
+start of the process is left out of the ratio and has a column of its own. An arm is written as its command line without the
+recipe's flags: flags of fairseq-train, ``--user-dir fairseq_reservoir`` among them or not, and in front of them environment
+variables, as in
 
   python benchmarks/epoch_time.py --raw FOLDER --arm "stock: --arch transformer" \\
       --arm "ours: FAIRSEQ_RESERVOIR_KEPT_MIB=256 --user-dir fairseq_reservoir --arch transformer"
@@ -225,14 +226,22 @@ def main(arguments=None):
     models.import_plugin(given.threads)
     if given.raw:
         given.data = cut(given)
+    arms = [Arm(name, flags, given) for name, flags in given.arm]
     with others(given.busy):
-        found = pairs.measure((Arm(name, flags, given) for name, flags in given.arm), given.pairs, given.warm_up)
+        found = pairs.measure_in_rounds(
+            arms, given.pairs, given.warm_up, lambda *so_far: report(given, *so_far, arguments)
+        )
+    return report(given, found, given.pairs, arguments, show=True)
+
+
+def report(given, found, rounds, arguments, show=False):
+    """Writes what ``rounds`` rounds have found, and on the screen if told to; returns it."""
     for arm in found:
         arm["same_bits"] = "yes" if arm["weights"] and arm["weights"] == found[0]["weights"] else "no"
     length = ("an epoch" if given.epochs == 1 else f"{given.epochs} epochs") + (
         f", at most {given.updates} updates" if given.updates else ""
     )
-    facts = pairs.surroundings(given.device, given.pairs) | {
+    facts = pairs.surroundings(given.device, rounds) | {
         "corpus": given.corpus, "length": length, "busy": given.busy, "recipe": f"{RECIPE} {CORPORA[given.corpus][2]}",
         "features": pairs.processor_features(), "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
     }  # fmt: skip
@@ -243,7 +252,7 @@ def main(arguments=None):
         f"A run: {length} of {given.corpus}, a process each, timed from its first epoch to its last save; {given.busy} other processes"
         f" spinning. Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
     )
-    pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how))
+    pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how), show)
     return result
 
 

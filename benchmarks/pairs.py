@@ -2,7 +2,7 @@
 
 An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds; it may
 have ``facts``. The first arm is the baseline; every other arm is timed in pairs with it, now the one first and now the
-other, so that a drift of the machine meets both alike.
+other, so that a drift of the machine meets both alike. Arms whose runs take minutes take turns instead, all in each round.
 """
 
 import argparse
@@ -97,6 +97,27 @@ def absent(name, flags, error):
     # Two sentences: what, and how much; torch goes on with advice. On a CPU they come after the place in its source.
     said = ". ".join(str(error).rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
     return Absent(name, flags, f"too little memory: {said}")
+
+
+def measure_in_rounds(arms, rounds, warm_up, after_round):
+    """As ``measure``, for arms that are cheap to keep and slow to run: each, the baseline too, runs once a round.
+
+    Rounds alternate between the order given and its reverse. ``after_round(results, done)`` is called after each, so that what
+    has been measured can be kept when the rest never is.
+    """
+    arms = list(arms)
+    for arm in arms:
+        _warm_up(arm, warm_up)
+    seconds, results = {arm: [] for arm in arms}, []
+    for done in range(1, rounds + 1):
+        for arm in arms if done % 2 else reversed(arms):
+            seconds[arm].append(arm.step())
+            print(f"round {done} of {rounds}: {arm.name}: {seconds[arm][-1]:.1f} s", file=sys.stderr)
+        baseline, *others = arms
+        results = [_result(baseline, seconds[baseline])]
+        results += [_result(arm, seconds[arm]) | compare(seconds[baseline], seconds[arm]) for arm in others]
+        after_round(results, done)
+    return results
 
 
 def _warm_up(arm, steps):
@@ -199,12 +220,13 @@ def markdown(result, columns, how):
     return "\n".join(lines) + "\n"
 
 
-def write(prefix, result, text):
-    """The figures as ``prefix``.json, the text as ``prefix``.md and on the screen."""
+def write(prefix, result, text, show=True):
+    """The figures as ``prefix``.json, the text as ``prefix``.md and, unless told not to, on the screen."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     Path(f"{prefix}.json").write_text(json.dumps(result, indent=1) + "\n")
     Path(f"{prefix}.md").write_text(text)
-    print(text, end="")
+    if show:
+        print(text, end="")
 
 
 def name_and_flags(text):

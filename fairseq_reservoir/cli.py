@@ -5,6 +5,7 @@ import contextlib
 import logging
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from .commands import (
@@ -21,7 +22,7 @@ from .commands import (
 )
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
-from .version import __version__
+from .version import __version__, is_plugin
 
 _ABOUT = (
     "Shows what a fairseq model trains and freezes, exports and measures checkpoints, runs and reports many trainings."
@@ -55,10 +56,9 @@ def _import_user_dir(folder):
     """As fairseq's commands import it; the plugin itself is here already."""
     if folder is None:
         return
-    here, given = Path(__file__), Path(folder)
-    if not (given / "__init__.py").is_file():
+    if not Path(folder, "__init__.py").is_file():
         raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
-    if given.resolve().name == here.parent.name and (given / here.name).is_file():  # this plugin, or another copy of it
+    if is_plugin(Path(folder)):
         return
     from fairseq.utils import import_user_module
 
@@ -70,18 +70,34 @@ def _import_user_dir(folder):
         raise InputError(f"--user-dir {folder}: cannot be imported: {type(error).__name__}: {error}") from error
 
 
-class _ParserWithOurFlags(argparse.ArgumentParser):
-    """Adds the plugin's flags to ``--help`` where they can be given; only then, since importing fairseq takes seconds.
+def _user_dir_in(words):
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir")
+    return parser.parse_known_args(words)[0].user_dir
 
-    A mistake is answered by one line, without the usage.
+
+class _ParserWithOurFlags(argparse.ArgumentParser):
+    """Adds the plugin's flags, and the kinds of a ``--user-dir``, to ``--help`` where they can be given.
+
+    Only then, since importing fairseq takes seconds. A mistake is answered by one line, without the usage.
     """
+
+    words: Sequence[str] = ()
+
+    def parse_known_args(self, args=None, namespace=None):
+        self.words = args or ()
+        return super().parse_known_args(args, namespace)
 
     def error(self, message):
         self.exit(2, f"{self.prog}: error: {in_one_line(message)}\n")
 
     def format_help(self):
         text = super().format_help()
-        return f"{text}\n{flag_groups.in_groups()}\n" if self.get_default("takes_fairseq_flags") else text
+        if not self.get_default("takes_fairseq_flags"):
+            return text
+        with _quiet():
+            _import_user_dir(_user_dir_in(self.words))
+        return f"{text}\n{flag_groups.in_groups()}\n"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from hydra.utils import to_absolute_path
 
 from .errors import InputError
 from .fairseq_repairs.repair import wrap
+from .version import is_plugin
 
 
 class LoadPlugin(Callback):
@@ -31,7 +32,7 @@ def _start(call_main, cfg, main, **kwargs):
     try:
         if given is None or Path(given).name == ours.name:  # another one, a plugin of the user's, is kept
             folder = Path(to_absolute_path(given or ours))
-            if folder.is_dir() and not (folder / Path(__file__).name).is_file():
+            if folder.is_dir() and not is_plugin(folder):
                 raise InputError(
                     f"common.user_dir {given}: has the name of this plugin, but is another folder; rename it"
                 )

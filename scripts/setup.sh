@@ -98,8 +98,9 @@ make_environment() {
     fi
 }
 
+# Of twelve thousand modules a training imports a few; those are compiled when it does, the others never.
 pip_install() {
-    if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet "$@" >.venv/pip.log 2>&1; then
+    if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-compile "$@" >.venv/pip.log 2>&1; then
         ! grep -qiE 'no matching distribution|connection|name resolution|timed out' .venv/pip.log ||
             die "pip could not fetch a package: is the network reachable? (.venv/pip.log: $(grep -m 1 ERROR .venv/pip.log))"
         die "pip failed: $(grep -m 1 -i error .venv/pip.log || echo 'see its output') (all of it: .venv/pip.log)"
@@ -139,7 +140,7 @@ install_packages() {
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
     [[ -x .venv/bin/fairseq-train ]] || pip_install --no-build-isolation --no-deps --ignore-installed \
         "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
-    .venv/bin/python -W ignore -c 'import torch, fairseq' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
+    .venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
 }
 
 take_lock() {

@@ -1,6 +1,7 @@
 """Fixtures shared by the tests: a tiny corpus as fairseq-preprocess writes it, and fairseq's commands in this process."""
 
 import logging
+import os
 import random
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import fairseq_reservoir
 from tests.support import hydra_memory
 
 hydra_memory.remember()
+# What a power failure leaves is not tested, and the disk takes longer to say that all is written than most trainings here take.
+os.fsync = lambda descriptor: None
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
 
 

@@ -114,6 +114,16 @@ def test_a_folder_that_is_not_there(folder, message):
         cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", folder])
 
 
+def test_help_names_its_letters(ran):
+    ended = subprocess.run(
+        [sys.executable, "-m", "fairseq_reservoir.cli", "plan", "--user-dir", ran[0] / "mykinds", "--help"],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "plan: letters of your --user-dir (reservoir_*):\n  A/a  gated linear unit, of mykinds\n" in ended.stdout
+    with pytest.raises(SystemExit, match="--user-dir none: not a folder"):
+        cli.main(["plan", "--user-dir", "none", "--help"])
+
+
 @pytest.fixture
 def registry(monkeypatch):
     """Kinds that are registered in a test are gone after it."""

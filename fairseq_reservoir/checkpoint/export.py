@@ -13,7 +13,7 @@ from ..files import check_out
 from ..plan import written_table
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
-from . import dictionaries, digest, packed_file, reader
+from . import compact as compact_form, dictionaries, digest, entropy_code, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
@@ -22,17 +22,20 @@ from .origin import origin
 
 @dataclass(frozen=True)
 class Written:
-    """The result of ``export``: the file's size, the bytes of data predicted for it, and what it holds of the random tensors."""
+    """The result of ``export``: the file's size, the bytes of data predicted for it and their entropy, and what it holds of the
+    random tensors."""
 
     path: str
     bytes: int
     predicted_bytes: int
+    entropy_bytes: int
     stored: int
     drawn_again: int
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data); of {self.stored + self.drawn_again} random"
+            f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data, whose"
+            f" entropy is {self.entropy_bytes:,}); of {self.stored + self.drawn_again} random"
             f" tensors {self.stored} stored, {self.drawn_again} drawn again from the seed when loaded"
         )
 
@@ -45,6 +48,7 @@ def export(
     regenerate: bool = False,
     force: bool = False,
     data: str | None = None,
+    compact: bool = False,
 ) -> Written:
     """Writes an export of a checkpoint.
 
@@ -60,9 +64,10 @@ def export(
         regenerate: store none.
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, if not the one that the checkpoint names.
+        compact: write masks and numbers near their entropy (``compact``); reading the file needs the package, too.
 
     Raises:
-        InputError: a file or an option is not usable; the dictionaries are not those trained with; with
+        InputError: a file or an option is not usable, or a package not installed; the dictionaries are not those trained with; with
             ``regenerate``, a tensor drawn here is not the one trained with.
     """
     check_out(out, force, packed_file.SUFFIX)
@@ -70,6 +75,8 @@ def export(
         raise InputError("--with-weights --regenerate: give one of them, since one stores what the other leaves out")
     if dtype not in WIDTHS:
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
+    if compact:
+        entropy_code.package("--compact needs")
     source = open_checkpoint(checkpoint)
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
@@ -95,9 +102,12 @@ def export(
         "dictionaries": dictionaries.describe(task),
         "num_updates": source.num_updates,
     }
-    packed_file.write(out, body, tensors | kept)
-    predicted = ledger.export_bytes(dtype, with_weights, regenerate)
-    return Written(str(out), Path(out).stat().st_size, predicted, len(kept), len(random) - len(kept))
+    packed_file.write(out, body, tensors | kept, compact)
+    predicted, entropy = (
+        ledger.export_bytes(dtype, with_weights, regenerate),
+        compact_form.entropy_bytes(body, tensors | kept),
+    )
+    return Written(str(out), Path(out).stat().st_size, predicted, entropy, len(kept), len(random) - len(kept))
 
 
 def _stored(source: Checkpoint, item: Item, dtype: str) -> torch.Tensor:

@@ -4,6 +4,9 @@ The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with
 ``generator``, ``body`` and ``sha256``. The body is the description: JSON, deflated (it repeats itself much) and in base64;
 ``read_body`` gives it. The hash is of the body and of all tensors (``digest.of_contents``), so that a change to any part of
 the file is noticed.
+
+That is version 1. In version 2, the compact form, there are two tensors of bytes: ``tensors``, all of the export's (``compact``), and
+``body``, the description, deflated. There is no ``body`` in the metadata.
 """
 
 import base64
@@ -19,48 +22,54 @@ from safetensors.torch import save_file
 
 from ..errors import InputError
 from ..files import replacing
-from . import digest
+from . import compact as compact_form, digest
 
 SUFFIX = ".safetensors"
-VERSION = 1
+PLAIN, COMPACT = 1, 2  # versions
 _KEY = "fairseq_reservoir"
 _IN_SIGHT = ("version", "seed", "generator")
+_BODY, _TENSORS = "body", "tensors"  # names of the compact form
 _LARGEST_BODY = 2**26
 
 
-def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], compact: bool = False) -> None:
     """Writes an export whole or not at all, and reads it back before it takes its name.
 
     Raises:
         InputError: it cannot be written, or comes back different.
     """
-    body = {"version": VERSION, **body}
+    body = {"version": COMPACT if compact else PLAIN, **body}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    packed = base64.b64encode(zlib.compress(json.dumps(body, sort_keys=True).encode(), level=9)).decode()
-    described = {name: body.get(name) for name in _IN_SIGHT}
-    described |= {"body": packed, "sha256": digest.of_contents(packed, tensors)}
+    given, packed = digest.of_contents("", tensors), ""
+    if compact:
+        body, payload = compact_form.pack(body, tensors)
+        tensors = {_TENSORS: payload, _BODY: torch.frombuffer(bytearray(_deflated(body)), dtype=torch.uint8)}
+    else:
+        packed = base64.b64encode(_deflated(body)).decode()
+    described = _described(body, packed, tensors)
     with replacing(path) as temporary:
         try:
             save_file(tensors, temporary, metadata={_KEY: json.dumps(described)})
         except SafetensorError as error:
             raise OSError(error) from error
-        read(temporary)
+        found = read(temporary)
+        if compact and digest.of_contents("", found[1]) != given:
+            raise OSError("what was written reads back different")
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The description and the tensors of an export.
+    """The description and the tensors of an export, as they were given to ``write``.
 
     Raises:
-        InputError: the file is truncated, altered, not an export or of a newer version.
+        InputError: the file is truncated, altered, not an export or of a newer version; its form needs a package that is not
+            installed, or its description is not one of its tensors.
     """
     with _opened(path) as file:
         described, body = _description(path, file)
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
-    expected = {name: body.get(name) for name in _IN_SIGHT}
-    expected |= {"body": described["body"], "sha256": digest.of_contents(described["body"], tensors)}
-    if described != expected:
+    if described != _described(body, described.get("body", ""), tensors):
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
-    return body, tensors
+    return compact_form.unpack(path, body, tensors[_TENSORS]) if body["version"] == COMPACT else (body, tensors)
 
 
 def read_body(path: str | Path) -> dict[str, Any]:
@@ -71,6 +80,27 @@ def read_body(path: str | Path) -> dict[str, Any]:
     """
     with _opened(path) as file:
         return _description(path, file)[1]
+
+
+def stored_bytes(path: str | Path) -> int:
+    """The bytes of the tensors in the file, as they stand there.
+
+    Raises:
+        InputError: as ``read_body``.
+    """
+    with _opened(path) as file:
+        names = [_TENSORS] if _description(path, file)[1]["version"] == COMPACT else file.keys()
+        return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in names)
+
+
+def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The metadata of these contents; ``packed`` is the body of version 1."""
+    described = {name: body.get(name) for name in _IN_SIGHT}
+    return described | ({"body": packed} if packed else {}) | {"sha256": digest.of_contents(packed, tensors)}
+
+
+def _deflated(body: dict[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(body, sort_keys=True).encode(), level=9)
 
 
 def _opened(path: str | Path) -> Any:
@@ -88,10 +118,24 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
     try:
         described = json.loads((file.metadata() or {})[_KEY])
         version, _ = described["version"], described["sha256"]
-        if version == VERSION:
-            packed = base64.b64decode(described["body"], validate=True)
+        if version in (PLAIN, COMPACT):
+            if version == COMPACT:
+                packed = bytes(digest.raw_bytes(file.get_tensor(_BODY)))
+            else:
+                packed = base64.b64decode(described["body"], validate=True)
             body = json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
             return described, dict(body.items())
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error, zlib.error) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        SafetensorError,
+        binascii.Error,
+        zlib.error,
+    ) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
-    raise InputError(f"{path}: an export of version {version}; this fairseq_reservoir reads version {VERSION}")
+    raise InputError(
+        f"{path}: an export of version {version}; this fairseq_reservoir reads versions {PLAIN} and {COMPACT}"
+    )

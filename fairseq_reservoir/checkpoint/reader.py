@@ -10,6 +10,7 @@ from ..masks import bits
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import damage, digest, packed_file
+from .compact import is_shape
 
 Tensors = dict[str, torch.Tensor]
 
@@ -62,14 +63,14 @@ def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
 
     for name, mask in body["masks"].items():
         shape, planes = mask["shape"], mask["bits"]
-        if name not in tensors or not _is_shape(shape) or planes not in range(1, 9):
+        if name not in tensors or not is_shape(shape) or planes not in range(1, 9):
             refuse(name, "no mask")
         if tensors[name].dtype != torch.uint8 or tensors[name].numel() != bits.bytes_of(math.prod(shape), planes):
             refuse(name, f"shape {shape} in {tensors[name].numel():,} bytes")
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)
-        if not _is_shape(shape) or not shape:
+        if not is_shape(shape) or not shape:
             refuse(name, f"shape {str(shape)[:80]}")
         if type(blocks) is not int or not 1 <= blocks <= max(shape[0], 1) or shape[0] % blocks:
             refuse(name, f"{blocks} blocks of {shape[0]} rows")
@@ -78,10 +79,6 @@ def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
         drawn += 0 if name in tensors else math.prod(shape)
         if drawn > MOST_DRAWN:
             refuse(name, f"shape {shape}, with which more than {MOST_DRAWN:,} random numbers were to be drawn")
-
-
-def _is_shape(shape: Any) -> bool:
-    return type(shape) is list and len(shape) <= 8 and all(type(size) is int and 0 <= size for size in shape)
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:

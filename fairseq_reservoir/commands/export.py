@@ -33,6 +33,12 @@ def add_parser(commands) -> None:
         action="store_true",
         help="store no random tensor, not even orthogonal ones: a machine that draws other last bits refuses the file",
     )
+    parser.add_argument(
+        "--compact",
+        action="store_true",
+        help="masks and numbers near their entropy; writing and reading such a file needs the package constriction (extra"
+        " compact). Without it, the default, whoever has this plugin reads the file",
+    )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained on)")
     parser.set_defaults(run=run)
@@ -42,5 +48,12 @@ def run(known, _):
     from ..checkpoint.export import export
 
     return export(
-        known.checkpoint, known.out, known.dtype, known.with_weights, known.regenerate, known.force, known.data
+        known.checkpoint,
+        known.out,
+        known.dtype,
+        known.with_weights,
+        known.regenerate,
+        known.force,
+        known.data,
+        known.compact,
     )

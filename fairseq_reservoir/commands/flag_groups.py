@@ -7,6 +7,8 @@ import argparse
 import dataclasses
 import textwrap
 
+from ..plan import kinds
+
 WIDTH = 100
 # Title and options. A flag that several families of models have is shown once.
 GROUPS = {
@@ -26,8 +28,9 @@ GROUPS = {
     ),
     "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
     "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_pin mask_random",
-    "masks: given vectors (supermask_*; paths also: other models with such an embedding)": (
-        "mask_embeddings_from encoder_embed_path decoder_embed_path embed_min_coverage"
+    "masks: embeddings under masks that are given, not random (supermask_*)": "mask_embeddings_from",
+    "training: from pretrained embeddings (every model that has such an embedding)": (
+        "encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
     "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
@@ -49,9 +52,17 @@ def in_groups() -> str:
     """The groups as text: each flag once with its help; of fairseq's model flags the names, as their help is fairseq's."""
     options = _options()
     parts = ["Below, in brackets: the architectures that have the flags. frozen_A is any architecture A of fairseq."]
+    parts += _own_kinds()
     for title, names in GROUPS.items():
         parts.append("\n".join([f"{title}:", *(_explained(options[name]) for name in names.split())]))
     return "\n\n".join([*parts, _of_fairseq(options)])
+
+
+def _own_kinds() -> list[str]:
+    """A group for the kinds that a ``--user-dir`` has registered, if it has."""
+    own = [kind for kind in kinds.known() if kind.registered_by]
+    rows = [f"  {'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
+    return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if own else []
 
 
 def _options() -> dict[str, dataclasses.Field]:

@@ -49,7 +49,7 @@ def run(known, fairseq_flags):
     from ..checkpoint.opened import open_checkpoint
 
     checkpoint = open_checkpoint(known.model)
-    measured = [("this file", Path(known.model).stat().st_size), *_optimizer(checkpoint)]
+    measured = [("this file", Path(known.model).stat().st_size), *_contents(known.model), *_optimizer(checkpoint)]
     return describe(checkpoint.ledger, measured, exportable=hasattr(checkpoint.model, "recipes"))
 
 
@@ -73,6 +73,9 @@ def describe(found, measured=(), exportable=True) -> str:
         for flag in ("", " --regenerate", " --with-weights"):
             options = {flag.strip(" -").replace("-", "_"): True} if flag else {}
             costs.append((f"export --dtype {dtype}{flag}", found.export_bytes(dtype, **options)))
+        if found.saved_by_entropy:
+            cost = found.export_bytes(dtype) - found.saved_by_entropy
+            costs.append((f"export --dtype {dtype} --compact, masks at their entropy", cost))
     if masked:
         costs.append(("as the paper counts", round(found.papers_bytes)))
     lines = _table(("tensors", "entries", "bytes"), _groups(found))
@@ -101,12 +104,25 @@ def _group(item):
         kind = "every machine draws alike" if item.recipe.exact else "orthogonal or normal"
         return f"random weights, {kind}{' (embeddings)' * item.is_embedding}"
     if item.role == "mask":
-        return f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
+        kind = f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
+        return f"{kind}, entropy {item.entropy:.2f}" if item.entropy else kind
     if item.role == "buffer":
         return "version numbers and the like"
     if item.role == "training":
         return "estimators of --backskip, for training only"
     return f"{item.role} {'embeddings' if item.is_embedding else 'weights'}"
+
+
+def _contents(path):
+    """The tensors of an export as they stand in it, what describes them, and their entropy."""
+    from ..checkpoint import compact, packed_file
+
+    if not str(path).endswith(packed_file.SUFFIX):
+        return []
+    stored = packed_file.stored_bytes(path)
+    entropy = compact.entropy_bytes(*packed_file.read(path))
+    described = Path(path).stat().st_size - stored
+    return [("of this its tensors", stored), ("the entropy of these", entropy), ("of this its description", described)]
 
 
 def _optimizer(checkpoint):

@@ -11,7 +11,6 @@ every use, except inside ``cached_masks``.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -195,7 +194,6 @@ class MaskCache:
     def __init__(self, members: list[MaskedWeight]) -> None:
         self.members = members
         self.num_updates: int | None = None
-        self.held = 0
         self._kept: dict[MaskedWeight, Selected] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,7 +214,7 @@ class MaskCache:
 
     def get(self, member: MaskedWeight) -> tuple[Tensor, Tensor]:
         """The mask and the masked weight of a member."""
-        if member.training and self.num_updates is None and not self.held:
+        if member.training and self.num_updates is None:
             return self._select([member])[member][:2]
         if not self._is_fresh(member):
             self._kept.update(self._select([m for m in self.members if not self._is_fresh(m)]))
@@ -310,24 +308,6 @@ def share_mask_cache(model: nn.Module) -> MaskCache:
     for m in members:
         m.mask_cache = cache
     return cache
-
-
-@contextmanager
-def cached_masks(model: nn.Module) -> Iterator[None]:
-    """Masks are selected at most once inside, also in training without update numbers: for gradient accumulation.
-
-    The optimizer must not step inside.
-    """
-    caches = {id(m.mask_cache): m.mask_cache for m in masked_modules(model).values()}.values()
-    for cache in caches:
-        cache.forget()
-        cache.held += 1
-    try:
-        yield
-    finally:
-        for cache in caches:
-            cache.forget()
-            cache.held -= 1
 
 
 def nan_scores(model: nn.Module) -> list[str]:

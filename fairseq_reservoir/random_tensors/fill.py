@@ -12,18 +12,6 @@ from .recipe import Recipe
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def fill_frozen(parameters: dict[str, nn.Parameter], random_names: dict[str, str], seed: int) -> None:
-    """Writes the frozen tensors of the reservoirs in place, each as its ``recipe`` says.
-
-    Args:
-        parameters: the model's parameters by name.
-        random_names: for each tensor to fill, its name in the model -> the name it is drawn under.
-        seed: the tensors depend on this and on their random names, on nothing else.
-    """
-    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    fill(parameters, {name: recipe(name, random_name, shapes) for name, random_name in random_names.items()}, seed)
-
-
 @torch.no_grad()
 def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
     """Writes the tensors that have a recipe in place, unless a model without values is being built on the device ``meta``."""

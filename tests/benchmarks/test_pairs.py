@@ -36,6 +36,27 @@ def test_pairs_alternate_their_order():
     assert run == list("ABBAAB")
 
 
+def test_rounds_run_the_baseline_once_and_go_to_and_fro():
+    run, kept = [], []
+
+    class Arm:
+        flags = ""
+
+        def __init__(self, name, *seconds):
+            self.name, self.seconds = name, list(seconds)
+
+        def step(self):
+            run.append(self.name)
+            return self.seconds.pop(0)
+
+    arms = [Arm("A", 1.0, 2.0, 4.0), Arm("B", 2.0, 2.0, 2.0), Arm("C", 1.0, 1.0, 1.0)]
+    found = pairs.measure_in_rounds(arms, 3, 0, lambda results, done: kept.append((done, results)))
+    assert run == list("ABCCBAABC")
+    assert [arm.get("ratios") for arm in found] == [None, [2.0, 1.0, 0.5], [1.0, 0.5, 0.25]]
+    # After the first round, and after all.
+    assert kept[0][0] == 1 and kept[0][1][1]["ratios"] == [2.0] and kept[-1] == (3, found)
+
+
 def test_a_result_says_what_it_was_measured_with():
     facts = pairs.surroundings("cpu", 3)
     said = pairs.how_measured(facts)

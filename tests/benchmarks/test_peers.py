@@ -148,6 +148,7 @@ def check(arm, stock):
     assert len(arm["ratios"]) == 2 and arm["tokens_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_stock_and_ours_take_the_same_batches(toy_data, tmp_path):
     result, printed = run_tiny(toy_data, tmp_path, peers.FAST)
     stock, fast = result["arms"]

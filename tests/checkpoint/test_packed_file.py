@@ -1,6 +1,7 @@
 """The file of an export: what is read is what was written, or the file is refused."""
 
 import random
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -9,25 +10,39 @@ from safetensors.torch import save_file
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.errors import InputError
 
-BODY = {"seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
+BODY = {"masks": {}, "seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
 TENSORS = {"b": torch.arange(5), "a": torch.linspace(-1, 1, 12).reshape(3, 4), "h": torch.ones(2, dtype=torch.bfloat16)}
+TENSORS["long"] = torch.linspace(-1, 1, 3000).to(torch.bfloat16)
+
+
+COMPACT = pytest.mark.skipif(
+    not find_spec("constriction"), reason="constriction is not installed: pip install constriction"
+)
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=COMPACT)], ids=["plain", "compact"])
+def compact(request):
+    return request.param
 
 
 @pytest.fixture
-def path(tmp_path):
-    packed_file.write(tmp_path / "a.safetensors", BODY, TENSORS)
+def path(tmp_path, compact):
+    packed_file.write(tmp_path / "a.safetensors", BODY, TENSORS, compact)
     return tmp_path / "a.safetensors"
 
 
-def test_round_trip(path):
+def test_round_trip(path, compact):
     body, tensors = packed_file.read(path)
-    assert body == {"version": 1, **BODY} == packed_file.read_body(path)
+    assert body == {"version": 1 + compact, **BODY}
+    described = packed_file.read_body(path)
+    coded = described.pop("coded", {})
+    assert described == body and [name for name in coded if "planes" in coded[name]] == ["long"] * compact
     assert tensors.keys() == TENSORS.keys()
     assert all(tensors[name].equal(t) and tensors[name].dtype == t.dtype for name, t in TENSORS.items())
 
 
-def test_the_same_bytes_again(path, tmp_path):
-    packed_file.write(tmp_path / "b.safetensors", BODY, dict(reversed(TENSORS.items())))
+def test_the_same_bytes_again(path, tmp_path, compact):
+    packed_file.write(tmp_path / "b.safetensors", BODY, dict(reversed(TENSORS.items())), compact)
     assert (tmp_path / "b.safetensors").read_bytes() == path.read_bytes()
 
 
@@ -64,19 +79,20 @@ def test_foreign(tmp_path):
 
 def test_a_newer_version(tmp_path, monkeypatch):
     monkeypatch.setattr(packed_file, "read", lambda path: None)
-    packed_file.write(tmp_path / "a.safetensors", {"version": 2}, TENSORS)
+    packed_file.write(tmp_path / "a.safetensors", {"version": 3}, TENSORS)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="an export of version 2; this fairseq_reservoir reads version 1"):
+    with pytest.raises(InputError, match="an export of version 3; this fairseq_reservoir reads versions 1 and 2"):
         packed_file.read(tmp_path / "a.safetensors")
 
 
-def test_what_comes_back_different_is_not_kept(path, monkeypatch):
+def test_what_comes_back_different_is_not_kept(path, monkeypatch, compact):
     old = path.read_bytes()
 
     def save_other(tensors, filename, metadata):
-        save_file({**tensors, "b": tensors["b"] + 1}, filename, metadata)
+        name = "tensors" if compact else "b"
+        save_file({**tensors, name: tensors[name] + 1}, filename, metadata)
 
     monkeypatch.setattr(packed_file, "save_file", save_other)
     with pytest.raises(InputError, match="altered"):
-        packed_file.write(path, BODY, TENSORS)
+        packed_file.write(path, BODY, TENSORS, compact)
     assert path.read_bytes() == old and list(path.parent.iterdir()) == [path]

@@ -1,7 +1,9 @@
 """Exports, materialized checkpoints and sizes of the one-layer supermask model."""
 
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +16,7 @@ from fairseq_reservoir.checkpoint import dry_build, load_translator, packed_file
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_supermask
 from tests.support.commands import train
@@ -102,6 +105,10 @@ def test_other_choices(toy_data, tmp_path, flags):
     assert all(mask.equal(theirs[name]) for name, mask in ours.items())
     original, state = torch.load(path)["model"], read_state_dict(tmp_path / "a.safetensors")
     assert all(state[name].equal(tensor) for name, tensor in original.items() if not name.endswith(".scores"))
+    if find_spec("constriction"):
+        export(path, tmp_path / "b.safetensors", compact=True)
+        compact = read_state_dict(tmp_path / "b.safetensors")
+        assert compact.keys() == state.keys() and all(compact[name].equal(tensor) for name, tensor in state.items())
 
 
 @pytest.mark.parametrize(
@@ -197,6 +204,75 @@ def test_the_papers_small_model_in_4_7_mib():
     assert sum(item.export_bytes() for item in found.of("mask")) == (6 * 2097152 + 6 * 3145728 + 15480 * 512) // 8
     # and LayerNorms, gain and bias of 512 each: 2 per encoder layer, 3 per decoder layer
     assert found.export_bytes("fp16") / 2**20 == pytest.approx(4.7, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def of_coats(toy_data, tmp_path_factory):
+    """A checkpoint with four signed coats, and two exports of it, ``plain`` and ``compact``."""
+    if not find_spec("constriction"):
+        pytest.skip("constriction is not installed: pip install constriction")
+    folder = tmp_path_factory.mktemp("coats")
+    wide = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128 --mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1"
+    path = trained(folder, toy_data, *wide.split())
+    plain, compact = folder / "plain.safetensors", folder / "compact.safetensors"
+    return SimpleNamespace(
+        path=path,
+        plain=SimpleNamespace(path=plain, written=export(path, plain, dtype="fp16")),
+        compact=SimpleNamespace(path=compact, written=export(path, compact, dtype="fp16", compact=True)),
+    )
+
+
+def test_a_compact_export_is_the_same_model(of_coats, translate, tmp_path):
+    plain, compact = (read_state_dict(out.path) for out in (of_coats.plain, of_coats.compact))
+    assert plain.keys() == compact.keys() and all(compact[name].equal(tensor) for name, tensor in plain.items())
+    assert translate(of_coats.compact.path) == translate(of_coats.plain.path) != []
+    files = []
+    for out in (of_coats.plain, of_coats.compact):
+        files.append(tmp_path / f"{out.path.stem}.pt")
+        cli.main(["materialize", str(out.path), str(files[-1])])
+    one, other = (torch.load(file)["model"] for file in files)
+    assert all(other[name].equal(tensor) for name, tensor in one.items())
+
+
+def test_a_compact_export_is_near_its_entropy(of_coats, capsys):
+    """Nine values in 3.03 bits, not in 4; its tensors are all but the description."""
+    written = of_coats.compact.written
+    assert written.entropy_bytes == of_coats.plain.written.entropy_bytes
+    cli.main(["size", str(of_coats.compact.path)])
+    printed = capsys.readouterr().out
+    sizes = {
+        what: int(re.search(rf"^{what} +([\d,]+)$", printed, flags=re.MULTILINE)[1].replace(",", ""))
+        for what in ("this file", "of this its tensors", "the entropy of these", "of this its description")
+    }
+    assert sizes["this file"] == written.bytes == of_coats.compact.path.stat().st_size
+    assert sizes["of this its tensors"] + sizes["of this its description"] == written.bytes
+    assert sizes["the entropy of these"] == written.entropy_bytes
+    assert sizes["of this its tensors"] <= 1.03 * written.entropy_bytes < of_coats.plain.written.predicted_bytes
+    assert "masks, 4 bits per entry, entropy 3.03" in printed
+
+
+def test_a_compact_export_where_the_package_is_missing(of_coats, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "constriction", None)
+    expected = "the package constriction, which is not installed: pip install constriction"
+    with pytest.raises(InputError, match=f"^{of_coats.compact.path}: a compact export; reading it needs {expected}$"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(of_coats.compact.path))
+    with pytest.raises(SystemExit, match=f"^fairseq-reservoir: error: --compact needs {expected}$"):
+        cli.main(["export", str(of_coats.path), str(tmp_path / "a.safetensors"), "--compact"])
+    assert not list(tmp_path.iterdir())
+    assert read_state_dict(of_coats.plain.path)  # which needs none
+
+
+def test_the_house_size_near_its_entropy():
+    """Four signed coats on 5,996 + 4 words x 256 and layers of 256/1024, 4 + 2: 4 bits an entry in bits, 3.03 by entropy."""
+    flags = "--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-layers 4 --decoder-layers 2 --share-all-embeddings"
+    masks = "--mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1"
+    model = dry_build.build_arch("supermask_one_layer_transformer", f"{flags} {masks}".split(), 6000, 6000)
+    found = ledger(model)
+    # encoder 4 (4 x 256^2 + 2 x 256 x 1024), decoder 2 (8 x 256^2 + 2 x 256 x 1024)
+    entries = 4 * 786432 + 2 * 1048576 + 6000 * 256
+    assert sum(item.size for item in found.of("mask")) == entries
+    assert found.saved_by_entropy == pytest.approx(entries * (4 - 3.0282) / 8, rel=1e-4)
+    assert found.export_bytes("fp16") - found.saved_by_entropy < 2.6e6 < found.export_bytes("fp16")
 
 
 def test_nan_scores_are_named(checkpoint, tmp_path):

@@ -67,6 +67,34 @@ def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     assert number(lines_of_export, "export --dtype fp16 --regenerate") == predicted
 
 
+@pytest.mark.parametrize(
+    "flags, bits, entropy",
+    [
+        # 0.7 and 0.3
+        (["--mask-keep-ratio", 0.3], "1 bit", 0.8813),
+        # 0.2, 0.3, 0.25, 0.15 and 0.1: 2.2282, and the signs of 0.8
+        (["--mask-kind", "signed", "--mask-keep-ratio", 0.8, "--mask-coats", "0.5,0.25,0.1"], "4 bits", 3.0282),
+        (["--mask-kind", "signed"], "2 bits", 1.5),
+    ],
+    ids=["0.3", "coats", "signed"],
+)
+def test_the_entropy_of_masks(capsys, flags, bits, entropy):
+    sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1 --source-words 100".split()
+    lines = printed(capsys, "supermask_one_layer_transformer", *sizes, "--target-words", 200, *flags)
+    assert [line for line in lines if line.startswith(f"masks, {bits} per entry, entropy {entropy:.2f} ")]
+    assert [line for line in lines if line.startswith(f"masks, {bits} per entry (embeddings), entropy {entropy:.2f} ")]
+    # encoder 4 x 64^2 + 2 x 64 x 64, decoder 8 x 64^2 + 2 x 64 x 64, words 100 and 200 twice; each mask rounded up to bytes
+    entries = 64 * 64 * (6 + 10) + 64 * (100 + 200 + 200)
+    saved = number(lines, "export --dtype fp16  ") - number(
+        lines, "export --dtype fp16 --compact, masks at their entropy"
+    )
+    assert saved == pytest.approx(entries * (int(bits[0]) - entropy) / 8, abs=20)
+
+
+def test_half_kept_has_nothing_to_gain(capsys):
+    assert not [line for line in printed(capsys, "supermask_one_layer_transformer") if "--compact" in line]
+
+
 def test_plain_fairseq_has_no_exports(capsys):
     lines = printed(capsys, "transformer_tiny")
     assert not [line for line in lines if "xport" in line]

@@ -95,6 +95,7 @@ def test_what_is_not_set_is_named(recipe):
     assert (ended.returncode, ended.stdout) == (2, "") and ended.stderr.startswith(f"{recipe}: {name} is not set")
 
 
+@pytest.mark.slow  # the same start, flags and result: tests/integration/test_processes.py
 def test_two_cpus(toy_data, tmp_path):
     flags = "--max-update 2 --max-tokens 400 --num-workers 0 --arch reservoir_transformer_tiny --reservoir-encoder LF".split()
     ended = bash("two_cpus.sh", *flags, DATA=str(toy_data), SAVE_DIR=str(tmp_path))

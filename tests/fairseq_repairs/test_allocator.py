@@ -121,7 +121,7 @@ def test_no_bit_of_loss_or_weights_changes(toy_data, tmp_path, monkeypatch):
             monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
         folder = tmp_path / (without or "with")
         ended = start_training(
-            toy_data, "--arch", "transformer", *WIDE.split(), "--max-update", 12, "--save-dir", folder
+            toy_data, "--arch", "transformer", *WIDE.split(), "--max-update", 12, "--save-dir", folder, fresh=True
         )
         assert ended.returncode == 0, ended.stderr
         lines = [json.loads(line) for line in re.findall(r"\{\".*\}", ended.stdout + ended.stderr)]

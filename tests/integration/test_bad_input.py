@@ -244,7 +244,7 @@ def test_an_unwritable_save_folder_is_refused(toy_data, tmp_path, ordinary_user)
 
 def test_what_a_command_shows(toy_data, tmp_path):
     save_dir = tmp_path / "checkpoints"
-    ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir)
+    ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir, fresh=True)
     assert_refused(
         (ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C"
     )

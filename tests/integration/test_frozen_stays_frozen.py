@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_reservoir.random_tensors.fill import fill_frozen
+from fairseq_reservoir.random_tensors.fill import fill, recipe
 from tests.support.commands import train
 from tests.support.letters import WITH_EVERY_KIND
 
@@ -68,7 +68,8 @@ def test_reservoirs_follow_from_seed_and_name(toy_data):
     # T F G C in the encoder and T F C in the decoder, where C keeps a learned attention to the source.
     assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 13)
     blank = {name: nn.Parameter(torch.empty_like(run.weights[name])) for name in random_names}
-    fill_frozen(blank, random_names, seed=3)
+    shapes = {name: tuple(tensor.shape) for name, tensor in blank.items()}
+    fill(blank, {name: recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=3)
     assert hashes(blank, random_names) == hashes(run.weights, random_names)
 
 

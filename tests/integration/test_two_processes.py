@@ -20,7 +20,8 @@ def alone(toy_data, tmp_path_factory):
     return run, load(folder)
 
 
-@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+# With legacy_ddp, too: the two processes of test_freeze_skip.
+@pytest.mark.parametrize("backend", ["pytorch_ddp", pytest.param("legacy_ddp", marks=pytest.mark.slow)])
 def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
     flags = [*RUN, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", tmp_path]
     ended = start_training(toy_data, *flags)

@@ -12,13 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_reservoir.masks import selection
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
-from fairseq_reservoir.masks.masked_weight import (
-    MaskedWeight,
-    cached_masks,
-    masked_modules,
-    nan_scores,
-    share_mask_cache,
-)
+from fairseq_reservoir.masks.masked_weight import MaskedWeight, masked_modules, nan_scores, share_mask_cache
 from tests.support.masks_by_sorting import expected_mask, expected_masks_together
 
 
@@ -96,28 +90,6 @@ def test_without_update_numbers_training_selects_at_every_use(selections):
     model(X)
     model(X)
     assert selections == [1] * 8
-    fairseq_step(model, 1)
-    assert_fresh(model)
-
-
-def test_inside_the_context_training_selects_once(selections):
-    model = Model().train()
-    with cached_masks(model):
-        for _ in range(3):
-            model(X).sum().backward()
-        assert selections == [2, 2]
-    fairseq_step(model, 1)
-    with cached_masks(model):
-        assert_fresh(model)
-    fairseq_step(model, 2)
-    assert_fresh(model)
-
-
-def test_the_context_ends_with_an_exception_too():
-    model = Model()
-    with pytest.raises(KeyError), cached_masks(model):
-        raise KeyError
-    model(X)
     fairseq_step(model, 1)
     assert_fresh(model)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_reservoir.random_tensors.fill import fill_frozen
+from fairseq_reservoir.random_tensors.fill import fill, recipe
 from tests.support.building import build
 from tests.support.letters import FROZEN, named
 
@@ -123,7 +123,9 @@ def test_tensors_without_storage_are_left_alone():
         "b.weight": nn.Parameter(torch.empty(3, 5)),
         "b.bias": nn.Parameter(torch.empty(3)),
     }
-    fill_frozen(parameters, {"a.weight": "x", "b.weight": "y", "b.bias": "z"}, seed=1)
+    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    random_names = {"a.weight": "x", "b.weight": "y", "b.bias": "z"}
+    fill(parameters, {name: recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=1)
     weight = parameters["b.weight"].detach()
     assert (weight @ weight.T - torch.eye(3)).abs().max() < 1e-5
     assert parameters["b.bias"].abs().max() <= 5**-0.5

@@ -1,4 +1,4 @@
-"""fairseq-train as the tests run it: in this process, or as the console script in a process of its own."""
+"""fairseq-train as the tests run it: in this process, or in a process of its own."""
 
 import io
 import os
@@ -15,6 +15,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import fairseq_reservoir
+from tests.support.warm_start import run_command
 
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
 # A run small enough for hundreds of updates in seconds, and a model of translation as small; later flags win.
@@ -101,10 +102,17 @@ def error_of(data, *flags, begin=TINY) -> tuple[str, int]:
     return errors.getvalue(), status
 
 
-def start_training(data, *flags) -> subprocess.CompletedProcess:
-    """Run the console script fairseq-train with the same flags as ``train`` and wait for its end."""
-    program = Path(sys.executable).parent / "fairseq-train"
+def start_training(data, *flags, fresh=False) -> subprocess.CompletedProcess:
+    """Run fairseq-train with the same flags as ``train`` in a process of its own and wait for its end.
+
+    Args:
+        data, flags: as of ``train``.
+        fresh: start the console script, as a user does; else torch and fairseq are imported already (``warm_start``).
+    """
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    if not fresh:
+        return run_command("fairseq-train", *command_line(data, *flags)[1:], env=environment)
+    program = Path(sys.executable).parent / "fairseq-train"
     return subprocess.run([program, *command_line(data, *flags)[1:]], capture_output=True, text=True, env=environment)
 
 

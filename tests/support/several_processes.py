@@ -6,13 +6,15 @@ from pathlib import Path
 import torch
 from fairseq.distributed import utils as distributed_utils
 
+from tests.support import warm_start  # noqa: F401  what the server imports
 from tests.support.commands import train
 
 
 def in_processes(count, function, *arguments):
     """What ``function(rank, *arguments)`` gives in each of ``count`` new processes; a function of a module."""
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_call, (folder, function, arguments), nprocs=count)
+        job = (folder, function, arguments)
+        torch.multiprocessing.start_processes(_call, job, nprocs=count, start_method="forkserver")
         return [torch.load(Path(folder) / str(rank)) for rank in range(count)]
 
 

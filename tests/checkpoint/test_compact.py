@@ -1,0 +1,296 @@
+"""The compact form of an export: every tensor comes back as it was, near its entropy, and sizes are checked before memory is taken."""
+
+import copy
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from fairseq_reservoir.checkpoint import compact, digest, entropy_code, packed_file, read_state_dict
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.masks import bits
+from fairseq_reservoir.masks.selection import MaskChoices, select_masks
+
+pytest.importorskip("constriction", reason="constriction is not installed: pip install constriction")
+
+# Keep ratios, the kind, and the entropy of an entry by hand
+CHOICES = {
+    "half": ((0.5,), "binary", 1),
+    "0.3": ((0.3,), "binary", 0.8813),
+    "0.01": ((0.01,), "binary", 0.0808),
+    "signed": ((0.5,), "signed", 1.5),
+    "two coats": ((0.3, 0.1), "binary", 1.1568),  # 0.7, 0.2, 0.1
+    "four signed coats": ((0.8, 0.5, 0.25, 0.1), "signed", 3.0282),  # 0.2, 0.3, 0.25, 0.15, 0.1, and 0.8 signs
+}
+
+
+def masked(shape, ratios, kind="binary", scope="tensor", ranking="magnitude", seed=0):
+    """A mask of random scores as an export holds it: its description and its bytes."""
+    choices = MaskChoices(ratios[0], coats=ratios[1:], kind=kind, scope=scope, ranking=ranking)
+    scores = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    entries = select_masks([scores], choices, choices.keep_ratios)[0]
+    described = {"shape": list(shape), "bits": choices.bits, "lowest": choices.lowest}
+    return described, bits.pack(entries, choices.bits, choices.lowest)
+
+
+def same(one, other):
+    return digest.of_contents("", one) == digest.of_contents("", other)
+
+
+@pytest.mark.parametrize("what", CHOICES)
+def test_masks_at_their_entropy(what, tmp_path):
+    ratios, kind, entropy = CHOICES[what]
+    described, stored = masked((512, 512), ratios, kind)
+    body, tensors = {"masks": {"a": described}}, {"a": stored}
+    packed_body, packed = compact.pack(body, tensors)
+    assert compact.entropy_bytes(body, tensors) == pytest.approx(512 * 512 * entropy / 8, rel=1e-3)
+    # half of the entries kept has nothing to gain, and needs no package
+    assert ("planes" in packed_body["coded"]["a"]) == (what != "half")
+    assert len(packed) <= 1.001 * compact.entropy_bytes(body, tensors) + 8
+    assert compact.unpack("x", packed_body, packed)[0] == body
+    assert same(compact.unpack("x", packed_body, packed)[1], tensors)
+
+
+@st.composite
+def ratios(draw):
+    found = draw(st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True))
+    return tuple(ratio / 100 for ratio in sorted(found, reverse=True))
+
+
+def numbers(shape, dtype, scale, seed):
+    """Normal numbers with a few that are none, infinite or zero."""
+    found = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+    for at, value in enumerate((float("nan"), float("-inf"), -0.0)):
+        found.view(-1)[at::97] = value
+    return found.to(dtype)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ratios=ratios(),
+    kind=st.sampled_from(["binary", "signed"]),
+    scope=st.sampled_from(["tensor", "row", "global"]),
+    shape=st.tuples(st.integers(1, 150), st.integers(1, 150)),
+    others=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 40), max_size=3),
+            st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]),
+            st.sampled_from([0.0, 1e-3, 1.0]),
+        ),
+        max_size=3,
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_any_export_comes_back(tmp_path_factory, ratios, kind, scope, shape, others, seed):
+    described, stored = masked(shape, ratios, kind, scope, seed=seed)
+    tensors = {"mask": stored}
+    for i, (other, dtype, scale) in enumerate(others):
+        tensors[f"other{i}"] = numbers(other, dtype, scale, seed)
+    path = tmp_path_factory.mktemp("compact") / "a.safetensors"
+    body = {"masks": {"mask": described}, "seed": seed}
+    packed_file.write(path, body, tensors, compact=True)
+    found, read = packed_file.read(path)
+    assert found == {"version": 2, **body} and same(read, tensors)
+
+
+@pytest.mark.parametrize("dtype, most", [(torch.float32, 0.90), (torch.float16, 0.90), (torch.bfloat16, 0.75)], ids=str)
+def test_numbers_by_their_bytes(dtype, most):
+    """Normal weights: their exponents have some 3 bits of entropy."""
+    tensors = {"a": numbers((300, 300), dtype, 0.1, 1)}
+    body, packed = compact.pack({"masks": {}}, tensors)
+    stored, entropy = tensors["a"].nbytes, compact.entropy_bytes({"masks": {}}, tensors)
+    assert len(packed) < most * stored and len(packed) <= 1.01 * entropy
+    assert same(compact.unpack("x", body, packed)[1], tensors)
+
+
+def test_what_half_precision_left_is_no_bytes():
+    """fp16 in fp32: the last 13 bits are 0, so one plane of four has one symbol."""
+    tensors = {"a": numbers((64, 64), torch.float16, 1, 1).float().nan_to_num(0, 0, 0)}
+    body, packed = compact.pack({"masks": {}}, tensors)
+    assert body["coded"]["a"]["planes"][0] == {"counts": [4096], "bytes": 0}
+    assert same(compact.unpack("x", body, packed)[1], tensors)
+
+
+def test_what_unfolds_is_bounded_by_the_file():
+    """A mask that keeps all, or one of a million, needs next to no bytes, but 1,024 of its entries come on one byte of the file."""
+    for entries in (torch.ones(1024, 1024), torch.zeros(1024, 1024)):
+        entries[0, 0] = 1
+        body, kept = {"masks": {"a": {"shape": [1024, 1024], "bits": 1, "lowest": 0}}}, bits.pack(entries, 1)
+        coded, packed = compact.pack(body, {"a": kept})
+        assert coded["coded"] == {"a": {"shape": [2**17], "dtype": "uint8"}} and len(packed) == 2**17
+        described, other = masked((128, 128), (0.3,))
+        body["masks"]["b"] = described
+        coded, packed = compact.pack(body, {"a": kept, "b": other})
+        # 128 x 128 x 0.8813 bits are 1,805 bytes
+        assert 1805 <= len(packed) <= 1805 + 2 * 16 and same(
+            compact.unpack("x", coded, packed)[1], {"a": kept, "b": other}
+        )
+
+
+def test_golden_layout():
+    """A mask of 600 entries of three values, 5 bytes, and bfloat16 that are 1 throughout: tables, order and bytes by hand."""
+    entries = torch.tensor([0, 1, -1, 1, 0, 1] * 100).reshape(20, 30)
+    tensors = {
+        "c": torch.ones(40, 5, dtype=torch.bfloat16),
+        "b": torch.arange(5, dtype=torch.uint8),
+        "a": bits.pack(entries, 2, -1),
+        "d": torch.cat([torch.zeros(2000), torch.ones(48)]).to(torch.float16).reshape(2, 1024),
+    }
+    mask = {"shape": [20, 30], "bits": 2, "lowest": -1}
+    body, payload = compact.pack({"masks": {"a": mask}}, tensors)
+    first, last = (body["coded"][name]["planes"] for name in "ad")
+    # 600 entries of log2(600 / 100), log2(600 / 200) and log2(600 / 300) bits: 875.5 bits, and 1 to 2 words
+    assert first == [{"counts": [100, 200, 300], "bytes": 116}]
+    # 1.0 is 0x3f80 in bfloat16 and 0x3c00 in float16; what is one symbol throughout needs no bytes, but not the whole tensor
+    assert body["coded"]["c"] == {"shape": [40, 5], "dtype": "bfloat16"}
+    assert last[0] == {"counts": [2048], "bytes": 0} and last[1]["counts"] == [2000] + [0] * 59 + [48]
+    assert payload[116:121].tolist() == [0, 1, 2, 3, 4]
+    assert payload[121:521].tolist() == [0x80, 0x3F] * 200 and len(payload) == 521 + last[1]["bytes"]
+    assert digest.of_tensor(payload) == "1c72b657412889ba725d873548b3571d28eb7d1bd628d0475e93eeff6af3cdda"
+
+
+def test_small_tensors_stay_as_they_are():
+    described, stored = masked((4, 8), (0.3,))
+    tensors = {"a": stored, "b": torch.ones(3), "c": torch.tensor(7)}
+    body, packed = compact.pack({"masks": {"a": described}}, tensors)
+    assert not [entry for entry in body["coded"].values() if "planes" in entry]
+    # in the order of their names: 32 entries, 3 x 4 bytes, 8 bytes
+    assert len(packed) == 4 + 12 + 8 and packed[:4].equal(stored)
+
+
+@pytest.fixture(scope="module")
+def packed():
+    """``body`` and bytes in the compact form: a mask of 3,600 entries, numbers in fp16, and 10 bytes as they are."""
+    described, stored = masked((60, 60), (0.5, 0.2), "signed")
+    tensors = {
+        "mask": stored,
+        "numbers": numbers((60, 60), torch.float16, 0.1, 1),
+        "plain": torch.ones(10, dtype=torch.uint8),
+    }
+    body, packed = compact.pack({"masks": {"mask": described}}, tensors)
+    assert [name for name, entry in body["coded"].items() if "planes" in entry] == ["mask", "numbers"]
+    return body, packed
+
+
+def plane(name="mask", at=0, **fields):
+    return lambda body: body["coded"][name]["planes"][at].update(fields)
+
+
+def entry(name, **fields):
+    return lambda body: body["coded"][name].update(fields)
+
+
+def counts(change, name="mask", at=0):
+    def changed(body):
+        change(body["coded"][name]["planes"][at]["counts"])
+
+    return changed
+
+
+def larger(size):
+    """The mask as one of many more entries, with counts to match."""
+
+    def change(body):
+        entry = body["coded"]["mask"]
+        found = entry["planes"][0]["counts"]
+        found[0] += size - sum(found)
+        entry["shape"] = [size]
+
+    return change
+
+
+def moved(found):
+    found[0], found[1] = found[0] + found[1] - 1, 1
+
+
+def many_of_one_symbol(body):
+    for i in range(3):
+        body["coded"][f"more{i}"] = {"shape": [7_000_000], "bits": 1, "planes": [{"counts": [7_000_000], "bytes": 0}]}
+
+
+OF_TYPE, OF_PLANES, OF_COUNTS = (
+    "no numbers of this type",
+    "another number of planes than its type has",
+    "counts or bytes that are not",
+)
+HOSTILE = {
+    "a huge mask": (larger(10**12), r"shape \[1000000000000\] in [\d,]+ bytes"),
+    "a mask a bit larger": (larger(4900), f"{OF_COUNTS} those of 4,900 symbols"),
+    "numbers of a huge shape": (entry("numbers", shape=[2**40, 2**40]), r"shape \[1099511627776, 1099511627776\] in"),
+    "half a row": (entry("numbers", shape=[0.5, 2]), r"shape \[0.5, 2\]"),
+    "less than nothing": (entry("plain", shape=[-4]), r"shape \[-4\] in"),
+    "more than there is": (entry("plain", shape=[20]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
+    "far more than there is": (entry("plain", shape=[30000]), r"shape \[30000\], too much for [\d,]+ bytes in all"),
+    "wider numbers than there is room for": (entry("plain", dtype="float64"), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
+    "less than there is": (lambda body: body["coded"].pop("plain"), r"[\d,]+ bytes in all, not [\d,]+"),
+    "another type": (entry("numbers", dtype="float32"), OF_PLANES),
+    "no type": (entry("numbers", dtype=["float16"]), OF_TYPE),
+    "two types": (entry("numbers", bits=2), OF_TYPE),
+    "a mask of many bits": (entry("mask", bits=10**9), OF_TYPE),
+    "a mask of half a bit": (entry("mask", bits=0.5), OF_TYPE),
+    "no planes": (entry("mask", planes=[]), OF_PLANES),
+    "planes of nothing": (entry("numbers", planes=None), OF_PLANES),
+    "a mask without planes": (lambda body: body["coded"]["mask"].pop("planes"), OF_PLANES),
+    "many planes": (entry("mask", planes=[None] * 10), OF_PLANES),
+    "planes as they are": (entry("mask", planes=[None]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
+    "planes of numbers": (entry("mask", planes=[3]), f"{OF_COUNTS} those of 3,600 symbols"),
+    "more counts": (counts(lambda c: c.append(1)), OF_COUNTS),
+    "counts below nothing": (counts(lambda c: c.extend([-1, 1])), OF_COUNTS),
+    "half a count": (counts(lambda c: c.extend([0.5, 0.5])), OF_COUNTS),
+    "more symbols than bits": (counts(lambda c: c.extend([0] * 50 + [1])), OF_COUNTS),
+    "counts of another table": (counts(moved), OF_COUNTS),
+    "counts as text": (plane(counts="12"), OF_COUNTS),
+    "fewer bytes": (plane(bytes=8), OF_COUNTS),
+    "half a byte": (plane(bytes=100.5), OF_COUNTS),
+    "all in one symbol": (plane(counts=[3600], bytes=0), r"[\d,]+ bytes in all, not [\d,]+"),
+    "many masks of one symbol": (many_of_one_symbol, r"shape \[7000000\], too much for [\d,]+ bytes in all"),
+    "an entry that is none": (lambda body: body["coded"].update(mask=3), "shape None in"),
+    "two counts exchanged": (counts(lambda c: c.reverse()), "not the words of symbols of these counts"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_sizes_are_checked_before_anything_is_made(what, packed, monkeypatch):
+    body, payload = copy.deepcopy(packed)
+    change, expected = HOSTILE[what]
+    change(body)
+    if "words" not in expected:
+        monkeypatch.setattr(entropy_code, "decode", None)
+        monkeypatch.setattr(compact, "_read", None)
+    with pytest.raises(InputError, match=f"^x: its description of .* is not usable: {expected}") as refusal:
+        compact.unpack("x", body, payload)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "part", [{}, {"coded": 3}, {"coded": {}}, {"coded": {"a": {}}}, {"coded": None, "masks": 3}], ids=str
+)
+def test_a_file_of_right_hash_without_its_parts(part, packed, tmp_path, monkeypatch):
+    """Written as somebody would who wants it to be read; refused in one line."""
+    path = tmp_path / "a.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(compact, "pack", lambda body, tensors: ({**body, **part}, packed[1]))
+        patch.setattr(packed_file, "read", lambda path: ({}, {}))
+        packed_file.write(path, {"masks": {}}, {}, compact=True)
+    with pytest.raises(InputError, match=f"^{path}: ") as refusal:
+        read_state_dict(path)
+    assert "\n" not in str(refusal.value) and "altered" not in str(refusal.value)
+
+
+def test_every_word_of_a_mask_counts(packed):
+    """A changed bit is seen without the file's hash, too."""
+    body, payload = packed
+    for at in range(0, body["coded"]["mask"]["planes"][0]["bytes"], 50):
+        changed = payload.clone()
+        changed[at] ^= 16
+        with pytest.raises(InputError, match="^x: its description of mask is not usable: not the words of symbols"):
+            compact.unpack("x", body, changed)
+
+
+def test_without_the_package(packed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "constriction", None)
+    with pytest.raises(
+        InputError, match="^x: a compact export; reading it needs the package constriction, which is not"
+    ):
+        compact.unpack("x", *packed)
