@@ -31,12 +31,14 @@ def draw(path, tables, caption):
 
     Args:
         path: of the file.
-        tables: title -> results of ``pairs.measure``, the baseline first, with ``flop_ratio`` and ``peak_mib``.
+        tables: title -> results of ``pairs.measure``, the baseline first, with ``flop_ratio`` and ``peak_mib``; those that are absent
+            are left out.
         caption: a line below.
     """
     from matplotlib.figure import Figure  # without pyplot, so without a display
 
-    heights = [len(found) for found in tables.values()]
+    tables = {title: [arm for arm in found if "absent" not in arm] for title, found in tables.items()}
+    heights = [max(1, len(found)) for found in tables.values()]
     figure = Figure(figsize=(11, 1.5 + 0.32 * sum(heights) + 0.7 * len(tables)), layout="constrained")
     rows = figure.subplots(len(tables), 2, squeeze=False, sharey="row", height_ratios=heights)
     for (title, found), (times, memory) in zip(tables.items(), rows):
@@ -62,7 +64,7 @@ def _times(axes, found):
     axes.axvline(1, color="0.7", linewidth=1, zorder=0)
     axes.set_yticks(places, arms)
     axes.invert_yaxis()
-    axes.set_xlabel(f"time of a step / {arms[0]}")
+    axes.set_xlabel(f"time of a step / {arms[0] if arms else 'nothing'}")
     axes.legend(fontsize="small")
 
 

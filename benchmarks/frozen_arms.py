@@ -60,7 +60,7 @@ def predicted(flop_ratio, share):
 def reached(found):
     """Sentences: for each T by itself, which part of the predicted saving it had."""
     names = [f"T, {share}" for share in RESERVOIRS]
-    arms = [arm for arm in found if arm["arm"] in names]
+    arms = [arm for arm in found if arm["arm"] in names and "absent" not in arm]
     return [
         f"{a['arm']}: saved {1 - a['ratio']:.3f} of {1 - a['predicted']:.3f}, {(1 - a['ratio']) / (1 - a['predicted']):.2f} of it"
         for a in arms
@@ -71,9 +71,13 @@ def measure(size, given):
     """The results of one size and the share of matrix products in its plain step."""
     (name, flags), *others = arms_of(size)
     plain = step_time.build(name, flags, given)
+    if isinstance(plain, pairs.Absent):
+        sys.exit(f"frozen_arms: --size {size}: {plain.reason}")
     share = step_profile.profile_of(plain, given.profile_steps, warm_up=1)["shares"]["matrix products"]
     found = step_time.measure(itertools.chain([plain], (step_time.build(*arm, given) for arm in others)), given)
     for arm in found:
+        if "absent" in arm:
+            continue
         arm["predicted"] = predicted(arm["flop_ratio"], share)
     return {"matrix_products": share, "arms": found}
 

@@ -6,14 +6,15 @@ other, so that a drift of the machine meets both alike. Arms whose runs take min
 """
 
 import argparse
-import functools
 import json
+import math
 import os
 import platform
 import re
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -44,19 +45,58 @@ def compare(baseline, arm, resamples=10_000):
     return {"ratio": float(np.median(ratios)), "low": float(low), "high": float(high), "ratios": ratios.tolist()}
 
 
+@dataclass
+class Absent:
+    """In place of an arm that cannot be timed: its name, its flags and the reason."""
+
+    name: str
+    flags: str
+    reason: str
+
+
 def measure(arms, pairs, warm_up):
     """One result per arm, the baseline's first: its name, its flags, its ``facts``, its median seconds and what ``compare`` says.
 
-    ``arms`` may make them one at a time, as none but the baseline is kept.
+    ``arms`` may make them one at a time, as none but the baseline is kept. An arm that is ``Absent``, or for which there turns out to be
+    too little memory, has in their place ``absent``, the reason; so has every arm whose baseline is absent.
     """
-    arms = map(functools.partial(_warmed_up, steps=warm_up), arms)
-    baseline, seconds_of_baseline, results = next(arms), [], []
-    for arm in arms:
+    arms = iter(arms)
+    baseline, seconds_of_baseline = next(arms), []
+    results = [_or_absent(baseline, lambda: _warm_up(baseline, warm_up))]
+
+    def timed(arm):
+        _warm_up(arm, warm_up)
         ours, theirs = time_pairs(baseline.step, arm.step, pairs)
-        seconds_of_baseline += ours
-        results.append(_result(arm, theirs) | compare(ours, theirs))
-        print(f"{arm.name}: {results[-1]['ratio']:.3f}", file=sys.stderr)
-    return [_result(baseline, seconds_of_baseline), *results]
+        seconds_of_baseline.extend(ours)
+        return _result(arm, theirs) | compare(ours, theirs)
+
+    for arm in arms:
+        if results[0] and not isinstance(arm, Absent):
+            arm = Absent(arm.name, arm.flags, "its baseline is absent")
+        results.append(_or_absent(arm, lambda: timed(arm)))  # noqa: B023  (called at once)
+        print(f"{arm.name}: {results[-1].get('absent') or format(results[-1]['ratio'], '.3f')}", file=sys.stderr)
+        arm = None  # gone before the next one is made
+    results[0] = results[0] or _result(baseline, seconds_of_baseline or [baseline.step()])
+    return results
+
+
+def _or_absent(arm, find):
+    """What ``find()`` says, or that the arm is absent and why."""
+    if not isinstance(arm, Absent):
+        try:
+            return find()
+        except RuntimeError as error:
+            arm = absent(arm.name, arm.flags, error)
+    return {"arm": arm.name, "flags": arm.flags, "absent": arm.reason}
+
+
+def absent(name, flags, error):
+    """In place of an arm that ended with this error of torch's for want of memory; any other error is raised again."""
+    if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        raise error
+    # Two sentences: what, and how much; torch goes on with advice. On a CPU they come after the place in its source.
+    said = ". ".join(str(error).rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
+    return Absent(name, flags, f"too little memory: {said}")
 
 
 def measure_in_rounds(arms, rounds, warm_up, after_round):
@@ -65,7 +105,9 @@ def measure_in_rounds(arms, rounds, warm_up, after_round):
     Rounds alternate between the order given and its reverse. ``after_round(results, done)`` is called after each, so that what
     has been measured can be kept when the rest never is.
     """
-    arms = [_warmed_up(arm, warm_up) for arm in arms]
+    arms = list(arms)
+    for arm in arms:
+        _warm_up(arm, warm_up)
     seconds, results = {arm: [] for arm in arms}, []
     for done in range(1, rounds + 1):
         for arm in arms if done % 2 else reversed(arms):
@@ -78,10 +120,9 @@ def measure_in_rounds(arms, rounds, warm_up, after_round):
     return results
 
 
-def _warmed_up(arm, steps):
+def _warm_up(arm, steps):
     for _ in range(steps):
         arm.step()
-    return arm
 
 
 def _result(arm, seconds):
@@ -99,6 +140,7 @@ def surroundings(device, pairs):
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if device == "cuda" else processor(),
+        "cuda": torch.version.cuda if device == "cuda" else None,
         "pairs": pairs,
     }
 
@@ -163,9 +205,9 @@ def how_measured(facts):
 
 
 def check_promise(results, name, at_most):
-    """Whether the interval of an arm includes a ratio of ``at_most`` or less."""
+    """Whether the interval of an arm includes a ratio of ``at_most`` or less; one that is absent keeps no promise."""
     promised = next(found for found in results[1:] if found["arm"] == name)
-    return {"arm": name, "at_most": at_most, "holds": promised["low"] <= at_most}
+    return {"arm": name, "at_most": at_most, "holds": promised.get("low", math.inf) <= at_most}
 
 
 def markdown(result, columns, how):

@@ -69,7 +69,7 @@ class Arm:
     def step(self):
         """Trains one update and returns its seconds."""
         started = time.perf_counter()
-        self.trainer.train_step([self.batch])
+        self.trainer.train_step([self.batch], raise_oom=True)  # or it would go on without an update
         if self.trainer.cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - started
@@ -82,9 +82,12 @@ class Arm:
 
 
 def build(name, flags, given, prepare=None):
-    """An arm with all ``facts`` that the table shows."""
-    arm, peak = memory.peak_of(lambda: Arm(name, flags, given, prepare), MEMORY_STEPS, given.device == "cuda")
-    arm.facts |= {"flops": arm.count(), "peak_mib": peak / 2**20}
+    """An arm with all ``facts`` that the table shows; ``pairs.Absent`` if there is too little memory for it."""
+    try:
+        arm, peak = memory.peak_of(lambda: Arm(name, flags, given, prepare), MEMORY_STEPS, given.device == "cuda")
+        arm.facts |= {"flops": arm.count(), "peak_mib": peak / 2**20}
+    except RuntimeError as error:
+        return pairs.absent(name, flags, error)
     return arm
 
 
@@ -100,7 +103,8 @@ def measure(arms, given):
     """What ``pairs.measure`` finds, with the ratio of FLOPs."""
     found = pairs.measure(arms, given.pairs, given.warm_up)
     for entry in found:
-        entry["flop_ratio"] = entry["flops"] / found[0]["flops"]
+        if "absent" not in entry:
+            entry["flop_ratio"] = entry["flops"] / found[0]["flops"]
     return found
 
 

@@ -42,6 +42,8 @@ ELSEWHERE = {
     "python -m tests.support.fake_cuda": "tests/integration/test_fake_cuda.py",
     "fairseq-reservoir sweep": "tests/examples/test_sweeps.py",
     "fairseq-reservoir report": "tests/report/test_report.py",
+    "bash benchmarks/gpu.sh": "tests/benchmarks/test_gpu.py",
+    "bash benchmarks/gpu_wheels.sh": "benchmarks/gpu_wheels.sh, which needs a network",
     "MINI=1 bash examples/": "tests/examples/test_recipes_of_papers.py",
 }
 # Pages that are followed as a whole by a test of their own.

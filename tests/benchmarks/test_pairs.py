@@ -2,6 +2,7 @@
 
 from importlib import metadata
 
+import pytest
 import torch
 
 from benchmarks import pairs
@@ -65,3 +66,50 @@ def test_a_result_says_what_it_was_measured_with():
         and f"{metadata.version(facts['fairseq'].split()[0])}, Python 3." in said
     )
     assert facts["commit"] in said and f" of {facts['cores']} threads." in said
+
+
+class Fake:
+    """An arm whose step takes ``seconds``, or ends with an error."""
+
+    flags = ""
+
+    def __init__(self, name, seconds=1.0, error=None):
+        self.name, self.seconds, self.error = name, seconds, error
+
+    def step(self):
+        if self.error:
+            raise self.error
+        return self.seconds
+
+
+def test_an_arm_without_enough_memory_is_marked_and_the_others_are_timed():
+    too_large = Fake("large", error=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"))
+    arms = [Fake("plain"), too_large, pairs.Absent("larger", "", "no room"), Fake("twice", 2.0)]
+    found = pairs.measure(arms, 3, warm_up=1)
+    reason = "too little memory: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert [arm.get("absent") for arm in found] == [None, reason, "no room", None]
+    assert found[0]["seconds"] == 1.0 and found[3]["ratio"] == 2.0
+    assert pairs.table(found)[3].startswith(f"| large | {reason} |")
+
+
+def test_without_a_baseline_nothing_is_timed():
+    found = pairs.measure([pairs.Absent("plain", "", "no room"), Fake("other")], 3, warm_up=1)
+    assert [arm["absent"] for arm in found] == ["no room", "its baseline is absent"]
+    assert not pairs.check_promise(found, "other", 1.0)["holds"]
+
+
+def test_a_baseline_alone_has_its_seconds():
+    assert pairs.measure([Fake("plain", 3.0), pairs.Absent("other", "", "no room")], 2, warm_up=0)[0]["seconds"] == 3.0
+
+
+def test_other_errors_are_not_taken_for_want_of_memory():
+    with pytest.raises(RuntimeError, match="mixed devices"):
+        pairs.measure([Fake("plain"), Fake("wrong", error=RuntimeError("mixed devices"))], 1, warm_up=0)
+
+
+def test_what_torch_says_on_a_cpu_counts_as_well():
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(10**15)
+    assert pairs.absent("x", "", refused.value).reason.startswith(
+        "too little memory: DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000000 bytes"
+    )

@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_reservoir.masks import selection
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
-from fairseq_reservoir.masks.masked_weight import masked_modules, nan_scores, share_mask_cache
+from fairseq_reservoir.masks.masked_weight import MaskedWeight, masked_modules, nan_scores, share_mask_cache
 from tests.support.masks_by_sorting import expected_mask, expected_masks_together
 
 
@@ -329,3 +330,46 @@ def test_under_fairseqs_bf16_optimizers_scores_move_in_float32_and_masks_follow(
         assert scores.dtype == torch.float32 and not torch.equal(scores, scores.bfloat16().float())
         assert (scores - before).abs().mean() > 0.005
     assert not torch.equal(masks[0], masks[2])
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that are more than another view of a tensor, each of which a device is sent on its own."""
+
+    VIEWS = (
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "unbind",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "split",
+        "detach",
+        "alias",
+        "t",
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ not in self.VIEWS
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_update_of_masks_is_one_selection_and_two_operations_for_each_tensor():
+    """On a device, all tensors of a shape are selected together; then each mask becomes the weight's type and is multiplied by it."""
+
+    def launches(tensors):
+        model = nn.ModuleList(MaskedWeight(4, 6, seed=1, name=str(number)) for number in range(tensors)).to("meta")
+        cache = share_mask_cache(model)
+        cache.set_num_updates(1)
+        with Launches() as seen:
+            cache.get(model[0])
+        return seen.count
+
+    assert launches(9) - launches(3) == 2 * 6
+    assert launches(3) <= 20

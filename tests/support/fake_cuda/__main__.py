@@ -15,8 +15,11 @@ from . import library
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.support.fake_cuda", description="Counts reads by the host.")
-    parser.add_argument("--group", help="only this one")
+    parser.add_argument("--group", action="append", default=[], help="only this one; repeat")
     parser.add_argument("--only", default="", help="only cases whose name has this in it")
+    parser.add_argument(
+        "--exact", action="store_true", help="compare deep models with fairseq's as deep, seen and not calculated"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all that was found")
     parser.add_argument("--library", type=Path, metavar="FOLDER", help="where the compiled device is kept")
     given = parser.parse_args()
@@ -29,7 +32,7 @@ def main() -> None:
 
         results = []
         print(HEAD)
-        for result in found(Path(folder) / "data", given.group, given.only):
+        for result in found(Path(folder) / "data", given.group, given.only, given.exact):
             results.append(result | {"row": row(result)})
             print(row(result), *(f"  {problem}" for problem in result["problems"]), sep="\n", flush=True)
     if given.json:

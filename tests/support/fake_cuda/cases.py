@@ -35,13 +35,15 @@ PRECISIONS = {
 class Case:
     """A training: ``ours`` and fairseq's ``plain`` one are the words of their command lines.
 
-    ``plant`` names the mistake of ``plants`` that is made in ours, if any.
+    The plain one has as many layers of an encoder as ``plain.format(depth=...)`` says; ``depth`` is that of ours. ``plant`` names the
+    mistake of ``plants`` that is made in ours, if any.
     """
 
     group: str
     name: str
     ours: str
     plain: str
+    depth: int = 1
     updates: int = 1
     plant: str | None = None
 
@@ -51,9 +53,11 @@ def _case(
 ):
     """``depth`` is that of the encoder: fairseq reads a value in each layer of one."""
     further = f"{_TASKS[task]} --optimizer {optimizer} {PRECISIONS[precision]}"
+    # Flags are code in a table, the precision is not.
+    name = f"`{name}`" if name.startswith("--") else name
     name = name if precision == "fp32" else f"{name}, {precision}"
-    theirs = f"{plain_of(plain or task, depth)} {further}"
-    return Case(group, name, f"{ours} {further}", theirs, updates, plant)
+    theirs = f"{plain_of(plain or task, '{depth}')} {further}"
+    return Case(group, name, f"{ours} {further}", theirs, depth, updates, plant)
 
 
 def plain_of(which, depth=1):
@@ -72,67 +76,98 @@ def _masked(more="", layers=1):
     return f"--arch supermask_one_layer_transformer {depth} --share-decoder-input-output-embed {more}"
 
 
+def _backskip(estimator):
+    return f"--backskip {estimator} --backskip-warmup 1 --backskip-anneal 0"
+
+
 def _layers():
-    group = "layers"
+    group, kinds = "layers", WITH_EVERY_KIND.values()
     yield _plan(group, "every letter", "".join(LETTERS["encoder"]), "".join(LETTERS["decoder"]))
-    for precision in ("fp16", "amp", "bf16"):
-        yield _plan(group, "every kind", *WITH_EVERY_KIND.values(), precision=precision)
-    for precision in ("fp32", "bf16", "amp"):
-        yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision=precision)
-    for estimator, precision in (
-        ("synthetic", "fp32"),
-        ("identity", "fp32"),
-        ("reinforce", "fp32"),
-        ("reinforce", "fp16"),
-    ):
-        flags = f"--backskip {estimator} --backskip-warmup 1 --backskip-anneal 0"
-        yield _plan(group, f"backskip {estimator}", "LTF", "L", flags, updates=2, precision=precision)
-    yield _plan(group, "recomputed", "LTG", "LC", "--checkpoint-activations")
-    yield _plan(group, "LayerDrop", "LTF", "LT", "--encoder-layerdrop 0.1 --decoder-layerdrop 0.1")
+    yield _plan(group, "every kind", *kinds, precision="fp16")
+    yield _plan(group, "every kind", *kinds, precision="bf16")
+    yield _plan(group, "every kind, `--frozen-dtype bf16`", *kinds, "--frozen-dtype bf16", precision="amp")
+    yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16")
+    for estimator, precision in (("synthetic", "fp32"), ("identity", "bf16"), ("reinforce", "fp16")):
+        yield _plan(group, f"backskip {estimator}", "LTF", "L", _backskip(estimator), updates=2, precision=precision)
+    dropped = "--checkpoint-activations --encoder-layerdrop 0.1 --decoder-layerdrop 0.1"
+    yield _plan(group, "recomputed, LayerDrop", "LTG", "LC", dropped)
+
+
+MASKS = {
+    "--mask-scope row --mask-kind signed --mask-pin 0.5": "fp32",
+    "--mask-scope global --mask-scores value --mask-share none": "fp16",
+    "--mask-coats 0.3,0.1 --mask-keep-schedule 1:0.7,4:0.5": "fp32",
+    "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3": "bf16",
+    "--mask-random --mask-layernorm plain --mask-embeddings trained": "amp",
+    "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att": "fp32",
+}
+_MASKED_LM = "--arch supermask_one_layer_transformer_lm --decoder-layers 1 --share-decoder-input-output-embed"
+_MASKED_ROBERTA = "--arch supermask_one_layer_roberta --encoder-layers 1"
 
 
 def _masks():
     group = "masks"
+    yield _case(group, "masks, `--fast`", _masked("--fast", layers=2), optimizer="adam", depth=2, updates=2)
+    for flags, precision in MASKS.items():
+        yield _case(group, flags, _masked(flags), precision=precision, updates=2 if "schedule" in flags else 1)
+    yield _case(group, "masked language model", _MASKED_LM, "language model")
+    yield _case(group, "masked RoBERTa", _MASKED_ROBERTA, "RoBERTa", precision="amp")
+
+
+_LM = "--arch reservoir_transformer_lm --reservoir-decoder LTFCS"
+_ROBERTA = "--arch reservoir_roberta --reservoir-encoder LTFGCMS"
+_FROZEN = plain_of("translation").replace("--arch ", "--arch frozen_")
+
+
+def _adapter(group, adapter, precision):
+    flags = f"{_FROZEN} --freeze att,ffn --frozen-adapter-rank 2 --frozen-adapter {adapter}"
+    return _case(group, f"adapter {adapter}", flags, precision=precision)
+
+
+def _fast(group, precision):
+    return _plan(group, "--fast", "LT", more="--fast", precision=precision, optimizer="adam")
+
+
+def _models():
+    group = "models"
+    yield _case(group, "language model", _LM, "language model", precision="fp16")
+    yield _case(group, "RoBERTa", _ROBERTA, "RoBERTa", depth=7)
+    for plain, task in (("translation", "translation"), ("RoBERTa", "RoBERTa"), ("lightconv", "translation")):
+        flags = plain_of(plain).replace("--arch ", "--arch frozen_")
+        yield _case(group, flags.split()[1], f"{flags} --freeze ffn", task, plain)
+    yield _adapter(group, "lora", "fp16")
+    yield _adapter(group, "vera", "amp")
+    yield _fast(group, "fp32")
+    yield _fast(group, "fp16, less memory")
+
+
+def _further():
+    """The same kinds, masks and models in the precisions that the others leave out, for the slow test."""
+    group, kinds = "further", WITH_EVERY_KIND.values()
+    yield _plan(group, "every kind", *kinds, precision="amp")
+    yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="bf16")
+    yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="amp")
+    for estimator in ("identity", "reinforce"):
+        yield _plan(group, f"backskip {estimator}", "LTF", "L", _backskip(estimator), updates=2)
+    yield _plan(group, "recomputed", "LTG", "LC", "--checkpoint-activations")
+    yield _plan(group, "LayerDrop", "LTF", "LT", "--encoder-layerdrop 0.1 --decoder-layerdrop 0.1")
+    yield _plan(group, "Adam", "LT", optimizer="adam", updates=2)
     yield _case(group, "masks", _masked(layers=2), optimizer="adam", depth=2, updates=2)
-    for flags in (
-        "--mask-scope row --mask-kind signed --mask-pin 0.5",
-        "--mask-scope global --mask-scores value --mask-share none",
-        "--mask-coats 0.3,0.1 --mask-keep-schedule 1:0.7,4:0.5",
-        "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3",
-        "--mask-random --mask-layernorm plain --mask-embeddings trained",
-        "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att",
-    ):
-        yield _case(group, flags, _masked(flags), updates=2 if "schedule" in flags else 1)
+    for flags, precision in MASKS.items():
+        if precision != "fp32":
+            yield _case(group, flags, _masked(flags))
     for precision in list(PRECISIONS)[1:]:
         optimizer = "adam" if "memory" in precision else "sgd"
         yield _case(
             group, "masks", _masked("--mask-kind signed --mask-pin 0.3"), precision=precision, optimizer=optimizer
         )
-    masked_lm = "--arch supermask_one_layer_transformer_lm --decoder-layers 1 --share-decoder-input-output-embed"
-    yield _case(group, "masked language model", masked_lm, "language model")
-    masked_roberta = "--arch supermask_one_layer_roberta --encoder-layers 1"
-    yield _case(group, "masked RoBERTa", masked_roberta, "RoBERTa")
-    yield _case(group, "masked RoBERTa", masked_roberta, "RoBERTa", precision="amp")
-
-
-def _models():
-    group = "models"
-    of_lm, of_roberta = "language model", "RoBERTa"
-    yield _plan(group, "Adam", "LT", optimizer="adam", updates=2)
-    lm = "--arch reservoir_transformer_lm --reservoir-decoder LTFCS"
-    roberta = "--arch reservoir_roberta --reservoir-encoder LTFGCMS"
-    for precision in ("fp32", "fp16"):
-        yield _case(group, "language model", lm, of_lm, precision=precision)
-        yield _case(group, "RoBERTa", roberta, of_roberta, depth=7, precision=precision)
-    for plain, task in (("translation", "translation"), (of_roberta, of_roberta), ("lightconv", "translation")):
-        flags = plain_of(plain).replace("--arch ", "--arch frozen_")
-        yield _case(group, flags.split()[1], f"{flags} --freeze ffn", task, plain)
-    flags = plain_of("translation").replace("--arch ", "--arch frozen_") + " --freeze att,ffn --frozen-adapter-rank 2"
-    for adapter, precision in (("lora", "fp32"), ("lora", "fp16"), ("vera", "fp32"), ("vera", "amp")):
-        yield _case(group, f"adapter {adapter}", f"{flags} --frozen-adapter {adapter}", precision=precision)
-    for precision in PRECISIONS:
-        yield _plan(group, "--fast", "LT", more="--fast", precision=precision, optimizer="adam", updates=2)
-    yield _case(group, "--fast, masks", _masked("--fast"), optimizer="adam")
+    yield _case(group, "language model", _LM, "language model")
+    yield _case(group, "RoBERTa", _ROBERTA, "RoBERTa", depth=7, precision="fp16")
+    yield _case(group, "masked RoBERTa", _MASKED_ROBERTA, "RoBERTa")
+    for adapter in ("lora", "vera"):
+        yield _adapter(group, adapter, "fp32")
+    for precision in ("fp16", "amp", "bf16"):
+        yield _fast(group, precision)
 
 
 def _planted():
@@ -140,8 +175,8 @@ def _planted():
         if plant.in_masks:
             yield _case("planted", name, _masked(), plant=name)
         else:
-            yield _plan("planted", name, "LF", plant=name)
+            yield _plan("planted", name, "F", plant=name)
 
 
-CASES = tuple(case for cases in (_layers, _masks, _models, _planted) for case in cases())
+CASES = tuple(case for cases in (_layers, _masks, _models, _further, _planted) for case in cases())
 GROUPS = tuple(dict.fromkeys(case.group for case in CASES))

@@ -1,7 +1,8 @@
 """What the trainings of ``cases`` do on the fake device beyond what fairseq's plain ones do."""
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 
 from tests.conftest import write_corpus
@@ -13,7 +14,7 @@ from .training import Outcome, train
 HEAD = "| training | reads | fairseq's | copies to the device | fairseq's |\n|---|---|---|---|---|"
 
 
-def found(data, group: str | None = None, only: str = "") -> Iterator[dict]:
+def found(data, groups: Collection[str] = (), only: str = "", exact: bool = False) -> Iterator[dict]:
     """What each case does, as soon as it is known.
 
     Its name; ``problems`` in words; ``reads`` and ``copies`` of its last update, ours and fairseq's, None if it failed; ``seen``, what
@@ -21,17 +22,18 @@ def found(data, group: str | None = None, only: str = "") -> Iterator[dict]:
 
     Args:
         data: a folder that is made.
-        group, only: the cases of this group, and with this in their name; without a group all but those of planted mistakes.
+        groups, only: the cases of these groups, and with this in their name; without a group all but those of planted mistakes.
+        exact: train fairseq's model of the same depth, also where it is deep.
     """
     write_corpus(data, train=3)
-    plain: dict[str, Outcome] = {}
-    for case in CASES:
-        wanted = case.group == group if group else not case.plant
-        if not wanted or only not in case.name:
-            continue
-        if case.plain not in plain:
-            plain[case.plain] = train(data, case.plain, max(c.updates for c in CASES if c.plain == case.plain))
-        theirs, plant = plain[case.plain], PLANTS.get(case.plant)
+    plain: dict[tuple[str, int], Outcome] = {}
+    wanted = [case for case in CASES if (case.group in groups if groups else not case.plant) and only in case.name]
+    for case in wanted:
+        for depth in {case.depth} if exact or case.depth <= 2 else {1, 2}:
+            if (case.plain, depth) not in plain:
+                updates = max(other.updates for other in wanted if other.plain == case.plain)
+                plain[case.plain, depth] = train(data, case.plain.format(depth=depth), updates)
+        theirs, plant = _of_depth(plain, case), PLANTS.get(case.plant)
         began = time.process_time()
         ours = train(data, case.ours, case.updates, plant.make if plant else nullcontext)
         yield {
@@ -42,6 +44,27 @@ def found(data, group: str | None = None, only: str = "") -> Iterator[dict]:
             "seen": plant.seen if plant else None,
             "seconds": time.process_time() - began,
         }
+
+
+def _of_depth(plain, case):
+    """fairseq's training of as many layers as the case has.
+
+    What three and more layers read is known from one and two, if they were not tried: each further layer of an encoder reads what the
+    second one does.
+    """
+    if (case.plain, case.depth) in plain:
+        return plain[case.plain, case.depth]
+    one, two = plain[case.plain, 1], plain[case.plain, 2]
+    reads, copies = (
+        [_beyond(*counters, case.depth - 2) for counters in zip(getattr(one, of), getattr(two, of))]
+        for of in ("reads", "copies")
+    )
+    return Outcome(one.error or two.error, reads, copies, two.left, two.without_gradient)
+
+
+def _beyond(one, two, further):
+    """``two`` and as often again, for each further layer, what it has more than ``one``."""
+    return Counter({where: two[where] + further * (two[where] - one[where]) for where in two})
 
 
 def _problems(ours: Outcome, theirs: Outcome) -> Iterator[str]:
@@ -64,5 +87,4 @@ def _last(counters, case: Case) -> int | None:
 
 def row(result: dict) -> str:
     """The row of a case in the table that ``HEAD`` begins, Markdown."""
-    name = f"`{result['name']}`" if result["name"].startswith("--") else result["name"]
-    return f"| {' | '.join(str(cell) for cell in [name, *result['reads'], *result['copies']])} |"
+    return f"| {' | '.join(str(cell) for cell in [result['name'], *result['reads'], *result['copies']])} |"

@@ -45,7 +45,7 @@ def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
     """
     outcome = Outcome()
     forget_earlier_runs()
-    cfg = _configuration(data, words)
+    cfg, flags = _configuration(data, words), _flags()
     task = tasks.setup_task(cfg.task)
     torch.manual_seed(1)
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
@@ -64,6 +64,8 @@ def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
                 outcome.copies.append(seen.copies)
             if trainer.get_num_updates() != updates:
                 raise RuntimeError(f"{trainer.get_num_updates()} updates")
+            if _flags() != flags:
+                raise RuntimeError(f"torch's flags of precision were changed: {flags} to {_flags()}")
         except Exception as error:
             outcome.error = f"{type(error).__name__}: {error}"
             return outcome
@@ -84,6 +86,17 @@ def _configuration(data, words):
     if hasattr(flat, "adam_betas"):
         flat.adam_betas = str(flat.adam_betas)
     return SimpleNamespace(**dict.fromkeys(FairseqConfig.__dataclass_fields__, flat))
+
+
+def _flags():
+    """How torch multiplies in float32, which is its user's to choose."""
+    return (
+        torch.get_float32_matmul_precision(),
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.deterministic,
+    )
 
 
 def _batch(task):

@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# All that is worth a GPU, the most valuable first: the tests of tests/gpu, seconds and memory of training steps, the selection of masks,
+# and the house benchmark (Multi30k English-German) with seeds. Needs no network.
+#   bash benchmarks/gpu.sh [--minutes N] [--device cuda|cpu] [--tiny] [--dry-run]
+#   --minutes N     end after N minutes; what was not finished is marked
+#   --device cpu    on the CPU, without half precision, which fairseq trains on GPUs only
+#   --tiny          the smallest shapes, and a corpus of numbers in words: minutes, to see that everything runs
+#   --dry-run       print the commands, run none
+#   WHEELS=.whl     a folder of wheels, as benchmarks/gpu_wheels.sh makes one, to install beside what is there; not needed where fairseq is
+#   DATA=.gpu/multi30k   raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
+#   OUT=runs/gpu/COMMIT  where results.md, tables, JSON and logs go; OUT.work takes the rest: what is installed, checkpoints
+#   SEEDS="1 2 3"  UPDATES=8000   of the house benchmark
+# These folders are below the repository, or absolute.
+# Interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
+set -euo pipefail
+say() { echo "gpu: $*"; }
+die() { say "$@" >&2; exit 2; }
+arguments=("$@") minutes='' device=cuda tiny='' dry=''
+while [[ $# != 0 ]]; do
+    case $1 in
+        --minutes | --device) [[ $# != 1 ]] || die "$1: needs a value"; printf -v "${1#--}" '%s' "$2"; shift ;;
+        --tiny) tiny=1 ;;
+        --dry-run) dry=1 ;;
+        *) die "$1: unknown; --minutes N, --device cuda|cpu, --tiny, --dry-run" ;;
+    esac
+    shift
+done
+[[ -z $minutes || $minutes =~ ^[1-9][0-9]{0,4}$ ]] || die "--minutes $minutes: a whole number, 1 or more"
+[[ $device == cuda || $device == cpu ]] || die "--device $device: cuda or cpu"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+# The limit is for all that runs below it.
+if [[ -n $minutes && -z $dry && -z ${GPU_SH_LIMITED:-} ]]; then
+    export GPU_SH_LIMITED=1
+    exec timeout --preserve-status --kill-after=30 "${minutes}m" bash "$root/benchmarks/gpu.sh" "${arguments[@]}"
+fi
+. examples/steps.sh
+commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
+out=${OUT:-runs/gpu/$commit${tiny:+-tiny}} wheels=${WHEELS:-.whl} data=${DATA:-.gpu/multi30k}
+work=$out.work seeds=${SEEDS:-1 2 3} updates=${UPDATES:-8000}
+[[ -z $tiny ]] || seeds=${SEEDS:-1}
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONHASHSEED=0 PYTHONWARNINGS=ignore
+
+# state NAME WORDS: of a step, the last one counts
+state() { [[ -n $dry ]] || printf '%s\t%s\n' "$1" "${*:2}" >>"$out/steps"; }
+page() { run python3 benchmarks/gpu_results.py page "$out"; }
+
+# step NAME COMMAND...: one that fails is marked, and the next one begins
+step() {
+    local name=$1 status=0
+    shift
+    if [[ -n $list ]]; then
+        grep -qs "^$name"$'\t' "$out/steps" || state "$name" "not begun"
+        return
+    fi
+    state "$name" "not finished"
+    set +e  # not with ||, which would let COMMAND go on after its own errors
+    (set -e; "$@")
+    status=$?
+    set -e
+    if [[ $status == 0 ]]; then
+        state "$name" "done"
+    else
+        failed=1
+        state "$name" "failed, exit status $status: $(tail -n 1 "$out/$name.part/log" 2>/dev/null || true)"
+        say "$name failed, exit status $status" >&2
+    fi
+    page
+}
+
+install() {
+    local site name
+    if compgen -G "$wheels/*.whl" >/dev/null; then
+        folder "$work/site" python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$work/site" "$wheels"/*.whl
+        site=$(realpath -m "$work/site")
+        PYTHONPATH=$PYTHONPATH:$site PATH=$site/bin:$PATH
+    fi
+    if [[ -z $dry ]] && ! command -v python >/dev/null; then  # the recipes call it so
+        mkdir -p "$work/bin"
+        printf '#!/bin/sh\nexec python3 "$@"\n' >"$work/bin/python"
+        chmod +x "$work/bin/python"
+        PATH=$PATH:$(realpath "$work/bin")
+    fi
+    [[ -n $dry ]] || for name in torch fairseq; do
+        python3 -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$name'))" ||
+            die "$(command -v python3): $name is not installed, nor in WHEELS=$wheels; benchmarks/gpu_wheels.sh collects all but torch"
+    done
+}
+
+# timed NAME PROGRAM FLAGS...: a benchmark, whose table is OUT/NAME/table.md
+timed() {
+    local name=$1 program=$2
+    shift 2
+    step "$name" folder "$out/$name" python3 "benchmarks/$program.py" "$@" --device "$device" --output "$out/$name/table"
+}
+
+# times WIDTH FFN HEADS ENCODER DECODER: training steps of every arm in each precision
+times() {
+    local sizes precision flags half=() plan masked="--arch supermask_one_layer_transformer"
+    local depth="--encoder-layers $4 --decoder-layers $5" ours="--arch reservoir_transformer --decoder-layers $5 --reservoir-encoder"
+    sizes="--encoder-embed-dim $1 --encoder-ffn-embed-dim $2 --encoder-attention-heads $3 --decoder-attention-heads $3"
+    plan=$(printf 'TL%.0s' $(seq $(($4 / 2))))
+    [[ $device == cpu ]] || half=(fp16)
+    for precision in fp32 ${half[@]+"${half[@]}"} bf16; do
+        flags=$sizes
+        [[ $precision == fp32 ]] || flags+=" --$precision"
+        timed "$1-$2-$precision" step_time "${shape[@]}" \
+            --arm "plain: --arch transformer $depth $flags" \
+            --arm "only L, --fast: $ours ${4}L --fast $flags" \
+            --arm "reservoir T: $ours $plan $flags" \
+            --arm "reservoir F: $ours ${plan//T/F} $flags" \
+            --arm "supermask: $masked $depth $flags" \
+            --arm "supermask, coats: $masked --mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1 $depth $flags" \
+            --arm "frozen attention: --arch frozen_transformer --freeze att $depth $flags" \
+            --arm "frozen feed-forward: --arch frozen_transformer --freeze ffn $depth $flags"
+    done
+}
+
+# house ARM SEED FLAGS-OF-FAIRSEQ-TRAIN...: trained, translated, scored; what is small is copied
+house() {
+    local arm=$1 seed=$2 file of=$1 finished=()
+    shift 2
+    case $arm in reservoir) of=dense ;; supermask) of=coats ;; esac
+    [[ $device == cuda ]] || export GPUS=0
+    ARM=$of SIZE=house NAME=$arm SEED=$seed UPDATES=$updates DROPOUT=0.2 RUNS=$work/house DATA=$data MINI=$tiny DRY_RUN=$dry \
+        bash examples/one_layer_supermask/multi30k.sh "$@"
+    run mkdir -p "$out/house/$arm-$seed"
+    for file in train.log generate.log bleu.json; do
+        run cp "$work/house/$arm-$seed/$file" "$out/house/$arm-$seed/$file"
+    done
+    [[ -z $dry ]] || return 0
+    for file in "$out"/house/*/bleu.json; do finished+=("${file%/*}"); done
+    python3 examples/summarise.py "${finished[@]}" >"$out/house/table.md"
+}
+
+all_steps() {
+    local seed
+    step tests shown "$out/tests.txt" bash scripts/test.sh --gpu
+    if [[ -n $tiny ]]; then times 8 16 2 2 1; else times 512 1024 4 6 6; fi
+    timed masks mask_selection ${scores[@]+"${scores[@]}"}
+    [[ -n $tiny ]] || times 256 1024 4 4 2
+    if [[ -z $tiny && ! -f $data/train.en && ! -f $data/train.en.gz ]]; then
+        state house "skipped: DATA=$data has no train.en"
+        [[ -n $list ]] || say "house benchmark skipped: DATA=$data has no train.en"
+        seeds=''
+    fi
+    for seed in $seeds; do
+        step "house, dense, seed $seed" house dense "$seed"
+        step "house, reservoir, seed $seed" house reservoir "$seed" --arch reservoir_transformer --reservoir-encoder TLTL
+        step "house, supermask, seed $seed" house supermask "$seed"
+    done
+    [[ -n $tiny ]] || times 1024 4096 16 6 6
+}
+
+if [[ -n $tiny ]]; then
+    shape=(--pairs 2 --warm-up 1 --max-tokens 40 --length 5 --words 20 --threads 1) scores=(--matrices 2 --rows 32 --pairs 2)
+    data=$work/house/numbers
+else
+    shape=(--pairs 20 --warm-up 5) scores=()
+fi
+install
+run python3 benchmarks/gpu_results.py begin "$out" "$device" ${tiny:+tiny}
+list=1 failed=''
+[[ -n $dry ]] || all_steps
+list=''
+stopped() { say "not finished, run it again to go on: $out/results.md"; page; exit "$1"; }
+trap 'stopped 0' TERM  # the time that --minutes gave is up
+trap 'stopped 130' INT
+all_steps
+page
+say "results: $out/results.md"
+[[ -z $failed ]] || die "not every step ended well"

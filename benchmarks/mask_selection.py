@@ -1,0 +1,111 @@
+"""Seconds to choose the masks of 31.5 million scores: the package's selection against a sort and ``kthvalue``, and the floor of them all.
+
+The scores are those of a model of width 512 with 6 + 6 layers, 30 matrices of 1024 x 1024, a mask of half of each. No exact selection
+reads the scores fewer than three times: to count, to find the last one kept, to write the mask. So the first arm, the baseline, reads
+them three times, and writes a mask once. See ``pairs`` for how arms are compared, ``memory`` for the peak, which begins above the scores;
+on a CPU the package selects in NumPy, whose memory nobody counts.
+
+  python benchmarks/mask_selection.py --device cuda
+  python benchmarks/mask_selection.py --matrices 2 --rows 64 --pairs 2
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import memory, pairs  # noqa: E402
+from fairseq_reservoir.masks.selection import keep_count, select_largest  # noqa: E402
+
+
+def three_passes(scores, count):
+    """What any selection does at least: two readings, and a third that writes a mask. That mask is no selection."""
+    between = scores.amax(1, keepdim=True) + scores.amin(1, keepdim=True)
+    return scores > between
+
+
+def selected(scores, count):
+    return select_largest([scores], [count])[0]
+
+
+def sorted_once(scores, count):
+    """As the official code does: the indices of a sort, and ones at the last of them."""
+    indices = scores.abs().sort(1).indices[:, scores.shape[1] - count :]
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, indices, True)
+
+
+def by_kthvalue(scores, count):
+    """Without care for equal scores."""
+    sizes = scores.abs()
+    return sizes >= sizes.kthvalue(sizes.shape[1] - count + 1, dim=1, keepdim=True).values
+
+
+ARMS = {"three passes": three_passes, "ours": selected, "sort": sorted_once, "kthvalue": by_kthvalue}
+
+
+class Arm:
+    """One way to choose, and the scores."""
+
+    flags = ""
+
+    def __init__(self, name, scores):
+        self.name, self.scores, self.facts = name, scores, {}
+        self.count = keep_count(0.5, scores.shape[1])
+
+    def step(self):
+        """Chooses all masks and returns the seconds."""
+        started = time.perf_counter()
+        ARMS[self.name](self.scores, self.count)
+        if self.scores.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+
+def build(name, scores):
+    """An arm with its peak memory; ``pairs.Absent`` if there is too little for it."""
+    try:
+        arm, peak = memory.peak_of(lambda: Arm(name, scores), 1, scores.is_cuda)
+    except RuntimeError as error:
+        return pairs.absent(name, "", error)
+    arm.facts = {"peak_mib": peak / 2**20}
+    return arm
+
+
+def read_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    pairs.add_arguments(parser, "mask_selection", pairs=20)
+    parser.add_argument("--matrices", type=int, default=30, help="default 30")
+    parser.add_argument("--rows", type=int, default=1024, help="rows and columns of a matrix (default 1024)")
+    given = parser.parse_args(arguments)
+    pairs.check_positive(parser, given, ("pairs", "matrices", "rows"))
+    return given
+
+
+def main(arguments=None):
+    given = read_arguments(arguments)
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    torch.manual_seed(given.seed)
+    scores = torch.randn(given.matrices, given.rows**2).to(given.device)
+    found = pairs.measure((build(name, scores) for name in ARMS), given.pairs, given.warm_up)
+    facts = pairs.surroundings(given.device, given.pairs)
+    for arm in found:
+        if "seconds" in arm:
+            arm["milliseconds"] = 1000 * arm["seconds"]
+            arm["gb_per_second"] = 3 * scores.nbytes / arm["seconds"] / 1e9
+    columns = [
+        ("ms", "milliseconds", ",.3f"),
+        ("GB a second, if three passes", "gb_per_second", ",.0f"),
+        ("MiB beside the scores", "peak_mib", ",.0f"),
+    ]
+    how = f"{scores.numel():,} scores in float32, {given.matrices} matrices of {given.rows} x {given.rows}, half of each kept."
+    result = {"surroundings": facts, "scores": scores.numel(), "arms": found}
+    pairs.write(given.output, result, pairs.markdown(result, columns, how))
+    return result
+
+
+if __name__ == "__main__":
+    main()
