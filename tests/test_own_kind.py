@@ -98,6 +98,25 @@ def test_without_user_dir_it_is_refused_by_name(ran, file):
     assert "mykinds" not in sys.modules
 
 
+@pytest.mark.parametrize("file", ["checkpoints/checkpoint_last.pt", "model.safetensors"])
+def test_with_another_kind_of_that_letter_it_is_refused_by_name(ran, file, registry):
+    row = {
+        "frozen_letter": "A",
+        "trained_letter": "a",
+        "name": "moving mean",
+        "about": "the mean so far",
+        "freezes": kinds.WHOLE,
+    }
+    kinds.register(kinds.Kind(**row, sees_source=True, own_norm=True))
+    path = ran[0] / file
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["size", str(path)])
+    assert str(leaving.value) == (
+        f"fairseq-reservoir: error: {path}: its encoder LAL has the layer A (gated linear unit), a kind of its author's own that is "
+        "not the one registered here (moving mean); give the --user-dir that registers it"
+    )
+
+
 def test_training_and_translating_without_it_are_refused(ran, toy_data, run_fairseq, tmp_path):
     path = ran[0] / "checkpoints" / "checkpoint_last.pt"
     with pytest.raises(
@@ -150,7 +169,7 @@ def build(config, stack):
     [
         ({"frozen_letter": "F"}, "mine: the letter F is taken; free are "),
         ({"trained_letter": "g"}, "mine: the letter g is taken; free are "),
-        ({"frozen_letter": "R"}, "mine: the letter R is taken"),
+        ({"frozen_letter": "R"}, "mine: the letter R stands for reservoirs of any kind; free are "),
         ({"name": "feed-forward"}, "feed-forward: there is a kind of this name"),
         ({"reservoir_type": "ffn"}, "mine: there is a kind of this name or of this --reservoir-type"),
         ({"frozen_letter": "2"}, "'2': a kind's letter is one of A to Z"),

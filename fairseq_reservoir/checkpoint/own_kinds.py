@@ -1,4 +1,4 @@
-"""Checkpoints with a kind of layer that a user has written: refused by name where it is not registered."""
+"""Checkpoints with a kind of layer that a user has written: refused by name where it is not the one registered."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from ..plan import kinds
 
 
 def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
-    """Refuses to build a model of layers that nobody has registered here.
+    """Refuses to build a model of layers that nobody has registered here, or of others with the same letters.
 
     Args:
         path: of the checkpoint or the export.
@@ -18,22 +18,24 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
     Raises:
         InputError: one line with the layer and its name.
     """
-    model = getattr(state.get("cfg"), "model", None)
+    model, names = getattr(state.get("cfg"), "model", None), _stored_names(state)
     for stack in kinds.STACKS:
         plan = getattr(model, f"reservoir_{stack}", None) or ""
-        for letter in plan:
-            if letter.isalpha() and letter not in kinds.letters():
+        for letter in filter(str.isalpha, plan):
+            known = kinds.kind_of(letter).name if letter in kinds.letters() else None
+            if known is None or letter in names and names[letter] != known:
+                layer = f"{letter} ({names[letter]})" if letter in names else letter
+                there = "not registered here" if known is None else f"not the one registered here ({known})"
                 raise InputError(
-                    f"{path}: its {stack} {plan} has the layer {_stored_name(state, letter)}, a kind of its author's own that is not "
-                    "registered here; give the --user-dir that registers it"
+                    f"{path}: its {stack} {plan} has the layer {layer}, a kind of its author's own that is {there}; "
+                    "give the --user-dir that registers it"
                 )
 
 
-def _stored_name(state: dict[str, Any], letter: str) -> str:
-    """As in "A (gated linear unit)"."""
+def _stored_names(state: dict[str, Any]) -> dict[str, str]:
+    """The names of kinds of users' own by letter, of the text "A gated linear unit, B another"."""
     try:
         stored = read_description(state["model"][BUFFER]).get("kinds") or ""
     except (InputError, KeyError):
         stored = ""
-    names = dict(entry.split(" ", 1) for entry in stored.split(", ") if entry)
-    return f"{letter} ({names[letter]})" if letter in names else letter
+    return dict(entry.split(" ", 1) for entry in stored.split(", ") if entry)

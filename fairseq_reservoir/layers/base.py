@@ -13,9 +13,17 @@ BUILDERS: dict[str, Builder] = {}
 
 
 def register(letter: str) -> Callable[[Builder], Builder]:
-    """Registers a function ``(config, stack) -> {name: Sublayer}`` that makes the kind of layer whose capital is ``letter``."""
+    """Registers a function ``(config, stack) -> {name: Sublayer}`` that makes the kind of layer whose capital is ``letter``.
+
+    Raises:
+        ValueError: another function makes it.
+    """
 
     def add(builder: Builder) -> Builder:
+        if letter in BUILDERS:
+            raise ValueError(
+                f"{letter}: {BUILDERS[letter].__module__} makes this kind of layer; take a letter that is free"
+            )
         BUILDERS[letter] = builder
         return builder
 
@@ -129,12 +137,18 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
     """The layer of the kind whose capital is ``letter``, in an ``encoder`` or a ``decoder``.
 
     Raises:
-        ValueError: the kind calls a sublayer ``cross`` which is no attention to the source; no letter would freeze it.
+        ValueError: nothing makes this kind; or it calls a sublayer ``cross`` which is no attention to the source, and no letter
+            would freeze it.
+        TypeError: what makes it gives anything but sublayers by name.
     """
     from .cross_attention import CrossAttention
 
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
+    if letter not in BUILDERS:
+        raise ValueError(f"{letter}: it has a row in plan/kinds.py, but no file of layers/ registers what makes it")
     sublayers = BUILDERS[letter](config, stack)
+    if not isinstance(sublayers, dict) or not all(isinstance(part, Sublayer) for part in sublayers.values()):
+        raise TypeError(f"its builder gives {sublayers!r:.60}, must give a dict of Sublayers by name")
     if not isinstance(sublayers.get("cross"), CrossAttention | None):
         raise ValueError(
             f"{letter}: a sublayer called cross is an attention to the source, which no letter freezes; give it another name"

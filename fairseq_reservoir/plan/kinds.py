@@ -120,7 +120,8 @@ def register(kind: Kind) -> Kind:
             for letter in map(chr, range(65, 91))
             if letter != "R" and not {letter, letter.lower()} & _BY_LETTER.keys()
         ]
-        raise InputError(f"{kind.name}: the letter {taken[0]} is taken; free are {' '.join(free)}, and the same small")
+        stands = "stands for reservoirs of any kind" if taken[0] == "R" else "is taken"
+        raise InputError(f"{kind.name}: the letter {taken[0]} {stands}; free are {' '.join(free)}, and the same small")
     if kind.name in [other.name for other in known()] or kind.reservoir_type in reservoir_types():
         raise InputError(f"{kind.name}: there is a kind of this name or of this --reservoir-type")
     _BY_LETTER.update(dict.fromkeys(kind.letters, kind))

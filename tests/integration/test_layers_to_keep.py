@@ -98,8 +98,9 @@ def test_what_is_drawn_again_is_what_the_layer_was_trained_with(pruned, tmp_path
 
 def test_a_layer_named_twice_is_refused(toy_data):
     expected = "--encoder-layers-to-keep '0,0': name layers from 0 to 2, each of them once, as in 0,2"
-    error, status = error_of(toy_data, *MODELS["frozen"].split(), "--encoder-layers-to-keep", "0,0", "--no-save")
-    assert (error, status) == (f"fairseq-train: error: {expected}\n", 2)
+    for given in ("0,0", ":"):
+        error, status = error_of(toy_data, *MODELS["frozen"].split(), "--encoder-layers-to-keep", given, "--no-save")
+        assert (error, status) == (f"fairseq-train: error: {expected.replace('0,0', given)}\n", 2)
     for make in (partial(build, "LFT"), build_supermask):
         with pytest.raises(InputError, match=expected):
             make(encoder_layers_to_keep="0,0")

@@ -56,6 +56,11 @@ class _Flags:
     @classmethod
     def add_args(cls, parser):
         super().add_args(parser)
+        for action in parser._actions:
+            if action.dest.endswith(
+                "_layers_to_keep"
+            ):  # a list by fairseq's reckoning, and a SyntaxError if it is none
+                action.type = str
         gen_parser_from_dataclass(parser, ComponentOptions(), delete_default=True)
 
 

@@ -9,6 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from ...layers import SlotConfig, build_slot
+from ...layers.own_kind_trial import build_own
 from ...options.layer_options import kernel_sizes
 
 
@@ -61,7 +62,10 @@ class ReservoirDecoder(TransformerDecoderBase):
 
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
     """A layer of our own, wrapped as fairseq wraps its layers."""
-    layer = build_slot(slot.kind.letter, stack, _slot_config(slot, stack, cfg, no_encoder_attn))
+    config = _slot_config(slot, stack, cfg, no_encoder_attn)
+    layer = (
+        build_own(slot.kind, stack, config) if slot.kind.registered_by else build_slot(slot.kind.letter, stack, config)
+    )
     layer = _without_dropout_if_asked(layer, slot, cfg)
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)

@@ -1,0 +1,117 @@
+"""A layer of a user's own kind is tried before it trains: each mistake is one line, and a sound layer is left as it is built."""
+
+import pytest
+import torch
+from fairseq.incremental_decoding_utils import with_incremental_state
+from torch import nn
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.layers.base import BUILDERS, Sublayer, register
+from fairseq_reservoir.layers.own_kind_trial import build_own
+from fairseq_reservoir.plan.kinds import WHOLE, Kind
+from tests.support.building import slot_config
+
+KIND = Kind(
+    frozen_letter="Q",
+    trained_letter="q",
+    name="mean of words",
+    about="for these tests",
+    freezes=WHOLE,
+    sees_source=False,
+    own_norm=True,
+    registered_by="mine",
+)
+
+
+class Mean(Sublayer):
+    """f(x)_t = the mean of what word t may see."""
+
+    def transform(self, x, context):
+        return x.mean(0, keepdim=True).expand_as(x)
+
+
+class MeanWithoutPadding(Sublayer):
+    def transform(self, x, context):
+        kept = torch.ones(x.shape[:2]) if context.padding_mask is None else (~context.padding_mask).float().T
+        return ((x * kept[..., None]).sum(0, keepdim=True) / kept.sum(0)[:, None]).expand_as(x)
+
+
+class MeanSoFar(Sublayer):
+    def transform(self, x, context):
+        return x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None, None]
+
+
+@with_incremental_state
+class MeanSoFarWordByWord(Sublayer):
+    def transform(self, x, context):
+        if context.incremental_state is None:
+            return x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None, None]
+        kept = self.get_incremental_state(context.incremental_state, "kept") or {
+            "sum": torch.zeros_like(x),
+            "n": torch.zeros(1),
+        }
+        kept = {"sum": kept["sum"] + x, "n": kept["n"] + 1}
+        self.set_incremental_state(context.incremental_state, "kept", kept)
+        return kept["sum"] / kept["n"]
+
+
+class Narrow(Sublayer):
+    def transform(self, x, context):
+        return nn.functional.pad(x, (0, 1))
+
+
+def built(builder, stack, monkeypatch, **sizes):
+    monkeypatch.setitem(BUILDERS, "Q", builder)
+    return build_own(KIND, stack, slot_config(norm_first=True, dropout=0.5, **sizes))
+
+
+@pytest.mark.parametrize("layer, stack, message", [
+    (Sublayer, "encoder", "NotImplementedError: Sublayer"),
+    (Narrow, "encoder", "RuntimeError: The size of tensor a"),
+    (Mean, "encoder", "padding changes what it makes of words; see context.padding_mask"),
+    (MeanWithoutPadding, "decoder", "it sees later words; give its row refused={'decoder': 'it reads ...'}"),
+    (MeanSoFar, "decoder", "word by word it gives other numbers; see context.incremental_state"),
+])  # fmt: skip
+def test_what_a_layer_does_wrong(layer, stack, message, monkeypatch):
+    with pytest.raises(InputError) as refusal:
+        built(lambda config, stack: {"part": layer(config)}, stack, monkeypatch)
+    line = str(refusal.value)
+    assert line.startswith("layer Q (mean of words) of mine, in a") and message in line and "\n" not in line
+
+
+@pytest.mark.parametrize("builder, message", [
+    (lambda config, stack: [Mean(config)], "TypeError: its builder gives [Mean("),
+    (lambda config, stack: {"part": nn.Linear(2, 2)}, "must give a dict of Sublayers by name"),
+    (lambda config: {}, "takes 1 positional argument but 2 were given"),
+    (lambda config, stack: {"part": config.width}, "no attribute 'width'"),
+])  # fmt: skip
+def test_what_a_builder_does_wrong(builder, message, monkeypatch):
+    with pytest.raises(InputError) as refusal:
+        built(builder, "encoder", monkeypatch)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("layer, stack", [(MeanWithoutPadding, "encoder"), (MeanSoFarWordByWord, "decoder")])
+def test_a_sound_layer_is_left_as_it_is_built(layer, stack, monkeypatch):
+    torch.manual_seed(1)
+    found = built(lambda config, stack: {"part": layer(config), "again": layer(config)}, stack, monkeypatch)
+    assert found.training and all(parameter.grad is None for parameter in found.parameters())
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    monkeypatch.setattr("fairseq_reservoir.layers.own_kind_trial._try", lambda *arguments: None)
+    built(lambda config, stack: {"part": layer(config), "again": layer(config)}, stack, monkeypatch)
+    assert torch.equal(after, torch.rand(1))
+
+
+def test_on_meta_shapes_are_tried_alone(monkeypatch):
+    with torch.device("meta"):
+        assert built(
+            lambda config, stack: {"part": Mean(config)}, "encoder", monkeypatch
+        ).part.layer_norm.weight.is_meta
+        with pytest.raises(InputError, match="in an encoder: RuntimeError"):
+            built(lambda config, stack: {"part": Narrow(config)}, "encoder", monkeypatch)
+
+
+def test_a_letter_of_the_package_is_not_made_anew():
+    with pytest.raises(ValueError, match="F: fairseq_reservoir.layers.feed_forward makes this kind of layer"):
+        register("F")(lambda config, stack: {})
