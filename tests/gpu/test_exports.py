@@ -11,6 +11,8 @@ from tests.gpu.test_frozen_tensors import MODELS
 from tests.support.building import pad, sentences, shift
 from tests.support.commands import TINY, train
 
+RUN = "--max-update 2 --disable-validation --no-epoch-checkpoints".split()
+
 
 def selected(model):
     """The masks that the model selects where it is."""
@@ -40,15 +42,7 @@ def test_trained_on_one_device_and_read_on_another(device, begin, same_sums, toy
     """Written of a checkpoint of the device and read on the CPU, and the reverse."""
     if (device, written) == ("cpu", "here"):
         pytest.skip("on the CPU it is the test before")
-    flags = [
-        *MODELS[model],
-        "--max-update",
-        2,
-        "--disable-validation",
-        "--no-epoch-checkpoints",
-        "--save-dir",
-        tmp_path,
-    ]
+    flags = [*MODELS[model], *RUN, "--save-dir", tmp_path]
     run = train(toy_data, *flags, begin=begin if written == "there" else TINY)
     trained_on = next(run.model.parameters()).device.type
     read_on = "cpu" if written == "there" else device
@@ -70,15 +64,7 @@ def test_trained_on_one_device_and_read_on_another(device, begin, same_sums, toy
 @pytest.mark.parametrize("model", MODELS)
 def test_the_same_bytes(device, toy_data, tmp_path, model):
     """Of a checkpoint whose tensors are on the device, as ``torch.save`` leaves them, and of the same on the CPU."""
-    flags = [
-        *MODELS[model],
-        "--max-update",
-        2,
-        "--disable-validation",
-        "--no-epoch-checkpoints",
-        "--save-dir",
-        tmp_path,
-    ]
+    flags = [*MODELS[model], *RUN, "--save-dir", tmp_path]
     train(toy_data, *flags)
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     state["model"] = {name: tensor.to(device) for name, tensor in state["model"].items()}
