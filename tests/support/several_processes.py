@@ -1,4 +1,4 @@
-"""Several CPU processes that train one model again and again, without a start of Python for each run."""
+"""Several processes that train one model again and again, without a start of Python for each run."""
 
 import tempfile
 from pathlib import Path
@@ -7,14 +7,16 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 
 from tests.support import warm_start  # noqa: F401  what the server imports
-from tests.support.commands import train
+from tests.support.commands import TINY, train
 
 
 def in_processes(count, function, *arguments):
     """What ``function(rank, *arguments)`` gives in each of ``count`` new processes; a function of a module."""
     with tempfile.TemporaryDirectory() as folder:
         job = (folder, function, arguments)
-        torch.multiprocessing.start_processes(_call, job, nprocs=count, start_method="forkserver")
+        # A fork of a process that has asked for a GPU cannot use one.
+        method = "spawn" if torch.cuda.is_available() else "forkserver"
+        torch.multiprocessing.start_processes(_call, job, nprocs=count, start_method=method)
         return [torch.load(Path(folder) / str(rank)) for rank in range(count)]
 
 
@@ -23,8 +25,8 @@ def _call(rank, folder, function, arguments):
     torch.save(function(rank, *arguments), Path(folder) / str(rank))
 
 
-def train_as(rank, count, meeting, data, *flags):
+def train_as(rank, count, meeting, data, *flags, begin=TINY):
     """``train`` as one of ``count`` processes, which meet in a file that is not there yet."""
     vars(distributed_utils.get_global_group).pop("_global_group", None)  # of the run before
     distributed = ["--distributed-world-size", count, "--distributed-rank", rank, "--distributed-no-spawn"]
-    return train(data, *flags, *distributed, "--distributed-init-method", f"file://{meeting}")
+    return train(data, *flags, *distributed, "--distributed-init-method", f"file://{meeting}", begin=begin)
