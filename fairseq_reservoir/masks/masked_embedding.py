@@ -10,6 +10,12 @@ from .masked_linear import all_rows
 from .masked_weight import MaskedWeight
 
 
+def ordinary_embedding(weight: Tensor, padding_idx: int | None, training: bool) -> nn.Embedding:
+    """``nn.Embedding`` with a copy of these vectors."""
+    embedding: nn.Embedding = nn.Embedding.from_pretrained(weight.clone(), padding_idx=padding_idx)
+    return embedding.train(training)
+
+
 class MaskedEmbedding(MaskedWeight):
     """Rows of W * M; tokens: (...), int64 -> (..., embedding_dim).
 
@@ -34,9 +40,7 @@ class MaskedEmbedding(MaskedWeight):
     @torch.no_grad()
     def folded(self) -> nn.Embedding:
         """An ordinary embedding with the masked weight."""
-        weight = self.weight.clone()
-        embedding: nn.Embedding = nn.Embedding.from_pretrained(weight, padding_idx=self.padding_idx)
-        return embedding.train(self.training)
+        return ordinary_embedding(self.weight, self.padding_idx, self.training)
 
     def extra_repr(self) -> str:
         sizes = f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}"

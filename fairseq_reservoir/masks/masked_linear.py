@@ -18,6 +18,14 @@ def all_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
 
 
+def ordinary_linear(weight: Tensor, bias: Tensor, training: bool) -> nn.Linear:
+    """``nn.Linear`` with copies of these; its weight may take a gradient: torch multiplies slowly otherwise (see ``all_rows``)."""
+    rows, columns = weight.shape
+    linear = nn.Linear(columns, rows, device="meta")
+    linear.weight, linear.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+    return linear.train(training)
+
+
 class MaskedLinear(MaskedWeight):
     """y = x (W * M)^T; x: (..., in_features), y: (..., out_features).
 
@@ -38,11 +46,7 @@ class MaskedLinear(MaskedWeight):
     @torch.no_grad()
     def folded(self) -> nn.Linear:
         """An ordinary linear layer with the masked weight and a bias of 0."""
-        linear = nn.Linear(self.in_features, self.out_features, device="meta").to(dtype=self.frozen_weight.dtype)
-        linear.weight = nn.Parameter(self.weight.clone())
-        linear.bias = nn.Parameter(self.bias.clone())
-        # Its weight may take a gradient, as at a trained layer: torch multiplies slowly otherwise (see ``all_rows``).
-        return linear.train(self.training)
+        return ordinary_linear(self.weight, self.bias, self.training)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, {self.choices}"

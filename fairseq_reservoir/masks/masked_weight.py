@@ -162,14 +162,7 @@ class MaskedWeight(nn.Module):
         """Conversions, such as half() and to(): the scores follow to the device, but never below 32 bits."""
         self.mask_cache.forget(self)
         scores = [] if self.scores is None else [t for t in (self.scores, self.scores.grad) if t is not None]
-
-        def convert(tensor: Tensor) -> Tensor:
-            converted = fn(tensor)
-            if any(tensor is s for s in scores) and converted.dtype in (torch.half, torch.bfloat16):
-                return tensor.to(converted.device, torch.float32)
-            return converted
-
-        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]  # torch's
+        super()._apply(never_below_32_bits(fn, scores), recurse)  # type: ignore[no-untyped-call]  # torch's
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -294,6 +287,18 @@ class StraightThrough(torch.autograd.Function):
             grad, frozen_weight = grad.gather(1, learned), frozen_weight.gather(1, learned)
         slope = scores.sign() if ctx.follow_sign else torch.ones_like(scores)
         return slope.mul_(frozen_weight).mul_(grad), None, None, None, None
+
+
+def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+    """The conversion ``fn``, such as half(), by which the tensors ``whole`` follow to the device alone."""
+
+    def convert(tensor: Tensor) -> Tensor:
+        converted = fn(tensor)
+        if any(tensor is t for t in whole) and converted.dtype in (torch.half, torch.bfloat16):
+            return tensor.to(converted.device, torch.float32)
+        return converted
+
+    return convert
 
 
 def masked_modules(model: nn.Module) -> dict[str, MaskedWeight]:

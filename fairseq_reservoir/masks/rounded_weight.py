@@ -10,7 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from ..random_tensors.recipe import Recipe
 from .levels import Levels
-from .masked_linear import all_rows
+from .masked_embedding import ordinary_embedding
+from .masked_linear import all_rows, ordinary_linear
+from .masked_weight import never_below_32_bits
 
 SCALES = "scales"
 
@@ -100,14 +102,7 @@ class RoundedWeight(nn.Module):
         """Conversions, such as half() and to(): W and its scales follow to the device, but never below 32 bits."""
         self._kept = None
         whole = [t for t in (self.latent, self.latent.grad, self.scales) if t is not None]
-
-        def convert(tensor: Tensor) -> Tensor:
-            converted = fn(tensor)
-            if any(tensor is t for t in whole) and converted.dtype in (torch.half, torch.bfloat16):
-                return tensor.to(converted.device, torch.float32)
-            return converted
-
-        super()._apply(convert, recurse)  # type: ignore[no-untyped-call]  # torch's
+        super()._apply(never_below_32_bits(fn, whole), recurse)  # type: ignore[no-untyped-call]  # torch's
         return self
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
@@ -150,10 +145,7 @@ class RoundedLinear(RoundedWeight):
     @torch.no_grad()
     def folded(self) -> nn.Linear:
         """An ordinary linear layer with the rounded matrix and a bias of 0."""
-        linear = nn.Linear(self.in_features, self.out_features, device="meta").to(dtype=self.like.dtype)
-        linear.weight = nn.Parameter(self.weight.clone())
-        linear.bias = nn.Parameter(self.bias.clone())
-        return linear.train(self.training)
+        return ordinary_linear(self.weight, self.bias, self.training)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, {self.levels}"
@@ -200,8 +192,7 @@ class RoundedEmbedding(RoundedWeight):
     @torch.no_grad()
     def folded(self) -> nn.Embedding:
         """An ordinary embedding with the rounded matrix."""
-        embedding: nn.Embedding = nn.Embedding.from_pretrained(self.weight.clone(), padding_idx=self.padding_idx)
-        return embedding.train(self.training)
+        return ordinary_embedding(self.weight, self.padding_idx, self.training)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}, {self.levels}"
