@@ -1,7 +1,9 @@
 """A tiny trained checkpoint, and one of only L and T, shared by the tests of what becomes of checkpoints."""
 
+import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -47,3 +49,23 @@ def translate(monkeypatch, toy_data, tmp_path):
         return sorted(line for line in lines if line.startswith(("H-", "P-")))
 
     return run
+
+
+@pytest.fixture
+def compare_with_plain_fairseq(translate, toy_data, tmp_path):
+    """Return a function that asserts that fairseq without the plugin translates with ``plain`` as we do with ``checkpoint``."""
+
+    def compare(plain, checkpoint):
+        flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
+        files = ["--path", plain, "--results-path", tmp_path / "plain"]
+        program = Path(sys.executable).parent / "fairseq-generate"
+        done = subprocess.run([program, toy_data, *files, *flags], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
+        theirs, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])
+        for one, other in zip(theirs, (line for line in ours if line.startswith("H-")), strict=True):
+            (name, score, words), (same_name, same_score, same_words) = one.split("\t"), other.split("\t")
+            # fairseq adds biases of 0 in the same step as the product, ours has none
+            assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
+
+    return compare

@@ -1,9 +1,5 @@
 """Models of rounded weights through fairseq's commands: trained, resumed, translated, exported, materialized, measured."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -16,7 +12,6 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.rounded_weight import rounded_modules
 from tests.support.commands import error_of, train
 
-BIN = Path(sys.executable).parent
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
 SHARED = ["--mask-trained-weights", "ternary"]
 OWN = ["--mask-trained-weights", "16", "--mask-share", "none"]
@@ -106,20 +101,10 @@ def test_nan_is_named(checkpoint, tmp_path):
         export(tmp_path / "nan.pt", tmp_path / "a.safetensors")
 
 
-def test_plain_fairseq_translates_the_same(checkpoint, translate, toy_data, tmp_path):
+def test_plain_fairseq_translates_the_same(checkpoint, compare_with_plain_fairseq, tmp_path):
     export(checkpoint, tmp_path / "model.safetensors")
     cli.main(["materialize", str(tmp_path / "model.safetensors"), str(tmp_path / "plain.pt")])
-    flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
-    files = ["--path", tmp_path / "plain.pt", "--results-path", tmp_path / "plain"]
-    done = subprocess.run(
-        [BIN / "fairseq-generate", toy_data, *files, *flags], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
-    plain, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])
-    for one, other in zip(plain, (line for line in ours if line.startswith("H-")), strict=True):
-        (name, score, words), (same_name, same_score, same_words) = one.split("\t"), other.split("\t")
-        assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
+    compare_with_plain_fairseq(tmp_path / "plain.pt", checkpoint)
 
 
 def test_size_tells_levels_and_scales_apart_from_masks(checkpoint, capsys):

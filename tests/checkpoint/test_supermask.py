@@ -146,25 +146,9 @@ def test_frozen_embeddings_regenerate(toy_data, tmp_path):
     assert state["decoder.embed_tokens.weight"].equal(original["decoder.embed_tokens.weight"])
 
 
-def test_plain_fairseq_translates_the_same(checkpoint, translate, toy_data, tmp_path):
+def test_plain_fairseq_translates_the_same(checkpoint, compare_with_plain_fairseq, tmp_path):
     cli.main(["materialize", str(checkpoint), str(tmp_path / "plain.pt")])
-    command = [
-        BIN / "fairseq-generate",
-        toy_data,
-        "--path",
-        tmp_path / "plain.pt",
-        "--results-path",
-        tmp_path / "plain",
-    ]
-    flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
-    plain, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])
-    for one, other in zip(plain, (line for line in ours if line.startswith("H-")), strict=True):
-        (name, score, words), (same_name, same_score, same_words) = one.split("\t"), other.split("\t")
-        # fairseq adds biases of 0 in the same step as the product, ours has none
-        assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
+    compare_with_plain_fairseq(tmp_path / "plain.pt", checkpoint)
 
 
 def test_ctranslate2_translates_the_same(toy_data, tmp_path):
