@@ -75,15 +75,14 @@ def moods(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def same_hooks():
-    """Give each test the log level of fairseq's commands, and take away what fairseq and torch leave behind in this process.
+    """Take away what fairseq and torch leave behind in this process, so that the tests' order does not matter.
 
-    fairseq sets that level when it is imported, but only if nobody, as pytest does, handles the log by then: without this
-    a test that reads the log would pass or fail by what ran before it. fairseq-hydra-train leaves a log handler of the
-    test's own, soon closed, stdout; a process group leaves torch's excepthook.
+    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout, and its level; a process group leaves
+    torch's excepthook. A test that reads the log sets the level itself, by ``caplog.set_level``: pytest puts its own back
+    between a test's fixtures and the test where it was given one, by ``--log-level`` or by a file.
     """
     root, excepthook = logging.getLogger(), sys.excepthook
     handlers, level = root.handlers[:], root.level
-    root.setLevel(logging.INFO)
     yield
     root.handlers[:], sys.excepthook = handlers, excepthook
     root.setLevel(level)

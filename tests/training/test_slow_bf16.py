@@ -42,6 +42,7 @@ PLAN = ("--reservoir-encoder", "LT", "--reservoir-decoder", "L")
 ])  # fmt: skip
 def test_one_line_before_training(toy_data, monkeypatch, caplog, capabilities, flags, named):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    caplog.set_level("INFO")
     train(toy_data, *PLAN, *flags, "--max-update", 1, "--no-save", "--disable-validation")
     texts = [record.getMessage() for record in caplog.records]
     said = [i for i, text in enumerate(texts) if "multiply in bf16" in text]
