@@ -112,7 +112,7 @@ class FreezeSchedule:
         return next(names for first, names in reversed(self.phases) if first <= update)
 
     def may_freeze(self) -> tuple[frozenset[str], ...]:
-        """What is frozen in every phase of the schedule, and last all that may be by its end, if --freeze-auto finds that it has learned."""
+        """What is frozen in every phase of the schedule; last, all that may be once --freeze-auto has found that it has learned."""
         learned = frozenset(name for part in self.parts for name in part.tensors)
         phases = tuple(names for _, names in self.phases)
         return (*phases, phases[-1] | learned) if learned else phases
