@@ -180,7 +180,8 @@ def _further():
             group, "masks", _masked("--mask-kind signed --mask-pin 0.3"), precision=precision, optimizer=optimizer
         )
     for number, kind in enumerate(kind for kind in KINDS if kind not in "sign ternary 3 16".split()):
-        yield _rounded(group, kind, list(PRECISIONS)[number % len(PRECISIONS)])
+        precision = list(PRECISIONS)[number % len(PRECISIONS)]
+        yield _rounded(group, kind, precision, "adam" if "memory" in precision else "sgd")
     rounded = "--mask-trained-weights"
     yield _case(group, f"masked language model, `{rounded} 4`", f"{_MASKED_LM} {rounded} 4", "language model")
     yield _case(group, f"masked RoBERTa, `{rounded} sign`", f"{_MASKED_ROBERTA} {rounded} sign", "RoBERTa")
