@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -49,7 +50,16 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
-    print(result)
+    _print(result)
+
+
+def _print(text):
+    """Prints ``text`` as far as somebody reads it: ``| head`` stops doing so."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter writes what is left once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _import_user_dir(folder):

@@ -204,3 +204,12 @@ def test_version(words):
         "",
         0,
     )
+
+
+def test_a_reader_that_stops_reading_is_no_mistake(monkeypatch):
+    """As in ``fairseq-reservoir plan ... | head -3``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        cli.main(["plan", "--arch", "reservoir_transformer_tiny"])
