@@ -19,6 +19,7 @@ from .commands import (
     report,
     size,
     sweep,
+    translate,
 )
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
@@ -34,7 +35,18 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser("fairseq-reservoir", description=_ABOUT)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags)
-    for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
+    for command in (
+        plan_command,
+        size,
+        export,
+        translate,
+        materialize,
+        average,
+        dump_embeddings,
+        report,
+        sweep,
+        doctor,
+    ):
         command.add_parser(commands)
     for name, subparser in commands.choices.items():
         if name not in ("report", "sweep", "doctor"):  # which build no model
@@ -49,7 +61,8 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
-    print(result)
+    if result is not None:
+        print(result)
 
 
 def _import_user_dir(folder):
