@@ -10,6 +10,7 @@ without fairseq's four special symbols and without the counts, which nothing rea
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ MOST_WORDS = 2**20
 _SIDES = ("source", "target")
 _PIECES = "pieces"
 _MEMORY = 2**23  # how far back the compressor looks
+_LANGUAGE = re.compile(r"[\w.-]{1,40}")  # becomes a part of file names
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
     if text.model:
         contents[_PIECES] = text.model
     row = b"".join(contents.values())
+    for language in text.languages:
+        if not _LANGUAGE.fullmatch(language):
+            raise InputError(f"--with-text: {language!r} is no name of a language, as en or de")
     if len(row) > MOST_BYTES or max(len(text.source), len(text.target)) > MOST_WORDS:
         raise InputError(
             f"--with-text: {len(row):,} bytes of dictionaries and pieces, {max(len(text.source), len(text.target)):,} words; an"
@@ -125,7 +130,7 @@ def _is_description(described: Any) -> bool:
     return (
         type(languages) is list
         and len(languages) == 2
-        and all(type(name) is str and 0 < len(name) <= 40 for name in languages)
+        and all(type(name) is str and _LANGUAGE.fullmatch(name) for name in languages)
         and type(sizes) is dict
         and sizes.keys() <= {*_SIDES, _PIECES}
         and all(type(size) is int and size >= 0 for size in sizes.values())

@@ -13,7 +13,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ...errors import InputError
-from .. import damage, packed_file
+from .. import damage, dictionaries, packed_file
 from .long_lines import in_parts
 from .parts import TextParts
 from .pieces import Pieces
@@ -61,8 +61,9 @@ class Translator(GeneratorHubInterface):
     def __init__(self, path: str, text: TextParts, **overrides: Any) -> None:
         pieces = Pieces(text, path)
         with damage.reading(path):
-            config = _config(packed_file.read_body(path), text)
-            task = TranslationTask(config, _dictionary(text.source), _dictionary(text.target))
+            body = packed_file.read_body(path)
+            task = TranslationTask(_config(body, text), _dictionary(text.source), _dictionary(text.target))
+            dictionaries.check(path, body["dictionaries"], task, "that it carries")
             models, found = checkpoint_utils.load_model_ensemble([path], arg_overrides=overrides, task=task)
             with open_dict(found):
                 found.tokenizer = found.bpe = None  # pieces does both
