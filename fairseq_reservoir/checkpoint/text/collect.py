@@ -79,7 +79,7 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
         InputError: the task is not translation; the pieces are not those of its dictionaries or of its data.
     """
     if type(task) is not TranslationTask:
-        raise InputError(f"--with-text: goes with models of the task translation; this one's is {task.cfg._name}")
+        raise InputError(f"--with-text: goes with models of the task translation; this one's is {type(task).__name__}")
     text = TextParts(
         languages=(task.cfg.source_lang, task.cfg.target_lang),
         source=_words(task.source_dictionary),

@@ -43,11 +43,13 @@ def test_as_subword_nmt(corpus, line, version):
     from subword_nmt.learn_bpe import learn_bpe
 
     codes = io.StringIO()
-    learn_bpe(io.StringIO("".join(f"{word}\n" for word in corpus * 2)), codes, 20)
+    learn_bpe(io.StringIO("".join(f"{word}\n" for word in ["abc", *corpus] * 2)), codes, 20)
     text = codes.getvalue()
     if version == "0.1":  # the end of a word is a symbol, so it stands apart in the codes
         text = text.replace("#version: 0.2\n", "").replace("</w>", " </w>").replace("  ", " ")
         text = "".join(f"{one}\n" for one in text.splitlines() if len(one.split(" ")) == 2)
+    if not text.strip().removeprefix("#version: 0.2"):
+        return  # subword-nmt leaves the program
     theirs = apply_bpe.BPE(io.StringIO(text)).process_line(" ".join(line)).split(" ")
     cut = BytePairs(text.encode(), "codes").cut
     assert [piece for word in line for piece in cut(word)] == theirs
