@@ -5,14 +5,9 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import pytest
-import sentencepiece
 
-from examples import mini_corpus
-from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.text.collect import TextFlags
 from tests.support.commands import USER_DIR, load, train
 from tests.support.letters import WITH_RESERVOIRS
 
@@ -74,48 +69,3 @@ def compare_with_plain_fairseq(translate, toy_data, tmp_path):
             assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
 
     return compare
-
-
-@pytest.fixture(scope="session")
-def of_numbers(tmp_path_factory):
-    """Numbers in words, cut by SentencePiece, and a model of L and T: ``path``, ``data``, ``pieces`` and the folder ``raw`` of its text."""
-    folder = tmp_path_factory.mktemp("numbers")
-    raw, data, pieces, cut = folder / "raw", folder / "data", folder / "joint.model", folder / "cut"
-    mini_corpus.main(raw)
-    cut.mkdir()
-    sentencepiece.SentencePieceTrainer.train(
-        input=[str(raw / "train.en"), str(raw / "train.de")], model_prefix=str(pieces.with_suffix("")), vocab_size=90,
-        model_type="bpe", character_coverage=1.0, hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
-    for part in ("train", "val", "test_2016_flickr"):
-        for language in ("en", "de"):
-            lines = (raw / f"{part}.{language}").read_text().splitlines()
-            written = [" ".join(processor.encode(line, out_type=str)) for line in lines]
-            (cut / f"{part}.{language}").write_text("".join(f"{line}\n" for line in written))
-    words = [
-        "fairseq-preprocess",
-        "--source-lang",
-        "en",
-        "--target-lang",
-        "de",
-        "--joined-dictionary",
-        "--destdir",
-        data,
-    ]
-    words += ["--trainpref", cut / "train", "--validpref", cut / "val", "--testpref", cut / "test_2016_flickr"]
-    with patch.object(sys, "argv", [*map(str, words), "--workers", "1"]):
-        import_module("fairseq_cli.preprocess").cli_main()
-    flags = (
-        "--reservoir-encoder LT --reservoir-decoder TL --share-all-embeddings --max-update 150 --batch-size 20".split()
-    )
-    train(data, *flags, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
-    return SimpleNamespace(path=folder / "checkpoint_last.pt", data=data, pieces=pieces, raw=raw)
-
-
-@pytest.fixture(scope="session")
-def with_text(of_numbers, tmp_path_factory):
-    """An export of it that carries its dictionaries and pieces, in an empty folder."""
-    out = tmp_path_factory.mktemp("colleague") / "model.safetensors"
-    export(of_numbers.path, out, text=TextFlags(sentencepiece_model=str(of_numbers.pieces)))
-    return out

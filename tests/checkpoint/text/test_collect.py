@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import sentencepiece
 
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.checkpoint.export import export
@@ -11,6 +10,7 @@ from fairseq_reservoir.checkpoint.text import collect
 from fairseq_reservoir.checkpoint.text.collect import TextFlags
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import train
+from tests.support.numbers import learn_pieces
 
 
 @pytest.fixture
@@ -75,10 +75,7 @@ def test_pieces_that_nobody_named(refused):
 
 @pytest.mark.parametrize("size", [60, 140])
 def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_path, size):
-    sentencepiece.SentencePieceTrainer.train(
-        input=[str(of_numbers.raw / "train.en"), str(of_numbers.raw / "train.de")], model_prefix=str(tmp_path / "other"),
-        vocab_size=size, model_type="bpe", character_coverage=1.0, hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
+    learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
     found = refused(sentencepiece_model=str(tmp_path / "other.model"))
     assert re.search(
         r"other.model: cuts \d+ of 40 sentences of .* \(valid\) as they are cut there; name the file that cut", found
