@@ -1,6 +1,5 @@
 """``materialize --ctranslate2``: CTranslate2 translates as the export does, and what hinders is named in one line."""
 
-import subprocess
 import sys
 
 import pytest
@@ -97,13 +96,9 @@ def test_flags_that_need_the_folder(with_text):
             cli.main(["materialize", str(with_text), *flags])
 
 
-def test_without_the_package(with_text, tmp_path):
-    script = f"""
-import sys
-sys.modules["ctranslate2"] = None
-from fairseq_reservoir import cli
-cli.main(["materialize", {str(with_text)!r}, "--ctranslate2", {str(tmp_path / "ct2")!r}])
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    expected = "--ctranslate2 needs the package ctranslate2, which is not installed: pip install ctranslate2"
-    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"fairseq-reservoir: error: {expected}"
+def test_without_the_package(with_text, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert (
+        refused(with_text)
+        == "--ctranslate2 needs the package ctranslate2, which is not installed: pip install ctranslate2"
+    )
