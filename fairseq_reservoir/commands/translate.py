@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError
@@ -86,6 +87,8 @@ def run(known, _):
     check_numbers(**{"--nbest": nbest})
     if nbest > known.beam:
         raise InputError(f"--nbest {nbest}: at most --beam, {known.beam}")
+    if not Path(known.model).is_file():
+        raise InputError(f"MODEL {known.model}: no such file")
     translator = load_translator(known.model)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()
@@ -97,14 +100,13 @@ def run(known, _):
     options |= {"batch_size": known.batch_size, "split_above": known.split_above}
     try:
         for first, lines in read_lines(sys.stdin.buffer, 1 if interactive else known.buffer_size):
-            answers = translator.hypotheses(lines, known.beam, **options)
+            answers = translator.hypotheses(lines, known.beam, after_batch=progress.count, **options)
             for number, hypotheses in enumerate(answers, first):
                 for hypothesis in hypotheses:
                     out.write(_written(number if known.nbest else None, hypothesis, known.scores))
-                progress.look_at(number, hypotheses[0], known)
+                progress.look_at(number, hypotheses[0])
             out.flush()
-            progress.tell()
-        progress.end()
+        progress.end(known)
     except BrokenPipeError:  # whoever reads has read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
@@ -149,34 +151,37 @@ def _written(number, hypothesis, with_score) -> bytes:
 
 
 class _Progress:
-    """Notes on standard error: lines so far every few seconds, at the end all, and those that came out in parts or cut short."""
+    """Notes on standard error: how many lines every ten seconds, and at the end those that came out in parts or cut short."""
 
     def __init__(self):
         self.begun = self.told = time.monotonic()
-        self.lines, self.in_parts, self.cut_short = 0, [], []
+        self.done, self.in_parts, self.cut_short = 0, [], []
 
-    def look_at(self, number, best, known):
-        self.lines, self.max_len_b, self.split_above = number, known.max_len_b, known.split_above
+    def count(self, lines):
+        self.done += lines
+        if time.monotonic() - self.told >= _SECONDS_BETWEEN_NOTES:
+            self._tell()
+
+    def look_at(self, number, best):
         if best.parts > 1:
             self.in_parts.append(number)
         if best.cut_short:
             self.cut_short.append(number)
 
-    def tell(self, always=False):
-        now = time.monotonic()
-        if always or now - self.told >= _SECONDS_BETWEEN_NOTES:
-            seconds = now - self.begun
-            self._say(f"{self.lines:,} lines in {seconds:.1f} s, {self.lines / max(seconds, 1e-9):.1f} a second")
-            self.told = now
-
-    def end(self):
-        self.tell(always=True)
+    def end(self, known):
+        if self.told > self.begun:
+            self._tell()
         if self.in_parts:
             self._say(
-                f"translated in parts, for more than {self.split_above} pieces (--split-above): {_named(self.in_parts)}"
+                f"translated in parts, for more than {known.split_above} pieces (--split-above): {_named(self.in_parts)}"
             )
         if self.cut_short:
-            self._say(f"cut short at {self.max_len_b} pieces (--max-len-b): {_named(self.cut_short)}")
+            self._say(f"cut short at {known.max_len_b} pieces (--max-len-b): {_named(self.cut_short)}")
+
+    def _tell(self):
+        self.told = time.monotonic()
+        seconds = self.told - self.begun
+        self._say(f"{self.done:,} lines in {seconds:.0f} s, {self.done / seconds:.1f} a second")
 
     def _say(self, text):
         print(f"fairseq-reservoir translate: {text}", file=sys.stderr, flush=True)

@@ -41,7 +41,7 @@ def test_a_line_for_a_line(run, expected):
     lines, translated = expected
     found, said = run("\n".join(lines).encode())
     assert found == translated and len(set(found)) > 1
-    assert said.startswith("fairseq-reservoir translate: 3 lines in ") and said.count("\n") == 1
+    assert said == ""
 
 
 def test_blank_lines_other_ends_and_a_byte_order_mark(run, expected):
@@ -79,6 +79,13 @@ def test_long_lines_and_those_cut_short_are_told(run):
     assert command._named(range(1, 9)) == "line 1, 2, 3, 4, 5 and 3 more"
 
 
+def test_how_far_it_is_is_told_every_few_seconds(run, expected, monkeypatch):
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_NOTES", 0)
+    _, said = run("\n".join([*expected[0], ""]).encode(), "--batch-size", 2)
+    notes = [line.split(" in ")[0] for line in said.splitlines()]
+    assert notes == [f"fairseq-reservoir translate: {n} lines" for n in (2, 3, 3)]
+
+
 def test_what_is_not_utf_8(run):
     with pytest.raises(SystemExit, match="error: standard input is not UTF-8: byte 0xff in line 2$"):
         run(b"one\ntw\xff\n")
@@ -101,7 +108,7 @@ def test_numbers_out_of_range(run, flags, message):
 def test_models_that_cannot(run, of_numbers, tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     for model, message in (
-        (tmp_path / "no.safetensors", "no.safetensors: no such file"),
+        (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
         (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or no safetensors file at all"),
         (of_numbers.path, "a checkpoint carries no dictionaries and no pieces"),
     ):

@@ -1,6 +1,6 @@
 """Text in, text out: a model of one file, its dictionaries and pieces in it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -99,6 +99,7 @@ class Translator(GeneratorHubInterface):
         nbest: int = 1,
         batch_size: int = BATCH_SIZE,
         split_above: int = SPLIT_ABOVE,
+        after_batch: Callable[[int], None] | None = None,
         **generation: Any,
     ) -> list[list[Hypothesis]]:
         """The best translations of each line.
@@ -111,6 +112,7 @@ class Translator(GeneratorHubInterface):
             beam, nbest: how many hypotheses are followed, and how many of them returned.
             batch_size: lines, or parts, that are translated at once, sorted by their length.
             split_above: words; fairseq ends a translation at ``max_len_b`` 200.
+            after_batch: called with the number of lines, or parts, of each batch when it is translated.
             generation: fairseq's options of generation by name, such as ``lenpen``.
 
         Raises:
@@ -132,6 +134,8 @@ class Translator(GeneratorHubInterface):
         for batch in self._batches(parts, batch_size):
             for i, answer in zip(batch, self._answers(generator, [parts[i].words for i in batch])):
                 answers[i] = answer
+            if after_batch:
+                after_batch(len(batch))
         for i, part in enumerate(parts):
             found.setdefault(part.line, []).append((part, *answers[i]))
         return [self._joined(found[i], nbest) if i in found else [Hypothesis("")] for i in range(len(lines))]
