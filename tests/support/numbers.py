@@ -1,4 +1,4 @@
-"""Numbers in words, cut by SentencePiece, with a tiny model of them: a corpus with real pieces, in seconds."""
+"""Numbers in words, cut by SentencePiece, with a tiny model of them: a corpus with real pieces, in seconds; or a corpus of your own."""
 
 import sys
 from importlib import import_module
@@ -11,14 +11,23 @@ from tests.support.commands import train
 FLAGS = "--reservoir-encoder LT --reservoir-decoder TL --share-all-embeddings --max-update 150 --batch-size 20".split()
 
 
-def make(folder) -> SimpleNamespace:
-    """The corpus and a model of L and T: its ``path``, ``data``, the model of its ``pieces`` and the folder ``raw`` of its text."""
+def make(folder, raw=None, size=90, flags=FLAGS) -> SimpleNamespace:
+    """The corpus and a model of L and T: its ``path``, ``data``, the model of its ``pieces`` and the folder ``raw`` of its text.
+
+    Args:
+        folder: for all of it.
+        raw: another corpus, named as Multi30k.
+        size: how many pieces.
+        flags: of fairseq-train.
+    """
     import sentencepiece
 
-    raw, data, pieces, cut = folder / "raw", folder / "data", folder / "joint.model", folder / "cut"
-    mini_corpus.main(raw)
+    data, pieces, cut = folder / "data", folder / "joint.model", folder / "cut"
+    if raw is None:
+        raw = folder / "raw"
+        mini_corpus.main(raw)
     cut.mkdir()
-    learn_pieces(raw, pieces, 90)
+    learn_pieces(raw, pieces, size)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
     for part in ("train", "val", "test_2016_flickr"):
         for language in ("en", "de"):
@@ -38,7 +47,7 @@ def make(folder) -> SimpleNamespace:
     words += ["--trainpref", cut / "train", "--validpref", cut / "val", "--testpref", cut / "test_2016_flickr"]
     with patch.object(sys, "argv", [*map(str, words), "--destdir", str(data)]):
         import_module("fairseq_cli.preprocess").cli_main()
-    train(data, *FLAGS, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
+    train(data, *flags, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder)
     return SimpleNamespace(path=folder / "checkpoint_last.pt", data=data, pieces=pieces, raw=raw)
 
 

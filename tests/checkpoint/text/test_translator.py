@@ -1,5 +1,7 @@
 """Text in, text out: as fairseq-generate translates the same sentences, cut by hand, and no line is lost or out of its place."""
 
+import dataclasses
+import gzip
 import logging
 import math
 import re
@@ -7,10 +9,12 @@ import re
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import load_translator
+from fairseq_reservoir.checkpoint import load_translator, packed_file
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.text.collect import TextFlags
 from fairseq_reservoir.errors import InputError
+from tests.support import numbers
+from tests.support.miniature import REAL
 
 SHORT = {"max_len_b": 20}
 
@@ -27,20 +31,20 @@ def test_set(of_numbers):
 
 @pytest.fixture
 def of_fairseq(run_fairseq, of_numbers, tmp_path):
-    """Return a function that runs fairseq-generate and returns lines of one letter by their number: its text, and its scores."""
+    """Return a function that runs fairseq-generate with the model of a file, ``of_fairseq(path, flags)``."""
+    return lambda path, *words: translated_by_fairseq(run_fairseq, of_numbers, path, tmp_path, *words)
 
-    def run(path, *words):
-        flags = "--cpu --beam 5 --remove-bpe sentencepiece --max-len-b 20 --num-workers 0".split()
-        run_fairseq("generate", of_numbers.data, "--path", path, *flags, *words, "--results-path", tmp_path)
-        lines = (tmp_path / "generate-test.txt").read_text().splitlines()
-        found = {}
-        for line in lines:
-            if line.startswith("D-"):
-                number, score, text = line.split("\t")
-                found.setdefault(int(number[2:]), []).append((text, pytest.approx(float(score), abs=1e-4)))
-        return [found[i] for i in range(len(found))]
 
-    return run
+def translated_by_fairseq(run_fairseq, made, path, folder, *words):
+    """What fairseq-generate prints of each line of the test set: pairs of a text and its score."""
+    flags = "--cpu --beam 5 --remove-bpe sentencepiece --max-len-b 20 --num-workers 0".split()
+    run_fairseq("generate", made.data, "--path", path, *flags, *words, "--results-path", folder)
+    found = {}
+    for line in (folder / "generate-test.txt").read_text().split("\n"):
+        if line.startswith("D-"):
+            number, score, text = line.split("\t")
+            found.setdefault(int(number[2:]), []).append((text, pytest.approx(float(score), abs=1e-4)))
+    return [found[i] for i in range(len(found))]
 
 
 @pytest.mark.parametrize("nbest", [1, 3])
@@ -153,6 +157,65 @@ def test_with_a_folder_of_data_sentences_are_pieces_as_before(with_text, of_numb
     assert ours.translate(cut, **SHORT).replace(" ", "").replace("\u2581", " ").strip() == translator.translate(
         test_set[0], **SHORT
     )
+
+
+def forged(with_text, path, **fields):
+    """An export with a right hash, whose text parts have other fields."""
+    body, tensors = packed_file.read(with_text)
+    text = dataclasses.replace(packed_file.read_text(with_text), **fields)
+    packed_file.write(
+        path, {name: value for name, value in body.items() if name not in ("version", "text")}, tensors, text=text
+    )
+    return path
+
+
+def test_parts_that_do_not_fit_the_model(with_text, tmp_path):
+    words = packed_file.read_text(with_text).source
+    for fields, message in (
+        (
+            {"source": words[::-1]},
+            r"the source dictionary that it carries \(\d+ entries, .* is not the one trained with",
+        ),
+        ({"target": (*words, "more")}, "the target dictionary that it carries"),
+        ({"model": b"no model"}, "a.safetensors: not a SentencePiece model"),
+        ({"kind": "byte_pairs", "model": b"a b c d"}, "a.safetensors: line 1, 'a b c d', is no code of byte pairs"),
+    ):
+        with pytest.raises(InputError, match=message) as refusal:
+            load_translator(forged(with_text, tmp_path / "a.safetensors", **fields))
+        assert "\n" not in str(refusal.value)
+
+
+def test_byte_pairs_a_tokenizer_and_lower_case(of_numbers, toy_data, of_l_and_t, tmp_path):
+    """Codes that put no two letters together leave the words of ``toy_data``, which are letters, as they are."""
+    (tmp_path / "codes").write_text("#version: 0.2\nx y</w>\n")
+    flags = TextFlags(bpe_codes=str(tmp_path / "codes"), tokenizer="moses", lowercase=True)
+    export(of_l_and_t.path, tmp_path / "a.safetensors", text=flags)
+    export(of_l_and_t.path, tmp_path / "b.safetensors", text=TextFlags(with_text=True))
+    found = load_translator(tmp_path / "a.safetensors").translate("A b  C", **SHORT)
+    assert found == load_translator(tmp_path / "b.safetensors").translate("a b c", **SHORT)
+    assert load_translator(tmp_path / "a.safetensors").pieces.cut("Ab-c, d") == ["a@@", "b", "@@@", "-@@", "@", "c", ",", "d"]
+    assert load_translator(tmp_path / "b.safetensors", regenerate_weights=False).pieces.cut("Ab-c") == ["Ab-c"]
+
+
+@pytest.mark.slow
+def test_multi30k_is_translated_to_the_letter(run_fairseq, tmp_path):
+    """The 1,000 lines of a real test set, by a model that has learned little: nearly all its translations differ."""
+    if not (REAL / "multi30k").exists():
+        pytest.skip("../shared/data/multi30k is absent")
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for path in (REAL / "multi30k").glob("*.gz"):
+        (raw / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    flags = (
+        "--reservoir-encoder LF --reservoir-decoder L --share-all-embeddings --max-update 300 --batch-size 64".split()
+    )
+    made = numbers.make(tmp_path, raw, 2000, [*flags, "--encoder-embed-dim", 64, "--lr", 0.005])
+    export(made.path, tmp_path / "a.safetensors", text=TextFlags(sentencepiece_model=str(made.pieces)))
+    theirs = translated_by_fairseq(run_fairseq, made, made.path, tmp_path, "--beam", 5)
+    lines = (raw / "test_2016_flickr.en").read_text().splitlines()
+    ours = load_translator(tmp_path / "a.safetensors").translate(lines, **SHORT)
+    assert len(ours) == 1000 and ours == [best[0][0] for best in theirs]
+    assert len(set(ours)) > 100
 
 
 def test_nothing_is_logged(with_text, test_set, caplog):
