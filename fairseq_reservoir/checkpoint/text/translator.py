@@ -46,6 +46,15 @@ class _Part:
     words: torch.Tensor
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """A translation of a part, as ids with the one that ends it."""
+
+    words: torch.Tensor
+    score: float
+    cut_short: bool
+
+
 class Translator(GeneratorHubInterface):
     """fairseq's interface of a model, which takes text and answers in text.
 
@@ -129,46 +138,37 @@ class Translator(GeneratorHubInterface):
             if (cut := self.pieces.cut(line))
             for words in in_parts(cut, most, self.pieces.begins_a_word)
         ]
-        found: dict[int, list[tuple[_Part, list[dict[str, Any]], int]]] = {}
-        answers: dict[int, tuple[list[dict[str, Any]], int]] = {}
-        for batch in self._batches(parts, batch_size):
-            for i, answer in zip(batch, self._answers(generator, [parts[i].words for i in batch])):
+        answers: list[list[_Answer]] = [[] for _ in parts]
+        for batch in _batches(parts, batch_size):
+            for i, answer in zip(batch, self._answers(generator, [parts[i].words for i in batch], nbest)):
                 answers[i] = answer
             if after_batch:
                 after_batch(len(batch))
-        for i, part in enumerate(parts):
-            found.setdefault(part.line, []).append((part, *answers[i]))
-        return [self._joined(found[i], nbest) if i in found else [Hypothesis("")] for i in range(len(lines))]
+        of_line: dict[int, list[list[_Answer]]] = {}
+        for part, answer in zip(parts, answers):
+            of_line.setdefault(part.line, []).append(answer)
+        return [self._joined(of_line[i]) if i in of_line else [Hypothesis("")] for i in range(len(lines))]
 
-    def _batches(self, parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
-        order = sorted(range(len(parts)), key=lambda i: len(parts[i].words))
-        for start in range(0, len(order), batch_size):
-            yield order[start : start + batch_size]
-
-    def _answers(self, generator: Any, sentences: list[torch.Tensor]) -> list[tuple[list[dict[str, Any]], int]]:
-        """fairseq's hypotheses of each sentence, and the most words they may have."""
+    def _answers(self, generator: Any, sentences: list[torch.Tensor], nbest: int) -> list[list[_Answer]]:
+        """fairseq's best hypotheses of each sentence; of their attention and the like, which is much, nothing is kept."""
         source = data_utils.collate_tokens(sentences, self.src_dict.pad(), left_pad=self.task.cfg.left_pad_source)
         lengths = torch.tensor([len(words) for words in sentences])
         sample = {"net_input": {"src_tokens": source.to(self.device), "src_lengths": lengths.to(self.device)}}
         most = min(int(generator.max_len_a * source.shape[1] + generator.max_len_b), generator.max_len - 1)
-        return [(hypotheses, most) for hypotheses in self.task.inference_step(generator, self.models, sample)]
+        return [
+            [_Answer(best["tokens"].cpu(), float(best["score"]), len(best["tokens"]) > most) for best in found[:nbest]]
+            for found in self.task.inference_step(generator, self.models, sample)
+        ]
 
-    def _joined(self, parts: list[tuple[_Part, list[dict[str, Any]], int]], nbest: int) -> list[Hypothesis]:
+    def _joined(self, parts: list[list[_Answer]]) -> list[Hypothesis]:
         """One line's hypotheses from those of its parts; a score is the mean over all words."""
-        ranks = min(nbest, *(len(hypotheses) for _, hypotheses, _ in parts))
         joined = []
-        for rank in range(ranks):
-            chosen = [(hypotheses[rank], most) for _, hypotheses, most in parts]
-            lengths = [len(hypothesis["tokens"]) for hypothesis, _ in chosen]
-            total = sum(float(hypothesis["score"]) * length for (hypothesis, _), length in zip(chosen, lengths))
-            joined.append(
-                Hypothesis(
-                    " ".join(filter(None, (self.decode(hypothesis["tokens"]) for hypothesis, _ in chosen))),
-                    total / sum(lengths),
-                    len(parts),
-                    any(length > most for (_, most), length in zip(chosen, lengths)),
-                )
-            )
+        for chosen in zip(*parts):
+            texts = [self.decode(answer.words) for answer in chosen]
+            words = sum(len(answer.words) for answer in chosen)
+            score = sum(answer.score * len(answer.words) for answer in chosen) / words
+            cut_short = any(answer.cut_short for answer in chosen)
+            joined.append(Hypothesis(" ".join(filter(None, texts)), score, len(parts), cut_short))
         return joined
 
     def _ids(self, words: Sequence[str]) -> torch.Tensor:
@@ -208,6 +208,13 @@ def check_numbers(**numbers: Any) -> None:
     for name, number in numbers.items():
         if type(number) is not int or number < 1:
             raise InputError(f"{name} {number}: must be a whole number of at least 1")
+
+
+def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
+    """Places of parts that are about as long as each other."""
+    order = sorted(range(len(parts)), key=lambda i: len(parts[i].words))
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
 
 
 def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:

@@ -193,7 +193,16 @@ def test_byte_pairs_a_tokenizer_and_lower_case(of_numbers, toy_data, of_l_and_t,
     export(of_l_and_t.path, tmp_path / "b.safetensors", text=TextFlags(with_text=True))
     found = load_translator(tmp_path / "a.safetensors").translate("A b  C", **SHORT)
     assert found == load_translator(tmp_path / "b.safetensors").translate("a b c", **SHORT)
-    assert load_translator(tmp_path / "a.safetensors").pieces.cut("Ab-c, d") == ["a@@", "b", "@@@", "-@@", "@", "c", ",", "d"]
+    assert load_translator(tmp_path / "a.safetensors").pieces.cut("Ab-c, d") == [
+        "a@@",
+        "b",
+        "@@@",
+        "-@@",
+        "@",
+        "c",
+        ",",
+        "d",
+    ]
     assert load_translator(tmp_path / "b.safetensors", regenerate_weights=False).pieces.cut("Ab-c") == ["Ab-c"]
 
 
