@@ -63,7 +63,9 @@ def add_parser(commands) -> None:
         metavar="N",
         help="pieces of a line that is translated as a whole (default 200)",
     )
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="lines translated at once (default 64)")
+    parser.add_argument(
+        "--batch-size", type=int, default=128, metavar="N", help="lines translated at once (default 128)"
+    )
     parser.add_argument(
         "--buffer-size",
         type=int,
@@ -155,7 +157,8 @@ class _Progress:
 
     def __init__(self):
         self.begun = self.told = time.monotonic()
-        self.done, self.in_parts, self.cut_short = 0, [], []
+        self.done = self.done_when_told = 0
+        self.in_parts, self.cut_short = [], []
 
     def count(self, lines):
         self.done += lines
@@ -169,7 +172,7 @@ class _Progress:
             self.cut_short.append(number)
 
     def end(self, known):
-        if self.told > self.begun:
+        if 0 < self.done_when_told < self.done:
             self._tell()
         if self.in_parts:
             self._say(
@@ -179,7 +182,7 @@ class _Progress:
             self._say(f"cut short at {known.max_len_b} pieces (--max-len-b): {_named(self.cut_short)}")
 
     def _tell(self):
-        self.told = time.monotonic()
+        self.told, self.done_when_told = time.monotonic(), self.done
         seconds = self.told - self.begun
         self._say(f"{self.done:,} lines in {seconds:.0f} s, {self.done / seconds:.1f} a second")
 

@@ -83,7 +83,7 @@ def test_how_far_it_is_is_told_every_few_seconds(run, expected, monkeypatch):
     monkeypatch.setattr(command, "_SECONDS_BETWEEN_NOTES", 0)
     _, said = run("\n".join([*expected[0], ""]).encode(), "--batch-size", 2)
     notes = [line.split(" in ")[0] for line in said.splitlines()]
-    assert notes == [f"fairseq-reservoir translate: {n} lines" for n in (2, 3, 3)]
+    assert notes == [f"fairseq-reservoir translate: {n} lines" for n in (2, 3)]
 
 
 def test_what_is_not_utf_8(run):

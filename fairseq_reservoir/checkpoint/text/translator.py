@@ -18,7 +18,7 @@ from .long_lines import in_parts
 from .parts import TextParts
 from .pieces import Pieces
 
-BEAM, BATCH_SIZE, SPLIT_ABOVE = 5, 64, 200
+BEAM, BATCH_SIZE, SPLIT_ABOVE = 5, 128, 200
 
 
 @dataclass(frozen=True)
