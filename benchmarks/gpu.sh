@@ -10,6 +10,7 @@
 #   DATA=.gpu/multi30k   raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   OUT=runs/gpu/COMMIT  where results.md, tables, JSON and logs go; OUT.work takes the rest: what is installed, checkpoints
 #   SEEDS="1 2 3"  UPDATES=8000   of the house benchmark
+#   COMMIT=...      of the files, where they were copied without .git
 # These folders are below the repository, or absolute.
 # Interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 set -euo pipefail
@@ -35,7 +36,7 @@ if [[ -n $minutes && -z $dry && -z ${GPU_SH_LIMITED:-} ]]; then
     exec timeout --preserve-status --kill-after=30 "${minutes}m" bash "$root/benchmarks/gpu.sh" "${arguments[@]}"
 fi
 . examples/steps.sh
-commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
+commit=$(git describe --always --dirty 2>/dev/null || echo "${COMMIT:-unknown}")
 out=${OUT:-runs/gpu/$commit${tiny:+-tiny}} wheels=${WHEELS:-.whl} data=${DATA:-.gpu/multi30k}
 work=$out.work seeds=${SEEDS:-1 2 3} updates=${UPDATES:-8000}
 [[ -z $tiny ]] || seeds=${SEEDS:-1}
@@ -45,14 +46,17 @@ export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONHASHSEED=0 PYTHONWARN
 state() { [[ -n $dry ]] || printf '%s\t%s\n' "$1" "${*:2}" >>"$out/steps"; }
 page() { run python3 benchmarks/gpu_results.py page "$out"; }
 
-# step NAME COMMAND...: one that fails is marked, and the next one begins
+# step NAME COMMAND...: one that fails is marked, and the next one begins; run again, it comes after all others
 step() {
-    local name=$1 status=0
+    local name=$1 status=0 later=''
     shift
     if [[ -n $list ]]; then
         grep -qs "^$name"$'\t' "$out/steps" || state "$name" "not begun"
         return
     fi
+    ! grep -qxF "$name" <<<"$failed_before" || later=1
+    [[ $later == "$last_ones" ]] || return 0
+    [[ -z $dry ]] || printf '\n# %s\n' "$name"
     state "$name" "not finished"
     set +e  # not with ||, which would let COMMAND go on after its own errors
     (set -e; "$@")
@@ -62,14 +66,14 @@ step() {
         state "$name" "done"
     else
         failed=1
-        state "$name" "failed, exit status $status: $(tail -n 1 "$out/$name.part/log" 2>/dev/null || true)"
+        state "$name" "failed, exit status $status: $(tail -qn 1 "$out/$name".part/log "$out/$name".txt.part 2>/dev/null || true)"
         say "$name failed, exit status $status" >&2
     fi
     page
 }
 
 install() {
-    local site name
+    local site said
     if compgen -G "$wheels/*.whl" >/dev/null; then
         folder "$work/site" python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$work/site" "$wheels"/*.whl
         site=$(realpath -m "$work/site")
@@ -81,10 +85,8 @@ install() {
         chmod +x "$work/bin/python"
         PATH=$PATH:$(realpath "$work/bin")
     fi
-    [[ -n $dry ]] || for name in torch fairseq; do
-        python3 -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$name'))" ||
-            die "$(command -v python3): $name is not installed, nor in WHEELS=$wheels; benchmarks/gpu_wheels.sh collects all but torch"
-    done
+    [[ -n $dry ]] || said=$(python3 -c "import torch, fairseq" 2>&1) ||
+        die "${said##*$'\n'} ($(command -v python3), WHEELS=$wheels); benchmarks/gpu_wheels.sh collects what goes beside torch"
 }
 
 # timed NAME PROGRAM FLAGS...: a benchmark, whose table is OUT/NAME/table.md
@@ -160,13 +162,16 @@ else
 fi
 install
 run python3 benchmarks/gpu_results.py begin "$out" "$device" ${tiny:+tiny}
-list=1 failed=''
+list=1 failed='' last_ones=''
+failed_before=$(awk -F'\t' '{ last[$1] = $2 } END { for (name in last) if (last[name] ~ /^failed/) print name }' "$out/steps" 2>/dev/null || true)
 [[ -n $dry ]] || all_steps
 list=''
 stopped() { say "not finished, run it again to go on: $out/results.md"; page; exit "$1"; }
 trap 'stopped 0' TERM  # the time that --minutes gave is up
 trap 'stopped 130' INT
 all_steps
+last_ones=1
+[[ -z $failed_before ]] || all_steps
 page
 say "results: $out/results.md"
 [[ -z $failed ]] || die "not every step ended well"

@@ -63,7 +63,7 @@ def page(folder):
     lines = ["# " + facts["device"], ""]
     lines += [f"- {name}: {value}" for name, value in facts.items() if value is not None and name != "device"]
     lines += ["", "| step | |", "|---|---|"]
-    lines += [f"| {name} | {state} |" for name, state in states(folder)]
+    lines += [f"| {name} | {state.replace('|', '/')} |" for name, state in states(folder)]
     for file in sorted(folder.glob("tests*.txt*")):
         lines += ["", "## Tests", "", *(f"    {line}" for line in file.read_text().splitlines()[-12:])]
     for file in sorted(folder.glob("*/table.md")):

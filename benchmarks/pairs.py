@@ -90,12 +90,17 @@ def _or_absent(arm, find):
     return {"arm": arm.name, "flags": arm.flags, "absent": arm.reason}
 
 
+# torch's words on a CPU; of a CUDA call outside its allocator; of cuBLAS and cuDNN for what they take themselves.
+_TOO_LITTLE = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+
+
 def absent(name, flags, error):
     """In place of an arm that ended with this error of torch's for want of memory; any other error is raised again."""
-    if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+    if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in _TOO_LITTLE):
         raise error
     # Two sentences: what, and how much; torch goes on with advice. On a CPU they come after the place in its source.
-    said = ". ".join(str(error).rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
+    first_line = str(error).partition("\n")[0]
+    said = ". ".join(first_line.rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
     return Absent(name, flags, f"too little memory: {said}")
 
 
@@ -131,9 +136,8 @@ def _result(arm, seconds):
 
 def surroundings(device, pairs):
     """What the figures depend on besides the arms."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
-        "commit": git.stdout.strip() or "unknown",
+        "commit": commit(),
         "torch": torch.__version__,
         "fairseq": fairseq_version(),
         "python": platform.python_version(),
@@ -143,6 +147,16 @@ def surroundings(device, pairs):
         "cuda": torch.version.cuda if device == "cuda" else None,
         "pairs": pairs,
     }
+
+
+def commit():
+    """Of the files, with ``-dirty`` if some were changed; where git knows none, what the variable COMMIT says."""
+    try:
+        git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+        found = git.stdout.strip()
+    except OSError:  # not installed
+        found = ""
+    return found or os.environ.get("COMMIT") or "unknown"
 
 
 def fairseq_version():

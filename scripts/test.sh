@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ ${1-} == --gpu ]]; then
     export PYTHONHASHSEED=0
-    exec python3 -m pytest -q -rs -m "" tests/gpu "${@:2}"
+    exec python3 -m pytest -q -rsfE -m "" tests/gpu "${@:2}"
 fi
 bash scripts/setup.sh
 

@@ -170,8 +170,18 @@ def _opened(path: str | Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        if _is_of_torch(path):
+            raise InputError(
+                f"{path}: a checkpoint of fairseq; export it first: fairseq-reservoir export {path} OUT{SUFFIX}"
+            ) from error
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: truncated, altered or no safetensors file at all ({reason})") from error
+
+
+def _is_of_torch(path: str | Path) -> bool:
+    """Whether a file begins as an archive of ``torch.save``; an export of that beginning would have a description of 64 MiB."""
+    with open(path, "rb") as stream:
+        return stream.read(4) == b"PK\3\4"
 
 
 def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str, Any]]:

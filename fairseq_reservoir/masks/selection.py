@@ -194,12 +194,7 @@ def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True
         Masks of the same shape: bool for one count, int8 for several.
     """
     if rows[0].device.type != "cpu":
-        shape = rows[0].shape
-        keys = torch.stack(rows).reshape(-1, shape[1])
-        keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys
-        keys = torch.nan_to_num(keys.abs() if magnitude else keys, nan=math.inf, posinf=math.inf, neginf=-math.inf)
-        mask = _sum([_select_on_device(keys, count) for count in counts])
-        return list(mask.reshape(len(rows), *shape).unbind())
+        return _together_on_device(rows, counts, magnitude)
     masks: list[Tensor] = []
     scratch: Array | None = None
     for row in rows:
@@ -220,14 +215,34 @@ def _sum(masks: list[Tensor]) -> Tensor:
     return whole
 
 
+def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor]:
+    """``select_largest`` of all rows in one selection for each count; what is written in place is the copy that ``stack`` makes."""
+    shape = rows[0].shape
+    keys = torch.stack(rows).detach().reshape(-1, shape[1])
+    keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys
+    keys = keys.abs_() if magnitude else keys
+    keys.nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    mask = _sum([_select_on_device(keys, count) for count in counts])
+    return list(mask.reshape(len(rows), *shape).unbind())
+
+
 def _select_on_device(keys: Tensor, count: int) -> Tensor:
-    """(rows, n) -> bool (rows, n) with ``count`` ones per row, in tensor operations of known sizes only."""
-    if count in (0, keys.shape[1]):
+    """(rows, n) -> bool (rows, n) with ``count`` ones per row, in tensor operations of known sizes only.
+
+    The k-th largest is the (n - k + 1)-th smallest: topk, which holds 12 bytes for each entry it finds, is asked for the fewer.
+    """
+    n = keys.shape[1]
+    if count in (0, n):
         return torch.full_like(keys, bool(count), dtype=torch.bool)
-    threshold = torch.topk(keys, count, dim=1, sorted=False).values.amin(1, keepdim=True)
+    if count <= n // 2:
+        threshold = torch.topk(keys, count, dim=1, sorted=False).values.amin(1, keepdim=True)
+    else:
+        threshold = torch.topk(keys, n - count + 1, dim=1, largest=False, sorted=False).values.amax(1, keepdim=True)
     above, tied = keys > threshold, keys == threshold
-    missing = count - above.sum(1, keepdim=True)
-    return above | (tied & (tied.cumsum(1, dtype=torch.int32) <= missing))
+    # All in int32, which cannot overflow in a row: torch would make copies in int64.
+    missing = count - above.sum(1, keepdim=True, dtype=torch.int32)
+    tied &= tied.to(torch.int32).cumsum_(1) <= missing
+    return above.logical_or_(tied)
 
 
 def _select_on_cpu(keys: Array, count: int) -> Array:

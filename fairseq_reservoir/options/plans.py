@@ -1,8 +1,9 @@
-"""Reads, completes and checks the layer plans of a model's flags, once, and hands them on as ``Plans``.
+"""Reads, completes and checks the layer plans of a model's flags: ``Plans``, from which the model is built.
 
 With a command line, flags are known long before the model is built: the architecture function settles the plans, which set the
-depths of the model, and checks them before any data is looked for. The model is then built of the ``Plans`` that it has left
-here. Options that no architecture function has seen, of hydra's or of a checkpoint, are settled and checked when the model is built.
+depths of the model, and checks them before any data is looked for. fairseq hands options on as text and numbers, so what the model
+gets of this are plans written out, a letter per layer. It reads and checks them as those that no architecture function has seen,
+of hydra's or of a checkpoint, or that ``--model-overrides`` has changed.
 """
 
 from argparse import Namespace
@@ -11,18 +12,9 @@ from ..errors import InputError
 from ..plan import kinds, layer_plan
 from ..plan.layer_plan import Plans, slots
 from .flags import flag_of
-from .layer_options import FrozenLayerOptions, ReservoirOptions, check_layer_options
+from .layer_options import FrozenLayerOptions, check_layer_options
 
 _COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
-_SIZES = ("layers", "layers_to_keep", "embed_dim", "attention_heads")
-_READ = (
-    *ReservoirOptions.__dataclass_fields__,
-    "no_cross_attention",
-    "quant_noise_scalar",
-    *(f"{stack}_{size}" for stack in kinds.STACKS for size in _SIZES),
-)
-# The plans that were checked last, behind what was read of their options.
-_latest: tuple[tuple, Plans] = ((), Plans({}, {}))
 
 
 def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
@@ -35,9 +27,9 @@ def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
     Raises:
         InputError: see ``settle`` and ``check``.
     """
-    if _latest[0] != _read(options):
-        check(options, settle(options, depths))
-    return _latest[1]
+    plans = settle(options, depths)
+    check(options, plans)
+    return plans
 
 
 def settle(args, depths: dict[str, int]) -> Plans:
@@ -67,7 +59,7 @@ def settle(args, depths: dict[str, int]) -> Plans:
 
 
 def check(options: Namespace, plans: Plans) -> None:
-    """Refuses what can be seen to be wrong without building anything, and keeps the plans for ``plans_of``.
+    """Refuses what can be seen to be wrong without building anything.
 
     Args:
         options: complete.
@@ -97,12 +89,6 @@ def check(options: Namespace, plans: Plans) -> None:
                 raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
         if (heads < 1 or width % heads) and any(slot.kind.heads_divide for slot in plan):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
-    global _latest
-    _latest = (_read(options), plans)
-
-
-def _read(options):
-    return tuple(getattr(options, name, None) for name in _READ)
 
 
 def _default(name):

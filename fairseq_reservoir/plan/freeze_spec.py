@@ -196,17 +196,32 @@ def selected(
 
 
 def summary(frozen: Collection[str], names: Collection[str]) -> str:
-    """The components frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1"; "some" if none do."""
+    """The components frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1".
+
+    Where a component is frozen in part, "ffn weights" are all of it but the biases, and "4 of 6 ln" are four of its six tensors.
+    """
     left, found = set(frozen), list[str]()
-    for component in (*GROUPS, *ATOMS):
-        matched = {name for name in names if atom(name) in GROUPS.get(component, {component})}
-        if matched & left and matched <= set(frozen):
-            found.append(component)
-            left -= matched
-    if left and left == {name for name in names if is_bias(name) and name in left}:
-        found.append("bias" if all(name in frozen for name in names if is_bias(name)) else "some bias")
-        left = set()
-    return ", ".join([*found, *(["some"] if left else [])])
+    components = {c: {name for name in names if atom(name) in GROUPS.get(c, {c})} for c in (*GROUPS, *ATOMS)}
+    biases = set(filter(is_bias, names))
+
+    def take(called: str, members: set[str]) -> None:
+        nonlocal left
+        if members & left and members <= set(frozen):
+            found.append(called)
+            left -= members
+
+    for component, members in components.items():
+        take(component, members)
+    if left <= biases:
+        take("bias", biases)
+    for component, members in components.items():
+        take(f"{component} weights", members - biases)
+    if left <= biases:
+        components = {"biases": biases}
+    for component, members in components.items():
+        if component not in GROUPS and members & left:
+            found.append(f"{len(members & set(frozen))} of {len(members)} {component}")
+    return ", ".join(found)
 
 
 def _last_layers(names: Iterable[str]) -> dict[str, int]:

@@ -56,9 +56,9 @@ def look_at_model(init, trainer, cfg, task, model, *args, **kwargs):
         flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
         check_flags(cfg)
         prefix = FrozenPrefix(*encoder_of(model, flag))
-        phases = trainer.freeze_schedule.phases if trainer.freeze_schedule else ((0, frozenset()),)
+        phases = trainer.freeze_schedule.may_freeze() if trainer.freeze_schedule else (frozenset(),)
         parameters = dict(model.named_parameters())
-        reached = [prefix.reaches(_ids(parameters, trainer.scheduled, frozen)) for _, frozen in phases]
+        reached = [prefix.reaches(_ids(parameters, trainer.scheduled, frozen)) for frozen in phases]
         depth = max(depth for depth, _ in reached)
         if not depth:
             raise InputError(

@@ -111,6 +111,12 @@ class FreezeSchedule:
             return self._rotated_out(update // self.rotate[1])
         return next(names for first, names in reversed(self.phases) if first <= update)
 
+    def may_freeze(self) -> tuple[frozenset[str], ...]:
+        """What is frozen in every phase of the schedule; last, all that may be once --freeze-auto has found that it has learned."""
+        learned = frozenset(name for part in self.parts for name in part.tensors)
+        phases = tuple(names for _, names in self.phases)
+        return (*phases, phases[-1] | learned) if learned else phases
+
     def skipped(self, update: int) -> frozenset[str]:
         """The parameters that the update leaves out by ``--freeze-update-every``."""
         return frozenset(name for name, period in self.every.items() if update % period)

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq import options
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from benchmarks import gpu_results, mask_selection, models, step_time
 
@@ -68,6 +71,21 @@ def test_dry_run_prints_commands_that_are_understood(tmp_path):
         assert (flags.encoder_embed_dim, flags.max_update, flags.seed) == (256, 8000, 1)
 
 
+def test_a_step_that_failed_comes_after_all_others_when_run_again(tmp_path):
+    """Or a test that fails would take the minutes of all that has not been tried."""
+
+    def order():
+        ended = gpu(tmp_path, "--dry-run", DATA=str(tmp_path / "none"))
+        return [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("# ")]
+
+    at_first = order()
+    assert at_first[0] == "tests" and len(at_first) == 11
+    (tmp_path / "out").mkdir()
+    steps = "tests\tnot begun\nmasks\tfailed, exit status 1: x\nmasks\tdone\ntests\tnot finished\ntests\tfailed, exit status 1: y\n"
+    (tmp_path / "out" / "steps").write_text(steps)
+    assert order() == [*at_first[1:], "tests"]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -88,6 +106,33 @@ def test_without_cuda_it_says_so(tmp_path):
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
     assert "gpu: --device cuda: torch" in ended.stderr and "sees no CUDA device" in ended.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_imported_is_named_in_one_line(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    path = os.pathsep.join([str(tmp_path / "bare" / "bin"), os.environ["PATH"]])
+    ended = gpu(tmp_path, PATH=path, PYTHONPATH="", WHEELS=str(tmp_path))
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+    assert "gpu: ModuleNotFoundError: No module named 'torch'" in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_wheels_need_nothing_that_is_neither_collected_nor_there():
+    """As far as the packages are installed here, in the versions that are."""
+    script = (ROOT / "benchmarks" / "gpu_wheels.sh").read_text()
+    words = shlex.split(script.replace("\\\n", " "), comments=True)
+    given = words[words.index("fairseq-fixed==0.12.3.1") :]
+    collected = {canonicalize_name(Requirement(word).name) for word in given if word[0].isalpha()}
+    there = {"torch", "numpy", "scipy", "scikit-learn", "sentencepiece"}
+    of_speech = {"torchaudio"}
+    needed = {}
+    for name in collected & {canonicalize_name(d.name) for d in metadata.distributions()}:
+        for line in metadata.requires(name) or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": "", "python_version": "3.12"}):
+                needed[canonicalize_name(requirement.name)] = name
+    assert {"sacrebleu", "joblib", "antlr4-python3-runtime"} <= collected and len(needed) > 10
+    assert not {name: of for name, of in needed.items() if name not in collected | there | of_speech}
 
 
 def test_figures_of_another_commit_are_not_mixed_in(tmp_path):

@@ -2,22 +2,46 @@
 
 import pytest
 import torch
+from hypothesis import given, strategies as st
 
-from benchmarks import mask_selection
-from fairseq_reservoir.masks.selection import keep_count
+from benchmarks import mask_selection, memory
+from fairseq_reservoir.masks.selection import _together_on_device, keep_count
 from tests.support.masks_by_sorting import by_sorting
 
 
-@pytest.mark.parametrize("name", ["ours", "sort", "kthvalue"])
+@pytest.mark.parametrize("name", ["ours", "sort", "kthvalue", "bit by bit"])
 def test_the_largest_half_of_each_matrix(name):
     scores = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
     count = keep_count(0.5, 64)
     assert mask_selection.ARMS[name](scores, count).equal(by_sorting(scores.abs(), count))
 
 
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=30, unique_by=abs), st.data())
+def test_bit_by_bit_keeps_the_largest_of_any_sizes(values, data):
+    scores, count = torch.tensor([values]), data.draw(st.integers(1, len(values)))
+    found = mask_selection.bit_by_bit(scores, count)
+    assert found.equal(by_sorting(scores.abs(), count))
+
+
 def test_the_floor_reads_and_writes_everything():
     scores = torch.randn(3, 64)
     assert mask_selection.three_passes(scores, 32).shape == scores.shape
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
+def test_what_a_device_takes_for_a_selection(keep):
+    """For each score a key of 4 bytes, two masks, and for the ranks of equal scores 4 bytes and a third mask; ``topk`` less than these.
+
+    Counted with CPU tensors: the operations are the same, but what a device's kernels take for themselves is not seen.
+    """
+    scores = torch.randn(3, 4000)
+
+    class Selection:
+        def step(self):
+            _together_on_device([scores], [keep_count(keep, 4000)], True)
+
+    _, peak = memory.peak_of(Selection, 1)
+    assert 11 <= peak / scores.numel() < 11.1
 
 
 def test_a_run(tmp_path, capsys):

@@ -68,6 +68,16 @@ def test_a_result_says_what_it_was_measured_with():
     assert facts["commit"] in said and f" of {facts['cores']} threads." in said
 
 
+def test_the_commit_where_there_is_no_git(monkeypatch):
+    monkeypatch.setenv("COMMIT", "abc")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert pairs.commit() == "abc"
+    monkeypatch.setenv("PATH", "/nowhere")  # as where git is not installed
+    assert pairs.commit() == "abc"
+    monkeypatch.delenv("COMMIT")
+    assert pairs.commit() == "unknown"
+
+
 class Fake:
     """An arm whose step takes ``seconds``, or ends with an error."""
 
@@ -105,6 +115,18 @@ def test_a_baseline_alone_has_its_seconds():
 def test_other_errors_are_not_taken_for_want_of_memory():
     with pytest.raises(RuntimeError, match="mixed devices"):
         pairs.measure([Fake("plain"), Fake("wrong", error=RuntimeError("mixed devices"))], 1, warm_up=0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_memory_that_is_not_of_torchs_allocator(said):
+    assert pairs.absent("x", "", RuntimeError(said)).reason == f"too little memory: {said.splitlines()[0]}"
 
 
 def test_what_torch_says_on_a_cpu_counts_as_well():

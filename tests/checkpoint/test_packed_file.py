@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fairseq_reservoir.checkpoint import packed_file
+from fairseq_reservoir.checkpoint import packed_file, read_state_dict
 from fairseq_reservoir.errors import InputError
 
 BODY = {"masks": {}, "seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
@@ -68,13 +68,23 @@ def test_foreign(tmp_path):
     path = tmp_path / "a.safetensors"
     with pytest.raises(InputError, match="a.safetensors: no such file"):
         packed_file.read(path)
-    torch.save({}, path)
+    path.write_text("no safetensors file")
     with pytest.raises(InputError, match="truncated, altered or no safetensors file at all"):
         packed_file.read(path)
     for metadata in (None, {"format": "pt"}, {"fairseq_reservoir": "{"}, {"fairseq_reservoir": "[]"}):
         save_file(TENSORS, path, metadata=metadata)
         with pytest.raises(InputError, match="a safetensors file, but not an export of fairseq-reservoir"):
             packed_file.read(path)
+
+
+def test_a_checkpoint_is_to_be_exported(tmp_path):
+    path = tmp_path / "checkpoint_best.pt"
+    torch.save({}, path)
+    told = f"{path}: a checkpoint of fairseq; export it first: fairseq-reservoir export {path} OUT.safetensors"
+    for read in (packed_file.read, read_state_dict):
+        with pytest.raises(InputError) as refusal:
+            read(path)
+        assert str(refusal.value) == told
 
 
 def test_a_newer_version(tmp_path, monkeypatch):

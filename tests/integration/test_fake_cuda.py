@@ -4,9 +4,10 @@ The device is a simulation (tests/support/fake_cuda, docs/gpu.md): shapes, types
 in one process, since most of the time goes into its start; it is not this one, since autograd asks for devices once, when it first runs.
 
 By default each kind of layer, each model, each choice of masks, adapter, estimator of ``--backskip`` and each precision is in some
-training, and every kind of layer is in float32, --fp16, --bf16 and --amp. The slow test has the pairs that are left (``cases``, the group
-``further``): masks, adapters, estimators and models in their other precisions, and by themselves what a training above has two of. There
-fairseq's model has the same depth as ours; by default what a deep one reads is calculated from one layer and two.
+training, and every kind of layer is in float32, --fp16, --bf16 and --amp. ``--mask-trained-weights`` are sign, ternary, an odd and an
+even number of levels. The slow test has what is left (``cases``, the group ``further``): the other numbers; masks, adapters, estimators and
+models in their other precisions, and by themselves what a training above has two of. There fairseq's model has the same depth as ours;
+by default what a deep one reads is calculated from one layer and two.
 """
 
 import json
@@ -46,7 +47,7 @@ def test_nothing_waits_and_nothing_is_left_on_the_cpu_but_what_is_planted(pytest
     results = run(["layers", "masks", "models", "planted"], pytestconfig.cache, tmp_path)
     check([result for result in results if not result["seen"]])
     planted = [result for result in results if result["seen"]]
-    assert len(planted) == 5
+    assert len(planted) == 6
     for result in planted:
         said = "\n".join(result["problems"])
         assert result["seen"] in said, f"{result['name']}: {said or 'not seen'}"

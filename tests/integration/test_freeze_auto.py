@@ -135,6 +135,20 @@ def test_embeddings_that_the_output_shares_stay_trained_and_it_says_so(toy_data,
     )
 
 
+def test_what_has_learned_is_kept_by_the_cache(toy_data, tmp_path):
+    """The same bits with --freeze-cache and without it, also when killed after the first freeze and resumed."""
+    flags = [*MODEL, *AUTO, *QUIET, "--batch-size", 16, "--frozen-prefix-no-dropout", "--max-update", 24]
+    plain = train(toy_data, *flags, "--no-save")
+    cached = train(toy_data, *flags, "--no-save", "--freeze-cache", "memory")
+    assert cached.losses == plain.losses and frozen_by(cached) == frozen_by(plain)
+    assert all(cached.weights[name].equal(tensor) for name, tensor in plain.weights.items())
+    assert cached.trainer.prefix_cache.hits and cached.trainer.frozen_prefix.depth
+    first = min(frozen_by(plain).values())
+    flags += ["--save-dir", tmp_path, "--freeze-cache", "memory"]
+    losses = train(toy_data, *flags, "--max-update", first + 1).losses + train(toy_data, *flags).losses
+    assert losses == plain.losses
+
+
 @pytest.mark.parametrize(
     "number_format", ["bf16", *(pytest.param(f, marks=pytest.mark.slow) for f in FORMATS if f not in ("fp32", "bf16"))]
 )

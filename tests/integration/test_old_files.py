@@ -22,6 +22,7 @@ TINY = (
 MODELS = {
     "reservoir": "--arch reservoir_transformer --reservoir-encoder LTFGCMSs --reservoir-decoder LTCSF"
     " --freeze encoder.layers.0.ffn --frozen-init orthogonal",
+    "l_and_t": "--arch reservoir_transformer --reservoir-encoder LT --reservoir-decoder T",
     "supermask": "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 2 --mask-keep-ratio 0.3"
     " --mask-kind signed",
 }

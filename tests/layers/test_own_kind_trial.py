@@ -1,5 +1,8 @@
 """A layer of a user's own kind is tried before it trains: each mistake is one line, and a sound layer is left as it is built."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 import torch
 from fairseq.incremental_decoding_utils import with_incremental_state
@@ -54,6 +57,35 @@ class MeanSoFarWordByWord(Sublayer):
         self.set_incremental_state(context.incremental_state, "kept", kept)
         return kept["sum"] / kept["n"]
 
+    def reorder_incremental_state(self, incremental_state, new_order):
+        kept = self.get_incremental_state(incremental_state, "kept")
+        self.set_incremental_state(incremental_state, "kept", {**kept, "sum": kept["sum"][:, new_order]})
+
+
+class NeverReordered(MeanSoFarWordByWord):
+    def reorder_incremental_state(self, incremental_state, new_order):
+        pass
+
+
+class Sound(Sublayer):
+    def transform(self, x, context):
+        return 2 * x
+
+
+class Dropping(Sublayer):
+    def transform(self, x, context):
+        return nn.functional.dropout(x)
+
+
+class Endless(Sublayer):
+    def transform(self, x, context):
+        return x / (x - x)
+
+
+class ReadsSource(Sublayer):
+    def transform(self, x, context):
+        return x + context.memory.mean()
+
 
 class Narrow(Sublayer):
     def transform(self, x, context):
@@ -71,6 +103,11 @@ def built(builder, stack, monkeypatch, **sizes):
     (Mean, "encoder", "padding changes what it makes of words; see context.padding_mask"),
     (MeanWithoutPadding, "decoder", "it sees later words; give its row refused={'decoder': 'it reads ...'}"),
     (MeanSoFar, "decoder", "word by word it gives other numbers; see context.incremental_state"),
+    (NeverReordered, "decoder", "beam search takes one sentence's words for another's; see reorder_incremental_state"),
+    (Dropping, "encoder", "asked a second time it gives other numbers"),
+    (Dropping, "decoder", "asked a second time it gives other numbers"),
+    (Endless, "encoder", "gives infinite numbers, or some that are none"),
+    (ReadsSource, "decoder", "it sees the source, and its row says sees_source=False"),
 ])  # fmt: skip
 def test_what_a_layer_does_wrong(layer, stack, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
@@ -103,13 +140,24 @@ def test_a_sound_layer_is_left_as_it_is_built(layer, stack, monkeypatch):
     assert torch.equal(after, torch.rand(1))
 
 
-def test_on_meta_shapes_are_tried_alone(monkeypatch):
+def test_a_row_that_says_it_sees_the_source(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "KIND", replace(KIND, sees_source=True))
+    built(lambda config, stack: {"part": ReadsSource(config)}, "decoder", monkeypatch)
+    with pytest.raises(
+        InputError, match="it does not see the source, and its row says sees_source=True; see cross_attention"
+    ):
+        built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch)
+    built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch, memory_dim=0)
+
+
+def test_without_values_another_layer_is_tried(monkeypatch):
+    """As ``fairseq-reservoir plan`` builds models."""
     with torch.device("meta"):
         assert built(
-            lambda config, stack: {"part": Mean(config)}, "encoder", monkeypatch
+            lambda config, stack: {"part": MeanWithoutPadding(config)}, "encoder", monkeypatch
         ).part.layer_norm.weight.is_meta
-        with pytest.raises(InputError, match="in an encoder: RuntimeError"):
-            built(lambda config, stack: {"part": Narrow(config)}, "encoder", monkeypatch)
+        with pytest.raises(InputError, match="padding changes what it makes of words"):
+            built(lambda config, stack: {"part": Mean(config)}, "encoder", monkeypatch)
 
 
 def test_a_letter_of_the_package_is_not_made_anew():

@@ -71,6 +71,18 @@ def test_both_selections_equal_a_sort(values, count, magnitude):
     assert torch.equal(selection._select_on_device(keys[None], count), expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("magnitude", [True, False])
+def test_a_device_selects_what_the_cpu_does_and_leaves_the_scores(kind, magnitude):
+    """Of several tensors and counts, more than half and less; what it writes over is a copy."""
+    rows = [torch.nn.Parameter(x) for x in draw(kind, 1200).reshape(3, 4, 100)]
+    before, counts = [row.detach().clone() for row in rows], [100, 81, 50, 19, 1, 0]
+    found = selection._together_on_device(rows, counts, magnitude)
+    assert all(torch.equal(a, b) for a, b in zip(found, select_largest(rows, counts, magnitude)))
+    assert all(row.detach().equal(was) for row, was in zip(rows, before))
+    assert not any(mask.requires_grad for mask in found)
+
+
 def test_a_sample_that_misses_costs_no_exactness():
     # The sample takes every fifth entry of 20,480: make it see none but the smallest ones.
     x = torch.rand(20_480, generator=torch.Generator().manual_seed(1)) + 1

@@ -34,4 +34,5 @@ gzip.open('$out/$name.30.safetensors.gz', 'wb', 9).write(safetensors.torch.save(
 
 make reservoir --arch reservoir_transformer --reservoir-encoder LTFGCMSs --reservoir-decoder LTCSF \
     --freeze encoder.layers.0.ffn --frozen-init orthogonal
+make l_and_t --arch reservoir_transformer --reservoir-encoder LT --reservoir-decoder T
 make supermask --arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 2 --mask-keep-ratio 0.3 --mask-kind signed

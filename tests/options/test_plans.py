@@ -1,4 +1,4 @@
-"""Plans are expanded and checked once, by whatever way the options come, and the model is built of those that were checked."""
+"""Plans are checked before data is looked for and where the model is built of them, by whatever way the options come."""
 
 from argparse import Namespace
 from collections import Counter
@@ -19,7 +19,6 @@ def counted(monkeypatch):
     """How often a plan of each stack is expanded, and options are checked, from now on."""
     found = Counter()
     expand, check = layer_plan.expand, plans.check_layer_options
-    monkeypatch.setattr(plans, "_latest", ((), None))
     monkeypatch.setattr(
         layer_plan, "expand", lambda plan, flag, stack: found.update([stack]) or expand(plan, flag, stack)
     )
@@ -27,13 +26,14 @@ def counted(monkeypatch):
     return found
 
 
-ONCE = {"encoder": 1, "decoder": 1, "checked": 1}
+def times(number):
+    return dict.fromkeys(("encoder", "decoder", "checked"), number)
 
 
 def test_a_command_line(counted):
-    """The architecture function settles and checks, then the model is built."""
+    """The architecture function settles and checks, and then the model of what fairseq has made of the flags."""
     model = build("2LF", "LC")
-    assert counted == ONCE and [row.kind[0] for row in model.slot_table.rows if ".layers." in row.place] == list(
+    assert counted == times(2) and [row.kind[0] for row in model.slot_table.rows if ".layers." in row.place] == list(
         "LLFLC"
     )
 
@@ -49,17 +49,15 @@ def given(**changes):
 def test_options_that_no_architecture_function_has_seen(counted):
     words = dictionary(20)
     ReservoirTransformer.build_model(given(), Namespace(source_dictionary=words, target_dictionary=words))
-    assert counted == ONCE
+    assert counted == times(1)
 
 
-def test_of_other_options_the_plans_are_made_anew(counted):
-    first = plans.plans_of(given(), DEPTHS)
-    assert first.built == first.unpruned == {"encoder": slots("LLF"), "decoder": slots("LC")}
+def test_plans_of_options():
+    options = given()
+    plain = plans.plans_of(options, DEPTHS)
+    assert plain.built == plain.unpruned == {"encoder": slots("LLF"), "decoder": slots("LC")}
+    assert plans.plans_of(options, DEPTHS) == plain, "of what the first has filled in"
     assert plans.plans_of(given(encoder_layers_to_keep="0,2"), DEPTHS).built["encoder"] == slots("LLF", "0,2")
-    assert counted == {name: 2 for name in ONCE}
-    settled = given()
-    again = plans.plans_of(settled, DEPTHS)
-    assert again == first and plans.plans_of(settled, DEPTHS) is again
 
 
 @pytest.mark.parametrize(
@@ -68,6 +66,7 @@ def test_of_other_options_the_plans_are_made_anew(counted):
         ({"reservoir_norm": "mine"}, "--reservoir-norm 'mine': choose from paper, model"),
         ({"encoder_attention_heads": 3}, "--encoder-attention-heads 3: must divide --encoder-embed-dim 8"),
         ({"backskip": "none"}, "--backskip 'none': choose from"),
+        ({"activation_dropout": 5.0}, "--activation-dropout 5.0: must be from 0 to 1"),
         ({"freeze": "attention"}, "--freeze 'attention': unknown component"),
     ],
 )

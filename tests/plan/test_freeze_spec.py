@@ -69,11 +69,11 @@ def test_selection(spec, expected):
         ("att", "att"),
         ("decoder", "cross_att, ln, out"),
         ("ffn,q", "q, ffn"),
-        ("encoder.layers.0.bias", "o, fc1, some bias"),
-        ("decoder.layers.1.bias", "v, some bias"),
+        ("encoder.layers.0.bias", "o, fc1, 3 of 6 biases"),
+        ("decoder.layers.1.bias", "v, 2 of 6 biases"),
         ("bias", "v, o, fc1, bias"),
-        ("encoder.layers.10.ln,pos", "pos, some bias"),
-        ("encoder.layernorm_embedding.weight", "some"),
+        ("encoder.layers.10.ln,pos", "pos, 1 of 6 biases"),
+        ("encoder.layernorm_embedding.weight", "1 of 4 ln"),
     ],
 )
 def test_summary(spec, expected):
@@ -81,6 +81,16 @@ def test_summary(spec, expected):
     if spec == "decoder":
         frozen |= {name for name in NAMES if atom(name) == "ln"}
     assert summary(frozen, NAMES) == expected
+
+
+def test_summary_of_weights_without_their_biases():
+    names = [f"layers.0.{name}.{end}" for name in ("fc1", "fc2", "self_attn.q_proj") for end in ("weight", "bias")]
+    frozen = [names[i] for i in (0, 2, 5)]
+    assert [atom(name) for name in frozen] == ["fc1", "fc2", "self_att.q"]
+    assert summary(frozen[:2], names) == "ffn weights"
+    # Of three biases one; weights come first, and then what is counted.
+    assert summary(frozen, names) == "ffn weights, 1 of 3 biases"
+    assert summary(names[:3], names) == "fc1, ffn weights"
 
 
 def test_projections_around_layers_are_no_feed_forward_block():

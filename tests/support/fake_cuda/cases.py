@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fairseq_reservoir.masks.levels import KINDS
 from tests.support.letters import LETTERS, WITH_EVERY_KIND
 
 from .plants import PLANTS
@@ -101,6 +102,13 @@ MASKS = {
     "--mask-random --mask-layernorm plain --mask-embeddings trained": "amp",
     "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att": "fp32",
 }
+# Trained matrices in the masks' stead, rounded: beside each kind of levels what else such a model may be.
+ROUNDED = {
+    "sign --fast": "fp32",
+    "ternary --mask-share none": "fp16",
+    "3 --mask-embeddings frozen": "amp",
+    "16 --mask-embeddings trained --mask-layernorm plain": "bf16",
+}
 _MASKED_LM = "--arch supermask_one_layer_transformer_lm --decoder-layers 1 --share-decoder-input-output-embed"
 _MASKED_ROBERTA = "--arch supermask_one_layer_roberta --encoder-layers 1"
 
@@ -110,8 +118,18 @@ def _masks():
     yield _case(group, "masks, `--fast`", _masked("--fast", layers=2), optimizer="adam", depth=2, updates=2)
     for flags, precision in MASKS.items():
         yield _case(group, flags, _masked(flags), precision=precision, updates=2 if "schedule" in flags else 1)
+    for which, precision in ROUNDED.items():
+        yield _rounded(group, which, precision, "adam" if "fast" in which else "sgd")
     yield _case(group, "masked language model", _MASKED_LM, "language model")
     yield _case(group, "masked RoBERTa", _MASKED_ROBERTA, "RoBERTa", precision="amp")
+
+
+def _rounded(group, which, precision, optimizer="sgd"):
+    flags = f"--mask-trained-weights {which}"
+    layers = 1 if optimizer == "sgd" else 2  # the second shares the matrices of the first
+    return _case(
+        group, flags, _masked(flags, layers), precision=precision, optimizer=optimizer, depth=layers, updates=layers
+    )
 
 
 _LM = "--arch reservoir_transformer_lm --reservoir-decoder LTFCS"
@@ -161,6 +179,12 @@ def _further():
         yield _case(
             group, "masks", _masked("--mask-kind signed --mask-pin 0.3"), precision=precision, optimizer=optimizer
         )
+    for number, kind in enumerate(kind for kind in KINDS if kind not in "sign ternary 3 16".split()):
+        precision = list(PRECISIONS)[number % len(PRECISIONS)]
+        yield _rounded(group, kind, precision, "adam" if "memory" in precision else "sgd")
+    rounded = "--mask-trained-weights"
+    yield _case(group, f"masked language model, `{rounded} 4`", f"{_MASKED_LM} {rounded} 4", "language model")
+    yield _case(group, f"masked RoBERTa, `{rounded} sign`", f"{_MASKED_ROBERTA} {rounded} sign", "RoBERTa")
     yield _case(group, "language model", _LM, "language model")
     yield _case(group, "RoBERTa", _ROBERTA, "RoBERTa", depth=7, precision="fp16")
     yield _case(group, "masked RoBERTa", _MASKED_ROBERTA, "RoBERTa")

@@ -59,7 +59,7 @@ def _of_depth(plain, case):
         [_beyond(*counters, case.depth - 2) for counters in zip(getattr(one, of), getattr(two, of))]
         for of in ("reads", "copies")
     )
-    return Outcome(one.error or two.error, reads, copies, two.left, two.without_gradient)
+    return Outcome(one.error or two.error, reads, copies, two.left, two.without_gradient, two.not_pinned)
 
 
 def _beyond(one, two, further):
@@ -77,6 +77,7 @@ def _problems(ours: Outcome, theirs: Outcome) -> Iterator[str]:
             further = getattr(ours, kind)[number] - getattr(theirs, kind)[number]
             yield from (f"update {number + 1}: {count} x {what}, {where}" for (what, where), count in further.items())
     yield from (f"on the CPU: {name}" for name in ours.left)
+    yield from (f"not in pinned memory on its way to the device: {name}" for name in ours.not_pinned)
     # fairseq has parameters without a use, as a convolution's conv_bias.
     yield from (f"no gradient: {name}" for name in ours.without_gradient if name not in theirs.without_gradient)
 

@@ -1,10 +1,14 @@
 // A device named cuda:0 for a build of torch that knows CPUs only: enough for autograd to run over fake tensors on it.
 //
 // Autograd asks the guard of a device for streams and for the number of devices before it starts, the rest of torch asks the hooks
-// whether there is CUDA at all. Nothing here computes, and no memory is ever on this device.
+// whether there is CUDA at all. Nothing here computes, and no memory is ever on this device. What is pinned for it is memory as any
+// other, by whose address it is known.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <set>
 
 namespace {
 
@@ -27,6 +31,25 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, kOnly); }
 };
 
+std::set<const void*> pinned;
+
+struct Pinned final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    void* data = c10::GetCPUAllocator()->raw_allocate(size);
+    pinned.insert(data);
+    return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* target, const void* source, size_t size) const override { default_copy_data(target, source, size); }
+
+  static void release(void* data) {
+    pinned.erase(data);
+    c10::GetCPUAllocator()->raw_deallocate(data);
+  }
+};
+
+Pinned pinning;
+
 Guard guard;
 c10::impl::DeviceGuardImplRegistrar registered(c10::DeviceType::CUDA, &guard);
 
@@ -41,6 +64,8 @@ struct CUDAHooks : CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinning; }
+  bool isPinnedPtr(const void* data) const override { return pinned.count(data) != 0; }
   int getNumGPUs() const override { return 1; }
   DeviceIndex deviceCount() const override { return 1; }
   DeviceIndex current_device() const override { return 0; }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
+from torch.utils.data import DataLoader
 
 from fairseq_reservoir.layers.feed_forward import FeedForward
 from fairseq_reservoir.masks.masked_weight import MaskCache
@@ -39,6 +40,18 @@ def _mistake(owner, name, before):
     return make
 
 
+@contextmanager
+def _without_pinning():
+    """Lets every loader forget that it was asked for pinned memory."""
+    original = DataLoader.__init__
+
+    def begin(self, *args, pin_memory=False, **kwargs):
+        original(self, *args, **kwargs)
+
+    with patch.object(DataLoader, "__init__", begin):
+        yield
+
+
 def _reads_scores(cache, members):
     float(members[0].scores.sum())
     return members
@@ -61,6 +74,7 @@ PLANTS = {
         _mistake(FeedForward, "transform", lambda self, x: x + x.cpu().to(x.device)), "a copy to cpu"
     ),
     "a mask as an index": Plant(_mistake(FeedForward, "transform", _selects), "a mask as an index"),
+    "batches outside pinned memory": Plant(_without_pinning, "not in pinned memory"),
     "item() in the update of masks": Plant(_mistake(MaskCache, "_select", _reads_scores), "a value", in_masks=True),
     "tolist() in the update of masks": Plant(_mistake(MaskCache, "_select", _lists_scores), "a value", in_masks=True),
 }

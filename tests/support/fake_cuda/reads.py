@@ -87,7 +87,12 @@ class CountingMode(FakeTensorMode):
         if name in ("_to_copy", "copy_"):
             source, target = _from_to(name, args, kwargs)
             if source != target:
-                self.note(self.copies if target == "cuda" else self.reads, f"a copy to {target}")
+                if target == "cuda":
+                    self.note(
+                        self.copies, "a copy to cuda" if _goes_on(name, args, kwargs) else "a waiting copy to cuda"
+                    )
+                else:
+                    self.note(self.reads, "a copy to cpu")
         if name in _GRU:
             if len({(x.device, x.dtype) for x in tensors}) > 1:
                 raise RuntimeError("a GRU's cell of several devices or types")
@@ -159,6 +164,11 @@ def _from_to(name, args, kwargs):
         return args[1].device.type, args[0].device.type
     device = kwargs.get("device")
     return args[0].device.type, torch.device(device).type if device is not None else args[0].device.type
+
+
+def _goes_on(name, args, kwargs):
+    """Whether a copy is asked for with ``non_blocking``."""
+    return kwargs.get("non_blocking", name == "copy_" and len(args) > 2 and args[2])
 
 
 def _remember(name, args, tensors, result):

@@ -9,6 +9,8 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.trainer import Trainer
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from tests.support.commands import USER_DIR, forget_earlier_runs
 
@@ -26,6 +28,7 @@ class Outcome:
         reads, copies: for each update, how often what was read where, or copied to the device; see ``CountingMode``.
         left: the tensors that are on the CPU after it.
         without_gradient: the trained parameters that have got none.
+        not_pinned: the tensors in batches of fairseq's loader that are not in pinned memory, where its task is translation.
     """
 
     error: str = ""
@@ -33,6 +36,7 @@ class Outcome:
     copies: list[Counter] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     without_gradient: list[str] = field(default_factory=list)
+    not_pinned: list[str] = field(default_factory=list)
 
 
 def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
@@ -57,6 +61,8 @@ def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
         seen = stack.enter_context(fake_cuda())
         try:
             trainer = Trainer(cfg, task, model, criterion)
+            if cfg.task.task == "translation":
+                outcome.not_pinned = _not_pinned(trainer)
             for _ in range(updates):
                 seen.reads, seen.copies = Counter(), Counter()
                 trainer.train_step([_batch(cfg.task.task)])
@@ -80,7 +86,9 @@ def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
 
 def _configuration(data, words):
     parser = options.get_training_parser()
-    fixed = f"{data} --user-dir {USER_DIR} --num-workers 0 --log-format none --no-progress-bar --no-save --batch-size 3"
+    # The loader works in this thread: an error in another would be lost, and nobody would be told.
+    loader = "--num-workers 0 --data-buffer-size 0 --batch-size 3"
+    fixed = f"{data} --user-dir {USER_DIR} {loader} --log-format none --no-progress-bar --no-save"
     flat = options.parse_args_and_arch(parser, [*fixed.split(), *words.split()])
     # All flags in each of its parts: fairseq takes that, and hydra would take half the time of a test.
     if hasattr(flat, "adam_betas"):
@@ -111,6 +119,16 @@ def _batch(task):
     if task == "masked_lm":
         batch["target"] = target.masked_fill(target % 2 == 0, PAD)
     return batch | {"net_input": net_input | {"src_lengths": torch.tensor([5, 4, 2])}}
+
+
+def _not_pinned(trainer):
+    """In the batches that the trainer would be given. They have numbers: only what is done with them on the device is fake."""
+    with unset_fake_temporarily():
+        batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr())
+        tensors = [x for x in tree_flatten_with_path(batches)[0] if isinstance(x[1], torch.Tensor)]
+        if not tensors:
+            raise RuntimeError("no tensor in a batch")
+        return [keystr(path) for path, tensor in tensors if not tensor.is_pinned()]
 
 
 def _left(trainer):
