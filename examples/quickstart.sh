@@ -119,4 +119,8 @@ python $helpers/report.py "$work/split" "$src" "$tgt" "$work/translation-$model/
 echo
 say "these commands were run (by . .venv/bin/activate they are at hand):"
 printf ' %s\n' "${commands[@]}"
+say "the model in one file, for whoever has this package (docs/giving-a-model-away.md):"
+printf ' %s\n' "fairseq-reservoir export $(printf %q "$work/$model/checkpoint_best.pt") model.safetensors --dtype fp16 \\" \
+    "    --sentencepiece-model $(printf %q "$work/pieces/joint.model")" \
+    "echo 'The device is not available' | fairseq-reservoir translate model.safetensors"
 say "done after $((SECONDS / 60)) min $((SECONDS % 60)) s"

@@ -20,6 +20,7 @@ from .commands import (
     report,
     size,
     sweep,
+    translate,
 )
 from .commands.plan import plan  # noqa: F401
 from .errors import InputError, check_words, in_one_line
@@ -35,7 +36,18 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser("fairseq-reservoir", description=_ABOUT)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags)
-    for command in (plan_command, size, export, materialize, average, dump_embeddings, report, sweep, doctor):
+    for command in (
+        plan_command,
+        size,
+        export,
+        translate,
+        materialize,
+        average,
+        dump_embeddings,
+        report,
+        sweep,
+        doctor,
+    ):
         command.add_parser(commands)
     for name, subparser in commands.choices.items():
         if name not in ("report", "sweep", "doctor"):  # which build no model
@@ -50,7 +62,8 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
-    _print(result)
+    if result is not None:
+        _print(result)
 
 
 def _print(text):

@@ -1,6 +1,7 @@
 """Writes files so that a kill or a full disk leaves the old file or the new one, never a part."""
 
 import os
+import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def replacing(path: str, refusal: str = "OUT {path}: cannot be written ({why})")
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(folder: str):
+    """Yields the name of a folder beside ``folder``, to be made there; it takes the place of ``folder``, and is gone if the body raises."""
+    temporary, old = temporary_name(Path(folder).absolute()), Path(f"{Path(folder).absolute()}.{os.getpid()}.old")
+    try:
+        yield temporary
+        if os.path.exists(folder):
+            os.replace(folder, old)
+        os.replace(temporary, folder)
+    finally:
+        for path in (temporary, old):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def temporary_name(path) -> Path:

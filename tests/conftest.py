@@ -73,6 +73,25 @@ def moods(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def of_numbers(tmp_path_factory):
+    """A model of numbers in words, with its data and pieces (``tests.support.numbers``), that all tests share and none changes."""
+    from tests.support import numbers
+
+    return numbers.make(tmp_path_factory.mktemp("numbers"))
+
+
+@pytest.fixture(scope="session")
+def with_text(of_numbers, tmp_path_factory):
+    """An export of it that carries its dictionaries and pieces, in an empty folder."""
+    from fairseq_reservoir.checkpoint.export import export
+    from fairseq_reservoir.checkpoint.text.collect import TextFlags
+
+    out = tmp_path_factory.mktemp("colleague") / "model.safetensors"
+    export(of_numbers.path, out, text=TextFlags(sentencepiece_model=str(of_numbers.pieces)))
+    return out
+
+
 @pytest.fixture(autouse=True)
 def same_hooks():
     """Take away what fairseq and torch leave behind in this process, so that the tests' order does not matter.

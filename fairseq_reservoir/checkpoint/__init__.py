@@ -10,16 +10,19 @@ from .reader import read_state_dict
 __all__ = ["load_translator", "read_state_dict"]
 
 
-def load_translator(path: str, data: str, **overrides: Any) -> Any:
-    """An exported model, or a checkpoint, ready to translate: ``load_translator(path, data).translate("a sentence")``.
+def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any:
+    """A model ready to translate: ``load_translator("model.safetensors").translate("The device is not available")``.
+
+    An export that carries its dictionaries and pieces needs no ``data``, and takes text. With ``data``, or of a checkpoint, a
+    sentence is words of the dictionary between blanks, unless fairseq's options say what cuts it.
 
     Args:
         path: export or checkpoint. Like ``data``, relative to the current folder.
         data: folder of the dictionaries.
-        overrides: fairseq's options by name, such as ``tokenizer="moses"`` or ``bpe="sentencepiece"``.
+        overrides: options of the model by name, and with ``data`` fairseq's, such as ``bpe="sentencepiece"``.
 
     Returns:
-        fairseq's ``GeneratorHubInterface``.
+        fairseq's ``GeneratorHubInterface``; without ``data`` a ``Translator``, which is one.
 
     Raises:
         InputError: file or folder are not there or not usable, or the dictionaries are not those of the model.
@@ -31,9 +34,14 @@ def load_translator(path: str, data: str, **overrides: Any) -> Any:
 
     from ..errors import InputError
 
-    file, folder = Path(path).absolute(), Path(data).absolute()
+    file = Path(path).absolute()
     if not file.is_file():
         raise InputError(f"path {file}: no such file")
+    if data is None:
+        from .text.translator import open_translator
+
+        return open_translator(str(file), **overrides)
+    folder = Path(data).absolute()
     if not folder.is_dir():
         raise InputError(f"data {folder}: no such folder; it must hold the dictionaries of the model")
     if os.pathsep in str(folder):

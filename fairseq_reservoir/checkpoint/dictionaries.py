@@ -47,13 +47,14 @@ def where_trained(config: Any) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def check(path: str, expected: dict[str, dict[str, Any]], task: Any) -> None:
+def check(path: str, expected: dict[str, dict[str, Any]], task: Any, whose: str = "of DATA") -> None:
     """Refuses dictionaries that differ from those of an export or a checkpoint.
 
     Args:
         path: what the message is to begin with.
         expected: as ``describe`` gives it.
         task: with the dictionaries.
+        whose: they are.
 
     Raises:
         InputError: one differs.
@@ -61,6 +62,6 @@ def check(path: str, expected: dict[str, dict[str, Any]], task: Any) -> None:
     for side, found in describe(task).items():
         if side in expected and found != expected[side]:
             raise InputError(
-                f"{path}: the {side} dictionary of DATA ({found['entries']} entries, SHA-256 {found['sha256'][:12]}) is not the"
+                f"{path}: the {side} dictionary {whose} ({found['entries']} entries, SHA-256 {found['sha256'][:12]}) is not the"
                 f" one trained with ({expected[side]['entries']} entries, SHA-256 {expected[side]['sha256'][:12]})"
             )

@@ -19,12 +19,14 @@ from .levels import pack_levels
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin
+from .text import collect
+from .text.collect import TextFlags
 
 
 @dataclass(frozen=True)
 class Written:
-    """The result of ``export``: the file's size, the bytes of data predicted for it and their entropy, and what it holds of the
-    random tensors."""
+    """The result of ``export``: the file's size, the bytes of data predicted for it and their entropy, what it holds of the
+    random tensors, and the bytes of its text parts."""
 
     path: str
     bytes: int
@@ -32,12 +34,14 @@ class Written:
     entropy_bytes: int
     stored: int
     drawn_again: int
+    text_bytes: int = 0
 
     def __str__(self) -> str:
+        text = f"; {self.text_bytes:,} bytes more are dictionaries and pieces" if self.text_bytes else ""
         return (
             f"{self.path}: {self.bytes:,} bytes ({self.predicted_bytes:,} of data, whose"
             f" entropy is {self.entropy_bytes:,}); of {self.stored + self.drawn_again} random"
-            f" tensors {self.stored} stored, {self.drawn_again} drawn again from the seed when loaded"
+            f" tensors {self.stored} stored, {self.drawn_again} drawn again from the seed when loaded{text}"
         )
 
 
@@ -50,6 +54,7 @@ def export(
     force: bool = False,
     data: str | None = None,
     compact: bool = False,
+    text: TextFlags | None = None,
 ) -> Written:
     """Writes an export of a checkpoint.
 
@@ -66,6 +71,7 @@ def export(
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, if not the one that the checkpoint names.
         compact: write masks and numbers near their entropy (``compact``); reading the file needs the package, too.
+        text: what the file is to carry so that it translates text without any other (``text.parts``).
 
     Raises:
         InputError: a file or an option is not usable, or a package not installed; the dictionaries are not those trained with; with
@@ -78,6 +84,8 @@ def export(
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
     if compact:
         entropy_code.package("--compact needs")
+    text = text or TextFlags()
+    pieces = collect.check_flags(text)
     source = open_checkpoint(checkpoint)
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
@@ -85,6 +93,7 @@ def export(
     trained = origin(source.state).get("dictionaries") or (dictionaries.where_trained(source.config) if data else {})
     task = dictionaries.task_of_config(source.config, data)
     dictionaries.check(f"--data {source.config.task.data}", trained, task)
+    text_parts = collect.collect(text, pieces, task) if text.given else None
     table: Any = source.model.slot_table
     ledger, seed = source.ledger, table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
@@ -108,12 +117,20 @@ def export(
     }
     if rounded := ledger.of("rounded"):
         body["levels"] = {i.name: {"shape": i.shape, "kind": i.levels.kind} for i in rounded if i.levels}
-    packed_file.write(out, body, tensors | kept, compact)
+    packed_file.write(out, body, tensors | kept, compact, text_parts)
     predicted, entropy = (
         ledger.export_bytes(dtype, with_weights, regenerate),
         compact_form.entropy_bytes(body, tensors | kept),
     )
-    return Written(str(out), Path(out).stat().st_size, predicted, entropy, len(kept), len(random) - len(kept))
+    return Written(
+        str(out),
+        Path(out).stat().st_size,
+        predicted,
+        entropy,
+        len(kept),
+        len(random) - len(kept),
+        packed_file.text_bytes(out),
+    )
 
 
 def _stored(source: Checkpoint, item: Item, dtype: str) -> torch.Tensor:

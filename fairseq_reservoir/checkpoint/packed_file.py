@@ -7,6 +7,9 @@ the file is noticed.
 
 That is version 1. In version 2, the compact form, there are two tensors of bytes: ``tensors``, all of the export's (``compact``), and
 ``body``, the description, deflated. There is no ``body`` in the metadata.
+
+An export with text has one tensor of bytes more, ``text``, which the description explains (``text.parts``); its version is 3 in place of 1,
+4 in place of 2.
 """
 
 import base64
@@ -23,29 +26,42 @@ from safetensors.torch import save_file
 from ..errors import InputError
 from ..files import replacing
 from . import compact as compact_form, digest
+from .text import parts
 
 SUFFIX = ".safetensors"
-PLAIN, COMPACT = 1, 2  # versions
+PLAIN, COMPACT, PLAIN_WITH_TEXT, COMPACT_WITH_TEXT = VERSIONS = range(1, 5)
 _KEY = "fairseq_reservoir"
 _IN_SIGHT = ("version", "seed", "generator")
 _BODY, _TENSORS = "body", "tensors"  # names of the compact form
+_TEXT = "text"
 _LARGEST_BODY = 2**26
 
 
-def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], compact: bool = False) -> None:
-    """Writes an export whole or not at all, and reads it back before it takes its name.
+def write(
+    path: str,
+    body: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    compact: bool = False,
+    text: parts.TextParts | None = None,
+) -> None:
+    """Writes an export, with the text parts or none, whole or not at all, and reads it back before it takes its name.
 
     Raises:
         InputError: it cannot be written, or comes back different.
     """
-    body = {"version": COMPACT if compact else PLAIN, **body}
+    body, packed_text = {"version": COMPACT if compact else PLAIN, **body}, b""
+    if text:
+        described_text, packed_text = parts.pack(text)
+        body |= {"version": COMPACT_WITH_TEXT if compact else PLAIN_WITH_TEXT, _TEXT: described_text}
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     given, packed = digest.of_contents("", tensors), ""
     if compact:
         body, payload = compact_form.pack(body, tensors)
-        tensors = {_TENSORS: payload, _BODY: torch.frombuffer(bytearray(_deflated(body)), dtype=torch.uint8)}
+        tensors = {_TENSORS: payload, _BODY: _as_tensor(_deflated(body))}
     else:
         packed = base64.b64encode(_deflated(body)).decode()
+    if text:
+        tensors = {**tensors, _TEXT: _as_tensor(packed_text)}
     described = _described(body, packed, tensors)
     with replacing(path) as temporary:
         try:
@@ -53,7 +69,7 @@ def write(path: str, body: dict[str, Any], tensors: dict[str, torch.Tensor], com
         except SafetensorError as error:
             raise OSError(error) from error
         found = read(temporary)
-        if compact and digest.of_contents("", found[1]) != given:
+        if compact and digest.of_contents("", found[1]) != given or text and read_text(temporary) != text:
             raise OSError("what was written reads back different")
 
 
@@ -69,7 +85,20 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
     if described != _described(body, described.get("body", ""), tensors):
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
-    return compact_form.unpack(path, body, tensors[_TENSORS]) if body["version"] == COMPACT else (body, tensors)
+    if _has_text(body):
+        tensors.pop(_TEXT, None)
+    return compact_form.unpack(path, body, tensors[_TENSORS]) if _is_compact(body) else (body, tensors)
+
+
+def read_text(path: str | Path) -> parts.TextParts | None:
+    """The text parts of an export, or None; what ``read`` refuses is refused there.
+
+    Raises:
+        InputError: as ``read_body``; they are altered or more than are read.
+    """
+    with _opened(path) as file:
+        _, body = _description(path, file)
+        return parts.unpack(path, body.get(_TEXT), _text_of(path, file)) if _has_text(body) else None
 
 
 def read_body(path: str | Path) -> dict[str, Any]:
@@ -89,8 +118,40 @@ def stored_bytes(path: str | Path) -> int:
         InputError: as ``read_body``.
     """
     with _opened(path) as file:
-        names = [_TENSORS] if _description(path, file)[1]["version"] == COMPACT else file.keys()
+        body = _description(path, file)[1]
+        names = (
+            [_TENSORS] if _is_compact(body) else [name for name in file.keys() if not _has_text(body) or name != _TEXT]
+        )
         return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in names)
+
+
+def text_bytes(path: str | Path) -> int:
+    """The bytes of the text parts in the file, as they stand there; 0 without any.
+
+    Raises:
+        InputError: as ``read_body``.
+    """
+    with _opened(path) as file:
+        return _text_of(path, file).nbytes if _has_text(_description(path, file)[1]) else 0
+
+
+def _is_compact(body: dict[str, Any]) -> bool:
+    return body["version"] in (COMPACT, COMPACT_WITH_TEXT)
+
+
+def _has_text(body: dict[str, Any]) -> bool:
+    return body["version"] in (PLAIN_WITH_TEXT, COMPACT_WITH_TEXT)
+
+
+def _text_of(path: str | Path, file: Any) -> memoryview:
+    try:
+        return digest.raw_bytes(file.get_tensor(_TEXT))
+    except SafetensorError as error:
+        raise InputError(f"{path}: its text parts are not there") from error
+
+
+def _as_tensor(content: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -128,13 +189,13 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
     try:
         described = json.loads((file.metadata() or {})[_KEY])
         version, _ = described["version"], described["sha256"]
-        if version in (PLAIN, COMPACT):
-            if version == COMPACT:
+        if version in VERSIONS and type(version) is int:
+            if _is_compact(described):
                 packed = bytes(digest.raw_bytes(file.get_tensor(_BODY)))
             else:
                 packed = base64.b64decode(described["body"], validate=True)
             body = json.loads(zlib.decompressobj().decompress(packed, _LARGEST_BODY))
-            return described, dict(body.items())
+            return described, {**body, "version": body["version"]}
     except (
         KeyError,
         TypeError,
@@ -147,5 +208,5 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
     ) as error:
         raise InputError(f"{path}: a safetensors file, but not an export of fairseq-reservoir") from error
     raise InputError(
-        f"{path}: an export of version {version}; this fairseq_reservoir reads versions {PLAIN} and {COMPACT}"
+        f"{path}: an export of version {version}; this fairseq_reservoir reads versions {VERSIONS[0]} to {VERSIONS[-1]}"
     )

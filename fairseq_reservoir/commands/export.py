@@ -10,6 +10,11 @@ loads without pickle and takes the place of the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
   fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors
+
+With the model of the pieces it carries the dictionaries too, and translates text by itself:
+
+  fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
+  fairseq-reservoir translate model.safetensors < text.en > text.de
 """
 
 
@@ -41,12 +46,36 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained on)")
+    text = parser.add_argument_group(
+        "text, so that `translate` needs no other file; each of these stores the dictionaries"
+    )
+    text.add_argument(
+        "--sentencepiece-model", metavar="FILE", help="the SentencePiece model that cut the source sentences"
+    )
+    text.add_argument("--bpe-codes", metavar="FILE", help="the codes of subword-nmt or fastBPE that cut them")
+    text.add_argument("--with-text", action="store_true", help="for data of whole words, with no pieces")
+    text.add_argument(
+        "--tokenizer", metavar="moses", help="Moses' tokenizer came before the pieces, as fairseq's --tokenizer"
+    )
+    text.add_argument(
+        "--moses-no-dash-splits", action="store_true", help="as fairseq's: it left words with dashes alone"
+    )
+    text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
     parser.set_defaults(run=run)
 
 
 def run(known, _):
     from ..checkpoint.export import export
+    from ..checkpoint.text.collect import TextFlags
 
+    text = TextFlags(
+        known.with_text,
+        known.sentencepiece_model,
+        known.bpe_codes,
+        known.tokenizer,
+        known.moses_no_dash_splits,
+        known.lowercase,
+    )
     return export(
         known.checkpoint,
         known.out,
@@ -56,4 +85,5 @@ def run(known, _):
         known.force,
         known.data,
         known.compact,
+        text,
     )

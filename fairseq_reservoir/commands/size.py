@@ -128,8 +128,10 @@ def _contents(path):
         return []
     stored = packed_file.stored_bytes(path)
     entropy = compact.entropy_bytes(*packed_file.read(path))
-    described = Path(path).stat().st_size - stored
-    return [("of this its tensors", stored), ("the entropy of these", entropy), ("of this its description", described)]
+    text = packed_file.text_bytes(path)
+    described = Path(path).stat().st_size - stored - text
+    lines = [("of this its tensors", stored), ("the entropy of these", entropy), ("of this its description", described)]
+    return [*lines, ("of this its dictionaries and pieces", text)] if text else lines
 
 
 def _optimizer(checkpoint):

@@ -89,9 +89,9 @@ def test_a_checkpoint_is_to_be_exported(tmp_path):
 
 def test_a_newer_version(tmp_path, monkeypatch):
     monkeypatch.setattr(packed_file, "read", lambda path: None)
-    packed_file.write(tmp_path / "a.safetensors", {"version": 3}, TENSORS)
+    packed_file.write(tmp_path / "a.safetensors", {"version": 5}, TENSORS)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="an export of version 3; this fairseq_reservoir reads versions 1 and 2"):
+    with pytest.raises(InputError, match="an export of version 5; this fairseq_reservoir reads versions 1 to 4"):
         packed_file.read(tmp_path / "a.safetensors")
 
 

@@ -1,0 +1,128 @@
+"""Seconds of translating a test set from start to end, fairseq-generate against `fairseq-reservoir translate`, in processes of their own.
+
+Both read the same export. fairseq-generate is given sentences that are cut into pieces and binarised, and takes as many of them
+at once as it does by default; translate is given text. Starting Python and reading the model are in both times. The translations are
+compared line by line.
+
+  python benchmarks/translate_time.py model.safetensors data-bin test.en --remove-bpe sentencepiece
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import pairs  # noqa: E402
+
+PROMISED_RATIO = 1.05
+BIN = Path(sys.executable).parent
+
+
+class Arm:
+    """A command that translates the test set.
+
+    Args:
+        name: what the table calls it.
+        flags: shown in the table.
+        command: words of the command line.
+        given: options of the command line.
+        read: of what the command has printed, the translations in their order.
+    """
+
+    def __init__(self, name, flags, command, given, read):
+        self.name, self.flags, self.read = name, flags, read
+        self.command = list(map(str, command))
+        threads = {"OMP_NUM_THREADS": str(given.threads)} if given.threads else {}
+        self.environment = os.environ | threads | {"PYTHONPATH": str(pairs.ROOT)}
+        self.text, self.translations = given.text, None
+
+    def step(self):
+        """Translates the test set and returns the seconds."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, open(self.text, "rb") as text:
+            started = time.perf_counter()
+            done = subprocess.run(self.command, stdin=text, stdout=out, stderr=errors, env=self.environment)
+            seconds = time.perf_counter() - started
+            for stream in (out, errors):
+                stream.seek(0)
+            if done.returncode:
+                sys.exit(f"translate_time: {self.name}: {errors.read().decode()[-500:]}")
+            self.translations = self.read(out.read().decode())
+        return seconds
+
+
+def of_generate(printed):
+    found = {}
+    for line in printed.split("\n"):
+        if line.startswith("D-"):
+            number, _, text = line.split("\t")
+            found[int(number[2:])] = text
+    return [found[i] for i in sorted(found)]
+
+
+def of_translate(printed):
+    return printed.split("\n")[:-1]
+
+
+def arms_of(given):
+    """The baseline and the command."""
+    device = ["--cpu"] if given.device == "cpu" else []
+    user_dir = pairs.ROOT / "fairseq_reservoir"
+    generate = [
+        BIN / "fairseq-generate",
+        given.data,
+        "--user-dir",
+        user_dir,
+        "--path",
+        given.model,
+        "--beam",
+        given.beam,
+    ]
+    generate += [*device, "--remove-bpe", given.remove_bpe] if given.remove_bpe else device
+    translate = [BIN / "fairseq-reservoir", "translate", given.model, "--beam", given.beam, *device]
+    batch = ["--batch-size", given.batch_size] if given.batch_size else []
+    return [
+        Arm("fairseq-generate", "", [*generate, *batch], given, of_generate),
+        Arm("fairseq-reservoir translate", "", [*translate, *batch], given, of_translate),
+    ]
+
+
+def read_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL.safetensors", type=Path, help="an export that carries its dictionaries")
+    parser.add_argument("data", metavar="DATA", type=Path, help="folder with the binarised test set")
+    parser.add_argument("text", metavar="TEXT", type=Path, help="the same test set as text, of the source language")
+    parser.add_argument("--remove-bpe", metavar="KIND", help="of fairseq-generate")
+    parser.add_argument("--beam", type=int, default=5, help="default 5")
+    parser.add_argument("--batch-size", type=int, help="of both (default: each command's own choice)")
+    parser.add_argument("--at-most", type=float, default=PROMISED_RATIO, help=f"default {PROMISED_RATIO}")
+    pairs.add_arguments(parser, "translate_time", pairs=5)
+    parser.set_defaults(warm_up=1)
+    given = parser.parse_args(arguments)
+    for path in (given.model, given.data, given.text):
+        if not path.exists():
+            parser.error(f"{path}: is not there")
+    pairs.check_positive(parser, given, ("pairs", "beam"))
+    return given
+
+
+def main(arguments=None):
+    given = read_arguments(arguments)
+    arms = arms_of(given)
+    found = pairs.measure(arms, given.pairs, given.warm_up)
+    theirs, ours = (arm.translations for arm in arms)
+    different = sum(one != other for one, other in zip(theirs, ours)) + abs(len(theirs) - len(ours))
+    facts = pairs.surroundings(given.device, given.pairs) | {"lines": len(ours), "different": different}
+    result = {"surroundings": facts, "arms": found}
+    result["promise"] = pairs.check_promise(found, arms[1].name, given.at_most)
+    how = f"{len(ours):,} lines, beam {given.beam}, start to end of a process; {different} lines are translated otherwise."
+    pairs.write(given.output, result, pairs.markdown(result, [("seconds", "seconds", ".1f")], how))
+    return result
+
+
+if __name__ == "__main__":
+    result = main()
+    sys.exit(0 if result["promise"]["holds"] else 1)

@@ -1,0 +1,104 @@
+"""``materialize --ctranslate2``: CTranslate2 translates as the export does, and what hinders is named in one line."""
+
+import sys
+
+import pytest
+import torch
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import ctranslate2_folder, load_translator
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
+
+
+def test_an_export_with_text_alone(with_text, of_numbers, tmp_path, capsys):
+    import sentencepiece
+
+    folder = tmp_path / "ct2"
+    cli.main(["materialize", str(with_text), "--ctranslate2", str(folder)])
+    said = capsys.readouterr().out
+    assert said.startswith(f"{folder}: ") and said.endswith(" bytes, CTranslate2's model\n")
+    assert list(tmp_path.iterdir()) == [folder]
+    assert (folder / "sentencepiece.model").read_bytes() == of_numbers.pieces.read_bytes()
+    lines = (of_numbers.raw / "test_2016_flickr.en").read_text().splitlines()[:12]
+    ours = load_translator(with_text).translate(lines, beam=1, max_len_b=20)
+    theirs = ctranslate2.Translator(str(folder), device="cpu", inter_threads=1, intra_threads=1)
+    cutter = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    cut = [cutter.encode(line, out_type=str) for line in lines]
+    found = theirs.translate_batch(cut, beam_size=1, max_decoding_length=20)
+    assert [cutter.decode(one.hypotheses[0]) for one in found] == ours
+
+
+def test_a_checkpoint_with_its_data_and_a_file_of_fairseqs(of_l_and_t, toy_data, tmp_path, capsys):
+    folder, plain = tmp_path / "ct2", tmp_path / "plain.pt"
+    flags = ["--data", str(toy_data), "--quantization", "int8"]
+    cli.main(["materialize", str(of_l_and_t.path), str(plain), "--ctranslate2", str(folder), *flags])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{plain}: ") and said[1].endswith("CTranslate2's model in int8")
+    assert torch.load(plain, weights_only=True)["model"] and ctranslate2.contains_model(str(folder))
+    assert not (folder / "sentencepiece.model").exists()
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """Return a function that asks for the folder ``ct2`` and returns the refusal."""
+
+    def refuse(checkpoint, *flags):
+        with pytest.raises(SystemExit) as leaving:
+            cli.main(["materialize", str(checkpoint), "--ctranslate2", str(tmp_path / "ct2"), *map(str, flags)])
+        assert "\n" not in str(leaving.value)
+        return str(leaving.value).removeprefix("fairseq-reservoir: error: ")
+
+    return refuse
+
+
+def test_what_hinders_is_named(refused, every_kind, with_text, tmp_path):
+    assert refused(every_kind.path).endswith("encoder layer 2 is F (feed-forward), which fairseq's transformer has not; plans"
+                                             " of L and T can be materialized")  # fmt: skip
+    assert refused(with_text, "--quantization", "int1").startswith("--quantization int1: choose from ")
+    assert refused(with_text, "--data", tmp_path / "no").startswith(
+        f"--data {tmp_path}/no: does not hold the dictionaries"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ctranslate2_says_is_one_line(with_text, refused, monkeypatch):
+    def refuses(self, *args, **kwargs):
+        raise ValueError("The model is not supported:\n\n- Option --activation-fn sin is not supported")
+
+    monkeypatch.setattr(ctranslate2.converters.FairseqConverter, "convert", refuses)
+    assert refused(with_text).endswith("CTranslate2 cannot represent the model: The model is not supported: - Option"
+                                       " --activation-fn sin is not supported")  # fmt: skip
+
+
+def test_folders_that_are_there(with_text, refused, tmp_path):
+    folder = tmp_path / "ct2"
+    folder.mkdir()
+    (folder / "mine").write_text("mine")
+    assert refused(with_text) == f"--ctranslate2 {folder}: exists; --force replaces it"
+    assert (
+        refused(with_text, "--force")
+        == f"--ctranslate2 {folder}: exists and is no folder of CTranslate2; --force replaces no other"
+    )
+    assert (folder / "mine").read_text() == "mine"
+    (folder / "mine").rename(folder / "model.bin")
+    ctranslate2_folder.convert(str(with_text), str(folder), force=True)
+    assert ctranslate2.contains_model(str(folder)) and list(tmp_path.iterdir()) == [folder]
+
+
+def test_flags_that_need_the_folder(with_text):
+    for flags, message in (
+        ([], "OUT.pt: name the file to write, or a folder by --ctranslate2, or both"),
+        (["--quantization", "int8"], "--quantization int8: goes with --ctranslate2 FOLDER"),
+        (["a.pt", "--data", "x"], "--data x: goes with --ctranslate2 FOLDER"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            cli.main(["materialize", str(with_text), *flags])
+
+
+def test_without_the_package(with_text, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert (
+        refused(with_text)
+        == "--ctranslate2 needs the package ctranslate2, which is not installed: pip install ctranslate2"
+    )

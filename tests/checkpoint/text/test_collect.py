@@ -1,0 +1,94 @@
+"""What an export is told of its text, and what it finds out: wrong or missing parts are named in one line."""
+
+import re
+
+import pytest
+
+from fairseq_reservoir.checkpoint import packed_file
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.text import collect
+from fairseq_reservoir.checkpoint.text.collect import TextFlags
+from fairseq_reservoir.errors import InputError
+from tests.support.commands import train
+from tests.support.numbers import learn_pieces
+
+
+@pytest.fixture
+def refused(of_numbers, tmp_path):
+    """Return a function that exports with flags about text and returns the refusal."""
+
+    def refuse(checkpoint=None, **flags):
+        with pytest.raises(InputError) as refusal:
+            export(checkpoint or of_numbers.path, tmp_path / "out.safetensors", text=TextFlags(**flags))
+        assert "\n" not in str(refusal.value) and not (tmp_path / "out.safetensors").exists()
+        return str(refusal.value)
+
+    return refuse
+
+
+def test_what_is_in_it(of_numbers, with_text):
+    text = packed_file.read_text(with_text)
+    lines = (of_numbers.data / "dict.en.txt").read_text().splitlines()
+    assert list(text.source) == [line.split(" ")[0] for line in lines] == list(text.target)
+    assert (text.languages, text.kind, text.model) == (("en", "de"), "sentencepiece", of_numbers.pieces.read_bytes())
+    assert (text.tokenizer, text.lowercase) == ("", False)
+
+
+def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
+    written = export(of_numbers.path, tmp_path / "a.safetensors")
+    assert packed_file.read(tmp_path / "a.safetensors")[0]["version"] == 1 and not written.text_bytes
+    assert packed_file.read_text(tmp_path / "a.safetensors") is None
+    assert packed_file.text_bytes(tmp_path / "a.safetensors") == 0
+
+
+def test_flags_that_contradict_each_other(refused, of_numbers):
+    pieces = str(of_numbers.pieces)
+    assert refused(sentencepiece_model=pieces, bpe_codes=pieces).startswith(
+        "--sentencepiece-model --bpe-codes: give the one"
+    )
+    assert refused(with_text=True, tokenizer="penn") == "--tokenizer penn: choose from moses"
+    assert refused(with_text=True, moses_no_dash_splits=True).startswith(
+        "--moses-no-dash-splits: goes with --tokenizer moses"
+    )
+
+
+def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
+    path = tmp_path / "a.model"
+    assert refused(sentencepiece_model=str(path)) == f"--sentencepiece-model {path}: no such file"
+    path.write_bytes(b"no model")
+    assert refused(sentencepiece_model=str(path)).startswith(
+        f"--sentencepiece-model {path}: not a SentencePiece model ("
+    )
+    assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: cuts 0 of 40 sentences of ")
+    monkeypatch.setattr(collect, "MOST_BYTES", 5)
+    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export carries at most 5"
+
+
+def test_pieces_that_nobody_named(refused):
+    found = refused(with_text=True)
+    assert re.fullmatch(
+        "--with-text: the dictionary is of pieces, such as \u2581.*; name the file that cuts text into them by"
+        " --sentencepiece-model",
+        found,
+    )
+
+
+@pytest.mark.parametrize("size", [60, 140])
+def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_path, size):
+    learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
+    found = refused(sentencepiece_model=str(tmp_path / "other.model"))
+    assert re.search(
+        r"other.model: cuts \d+ of 40 sentences of .* \(valid\) as they are cut there; name the file that cut", found
+    )
+
+
+def test_another_task(refused, toy_data, tmp_path):
+    flags = (
+        "--task language_modeling --arch reservoir_transformer_lm --reservoir-decoder LF --decoder-embed-dim 16".split()
+    )
+    flags += "--decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --tokens-per-sample 16 --max-update 1".split()
+    train(
+        toy_data, *flags, "--save-dir", tmp_path, begin="--cpu --optimizer adam --batch-size 4 --num-workers 0".split()
+    )
+    found = refused(tmp_path / "checkpoint_last.pt", with_text=True)
+    assert found == "--with-text: goes with models of the task translation; this one's is LanguageModelingTask"

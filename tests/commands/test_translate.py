@@ -1,0 +1,144 @@
+"""``fairseq-reservoir translate``: a line for a line, whatever the lines are, and one line for a mistake."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import load_translator
+from fairseq_reservoir.commands import translate as command
+from fairseq_reservoir.commands.translate import read_lines
+
+SHORT = ["--max-len-b", "20"]
+
+
+@pytest.fixture
+def run(with_text, monkeypatch, capfdbinary):
+    """Return a function that gives bytes to the command and returns the lines of its answer, and what it said beside it."""
+
+    def translate(text, *flags, model=with_text):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        cli.main(["translate", str(model), *SHORT, *map(str, flags)])
+        sys.stdout.flush()
+        out, said = capfdbinary.readouterr()
+        assert out == b"" or out.endswith(b"\n")
+        return out.decode().split("\n")[:-1], said.decode()
+
+    return translate
+
+
+@pytest.fixture(scope="module")
+def expected(with_text):
+    lines = ["one hundred and two", "seventeen", "ninety-nine thousand"]
+    return lines, load_translator(with_text).translate(lines, max_len_b=20)
+
+
+def test_a_line_for_a_line(run, expected):
+    lines, translated = expected
+    found, said = run("\n".join(lines).encode())
+    assert found == translated and len(set(found)) > 1
+    assert said == ""
+
+
+def test_blank_lines_other_ends_and_a_byte_order_mark(run, expected):
+    (first, second, third), (one, two, three) = expected
+    text = f"\ufeff{first}\r\n\r\n  {second}\t\n\n\n{third}\u2028\n \r\n"
+    assert run(text.encode())[0] == [one, "", two, "", "", three, ""]
+
+
+def test_nothing_and_a_blank_line(run):
+    assert run(b"")[0] == [] and run(b"\n")[0] == [""]
+
+
+@pytest.mark.parametrize("flags", [["--buffer-size", 1], ["--buffer-size", 2, "--batch-size", 1], ["--batch-size", 2]])
+def test_whatever_the_buffer_and_the_batch(run, expected, flags):
+    lines, translated = expected
+    assert run("\n".join(lines * 2).encode(), *flags)[0] == translated * 2
+
+
+def test_scores_and_numbers(run, expected):
+    lines, translated = expected
+    found, _ = run(f"{lines[0]}\n\n{lines[1]}\n".encode(), "--nbest", 2, "--scores", "--buffer-size", 1)
+    rows = [line.split("\t") for line in found]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert rows[0][2] == translated[0] and rows[3][2] == translated[1] and rows[2][1:] == ["0.0000", ""]
+    assert 0 > float(rows[0][1]) >= float(rows[1][1])
+    (with_score,), _ = run(lines[0].encode(), "--scores")
+    assert with_score.split("\t") == rows[0][1:]
+
+
+def test_long_lines_and_those_cut_short_are_told(run):
+    found, said = run(b"one\n" + b"one two three. " * 5 + b"\n" + b"one " * 40, "--split-above", 30, "--max-len-b", 2)
+    assert len(found) == 3
+    assert "translated in parts, for more than 30 pieces (--split-above): line 2, 3\n" in said
+    assert "cut short at 2 pieces (--max-len-b): line 1, 2, 3\n" in said
+    assert command._named(range(1, 9)) == "line 1, 2, 3, 4, 5 and 3 more"
+
+
+def test_how_far_it_is_is_told_every_few_seconds(run, expected, monkeypatch):
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_NOTES", 0)
+    _, said = run("\n".join([*expected[0], ""]).encode(), "--batch-size", 2)
+    notes = [line.split(" in ")[0] for line in said.splitlines()]
+    assert notes == [f"fairseq-reservoir translate: {n} lines" for n in (2, 3)]
+
+
+def test_what_is_not_utf_8(run):
+    with pytest.raises(SystemExit, match="error: standard input is not UTF-8: byte 0xff in line 2$"):
+        run(b"one\ntw\xff\n")
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--beam", 0], "--beam 0: must be a whole number of at least 1"),
+        (["--nbest", 0], "--nbest 0: must be"),
+        (["--nbest", 6], "--nbest 6: at most --beam, 5"),
+        (["--batch-size", -1], "--batch-size -1: must be"),
+    ],
+)
+def test_numbers_out_of_range(run, flags, message):
+    with pytest.raises(SystemExit, match=message):
+        run(b"one", *flags)
+
+
+def test_models_that_cannot(run, of_numbers, tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(b"nothing")
+    for model, message in (
+        (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
+        (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or no safetensors file at all"),
+        (of_numbers.path, "a checkpoint carries no dictionaries and no pieces"),
+    ):
+        with pytest.raises(SystemExit, match=message) as leaving:
+            run(b"one", model=model)
+        assert "\n" not in str(leaving.value)
+
+
+def test_lines_come_as_they_are_read():
+    read, write = os.pipe()
+    with open(read, "rb") as stream:
+        lines = read_lines(stream, 1)
+        os.write(write, b"a\n")
+        assert next(lines) == (1, ["a"])
+        os.write(write, b"b")
+        os.close(write)
+        assert list(lines) == [(2, ["b"])]
+
+
+def test_a_colleague_has_the_file_alone_and_a_pipe_may_close(with_text, tmp_path):
+    """A process of its own, in an empty folder, in a locale without Unicode; `head` reads one line."""
+    program = Path(sys.executable).parent / "fairseq-reservoir"
+    (tmp_path / "model.safetensors").write_bytes(with_text.read_bytes())
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "LC_ALL": "C",
+        "OMP_NUM_THREADS": "1",
+    }
+    script = f"yes five | head -n 40 | {program} translate model.safetensors --buffer-size 1 --max-len-b 20 | head -n 1"
+    done = subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr and "Error" not in done.stderr
