@@ -66,20 +66,19 @@ def join_once(self, defaults, repo):
 
 def compose_once(config_name, overrides, **how):
     """``overrides`` are ``task=translation`` and the like, a choice, and ``task.data=...``, of the same names for the same choices."""
-    texts = dict(text.split("=", 1) for text in overrides)
-    key = repr(
-        [config_name, *(text if "." not in text.split("=")[0] else text.split("=")[0] for text in overrides), how]
-    )
+    values = dict(text.split("=", 1) for text in overrides)
+    choices = {name: value for name, value in values.items() if "." not in name}
+    key = repr((config_name, how, choices, list(values)))
     if key in _composed:
         config, known = _composed.pop(key)  # one that cannot be set is not kept
-        others = [f"{name}={value}" for name, value in texts.items() if known[name] != value]
+        others = [f"{name}={value}" for name, value in values.items() if known[name] != value]
         parsed = OverridesParser.create().parse_overrides(others)
         ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
     else:
         # where ``initialize`` of fairseq's ``convert_namespace_to_omegaconf`` finds it
         with initialize_config_dir(FAIRSEQS):
             config = compose_anew(config_name, overrides, **how)
-    _composed[key] = config, texts
+    _composed[key] = config, values
     return config
 
 

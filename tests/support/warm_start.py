@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 CONTEXT = torch.multiprocessing.get_context("forkserver")
-multiprocessing.set_forkserver_preload(["tests.support.warm_imports"])
+# fairseq-train's log is what the first import of fairseq sets up.
+multiprocessing.set_forkserver_preload(["fairseq_cli.train", "tests.support.warm_imports"])
 # What the console scripts call that are not fairseq's.
 OTHER_PROGRAMS = {
     "fairseq-reservoir": "fairseq_reservoir.cli:main",
