@@ -5,6 +5,7 @@ plugin is not imported there: each process loads it as a fresh one does.
 """
 
 import atexit
+import contextlib
 import functools
 import importlib
 import multiprocessing
@@ -27,6 +28,13 @@ OTHER_PROGRAMS = {
 }
 
 
+@functools.cache
+def start_server():
+    """Once, and from the folder above ``tests``, where the server finds what it is to import, whatever folder a test is in."""
+    with contextlib.chdir(Path(__file__).parents[2]):
+        multiprocessing.forkserver.ensure_running()
+
+
 def run_command(program, *words, cwd=None, env=None) -> subprocess.CompletedProcess:
     """A console script, fairseq's or one of ``OTHER_PROGRAMS``, run to its end in a process of its own.
 
@@ -41,6 +49,7 @@ def run_command(program, *words, cwd=None, env=None) -> subprocess.CompletedProc
 
 def run_function(function, *arguments, cwd=None, env=None) -> subprocess.CompletedProcess:
     """``function(*arguments)``, a function of a module, as the whole of what a process does."""
+    start_server()
     with tempfile.TemporaryDirectory() as folder:
         said = [str(Path(folder) / name) for name in ("out", "err")]
         surroundings = (said, str(cwd or Path.cwd()), dict(env or os.environ))
@@ -71,9 +80,11 @@ def spawn(fn, args=(), nprocs=1, join=True, daemon=False, *, surroundings):
         fn, args, nprocs, join, daemon: as of the original.
         surroundings: files for what is said on stdout and stderr, the folder and the environment: forks have those of the server.
     """
-    # A process of the server knows where the server is, and would all the same start another.
     if multiprocessing.parent_process():
+        # A process of the server knows where the server is, and would all the same start another.
         multiprocessing.forkserver._forkserver.ensure_running = lambda: None
+    else:
+        start_server()
     rank_of = functools.partial(_be_rank, fn, surroundings)
     return torch.multiprocessing.start_processes(rank_of, args, nprocs, join, daemon, start_method="forkserver")
 
