@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 
 def run_script(path, *words) -> subprocess.CompletedProcess:
-    """What ``subprocess.run([sys.executable, path, *words], capture_output=True, text=True)`` gives."""
+    """Return the same as ``subprocess.run([sys.executable, path, *words], capture_output=True, text=True)``."""
     out, err, status, before = io.StringIO(), io.StringIO(), 0, set(sys.modules)
     command, folders = [str(path), *map(str, words)], [str(folder) for folder in Path(path).parents]
     with (

@@ -61,7 +61,7 @@ def run_function(function, *arguments, cwd=None, env=None) -> subprocess.Complet
 
 
 def be_program(command):
-    """What the interpreter does for a console script; ``command`` is its name and its arguments."""
+    """Do as the interpreter does for a console script; ``command`` is its name and its arguments."""
     fairseqs = f"fairseq_cli.{command[0].removeprefix('fairseq-').replace('-', '_')}:cli_main"
     module, function = OTHER_PROGRAMS.get(command[0], fairseqs).split(":")
     sys.argv = command
@@ -69,7 +69,7 @@ def be_program(command):
 
 
 def be_code(text):
-    """What the interpreter does for ``python -c``."""
+    """Do as the interpreter does for ``python -c``."""
     exec(text, {"__name__": "__main__"})
 
 
