@@ -221,17 +221,20 @@ def test_the_files_are_installed_with_the_package(tmp_path):
 
 
 def test_what_the_tests_remember_of_hydra_changes_no_configuration():
-    """``tests.support.hydra_memory``: the first run of some flags, one that remembers them, and one as hydra has it."""
-    flags = "data --arch reservoir_transformer_tiny --reservoir-encoder LTL --adam-betas (0.9,0.98) --lr 0.1,0.2 --optimizer adam"
-    found = []
-    for _ in range(2):
-        found.append(options.parse_args_and_arch(options.get_training_parser(), flags.split()))
+    """``tests.support.hydra_memory``: the first run of some flags, then of others, those that remember them, and all as hydra has it."""
+    model = "--arch reservoir_transformer_tiny --optimizer adam"
+    lines = [
+        f"data {model} --reservoir-encoder LTL --adam-betas (0.9,0.98) --lr 0.1,0.2 --fp16 --user-dir {CONFIG.parent}",
+        f"other {model} --restore-file a=b.pt --encoder-layers 2 --lr 0.1 --no-save",
+    ]
+    found = [options.parse_args_and_arch(options.get_training_parser(), line.split()) for line in lines * 2]
     hydra_memory.remember()
-    remembered = [convert_namespace_to_omegaconf(args) for args in found]
+    remembered = [convert_namespace_to_omegaconf(found[0])]
     remembered[0].model.dropout = 0.5  # what one run does to its own is not the next one's
+    remembered += [convert_namespace_to_omegaconf(args) for args in found[1:]]
     hydra_memory.forget()
     try:
-        anew = convert_namespace_to_omegaconf(found[1])
+        anew = [convert_namespace_to_omegaconf(args) for args in found]
     finally:
         hydra_memory.remember()
-    assert remembered[1] == anew != remembered[0]
+    assert remembered[1:] == anew[1:] and remembered[0] != anew[0] == anew[2] != anew[1]

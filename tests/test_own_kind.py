@@ -1,8 +1,7 @@
 """docs/your-own-kind.md: its example is complete, every command on the page runs with it, and none imports what is not named."""
 
-import os
 import re
-import subprocess
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,23 +12,18 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.layers.own_kinds import NOTHING, WHOLE, FeedForward, Kind, register_kind
 from fairseq_reservoir.plan import kinds
 from tests.support.commands import error_of
+from tests.support.warm_start import be_program, run_command, run_function
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "your-own-kind.md").read_text()
 EXAMPLE, COMMANDS, REFUSAL = re.findall(r"^```(?:python|sh|text)\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
-# The commands of a shell in one process: importing torch and fairseq takes longer than all of them.
-RUN = """
-import shlex, sys, importlib
-for line in sys.stdin.read().splitlines():
-    name, *words = shlex.split(line)
-    print("$", line)
-    if name == "fairseq-reservoir":
-        from fairseq_reservoir import cli
-        cli.main(words)
-    else:
-        sys.argv = [name, *words]
-        importlib.import_module("fairseq_cli." + name.removeprefix("fairseq-")).cli_main()
-"""
+
+
+def as_a_shell(lines):
+    """The commands of a shell in one process."""
+    for line in lines:
+        print("$", line)
+        be_program(shlex.split(line))
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +40,8 @@ def ran(tmp_path_factory, toy_data):
     )
     lines = [line.replace("--max-update 1500", "--max-update 3") for line in lines] + [again]
     lines = [line + " --cpu" * line.startswith(("fairseq-train", "fairseq-generate")) for line in lines]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input="\n".join(lines), cwd=folder, env=environment, capture_output=True, text=True
-    )
+    lines = [line + " --max-len-b 10" * line.startswith("fairseq-generate") for line in lines]
+    done = run_function(as_a_shell, lines, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout, done.stderr
 
@@ -134,10 +126,7 @@ def test_a_folder_that_is_not_there(folder, message):
 
 
 def test_help_names_its_letters(ran):
-    ended = subprocess.run(
-        [sys.executable, "-m", "fairseq_reservoir.cli", "plan", "--user-dir", ran[0] / "mykinds", "--help"],
-        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    ended = run_command("fairseq-reservoir", "plan", "--user-dir", ran[0] / "mykinds", "--help")
     assert "plan: letters of your --user-dir (reservoir_*):\n  A/a  gated linear unit, of mykinds\n" in ended.stdout
     with pytest.raises(SystemExit, match="--user-dir none: not a folder"):
         cli.main(["plan", "--user-dir", "none", "--help"])

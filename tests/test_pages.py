@@ -23,6 +23,7 @@ from fairseq_reservoir.options.supermask_options import MaskOptions
 from fairseq_reservoir.plan.kinds import letters
 from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
 from tests.support.commands import forget_earlier_runs, train
+from tests.support.warm_start import run_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -116,11 +117,14 @@ def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
 
 
 def run(command, monkeypatch):
-    """A command in this process, which has imported fairseq already; a script, or several processes, in one of their own."""
+    """A command in this process, which has imported fairseq already; several processes and scripts are other ones."""
     program, *words = shlex.split(command)
     if program == "fairseq-reservoir" and "<" not in words:
         cli.main(words)
-    elif program.startswith("fairseq-") and not {"--distributed-world-size", "<"} & set(words):
+    elif program.startswith("fairseq-") and "--distributed-world-size" in words:
+        ended = run_command(program, *words)
+        assert ended.returncode == 0, ended.stderr
+    elif program.startswith("fairseq-") and "<" not in words:
         forget_earlier_runs()
         words = [str(ROOT / word) if word == "fairseq_reservoir" else word for word in words]
         monkeypatch.setattr(sys, "argv", [program, *words, "--cpu"])

@@ -1,15 +1,14 @@
 """A tiny trained checkpoint, and one of only L and T, shared by the tests of what becomes of checkpoints."""
 
-import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support.commands import USER_DIR, load, train
 from tests.support.letters import WITH_RESERVOIRS
+from tests.support.warm_start import run_command
 
 PLANS = {"every_kind": tuple(WITH_RESERVOIRS.values()), "of_l_and_t": ("LT", "TL")}
 
@@ -58,8 +57,7 @@ def compare_with_plain_fairseq(translate, toy_data, tmp_path):
     def compare(plain, checkpoint):
         flags = "--cpu --beam 3 --max-len-b 10 --required-batch-size-multiple 1".split()
         files = ["--path", plain, "--results-path", tmp_path / "plain"]
-        program = Path(sys.executable).parent / "fairseq-generate"
-        done = subprocess.run([program, toy_data, *files, *flags], capture_output=True, text=True, cwd=tmp_path)
+        done = run_command("fairseq-generate", toy_data, *files, *flags, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
         theirs, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])

@@ -63,8 +63,9 @@ def test_scales_take_the_type_of_the_export(checkpoint, tmp_path):
     latents = [name for name in tensors if name.endswith(".latent")]
     assert latents and all(tensors[name].dtype == torch.uint8 for name in latents)
     assert all(tensors[name.replace(".latent", ".scales")].dtype == torch.half for name in latents)
+    expected = weights(checkpoint)
     for name, weight in weights(tmp_path / "a.safetensors").items():
-        torch.testing.assert_close(weight, weights(checkpoint)[name], rtol=2**-10, atol=0)
+        torch.testing.assert_close(weight, expected[name], rtol=2**-10, atol=0)
 
 
 def test_read_without_fairseq(checkpoint, tmp_path):

@@ -1,17 +1,13 @@
 """Materialized checkpoints: fairseq without the plugin, and CTranslate2, translate as the original does."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
 from tests.support.commands import train
+from tests.support.warm_start import run_command
 
-BIN = Path(sys.executable).parent
 ONE = ["--required-batch-size-multiple", "1"]
 
 
@@ -23,9 +19,19 @@ def plain(of_l_and_t, tmp_path_factory):
 
 
 def test_plain_fairseq_translates_the_same(plain, of_l_and_t, translate, toy_data, tmp_path):
-    command = [BIN / "fairseq-generate", toy_data, "--path", plain, "--results-path", tmp_path / "plain", "--cpu"]
-    command += ["--beam", "3", "--max-len-b", "10"]
-    done = subprocess.run([*command, *ONE], capture_output=True, text=True, cwd=tmp_path)
+    words = [
+        toy_data,
+        "--path",
+        plain,
+        "--results-path",
+        tmp_path / "plain",
+        "--cpu",
+        "--beam",
+        "3",
+        "--max-len-b",
+        "10",
+    ]
+    done = run_command("fairseq-generate", *words, *ONE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "reservoir" not in done.stderr
     lines = (tmp_path / "plain" / "generate-test.txt").read_text().splitlines()
@@ -34,16 +40,8 @@ def test_plain_fairseq_translates_the_same(plain, of_l_and_t, translate, toy_dat
 
 def test_ctranslate2_translates_the_same(plain, of_l_and_t, translate, toy_data, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
-    command = [
-        BIN / "ct2-fairseq-converter",
-        "--model_path",
-        plain,
-        "--data_dir",
-        toy_data,
-        "--output_dir",
-        tmp_path / "ct2",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    words = ["--model_path", plain, "--data_dir", toy_data, "--output_dir", tmp_path / "ct2"]
+    done = run_command("ct2-fairseq-converter", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     hypotheses = {}
     for line in translate(of_l_and_t.path, "--beam", "1", "--max-len-b", "10"):

@@ -1,10 +1,8 @@
 """Exports, materialized checkpoints and sizes of the one-layer supermask model."""
 
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,8 +18,8 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_supermask
 from tests.support.commands import train
+from tests.support.warm_start import run_command
 
-BIN = Path(sys.executable).parent
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
 
 
@@ -159,8 +157,8 @@ def test_ctranslate2_translates_the_same(toy_data, tmp_path):
         tensor.mul_(3 if name.endswith("layer_norm.weight") else 1)
     torch.save(state, tmp_path / "large.pt")
     cli.main(["materialize", str(tmp_path / "large.pt"), str(tmp_path / "plain.pt")])
-    command = [BIN / "ct2-fairseq-converter", "--model_path", tmp_path / "plain.pt", "--data_dir", toy_data]
-    done = subprocess.run([*command, "--output_dir", tmp_path / "ct2"], capture_output=True, text=True, cwd=tmp_path)
+    words = ["--model_path", tmp_path / "plain.pt", "--data_dir", toy_data, "--output_dir", tmp_path / "ct2"]
+    done = run_command("ct2-fairseq-converter", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     theirs = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", inter_threads=1, intra_threads=1)
     ours, said = load_translator(tmp_path / "large.pt", toy_data), set()

@@ -13,6 +13,7 @@ from fairseq_reservoir.commands.doctor import processor_features, processor_name
 from fairseq_reservoir.fairseq_repairs import allocator
 from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
+from tests.support.warm_start import run_command
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
 INTEL = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) 8488C\nflags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"
@@ -21,10 +22,13 @@ ARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd sve bf16 i8mm\n"
 
 
 def doctor(*words, **environment):
-    """Lines by their first word, and the lines of the advice; of a process of its own."""
+    """Lines by their first word, and the lines of the advice; of an interpreter of its own."""
     command = [sys.executable, *words, "-m", "fairseq_reservoir.cli", "doctor"]
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    ended = subprocess.run(command, capture_output=True, text=True, env=variables)
+    return told(subprocess.run(command, capture_output=True, text=True, env=variables))
+
+
+def told(ended):
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr
     text, advice = ended.stdout.split("\nadvice\n")
     return dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")), advice, text
@@ -71,7 +75,7 @@ def test_with_a_fairseq_that_does_not_import(tmp_path):
 
 
 def test_an_unknown_name_of_a_repair():
-    _, _, text = doctor(**{WITHOUT: "batch"})
+    _, _, text = told(run_command("fairseq-reservoir", "doctor", env=os.environ | {WITHOUT: "batch"}))
     assert (
         f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, flag-errors, numpy-names, "
         in text

@@ -12,6 +12,7 @@ from fairseq import options
 
 from tests.examples.test_multi30k import EXAMPLES, bash
 from tests.support.logs import Writer
+from tests.support.scripts import run_script
 
 FOLDER = EXAMPLES / "fpt"
 README = (FOLDER / "README.md").read_text()
@@ -223,7 +224,7 @@ def write_run(folder, said, wall):
 
 
 def report(*arguments):
-    return subprocess.run([sys.executable, FOLDER / "report.py", *map(str, arguments)], capture_output=True, text=True)
+    return run_script(FOLDER / "report.py", *arguments)
 
 
 def test_the_table_chooses_by_valid(tmp_path):

@@ -11,6 +11,7 @@ from fairseq import options
 
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 from tests.support.logs import Writer
+from tests.support.scripts import run_script
 
 FOLDER = EXAMPLES / "language_models"
 README = (FOLDER / "README.md").read_text()
@@ -137,7 +138,7 @@ def test_text_is_spelled(tmp_path):
 def test_the_table(score, tmp_path):
     Writer(tmp_path, per_epoch=50, mflop=None).start().inner(25, 20, 100, 30).epoch(50, 40, 100, 60).write()
     (tmp_path / "test.log").write_text(f"{score}\n")
-    ended = subprocess.run([sys.executable, FOLDER / "report.py", tmp_path], capture_output=True, text=True)
+    ended = run_script(FOLDER / "report.py", tmp_path)
     # 2 ** 2.5; 40 s of steps in 50 updates; 60 s
     cells = ["1,879,680", "1,417,344", "2.500", "5.66", "0.800", "1.0", "50"]
     assert ended.stdout.splitlines()[2] == f"| {tmp_path.name} | {' | '.join(cells)} |"

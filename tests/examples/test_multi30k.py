@@ -13,6 +13,7 @@ from fairseq import options
 
 import fairseq_reservoir
 from tests.support.logs import Writer
+from tests.support.scripts import run_script
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -40,7 +41,7 @@ def bash(recipe, *arguments, **environment):
 
 
 def python(script, *arguments):
-    return subprocess.run([sys.executable, EXAMPLES / script, *arguments], capture_output=True, text=True)
+    return run_script(EXAMPLES / script, *arguments)
 
 
 def commands_in(dry_run):

@@ -12,6 +12,7 @@ from fairseq import options
 
 import fairseq_reservoir
 from tests.support.logs import Writer
+from tests.support.scripts import run_script
 
 FOLDER = Path(fairseq_reservoir.__file__).parents[1] / "examples" / "one_layer_supermask"
 
@@ -34,7 +35,7 @@ def sst2(*arguments, **environment):
 
 
 def python(script, *arguments):
-    return subprocess.run([sys.executable, FOLDER / script, *map(str, arguments)], capture_output=True, text=True)
+    return run_script(FOLDER / script, *arguments)
 
 
 def test_dry_run_prints_commands_that_fairseq_understands(data, tmp_path):

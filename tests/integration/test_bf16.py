@@ -44,6 +44,8 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
         "4",
         "--beam",
         "2",
+        "--max-len-b",
+        "10",
     ]
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", command)

@@ -1,16 +1,15 @@
 """``--optimizer freeze_skip`` in fairseq's trainer: what moves when, in every number format, across resumes and processes."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
 from fairseq.trainer import Trainer
 
-from tests.support.commands import command_line, error_of, load, start_training, train
+from fairseq_reservoir.fairseq_repairs import cpu_launch
+from tests.support.commands import error_of, load, start_training, train
+from tests.support.several_processes import in_processes
 
 FORMATS = {
     "fp32": [],
@@ -224,15 +223,16 @@ def test_recomputed_layers_above_frozen_embeddings_are_trained(toy_data, arch):
         assert any(name.startswith(place) for name in moved), place
 
 
+def refusal_under_torchrun(rank, port, data, folder):
+    """A process that torchrun started knows so by its environment."""
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port), WORLD_SIZE="2", RANK=str(rank))
+    return error_of(data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", folder)
+
+
 def test_torchrun_is_asked_for_legacy_ddp_too(toy_data, tmp_path):
-    torchrun = Path(sys.executable).parent / "torchrun"
-    program = Path(sys.executable).parent / "fairseq-train"
-    words = command_line(toy_data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", tmp_path)[
-        1:
-    ]
-    command = [torchrun, "--standalone", "--nproc-per-node", "2", program, *words]
-    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert ended.returncode != 0 and "add --ddp-backend legacy_ddp" in ended.stderr
+    """Torchrun itself is run in test_processes.py."""
+    for line, status in in_processes(2, refusal_under_torchrun, cpu_launch.free_port(), toy_data, tmp_path):
+        assert status != 0 and "add --ddp-backend legacy_ddp" in line
 
 
 def test_two_processes_are_one(toy_data, tmp_path):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,8 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 import fairseq_reservoir
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import cpu_launch
+from tests.support import warm_start
+from tests.support.warm_start import run_command
 
 PLUGIN = ["--user-dir", str(Path(fairseq_reservoir.__file__).parent)]
 BIN = Path(sys.executable).parent
@@ -90,7 +93,7 @@ def test_plain_fairseq_divides_by_zero_under_torchrun(monkeypatch):
 
 
 def test_a_mistake_is_one_line_and_status_2(make_corpus, tiny_training, tmp_path):
-    result = start(BIN / "fairseq-train", tmp_path / "gone", *tiny_training, *PLUGIN)
+    result = run_command("fairseq-train", tmp_path / "gone", *tiny_training, *PLUGIN)
     expected = f"DATA: {tmp_path}/gone is no folder; fairseq-preprocess writes it (its --destdir)"
     assert (result.returncode, result.stderr) == (2, f"fairseq-train: error: {expected}\n")
 
@@ -133,7 +136,16 @@ def main(cfg):
 
 
 @pytest.fixture
-def run_two(no_launcher, tmp_path, monkeypatch):
+def said(tmp_path):
+    """The files of what the processes of ``run_two`` say, on stdout and on stderr."""
+    files = tmp_path / "out", tmp_path / "err"
+    for file in files:
+        file.touch()
+    return files
+
+
+@pytest.fixture
+def run_two(no_launcher, tmp_path, said, monkeypatch):
     """Return a function that runs two processes to a given end through fairseq's ``call_main``."""
     (tmp_path / "mains_of_a_test.py").write_text(MAINS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -143,6 +155,8 @@ def run_two(no_launcher, tmp_path, monkeypatch):
         monkeypatch.setenv("HOW_IT_ENDS", end)
         cfg = config()
         cfg.common.cpu, cfg.distributed_training = cpu, flags_of(**flags)
+        surroundings = (list(map(str, said)), str(tmp_path), dict(os.environ))
+        monkeypatch.setattr(torch.multiprocessing, "spawn", partial(warm_start.spawn, surroundings=surroundings))
         distributed_utils.call_main(cfg, main)
 
     yield run
@@ -154,14 +168,14 @@ def test_a_dead_process_fails_the_command(run_two):
         run_two("killed")
 
 
-def test_a_mistake_found_by_a_process(run_two, capfd):
+def test_a_mistake_found_by_a_process(run_two, said):
     with pytest.raises(InputError, match="^--flag: no$"):
         run_two("mistake")
-    assert "Traceback" not in capfd.readouterr().err
+    assert "Traceback" not in said[1].read_text()
 
 
 @without_cuda
-def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, capfd, monkeypatch):
+def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, said, monkeypatch):
     """fairseq itself would show the traceback. A process sees that there is no GPU; one is enough."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -170,7 +184,7 @@ def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, cap
         run_two(
             "mistake", cpu=False, distributed_world_size=1, distributed_init_method=meeting, distributed_backend="gloo"
         )
-    assert "Traceback" not in capfd.readouterr().err
+    assert "Traceback" not in said[1].read_text()
 
 
 def test_obituaries():

@@ -24,6 +24,7 @@ def run_and_folder(toy_data, tmp_path_factory):
 
 
 def run(monkeypatch, command, *words):
+    words += ("--max-len-b", 10) * (command in ("generate", "interactive"))
     monkeypatch.setattr(sys, "argv", [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR, "--cpu"])
     return import_module(f"fairseq_cli.{command}").cli_main()
 

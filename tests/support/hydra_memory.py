@@ -4,22 +4,32 @@ fairseq writes every flag as an override for hydra, which parses some 340 of the
 configurations before it reads one of them, and then reads and joins the same twenty. All of it is the same in every run with
 the same task, criterion and optimizer: here texts are parsed once, the registry, of which hydra copies what it hands out anyway, is
 not copied as a whole, and what was joined is kept. Configurations from files, other than fairseq's own, are read anew.
+
+What fairseq composes of its flags it copies at once, so that the composed configuration is kept too: the next run with the same task,
+criterion, optimizer and model sets in it the flags that have another value. And what omegaconf makes of a dataclass it makes once.
 """
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 
 import fairseq
+import fairseq.dataclass.utils
+from hydra import initialize_config_dir
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 FAIRSEQS = str(Path(fairseq.__file__).parent / "config")
 parse_anew = OverridesParser.parse_rule
 list_anew = defaults_list._create_defaults_list
 join_anew = ConfigLoaderImpl._compose_config_from_defaults_list
-_parsed, _listed, _joined = {}, {}, {}
+initialize_anew = fairseq.dataclass.utils.initialize
+compose_anew = fairseq.dataclass.utils.compose
+structured_anew = OmegaConf.structured
+_parsed, _listed, _joined, _composed, _structured = {}, {}, {}, {}, {}
 
 
 def parse_once(self, text, rule):
@@ -54,12 +64,43 @@ def join_once(self, defaults, repo):
     return copy.deepcopy(_joined[id(defaults)])
 
 
+def compose_once(config_name, overrides, **how):
+    """``overrides`` are ``task=translation`` and the like, a choice, and ``task.data=...``, of the same names for the same choices."""
+    values = dict(text.split("=", 1) for text in overrides)
+    choices = {name: value for name, value in values.items() if "." not in name}
+    key = repr((config_name, how, choices, list(values)))
+    if key in _composed:
+        config, known = _composed.pop(key)  # one that cannot be set is not kept
+        others = [f"{name}={value}" for name, value in values.items() if known[name] != value]
+        parsed = OverridesParser.create().parse_overrides(others)
+        ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+    else:
+        # where ``initialize`` of fairseq's ``convert_namespace_to_omegaconf`` finds it
+        with initialize_config_dir(FAIRSEQS):
+            config = compose_anew(config_name, overrides, **how)
+    _composed[key] = config, values
+    return config
+
+
+def structured_once(obj, parent=None, flags=None):
+    """Of a dataclass; an object may have other values the next time."""
+    if not isinstance(obj, type) or parent is not None:
+        return structured_anew(obj, parent, flags)
+    key = obj, repr(flags)
+    if key not in _structured:
+        _structured[key] = structured_anew(obj, flags=flags)
+    return copy.deepcopy(_structured[key])
+
+
 def remember():
     """For this process, once."""
     OverridesParser.parse_rule = parse_once
     ConfigStore.__deepcopy__ = lambda store, memo: store
     defaults_list._create_defaults_list = list_once
     ConfigLoaderImpl._compose_config_from_defaults_list = join_once
+    fairseq.dataclass.utils.initialize = lambda config_path: nullcontext()
+    fairseq.dataclass.utils.compose = compose_once
+    OmegaConf.structured = staticmethod(structured_once)
 
 
 def forget():
@@ -67,5 +108,8 @@ def forget():
     OverridesParser.parse_rule = parse_anew
     defaults_list._create_defaults_list = list_anew
     ConfigLoaderImpl._compose_config_from_defaults_list = join_anew
+    fairseq.dataclass.utils.initialize = initialize_anew
+    fairseq.dataclass.utils.compose = compose_anew
+    OmegaConf.structured = staticmethod(structured_anew)
     if "__deepcopy__" in vars(ConfigStore):
         del ConfigStore.__deepcopy__

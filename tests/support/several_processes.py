@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from fairseq.distributed import utils as distributed_utils
 
-from tests.support import warm_start  # noqa: F401  what the server imports
+from tests.support import warm_start
 from tests.support.commands import TINY, train
 
 
@@ -14,6 +14,7 @@ def in_processes(count, function, *arguments):
     """What ``function(rank, *arguments)`` gives in each of ``count`` new processes; a function of a module."""
     with tempfile.TemporaryDirectory() as folder:
         job = (folder, function, arguments)
+        warm_start.start_server()
         # A fork of a process that has asked for a GPU cannot use one.
         method = "spawn" if torch.cuda.is_available() else "forkserver"
         torch.multiprocessing.start_processes(_call, job, nprocs=count, start_method=method)

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import fairseq_reservoir
 from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT, hooks_of
 from fairseq_reservoir.training.install import HOOKS, install
+from tests.support.warm_start import be_code, run_command, run_function
 
 PACKAGE = Path(fairseq_reservoir.__file__).parent
 
@@ -76,15 +76,12 @@ def test_a_repair_is_left_out_by_its_name():
         "import fairseq_reservoir; from fairseq.data import data_utils; from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS;"
         " print(hasattr(data_utils.batch_by_size, 'hook'), {one.name: one.state for one in REPAIRS}['last-batch'])"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {WITHOUT: "last-batch"}, capture_output=True, text=True
-    )
+    found = run_function(be_code, script, env=os.environ | {WITHOUT: "last-batch"})
     assert found.stdout == "False switched off\n", found.stderr
 
 
 def test_an_unknown_name_is_one_line_of_the_command():
-    command = [Path(sys.executable).parent / "fairseq-train", "nowhere", "--user-dir", PACKAGE]
-    ended = subprocess.run(command, env=os.environ | {WITHOUT: "batch"}, capture_output=True, text=True)
+    ended = run_command("fairseq-train", "nowhere", "--user-dir", PACKAGE, env=os.environ | {WITHOUT: "batch"})
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].startswith(
         f"fairseq-train: error: {WITHOUT} batch: no such repair; choose from input-errors, "
