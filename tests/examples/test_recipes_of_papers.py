@@ -155,7 +155,7 @@ def test_the_commands_of_the_one_layer_readme_run_where_the_others_do(tmp_path):
     """From the repository's root, as given; each command of the table is one point."""
     readme = (MASKS / "README.md").read_text()
     (settings,) = re.findall(r"^    (export BIN=.*)$", readme, flags=re.MULTILINE)
-    commands = re.findall(r"`([^`|]* bash [^`|]*)`", readme)
+    commands = re.findall(r"`([^`|\n]* bash [^`|\n]*)`", readme)
     assert len(commands) == 11
     for command in commands:
         ended = subprocess.run(
