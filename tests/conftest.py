@@ -15,6 +15,8 @@ from tests.support import hydra_memory
 hydra_memory.remember()
 # What a power failure leaves is not tested, and the disk takes longer to say that all is written than most trainings here take.
 os.fsync = lambda descriptor: None
+# A DataLoader's worker here often hears that it is to end only when its wait for work is over, 5 s as torch has it.
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
 if not torch.cuda.is_available():
     # Each seed is kept for devices to come, with the stack it was set from, which takes longer under pytest than many an update.
     for devices in (torch.cuda.random, torch.xpu.random, torch.mtia):
@@ -100,14 +102,15 @@ def with_text(of_numbers, tmp_path_factory):
 def same_hooks():
     """Take away what fairseq and torch leave behind in this process, so that the tests' order does not matter.
 
-    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout, and its level; a process group leaves
-    torch's excepthook. A test that reads the log sets the level itself, by ``caplog.set_level``: pytest puts its own back
+    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout, and its level; fairseq-preprocess one that
+    writes into its folder; a process group leaves torch's excepthook. A test that reads the log sets the level itself, by ``caplog.set_level``: pytest puts its own back
     between a test's fixtures and the test where it was given one, by ``--log-level`` or by a file.
     """
     root, excepthook = logging.getLogger(), sys.excepthook
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:], sys.excepthook = handlers, excepthook
+    logging.getLogger("fairseq_cli.preprocess").handlers.clear()
     root.setLevel(level)
 
 

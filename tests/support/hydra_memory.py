@@ -10,6 +10,7 @@ criterion, optimizer and model sets in it the flags that have another value. And
 """
 
 import copy
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -76,8 +77,10 @@ def compose_once(config_name, overrides, **how):
         ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
     else:
         # where ``initialize`` of fairseq's ``convert_namespace_to_omegaconf`` finds it
-        with initialize_config_dir(FAIRSEQS):
-            config = compose_anew(config_name, overrides, **how)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of versions of hydra, which fairseq's ``initialize`` says once a process
+            with initialize_config_dir(FAIRSEQS):
+                config = compose_anew(config_name, overrides, **how)
     _composed[key] = config, values
     return config
 

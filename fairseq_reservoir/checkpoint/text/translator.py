@@ -118,7 +118,8 @@ class Translator(GeneratorHubInterface):
 
         Args:
             lines: text.
-            beam, nbest: how many hypotheses are followed, and how many of them returned.
+            beam: how many hypotheses are followed.
+            nbest: how many of them are returned.
             batch_size: lines, or parts, that are translated at once, sorted by their length.
             split_above: words; fairseq ends a translation at ``max_len_b`` 200.
             after_batch: called with the number of lines, or parts, of each batch when it is translated.
