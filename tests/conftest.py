@@ -102,9 +102,10 @@ def with_text(of_numbers, tmp_path_factory):
 def same_hooks():
     """Take away what fairseq and torch leave behind in this process, so that the tests' order does not matter.
 
-    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout, and its level; fairseq-preprocess one that
-    writes into its folder; a process group leaves torch's excepthook. A test that reads the log sets the level itself, by ``caplog.set_level``: pytest puts its own back
-    between a test's fixtures and the test where it was given one, by ``--log-level`` or by a file.
+    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout, and its level; fairseq-preprocess one that writes
+    into its folder; a process group leaves torch's excepthook. A test that reads the log sets the level itself, by
+    ``caplog.set_level``: pytest puts its own back between a test's fixtures and the test where it was given one, by
+    ``--log-level`` or by a file.
     """
     root, excepthook = logging.getLogger(), sys.excepthook
     handlers, level = root.handlers[:], root.level
