@@ -1,5 +1,6 @@
 """Fixtures shared by the tests: a tiny corpus as fairseq-preprocess writes it, and fairseq's commands in this process."""
 
+import gc
 import logging
 import os
 import random
@@ -21,6 +22,14 @@ if not torch.cuda.is_available():
     # Each seed is kept for devices to come, with the stack it was set from, which takes longer under pytest than many an update.
     for devices in (torch.cuda.random, torch.xpu.random, torch.mtia):
         devices._lazy_call = lambda call, **how: None
+
+
+def pytest_collection_finish():
+    """Let the collector of garbage pass over what was imported, millions of objects that all live to the end."""
+    gc.collect()
+    gc.freeze()
+
+
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
 
 
