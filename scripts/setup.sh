@@ -99,11 +99,16 @@ make_environment() {
 }
 
 # Of twelve thousand modules a training imports a few; those are compiled when it does, the others never.
-pip_install() {
-    if ! .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-compile "$@" >.venv/pip.log 2>&1; then
-        ! grep -qiE 'no matching distribution|connection|name resolution|timed out' .venv/pip.log ||
-            die "pip could not fetch a package: is the network reachable? (.venv/pip.log: $(grep -m 1 ERROR .venv/pip.log))"
-        die "pip failed: $(grep -m 1 -i error .venv/pip.log || echo 'see its output') (all of it: .venv/pip.log)"
+pip_install() { pip_run .venv/pip.log install --no-compile "$@"; }
+
+# pip with its output in a file, which comes first.
+pip_run() {
+    local log=$1
+    shift
+    if ! .venv/bin/python -m pip --disable-pip-version-check --quiet "$@" >"$log" 2>&1; then
+        ! grep -qiE 'no matching distribution|connection|name resolution|timed out' "$log" ||
+            die "pip could not fetch a package: is the network reachable? ($log: $(grep -m 1 ERROR "$log"))"
+        die "pip failed: $(grep -m 1 -i error "$log" || echo 'see its output') (all of it: $log)"
     fi
 }
 
@@ -119,6 +124,20 @@ setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none
     pip_install --no-build-isolation --no-deps .venv/no_torchaudio
 }
 
+compile_fairseq() {
+    unset CUDA_HOME  # with it fairseq builds kernels whose sources its package lacks
+    CFLAGS="-O0 -w" pip_run .venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir .venv/wheels \
+        "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
+}
+
+requirements_but_fairseq() {
+    .venv/bin/python -c '
+import sys, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+lists = [project["dependencies"], *(project["optional-dependencies"].get(extra, []) for extra in sys.argv[1].split(","))]
+print(*(one for each in lists for one in each if not one.startswith("fairseq")), sep="\n")' "$1"
+}
+
 install_packages() {
     local torch extras="test,dev${EXTRAS:+,$EXTRAS}"
     # Torch comes first, and nothing is built in isolation: otherwise pip fetches a second, newest torch to build with.
@@ -132,14 +151,17 @@ install_packages() {
     echo "torch==$torch" >.venv/constraints.txt
     say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled: about two minutes)"
     leave_out_torchaudio
-    (  # CUDA_HOME would make fairseq build kernels whose sources its package lacks
-        unset CUDA_HOME
-        export CFLAGS="-O0 -w"
-        pip_install --no-build-isolation --constraint .venv/constraints.txt --editable ".[$extras]"
-    )
+    # One core compiles fairseq, which takes longest, while another fetches the packages that do not depend on it.
+    compile_fairseq &
+    compiler=$!
+    requirements_but_fairseq "$extras" >.venv/requirements.txt
+    pip_install --no-build-isolation --constraint .venv/constraints.txt --requirement .venv/requirements.txt
+    wait "$compiler" || exit 1  # it has said why
+    compiler=
+    pip_install --no-build-isolation --find-links .venv/wheels --constraint .venv/constraints.txt --editable ".[$extras]"
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
-    [[ -x .venv/bin/fairseq-train ]] || pip_install --no-build-isolation --no-deps --ignore-installed \
-        "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
+    [[ -x .venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed .venv/wheels/*.whl
+    rm -r .venv/wheels
     .venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
 }
 
@@ -153,7 +175,7 @@ take_lock() {
         told=1
         sleep 1
     done
-    trap 'rm -f "$lock"' EXIT
+    trap '[[ -z ${compiler:-} ]] || pkill -P "$compiler" 2>/dev/null || true; rm -f "$lock"' EXIT
     trap 'exit 130' INT TERM
 }
 

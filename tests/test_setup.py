@@ -130,7 +130,7 @@ def test_no_network_then_again(clone):
 LEAVE_OUT = r"""
 set -euo pipefail
 die() { echo "$*" >&2; exit 1; }
-eval "$(sed -n '/^pip_install() {/,/^}/p;/^leave_out_torchaudio() {/,/^}/p' scripts/setup.sh)"
+eval "$(sed -n '/^pip_install() {/p;/^pip_run() {/,/^}/p;/^leave_out_torchaudio() {/,/^}/p' scripts/setup.sh)"
 leave_out_torchaudio
 """
 LOOK = """

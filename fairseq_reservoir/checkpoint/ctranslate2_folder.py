@@ -1,11 +1,12 @@
 """CTranslate2's folder of a model, by way of a checkpoint of fairseq's own ``transformer``."""
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import check_out, replacing_folder
+from ..files import check_out, replacing, replacing_folder
 from . import dictionaries, packed_file
 from .materialize import materialize
 from .opened import open_checkpoint
@@ -63,7 +64,8 @@ def convert(
         if text and text.model:
             (written / _PIECES[text.kind]).write_bytes(text.model)
         if out:
-            materialize(checkpoint, out, force)
+            with replacing(out) as copy:
+                shutil.copyfile(plain, copy)
     size = Path(folder, _MODEL).stat().st_size
     lines = [said.replace(str(plain), out)] if out else []
     return "\n".join(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError
+from ..translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 
 HELP = """\
 Translates the lines of standard input with an export that carries its dictionaries and pieces, one line each and in
@@ -33,7 +34,9 @@ def add_parser(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL.safetensors", help="an export with text (see `export --help`)")
-    parser.add_argument("--beam", type=int, default=5, metavar="N", help="hypotheses that are followed (default 5)")
+    parser.add_argument(
+        "--beam", type=int, default=BEAM, metavar="N", help="hypotheses that are followed (default %(default)s)"
+    )
     parser.add_argument(
         "--nbest",
         type=int,
@@ -47,24 +50,24 @@ def add_parser(commands) -> None:
         " fairseq-generate",
     )
     parser.add_argument(
-        "--lenpen", type=float, default=1.0, metavar="X", help="more than 1 favours long ones (default 1)"
+        "--lenpen", type=float, default=LENPEN, metavar="X", help="more than 1 favours long ones (default %(default)g)"
     )
     parser.add_argument(
         "--max-len-b",
         type=int,
-        default=200,
+        default=MAX_LEN_B,
         metavar="N",
-        help="pieces of a translation at most (default 200, as fairseq's)",
+        help="pieces of a translation at most (default %(default)s, as fairseq's)",
     )
     parser.add_argument(
         "--split-above",
         type=int,
-        default=200,
+        default=SPLIT_ABOVE,
         metavar="N",
-        help="pieces of a line that is translated as a whole (default 200)",
+        help="pieces of a line that is translated as a whole (default %(default)s)",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=128, metavar="N", help="lines translated at once (default 128)"
+        "--batch-size", type=int, default=BATCH_SIZE, metavar="N", help="lines translated at once (default %(default)s)"
     )
     parser.add_argument(
         "--buffer-size",

@@ -13,12 +13,11 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ...errors import InputError
+from ...translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
 from .. import damage, dictionaries, packed_file
 from .long_lines import in_parts
 from .parts import TextParts
 from .pieces import Pieces
-
-BEAM, BATCH_SIZE, SPLIT_ABOVE = 5, 128, 200
 
 
 @dataclass(frozen=True)

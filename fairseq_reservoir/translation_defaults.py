@@ -1,0 +1,7 @@
+"""How text is translated unless it is said, on the command line or from Python."""
+
+BEAM = 5
+BATCH_SIZE = 128  # lines, or parts of lines
+SPLIT_ABOVE = 200  # pieces
+MAX_LEN_B = 200  # pieces; as fairseq-generate
+LENPEN = 1.0
