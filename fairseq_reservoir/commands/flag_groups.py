@@ -22,7 +22,7 @@ GROUPS = {
     "freezing: components (reservoir_*, frozen_*; supermask_* has --freeze, and masks stay as drawn)": (
         "freeze freeze_except frozen_init reservoir_seed"
     ),
-    "freezing: adapters (reservoir_*, frozen_*)": "frozen_adapter frozen_adapter_rank",
+    "freezing: adapters (reservoir_*, frozen_*)": "frozen_adapter frozen_adapter_rank frozen_adapter_scale",
     "masks: what they keep (supermask_*)": (
         "mask_keep_ratio mask_keep_schedule mask_scope mask_scores mask_kind mask_coats"
     ),

@@ -18,7 +18,7 @@ resuming = ContextVar("resuming", default=None)
 BUFFER = "reservoir_version"
 _HASH = "sha256"
 # What a new training may add to the model of a checkpoint, and may not change or take away.
-_ADDITIONS = ("frozen_adapter", "frozen_adapter_rank")
+_ADDITIONS = ("frozen_adapter", "frozen_adapter_rank", "frozen_adapter_scale")
 # What leaves layers out of a model; the rest of a description is that of the whole model.
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 
@@ -155,10 +155,11 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     Raises:
         InputError: always.
     """
-    same = "leave it out" if trained is None else f"give {trained}"
+    shown = flag if given is True else f"{flag} {'not given' if given is None else given}"
+    value = "it" if trained is True else trained
+    was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
     raise InputError(
-        f"{flag} {'not given' if given is None else given}: "
-        f"the checkpoint was trained {'without it' if trained is None else f'with {trained}'}; "
+        f"{shown}: the checkpoint was trained {was}; "
         f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew in another --save-dir"
     )
 

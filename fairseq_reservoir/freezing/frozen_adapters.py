@@ -15,7 +15,7 @@ NAME = "frozen_adapter"
 _ATOMS = (GROUPS["att"] | GROUPS["ffn"]) - GROUPS["mix"]
 
 
-def adapt(model: nn.Module, table, kind: str, rank: int) -> None:
+def adapt(model: nn.Module, table, kind: str, rank: int, scaled: bool = False) -> None:
     """Gives every frozen matrix of attention and feed-forward blocks an adapter, in place; those that have one keep it.
 
     ``model.recipes`` says how VeRA's shared matrices were drawn. All that is random in adapters follows from the seed.
@@ -25,6 +25,7 @@ def adapt(model: nn.Module, table, kind: str, rank: int) -> None:
         table: its slot table.
         kind: ``lora`` or ``vera``.
         rank: of every adapter.
+        scaled: train a factor of every such matrix, too.
 
     Raises:
         InputError: no such matrix is frozen, one of them has a smaller side than ``rank``, or one is no ordinary linear layer.
@@ -62,7 +63,7 @@ def adapt(model: nn.Module, table, kind: str, rank: int) -> None:
             )
         parent_name, _, attribute = place.rpartition(".")
         parent = model.get_submodule(parent_name)
-        setattr(parent, attribute, AdaptedLinear(linear, adapter))
+        setattr(parent, attribute, AdaptedLinear(linear, adapter, scaled))
         if type(parent) is MultiheadAttention:
             parent.__class__ = AdaptedAttention  # the same state, called in another way
     buffers, known = dict(model.named_buffers()), getattr(model, "recipes", {})

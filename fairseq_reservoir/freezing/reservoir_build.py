@@ -26,6 +26,7 @@ COMPONENT_FLAGS = {
     "frozen_init": "--frozen-init",
     "frozen_adapter": "--frozen-adapter",
     "frozen_adapter_rank": "--frozen-adapter-rank",
+    "frozen_adapter_scale": "--frozen-adapter-scale",
     "frozen_seed": "--reservoir-seed",
 }
 RESUME_FLAGS = {
@@ -104,7 +105,11 @@ def _own_kinds(plans):
 def component_description(options) -> dict:
     """The fields of a model's description that say which components are frozen, at what, and what adapts them."""
     drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
-    adapter = {"frozen_adapter": options.frozen_adapter, "frozen_adapter_rank": options.frozen_adapter_rank}
+    adapter = {
+        "frozen_adapter": options.frozen_adapter,
+        "frozen_adapter_rank": options.frozen_adapter_rank,
+        "frozen_adapter_scale": options.frozen_adapter_scale or None,
+    }
     return {
         "freeze": options.freeze,
         "freeze_except": options.freeze_except,
@@ -126,7 +131,7 @@ def freeze_and_fill(model, plans, options) -> SlotTable:
     """
     table = _compile_and_freeze(model, plans, options)
     if options.frozen_adapter:
-        adapt(model, table, options.frozen_adapter, options.frozen_adapter_rank)
+        adapt(model, table, options.frozen_adapter, options.frozen_adapter_rank, options.frozen_adapter_scale)
         table = _compile_and_freeze(model, plans, options)
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}

@@ -15,36 +15,47 @@ FIRST_D = 0.1
 
 
 class AdaptedLinear(nn.Linear):
-    """y = x (W + D)^T + c, with W and the bias c of a linear layer, and D of ``adapter``; x: (..., in), y: (..., out).
+    """y = x (g W + D)^T + c, with W and the bias c of a linear layer, and D of ``adapter``; x: (..., in), y: (..., out).
 
-    Trained is the adapter alone, if W and c are frozen. W keeps its name ``weight`` in the state dict. Read as an attribute,
-    ``weight`` is W + D, so that code which takes the matrix for itself sees the change; ``AdaptedAttention`` does not.
+    Trained is the adapter alone, if W and c are frozen, with its ``gain`` g (1), which begins as 1, where it has one; else g is 1. W
+    keeps its name ``weight`` in the state dict. Read as an attribute, ``weight`` is g W + D, so that code which takes the matrix for
+    itself sees the change; ``AdaptedAttention`` does not.
 
     Args:
         linear: the layer whose parameters these are from now on.
         adapter: a ``LowRank`` or a ``ScaledProjections``.
+        scaled: whether the adapter gets a gain.
     """
 
-    def __init__(self, linear: nn.Linear, adapter: "LowRank | ScaledProjections") -> None:
+    def __init__(self, linear: nn.Linear, adapter: "LowRank | ScaledProjections", scaled: bool = False) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight: Any = linear.weight
         self.register_parameter("weight", weight)
         self.register_parameter("bias", linear.bias)
         self.frozen_adapter: LowRank | ScaledProjections = adapter
+        if scaled:
+            adapter.gain = nn.Parameter(torch.ones(1, device=weight.device))
         # Apart, W and D need no gradient of a whole matrix. A large D costs less when it is added to W first.
         self.apart = 3 * adapter.rank * (self.in_features + self.out_features) < self.in_features * self.out_features
 
     def __getattr__(self, name: str) -> Any:
         found: Any = super().__getattr__(name)
-        return found + self.frozen_adapter.matrix() if name == "weight" else found
+        if name != "weight":
+            return found
+        gain = self.frozen_adapter.gain
+        return (found if gain is None else gain * found) + self.frozen_adapter.matrix()
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.apart:
             return F.linear(x, self.weight, self.bias)
         weight: Any = self._parameters["weight"]
         change: Tensor = self.frozen_adapter(x)
-        return F.linear(x, weight, self.bias) + change
+        gain = self.frozen_adapter.gain
+        if gain is None:
+            return F.linear(x, weight, self.bias) + change
+        y = gain * F.linear(x, weight) + change
+        return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """fairseq calls this before it loads: a model without adapters may be the start of one with them."""
@@ -64,6 +75,7 @@ class LowRank(nn.Module):
 
     def __init__(self, out_features: int, in_features: int, rank: int, device: Device = None) -> None:
         super().__init__()
+        self.register_parameter("gain", None)
         self.A = nn.Parameter(torch.empty(rank, in_features, device=device))
         self.B = nn.Parameter(torch.zeros(out_features, rank, device=device))
         self.rank, self.scale = rank, ALPHA / rank
@@ -86,6 +98,7 @@ class ScaledProjections(nn.Module):
         self, out_features: int, in_features: int, rank: int, shared: "SharedProjections", device: Device = None
     ) -> None:
         super().__init__()
+        self.register_parameter("gain", None)
         self.d = nn.Parameter(torch.full((rank,), FIRST_D, device=device))
         self.b = nn.Parameter(torch.zeros(out_features, device=device))
         self.rank = rank

@@ -49,6 +49,9 @@ class ComponentOptions(FreezeCacheOptions):
         "ADAPTER",
     )
     frozen_adapter_rank: int = option(8, "rank of the change that --frozen-adapter trains. Default: 8", "R")
+    frozen_adapter_scale: bool = option(
+        False, "train a factor of each matrix that --frozen-adapter changes, too, 1 at the start"
+    )
 
 
 def check_components(options: Namespace) -> None:
@@ -77,3 +80,5 @@ def check_components(options: Namespace) -> None:
         raise InputError(f"--frozen-adapter-rank {rank}: must be at least 1")
     if options.frozen_adapter is None and rank != ComponentOptions.frozen_adapter_rank:
         raise InputError(f"--frozen-adapter-rank {rank}: has no effect without --frozen-adapter")
+    if options.frozen_adapter is None and options.frozen_adapter_scale:
+        raise InputError("--frozen-adapter-scale: has no effect without --frozen-adapter")

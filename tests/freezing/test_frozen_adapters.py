@@ -181,6 +181,24 @@ def test_other_models_have_it_too(kind):
     assert {e.atom for e in everything.slot_table.entries if e.trained} == {"adapter"}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gain_for_every_adapter(kind):
+    """One number more for each of the ten matrices of a T in a decoder, no product more, and nothing of it when folded."""
+    without, model = (build("L", "T", frozen_adapter=kind, frozen_adapter_scale=scaled) for scaled in (False, True))
+    gains = {e.name for e in model.slot_table.entries if e.trained and e.name.endswith(".gain")}
+    assert gains == {f"{place}.frozen_adapter.gain" for place in adapted(model)} and len(gains) == 10
+    assert model.slot_table.trained_parameters == without.slot_table.trained_parameters + 10
+    for field in ("flops", "backward_flops"):
+        assert sum(getattr(r, field) for r in model.slot_table.rows) == sum(
+            getattr(r, field) for r in without.slot_table.rows
+        )
+    expected, found = (logits(m.eval(), SOURCE, shift(TARGET)) for m in (without, model))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    predicted = ledger(model).inference_bytes
+    model.make_generation_fast_()
+    assert predicted == sum(tensor.nbytes for tensor in model.state_dict().values())
+
+
 def test_specs_do_not_name_adapters():
     """`encoder` and --freeze-except freeze everything there, but not what was added to train."""
     model = build("LL", "L", freeze="encoder", frozen_adapter="lora", frozen_adapter_rank=2)
@@ -199,6 +217,7 @@ def test_specs_do_not_name_adapters():
         ({"frozen_adapter": "lora", "encoder": "T", "frozen_adapter_rank": 0}, "--frozen-adapter-rank 0: must be at least 1"),
         ({"frozen_adapter": "vera", "encoder": "F", "frozen_adapter_rank": 9},
          "--frozen-adapter-rank 9: above the smaller side of encoder.layers.0.ffn.fc1.weight, 8"),
+        ({"frozen_adapter_scale": True}, "--frozen-adapter-scale: has no effect without --frozen-adapter"),
         ({"frozen_adapter_rank": 4}, "--frozen-adapter-rank 4: has no effect without --frozen-adapter"),
         ({"frozen_adapter": "lora", "freeze": "adapter"}, "--freeze 'adapter': unknown component 'adapter'"),
         ({"frozen_adapter": "lora", "freeze": "att", "quant_noise_pq": 0.1, "encoder_ffn_embed_dim": 16},

@@ -14,7 +14,10 @@ from tests.integration.test_resume import assert_same_bits
 from tests.support.commands import error_of, load, train
 
 PLAN = "--reservoir-encoder TFL --reservoir-decoder TT --share-decoder-input-output-embed".split()
-ADAPTERS = {"lora": ["--frozen-adapter", "lora", "--frozen-adapter-rank", 2], "vera": ["--frozen-adapter", "vera"]}
+ADAPTERS = {
+    "lora": ["--frozen-adapter", "lora", "--frozen-adapter-rank", 2, "--frozen-adapter-scale"],
+    "vera": ["--frozen-adapter", "vera"],
+}
 RUN = "--batch-size 16 --save-interval-updates 4".split()
 
 
@@ -33,7 +36,7 @@ def test_frozen_tensors_keep_their_sha256_and_every_adapter_moves(trained):
     assert sum(name.startswith("frozen_adapter.") for name in frozen) == {"lora": 0, "vera": 6}[trained.kind]
     assert hashes(run.weights, frozen) == hashes(run.initial, frozen)
     adapters = [entry.name for entry in entries if entry.atom == "adapter" and entry.trained]
-    assert len(adapters) == 2 * (6 + 2 + 10 + 10)
+    assert len(adapters) == {"lora": 3, "vera": 2}[trained.kind] * (6 + 2 + 10 + 10)
     assert not [name for name in adapters if torch.equal(run.weights[name], run.initial[name])]
 
 
@@ -58,6 +61,13 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
     for message, flags in others.items():
         line, status = error_of(toy_data, *start, *flags)
         assert status != 0 and message in line and line.count("\n") == 1
+    scale = ["--frozen-adapter", trained.kind, "--frozen-adapter-rank", rank]
+    line, status = error_of(toy_data, *start, *scale, *([] if trained.kind == "lora" else ["--frozen-adapter-scale"]))
+    message_of_scale = {
+        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with it; give it, or train anew",
+        "vera": "--frozen-adapter-scale: the checkpoint was trained without it; leave it out, or --reset-optimizer, or",
+    }[trained.kind]
+    assert status != 0 and message_of_scale in line and line.count("\n") == 1
     line, status = error_of(toy_data, *start, "--reset-optimizer")
     assert status != 0 and message in line and line.count("\n") == 1
 

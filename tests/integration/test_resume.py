@@ -58,7 +58,7 @@ OTHERS = {
     ),
     "LayerNorms": (
         ["--reservoir-train-layernorm"],
-        "--reservoir-train-layernorm True: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+        "--reservoir-train-layernorm: the checkpoint was trained without it; leave it out, or --reset-optimizer",
     ),
     "freeze": (
         ["--freeze", "emb"],

@@ -53,6 +53,43 @@ def test_lora_by_hand():
 
 
 @torch.no_grad()
+def test_a_gain_by_hand():
+    """g = 2: 2 W + D = (50 -16; 96 -30), with D and c as above."""
+    linear = frozen_linear(2, 2)
+    linear.weight.copy_(torch.eye(2))
+    linear.bias.copy_(torch.tensor([0.5, 0.0]))
+    layer = AdaptedLinear(linear, LowRank(2, 2, 1), scaled=True)
+    assert layer.frozen_adapter.gain.tolist() == [1]
+    layer.frozen_adapter.A.copy_(torch.tensor([[3.0, -1.0]]))
+    layer.frozen_adapter.B.copy_(torch.tensor([[1.0], [2.0]]))
+    layer.frozen_adapter.gain.fill_(2)
+    assert layer.weight.tolist() == [[50, -16], [96, -30]]
+    for apart in (False, True):
+        layer.apart = apart
+        assert layer(torch.tensor([1.0, 2.0])).tolist() == [50 - 32 + 0.5, 96 - 60]
+
+
+@pytest.mark.parametrize("rank", [RANK, 10])
+@pytest.mark.parametrize("read", ["forward", "weight"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_of_a_gain_is_that_worked_by_hand(read, rank, bias):
+    """With G = (dL/dy)^T x: dL/dg = sum_ij G_ij W_ij, and dL/dx = dL/dy (g W + D)."""
+    linear = nn.Linear(IN, OUT, bias=bias).requires_grad_(False)
+    layer = randomized(AdaptedLinear(linear, LowRank(OUT, IN, rank), scaled=True))
+    x, upstream = torch.randn(7, IN, dtype=torch.float64), torch.randn(7, OUT, dtype=torch.float64)
+    x.requires_grad_(True)
+    y = layer(x) if read == "forward" else F.linear(x, layer.weight, layer.bias)
+    y.backward(upstream)
+    W, adapter = layer._parameters["weight"], layer.frozen_adapter
+    close = {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(adapter.gain.grad[0], ((upstream.T @ x.detach()) * W).sum(), **close)
+    torch.testing.assert_close(
+        x.grad, upstream @ (adapter.gain * W + 16 / rank * adapter.B @ adapter.A).detach(), **close
+    )
+    assert W.grad is None
+
+
+@torch.no_grad()
 def test_vera_by_hand():
     """d = (2), A = (3 -1), B = (1, 2)^T, b = (1, -1): D = (1 * 1 * 2 * A; -1 * 2 * 2 * A) = (6 -2; -12 4)."""
     linear = frozen_linear(2, 2)
