@@ -73,6 +73,8 @@ class AdaptedLinear(nn.Linear):
 class LowRank(nn.Module):
     """D = alpha / r B A with A (r, in) and B (out, r), both trained; B begins as 0.  LoRA, Hu et al., 2021."""
 
+    gain: nn.Parameter | None
+
     def __init__(self, out_features: int, in_features: int, rank: int, device: Device = None) -> None:
         super().__init__()
         self.register_parameter("gain", None)
@@ -93,6 +95,8 @@ class ScaledProjections(nn.Module):
 
     Trained are the vectors b (out), which begins as 0, and d (r).
     """
+
+    gain: nn.Parameter | None
 
     def __init__(
         self, out_features: int, in_features: int, rank: int, shared: "SharedProjections", device: Device = None
