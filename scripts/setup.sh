@@ -124,16 +124,10 @@ setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none
     pip_install --no-build-isolation --no-deps .venv/no_torchaudio
 }
 
-# Two of its extensions at a time; ninja, where there is one, has a single file for all of them and would mix them up.
 compile_fairseq() {
-    local flags="-O1 -g0 -w"  # the headers of torch take longest, then what debuggers would read
-    mkdir -p .venv/without_ninja
-    printf '#!/bin/sh\nexit 1\n' >.venv/without_ninja/ninja
-    chmod +x .venv/without_ninja/ninja
-    printf '[build_ext]\nparallel = 2\n' >.venv/without_ninja/build.cfg
     unset CUDA_HOME  # with it fairseq builds kernels whose sources its package lacks
-    export PATH="$PWD/.venv/without_ninja:$PATH" DIST_EXTRA_CONFIG="$PWD/.venv/without_ninja/build.cfg" CFLAGS=$flags CXXFLAGS=$flags
-    pip_run .venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir .venv/wheels \
+    local flags="-O1 -g0 -w"  # the headers of torch take longest, then what debuggers would read
+    CFLAGS=$flags CXXFLAGS=$flags pip_run .venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir .venv/wheels \
         "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
 }
 
@@ -168,7 +162,7 @@ install_packages() {
     pip_install --no-build-isolation --find-links .venv/wheels --constraint .venv/constraints.txt --editable ".[$extras]"
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
     [[ -x .venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed .venv/wheels/*.whl
-    rm -r .venv/wheels .venv/without_ninja
+    rm -r .venv/wheels
     .venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
 }
 
