@@ -3,10 +3,15 @@
 # classes N: sets `task`, flags of fairseq's sentence_prediction as scripts/prepare_glue.sh and sst2_pieces.py write the data.
 classes() { task=(--task sentence_prediction --criterion sentence_prediction --num-classes "$1" --init-token 0 --separator-token 2); }
 
-# binarise_phrases BIN DATA PIECES FOLDER [DICT]: train.tsv and dev.tsv of DATA, cut in FOLDER. PIECES and DICT are as sst2.sh explains.
+# binarise_phrases BIN DATA PIECES FOLDER [DICT]: train.tsv and dev.tsv of DATA, cut in FOLDER. PIECES, DICT and SPLIT are as sst2.sh
+# explains.
 binarise_phrases() {
     local bin=$1 data=$2 vocabulary=$3 pieces=$4 part
-    for part in train dev; do copy "$data/$part.tsv" "$pieces-tsv/$part.tsv"; done
+    case ${SPLIT:-given} in
+        given) for part in train dev; do copy "$data/$part.tsv" "$pieces-tsv/$part.tsv"; done ;;
+        sentences) folder "$pieces-tsv" python "$root/examples/one_layer_supermask/sst2_sentences.py" "$data" "$pieces-tsv" ;;
+        *) die "SPLIT='$SPLIT': choose given or sentences" ;;
+    esac
     folder "$pieces" python "$root/examples/one_layer_supermask/sst2_pieces.py" "$pieces-tsv" "$vocabulary" "$pieces"
     folder "$bin" binarise_columns "$bin" "$pieces" ${5:+"$5"}
 }

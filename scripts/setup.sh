@@ -131,12 +131,15 @@ compile_fairseq() {
         "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
 }
 
+# What the plugin and fairseq ask for, fairseq itself left out. Before it is compiled nobody knows what it asks for: the last line here,
+# which another release may change, only makes that come earlier.
 requirements_but_fairseq() {
     .venv/bin/python -c '
 import sys, tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 lists = [project["dependencies"], *(project["optional-dependencies"].get(extra, []) for extra in sys.argv[1].split(","))]
 print(*(one for each in lists for one in each if not one.startswith("fairseq")), sep="\n")' "$1"
+    printf '%s\n' hydra-core==1.3.2 omegaconf==2.3.0 bitarray cffi regex scikit-learn tqdm
 }
 
 install_packages() {
@@ -151,10 +154,10 @@ install_packages() {
     torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
     echo "torch==$torch" >.venv/constraints.txt
     say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled: about two minutes)"
-    leave_out_torchaudio
-    # One core compiles fairseq, which takes longest, while another fetches the packages that do not depend on it.
+    # One core compiles fairseq, which takes longest, while another fetches the rest.
     compile_fairseq &
     compiler=$!
+    leave_out_torchaudio
     requirements_but_fairseq "$extras" >.venv/requirements.txt
     pip_install --no-build-isolation --constraint .venv/constraints.txt --requirement .venv/requirements.txt
     wait "$compiler" || exit 1  # it has said why

@@ -114,17 +114,19 @@ def test_foreign_environment_is_not_removed(clone):
     assert (clone / ".venv" / "mine").exists()
 
 
-def test_no_network_then_again(clone):
-    for attempt in range(2):  # the second time finds the remains of the first, and the lock of a dead process
-        if attempt:
-            dead = subprocess.Popen(["true"])
-            dead.wait()
-            (clone / ".setup.lock").symlink_to(str(dead.pid))
-        result = run(clone, PYTHON=sys.executable)
-        assert result.returncode == 1
-        assert result.stderr.count("\n") == 1 and "is the network reachable?" in result.stderr
-        assert (clone / ".venv" / ".setup-stamp").read_text() == ""
-        assert not (clone / ".setup.lock").is_symlink()
+def test_no_network_after_a_set_up_that_was_killed(clone):
+    """Of the killed one are left an environment with an empty stamp, and its lock."""
+    (clone / ".venv").mkdir()
+    for name in (".setup-stamp", "half"):
+        (clone / ".venv" / name).touch()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (clone / ".setup.lock").symlink_to(str(dead.pid))
+    result = run(clone, PYTHON=sys.executable)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1 and "is the network reachable?" in result.stderr
+    assert (clone / ".venv" / ".setup-stamp").read_text() == "" and not (clone / ".venv" / "half").exists()
+    assert not (clone / ".setup.lock").is_symlink()
 
 
 LEAVE_OUT = r"""

@@ -2,6 +2,7 @@
 # SST-2 from scratch with a RoBERTa: trains a classifier of sentiment, prints its accuracy beside the majority's share.
 # Interrupt it and run it again: what is finished is kept, and training resumes after its last epoch.
 #   DATA=FOLDER     train.tsv and dev.tsv, plain or .gz: a heading, then sentence<TAB>label
+#   SPLIT=given     sentences splits both anew by sentence (see sst2_sentences.py), for a dev that was split off by phrase
 #   ARCH=supermask_one_layer_roberta_study   or reservoir_roberta_study, fairseq's roberta, ...
 #   NAME=$ARCH      the run's folder below RUNS
 #   SEED=1          random seed

@@ -5,7 +5,7 @@ Usage: sst2_pieces.py DATA VOCABULARY OUTPUT_FOLDER
 VOCABULARY is the number of pieces to learn from the training sentences, or a SentencePiece model (FILE.model) to cut with.
 
 Reads train.tsv and dev.tsv of DATA, plain or .gz, and writes train, valid and dev, each as .input0 (pieces) and .label.
-Every twentieth training sentence is for validation, so that dev chooses nothing.
+For validation is valid.tsv, or else every twentieth training sentence, so that dev chooses nothing.
 """
 
 import gzip
@@ -44,11 +44,11 @@ def learn(pairs, size, prefix):
 def main():
     data, vocabulary, output = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     pairs = read(data, "train")
-    parts = {
-        "train": [pair for number, pair in enumerate(pairs, 1) if number % 20],
-        "valid": pairs[19::20],
-        "dev": read(data, "dev"),
-    }
+    if (data / "valid.tsv").exists():
+        parts = {"train": pairs, "valid": read(data, "valid")}
+    else:
+        parts = {"train": [pair for number, pair in enumerate(pairs, 1) if number % 20], "valid": pairs[19::20]}
+    parts["dev"] = read(data, "dev")
     model = (
         vocabulary if vocabulary.endswith(".model") else learn(parts["train"], int(vocabulary), str(output / "pieces"))
     )

@@ -80,6 +80,43 @@ def test_every_twentieth_training_sentence_is_for_validation(data, tmp_path):
     assert (tmp_path / "dev.label").read_text().split() == list("1101101101")[:10]
 
 
+def test_split_by_sentence(monkeypatch):
+    """Sentences are A, B and C; `a fine` stands in A and C, `by night` in A alone, `of rats` in none and is a phrase by itself."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import sst2_sentences
+
+    A, B, C = "a fine film by night .", "an awful film .", "a fine mess ."
+    given = [A, "a fine", "by night", B, "of rats", "film", C, "a fine"]
+    assert sst2_sentences.containers(given) == {
+        A: {A}, B: {B}, C: {C}, "a fine": {A, C}, "by night": {A}, "of rats": {"of rats"}, "film": {A, B},
+    }  # fmt: skip
+    monkeypatch.setattr(sst2_sentences, "part_of", {A: "dev", B: "train", C: "valid", "of rats": "train"}.get)
+    parts = sst2_sentences.split([(phrase, "1") for phrase in given])
+    assert {name: [phrase for phrase, _ in pairs] for name, pairs in parts.items()} == {
+        "train": [B, "of rats", "film"], "dev": [A], "valid": [C],
+    }  # fmt: skip
+
+
+def test_only_sentences_are_held_out_and_none_of_them_is_trained_on(data, tmp_path):
+    def parts(folder):
+        folder.mkdir()
+        assert python("sst2_sentences.py", data, folder).returncode == 0
+        return {name: (folder / f"{name}.tsv").read_text().splitlines()[1:] for name in ("train", "valid", "dev")}
+
+    assert {name: len(lines) for name, lines in parts(tmp_path / "none").items()} == {
+        "train": 110,
+        "valid": 0,
+        "dev": 0,
+    }
+    (data / "train.tsv").write_text((data / "train.tsv").read_text().replace(" \t", " .\t"))
+    found = parts(tmp_path / "some")  # the 100 lines of train.tsv end with a full stop now
+    assert sum(map(len, found.values())) == len(set().union(*found.values())) == 110
+    assert 3 <= len(found["dev"]) <= 20 and 1 <= len(found["valid"]) <= 12
+    assert python("sst2_pieces.py", tmp_path / "some", 60, tmp_path).returncode == 0
+    for name, lines in found.items():
+        assert (tmp_path / f"{name}.label").read_text().split() == [line.split("\t")[1] for line in lines]
+
+
 def test_a_line_without_a_label_is_named(data, tmp_path):
     (data / "train.tsv").write_text("sentence\tlabel\nfine\t1\nawful\n")
     assert "train.tsv line 3: must be sentence<TAB>label" in python("sst2_pieces.py", data, 60, tmp_path).stderr

@@ -13,7 +13,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 
 from ...errors import InputError
-from ...translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
+from ...options.translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
 from .. import damage, dictionaries, packed_file
 from .long_lines import in_parts
 from .parts import TextParts

@@ -1,4 +1,4 @@
-"""How text is translated unless it is said, on the command line or from Python."""
+"""Defaults of translating text, on the command line and from Python."""
 
 BEAM = 5
 BATCH_SIZE = 128  # lines, or parts of lines

@@ -1,0 +1,64 @@
+"""Splits phrases of SST-2 anew by sentence, so that no sentence to be judged, nor a phrase of it alone, was trained on.
+
+Usage: sst2_sentences.py DATA OUTPUT_FOLDER
+
+Reads train.tsv and dev.tsv of DATA, plain or .gz, puts them together, and writes train.tsv, valid.tsv and dev.tsv. A sentence is a
+phrase that stands in no other one and ends with a full stop, a question mark or an exclamation mark. Of ten sentences one is for dev,
+and of the others one of twenty for valid, chosen by their hash. Training has every phrase that stands in some sentence of neither.
+"""
+
+import hashlib
+import sys
+from collections import Counter
+from pathlib import Path
+
+from sst2_pieces import read
+
+ENDS = (".", "?", "!")
+DEV, VALID = 10, 20
+
+
+def containers(phrases):
+    """For each phrase the longest ones in which its words stand next to each other; itself if it stands in no other."""
+    longer = {phrase: set() for phrase in phrases}
+    for phrase in longer:
+        words = phrase.split()
+        for length in range(1, len(words)):
+            for start in range(len(words) - length + 1):
+                part = " ".join(words[start : start + length])
+                if part in longer:
+                    longer[part].add(phrase)
+    longest = {phrase for phrase, above in longer.items() if not above}
+    return {phrase: above & longest or {phrase} for phrase, above in longer.items()}
+
+
+def part_of(sentence):
+    """``dev``, ``valid`` or ``train``, for a phrase that stands in no other."""
+    if not sentence.endswith(ENDS):
+        return "train"
+    number = int(hashlib.sha256(sentence.encode()).hexdigest(), 16)
+    if number % DEV == 0:
+        return "dev"
+    return "valid" if number // DEV % VALID == 0 else "train"
+
+
+def split(pairs):
+    """The (sentence, label) pairs of each part."""
+    pairs = [(" ".join(phrase.split()), label) for phrase, label in pairs]
+    above = containers(phrase for phrase, _ in pairs)
+    part = {phrase: part_of(phrase) for phrases in above.values() for phrase in phrases}
+    held_out = {name: [pair for pair in pairs if part.get(pair[0]) == name] for name in ("dev", "valid")}
+    train = [pair for pair in pairs if any(part[sentence] == "train" for sentence in above[pair[0]])]
+    return {"train": train, **held_out}
+
+
+def main():
+    data, output = map(Path, sys.argv[1:])
+    for name, pairs in split([*read(data, "train"), *read(data, "dev")]).items():
+        rows = "".join(f"{phrase}\t{label}\n" for phrase, label in pairs)
+        (output / f"{name}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
+        print(f"{name}: {len(pairs):,} phrases, {dict(Counter(label for _, label in pairs))}")
+
+
+if __name__ == "__main__":
+    main()
