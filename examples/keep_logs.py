@@ -1,0 +1,70 @@
+"""What `fairseq-reservoir report` reads of a study's runs, in one small archive: a report can be made of it anywhere, again.
+
+Usage: keep_logs.py OUT.tar.xz RUNS [OLD=NEW ...]
+
+Of RUNS, the folder of a sweep, every run that is done is kept: of train.log the configuration, the sizes of the model and the records
+of epochs and validations; of generate.log the references, the best translations, with 0 for the score of each, and BLEU. OLD=NEW
+writes NEW for the text OLD, such as a folder of this machine. The report is made anew by
+
+    mkdir runs && tar xf OUT.tar.xz -C runs && fairseq-reservoir report runs --out report
+"""
+
+import io
+import sys
+import tarfile
+from pathlib import Path
+
+from fairseq_reservoir.report.log_reader import read_log, read_record
+
+
+def of_training(text):
+    """The lines of a training log that a report reads; those within an epoch are left out."""
+    for line in text.splitlines():
+        record = read_record(line)
+        if record.kind != "inner" if record else _is_read(line):
+            yield line
+
+
+def _is_read(line):
+    """Whether a line that is no record changes what is read."""
+    return read_log(line) != read_log("")
+
+
+def of_translating(text):
+    """The references, the best translations and their BLEU."""
+    seen = set()
+    for line in text.splitlines():
+        if line[:2] in ("T-", "H-", "D-"):
+            name, *score, sentence = line.split("\t", 1 if line[0] == "T" else 2)
+            if name not in seen:
+                yield "\t".join([name, *("0" for _ in score), sentence])
+            seen.add(name)
+        elif line.startswith("Generate "):
+            yield line
+
+
+KEPT = {"train.log": of_training, "generate.log": of_translating, "state": str.splitlines, "command": str.splitlines}
+
+
+def write(out, runs, renamed):
+    """``renamed``: pairs of texts. The same runs make the same bytes."""
+    with tarfile.open(out, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
+        # The same file of all runs, one after the other: they are much alike.
+        for name, keep in KEPT.items():
+            for folder in sorted(path.parent for path in runs.glob("*/state") if path.read_text().strip() == "done"):
+                text = "".join(f"{line}\n" for line in keep((folder / name).read_text(encoding="utf-8")))
+                for old, new in renamed:
+                    text = text.replace(old, new)
+                member = tarfile.TarInfo(f"{folder.name}/{name}")
+                member.size = len(text.encode())
+                archive.addfile(member, io.BytesIO(text.encode()))
+
+
+def main():
+    if len(sys.argv) < 3 or not Path(sys.argv[2]).is_dir():
+        sys.exit(__doc__)
+    write(sys.argv[1], Path(sys.argv[2]), [tuple(pair.split("=", 1)) for pair in sys.argv[3:]])
+
+
+if __name__ == "__main__":
+    main()

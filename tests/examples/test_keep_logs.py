@@ -1,0 +1,64 @@
+"""Archives of a study's logs: a report made of one says what a report of the runs says, and what the page beside it says."""
+
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from examples.keep_logs import main, write
+from fairseq_reservoir import cli
+from tests.support.runs_of_a_study import write_runs
+
+ROOT = Path(__file__).parents[2]
+ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
+# What is neither a time nor made of the records within an epoch, nor of the files of a run that are not kept.
+SECTIONS = ("## Scores", "## Test score against")
+
+
+def sections(runs, out, *flags):
+    """The rows of the tables of those sections of a report."""
+    cli.main(["report", str(runs), "--out", str(out), "--no-figures", *flags])
+    parts = re.split(r"^(?=## )", (out / "report.md").read_text(), flags=re.MULTILINE)
+    return [line for part in parts if part.startswith(SECTIONS) for line in part.splitlines() if line.startswith("| ")]
+
+
+def test_a_report_of_the_archive_is_that_of_the_runs(tmp_path):
+    write_runs(tmp_path / "runs")
+    for folder in (tmp_path / "runs").iterdir():
+        (folder / "command").write_text(f"fairseq-train {tmp_path}/bin\n")
+        (folder / "state").write_text("done\n" if (folder / "generate.log").exists() else "running train\n")
+    out, again = tmp_path / "kept.tar.xz", tmp_path / "again.tar.xz"
+    for each in (out, again):
+        write(each, tmp_path / "runs", [(str(tmp_path), "runs")])
+    assert out.read_bytes() == again.read_bytes() and len(out.read_bytes()) < 6000
+    with tarfile.open(out) as archive:
+        archive.extractall(tmp_path / "kept", filter="data")
+    kept = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert len(kept) == 9 and {name.rstrip("-123") for name in kept} == {"dense", "keep30", "keep70"}
+    files = {path.name for path in (tmp_path / "kept" / "dense-1").iterdir()}
+    assert files == {"train.log", "generate.log", "state", "command"}
+    assert not [path for path in (tmp_path / "kept").rglob("*.log") if str(tmp_path) in path.read_text()]
+    for folder in (tmp_path / "runs").iterdir():
+        if folder.name not in kept:
+            (folder / "train.log").unlink()
+    rows = sections(tmp_path / "kept", tmp_path / "of kept", "--baseline", "dense")
+    assert rows == sections(tmp_path / "runs", tmp_path / "of runs", "--baseline", "dense") and len(rows) > 10
+
+
+def test_usage(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["keep_logs.py", "out.tar.xz", "/no/such/folder"])
+    with pytest.raises(SystemExit, match="Usage: keep_logs.py"):
+        main()
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parents[1].name}-{path.name}")
+def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
+    """The page of the same name has the command that makes the report, and every row of its tables of scores."""
+    assert archive.stat().st_size < 200_000
+    page = archive.with_name(archive.name.replace(".tar.xz", ".md")).read_text()
+    flags = re.search(r"fairseq-reservoir report runs --out report(.*)", page)[1].split()
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path / "runs", filter="data")
+    rows = sections(tmp_path / "runs", tmp_path / "report", *flags)
+    assert rows and not [row for row in rows if row not in page]
