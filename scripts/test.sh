@@ -32,4 +32,4 @@ fi
 
 # One thread each and fixed seeds: the same sums in the same order. Three processes on two cores, since one or another is always waiting.
 export OMP_NUM_THREADS=1 PYTHONHASHSEED=0 PIP_NO_INDEX=1
-exec .venv/bin/python -m pytest -q -n 3 --hypothesis-seed=0 "${selection[@]}" ${arguments[@]+"${arguments[@]}"}
+exec .venv/bin/python -m pytest -q -n 3 --dist worksteal --hypothesis-seed=0 "${selection[@]}" ${arguments[@]+"${arguments[@]}"}
