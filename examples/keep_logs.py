@@ -14,6 +14,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+from fairseq_reservoir.files import replacing
 from fairseq_reservoir.report.log_reader import read_log, read_record
 
 
@@ -25,9 +26,12 @@ def of_training(text):
             yield line
 
 
+_NOTHING = read_log("")
+
+
 def _is_read(line):
     """Whether a line that is no record changes what is read."""
-    return read_log(line) != read_log("")
+    return read_log(line) != _NOTHING
 
 
 def of_translating(text):
@@ -48,16 +52,17 @@ KEPT = {"train.log": of_training, "generate.log": of_translating, "state": str.s
 
 def write(out, runs, renamed):
     """``renamed``: pairs of texts. The same runs make the same bytes."""
-    with tarfile.open(out, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
-        # The same file of all runs, one after the other: they are much alike.
-        for name, keep in KEPT.items():
-            for folder in sorted(path.parent for path in runs.glob("*/state") if path.read_text().strip() == "done"):
+    folders = sorted(state.parent for state in runs.glob("*/state") if state.read_text().strip() == "done")
+    with replacing(out) as temporary, tarfile.open(temporary, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
+        for name, keep in KEPT.items():  # the same file of all runs, one after the other: they are much alike
+            for folder in folders:
                 text = "".join(f"{line}\n" for line in keep((folder / name).read_text(encoding="utf-8")))
                 for old, new in renamed:
                     text = text.replace(old, new)
+                content = text.encode()
                 member = tarfile.TarInfo(f"{folder.name}/{name}")
-                member.size = len(text.encode())
-                archive.addfile(member, io.BytesIO(text.encode()))
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
 
 
 def main():
