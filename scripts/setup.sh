@@ -124,11 +124,20 @@ setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none
     pip_install --no-build-isolation --no-deps .venv/no_torchaudio
 }
 
+# Makes fairseq's wheel, where none is offered for this Python. Three of the modules it would compile read all headers of torch and take
+# most of two minutes: they serve Levenshtein models, BASE layers and simultaneous translation alone and are left out, as
+# docs/what-goes-wrong.md says.
 compile_fairseq() {
     unset CUDA_HOME  # with it fairseq builds kernels whose sources its package lacks
-    local flags="-O1 -g0 -w"  # the headers of torch take longest, then what debuggers would read
-    CFLAGS=$flags CXXFLAGS=$flags pip_run .venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir .venv/wheels \
+    local wheels=.venv/wheels sources=.venv/fairseq-sources
+    pip_run .venv/fairseq.log download --no-build-isolation --no-deps --dest "$wheels" \
         "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
+    ! ls "$wheels"/*.whl >/dev/null 2>&1 || return 0
+    mkdir "$sources"
+    tar -xzf "$wheels"/*.tar.gz -C "$sources" --strip-components 1
+    sed -i.whole '/^        cpp_extension\.CppExtension(/,/^        ),/d' "$sources/setup.py"
+    CFLAGS=-w CXXFLAGS=-w pip_run .venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir "$wheels" "$sources"
+    rm -r "$sources"
 }
 
 # What the plugin and fairseq ask for, fairseq itself left out. Before it is compiled nobody knows what it asks for: the last line here,
@@ -153,7 +162,7 @@ install_packages() {
     fi
     torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
     echo "torch==$torch" >.venv/constraints.txt
-    say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled: about two minutes)"
+    say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled)"
     # One core compiles fairseq, which takes longest, while another fetches the rest.
     compile_fairseq &
     compiler=$!

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def checkpoint(toy_data, tmp_path_factory):
         (
             f"{TRAIN} --arch transformer --user-dir {ROOT}/fairseq_reservoir",
             "unrecognized arguments: --reservoir-encoder",
+        ),
+        pytest.param(
+            TRAIN.replace(" --reservoir-encoder LF", "")
+            + " --arch levenshtein_transformer --task translation_lev --criterion nat_loss --noise random_delete",
+            "ImportError: cannot import name 'libnat'",
+            marks=pytest.mark.skipif(find_spec("fairseq.libnat") is not None, reason="this fairseq has libnat"),
         ),
     ],
 )
