@@ -125,14 +125,15 @@ setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none
 }
 
 # Makes fairseq's wheel, where none is offered for this Python. Three of the modules it would compile read all headers of torch and take
-# most of two minutes: they serve Levenshtein models, BASE layers and simultaneous translation alone and are left out, as
-# docs/what-goes-wrong.md says.
+# longer than all the rest. Some of fairseq's own models need them, nothing here does: they are left out, as docs/what-goes-wrong.md says.
 compile_fairseq() {
     unset CUDA_HOME  # with it fairseq builds kernels whose sources its package lacks
-    local wheels=.venv/wheels sources=.venv/fairseq-sources
-    pip_run .venv/fairseq.log download --no-build-isolation --no-deps --dest "$wheels" \
-        "$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)"
+    local wheels=.venv/wheels sources=.venv/sources pinned
+    pinned=$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)
+    [[ ! -x .venv/bin/fairseq-train || $(.venv/bin/python -m pip freeze 2>/dev/null) != *"$pinned"* ]] || return 0
+    pip_run .venv/fairseq.log download --no-build-isolation --no-deps --dest "$wheels" "$pinned"
     ! ls "$wheels"/*.whl >/dev/null 2>&1 || return 0
+    rm -rf "$sources"
     mkdir "$sources"
     tar -xzf "$wheels"/*.tar.gz -C "$sources" --strip-components 1
     sed -i.whole '/^        cpp_extension\.CppExtension(/,/^        ),/d' "$sources/setup.py"
@@ -162,10 +163,12 @@ install_packages() {
     fi
     torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
     echo "torch==$torch" >.venv/constraints.txt
-    say "fairseq and the plugin, beside torch $torch (the first time, fairseq is compiled)"
+    say "fairseq and the plugin, beside torch $torch"
     # One core compiles fairseq, which takes longest, while another fetches the rest.
+    set -m  # in a group of its own, so that it ends whole when this ends early
     compile_fairseq &
     compiler=$!
+    set +m
     leave_out_torchaudio
     requirements_but_fairseq "$extras" >.venv/requirements.txt
     pip_install --no-build-isolation --constraint .venv/constraints.txt --requirement .venv/requirements.txt
@@ -174,7 +177,7 @@ install_packages() {
     pip_install --no-build-isolation --find-links .venv/wheels --constraint .venv/constraints.txt --editable ".[$extras]"
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
     [[ -x .venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed .venv/wheels/*.whl
-    rm -r .venv/wheels
+    rm -rf .venv/wheels
     .venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
 }
 
@@ -188,7 +191,7 @@ take_lock() {
         told=1
         sleep 1
     done
-    trap '[[ -z ${compiler:-} ]] || pkill -P "$compiler" 2>/dev/null || true; rm -f "$lock"' EXIT
+    trap '[[ -z ${compiler:-} ]] || kill -- -"$compiler" 2>/dev/null || true; rm -f "$lock"' EXIT
     trap 'exit 130' INT TERM
 }
 
