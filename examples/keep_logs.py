@@ -2,9 +2,9 @@
 
 Usage: keep_logs.py OUT.tar.xz RUNS [OLD=NEW ...]
 
-Of RUNS, the folder of a sweep, every run that is done is kept: of train.log the configuration, the sizes of the model and the records
-of epochs and validations; of generate.log the references, the best translations, with 0 for the score of each, and BLEU. OLD=NEW
-writes NEW for the text OLD, such as a folder of this machine. The report is made anew by
+Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model and
+the records of epochs and validations; of generate.log the references, the best translations, with 0 for the score of each, and BLEU; of
+validate.log the results. OLD=NEW writes NEW for the text OLD, such as a folder of this machine. The report is made anew by
 
     mkdir runs && tar xf OUT.tar.xz -C runs && fairseq-reservoir report runs --out report
 """
@@ -47,15 +47,32 @@ def of_translating(text):
             yield line
 
 
-KEPT = {"train.log": of_training, "generate.log": of_translating, "state": str.splitlines, "command": str.splitlines}
+def of_validating(text):
+    """The results of fairseq-validate, one line for each part of the data."""
+    return (line for line in text.splitlines() if ' | {"' in line)
+
+
+KEPT = {
+    "train.log": of_training,
+    "generate.log": of_translating,
+    "validate.log": of_validating,
+    "state": str.splitlines,
+    "command": str.splitlines,
+}
+
+
+def is_done(folder):
+    """Of a sweep's run its state says so; a recipe's has no state, but what comes after its training."""
+    state = folder / "state"
+    return state.read_text().strip() == "done" if state.exists() else (folder / "validate.log").exists()
 
 
 def write(out, runs, renamed):
     """``renamed``: pairs of texts. The same runs make the same bytes."""
-    folders = sorted(state.parent for state in runs.glob("*/state") if state.read_text().strip() == "done")
+    folders = sorted(log.parent for log in runs.glob("*/train.log") if is_done(log.parent))
     with replacing(out) as temporary, tarfile.open(temporary, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
         for name, keep in KEPT.items():  # the same file of all runs, one after the other: they are much alike
-            for folder in folders:
+            for folder in (one for one in folders if (one / name).exists()):
                 text = "".join(f"{line}\n" for line in keep((folder / name).read_text(encoding="utf-8")))
                 for old, new in renamed:
                     text = text.replace(old, new)

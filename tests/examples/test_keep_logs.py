@@ -46,6 +46,20 @@ def test_a_report_of_the_archive_is_that_of_the_runs(tmp_path):
     assert rows == sections(tmp_path / "runs", tmp_path / "of runs", "--baseline", "dense") and len(rows) > 10
 
 
+def test_runs_of_a_recipe(tmp_path):
+    """They have no state: what was validated after the training says that one is done."""
+    result = '2026-11-22 19:25:58 | INFO | test | {"test_loss": "0.682", "test_accuracy": "79"}'
+    record = '2026-11-22 19:25:50 | INFO | valid | {"epoch": 1, "valid_loss": "0.6", "valid_num_updates": "450"}'
+    for name in ("done-1", "training-2"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "train.log").write_text(f"anything\n{record}\n")
+    (tmp_path / "runs" / "done-1" / "validate.log").write_text(f"loading\n{result}\n")
+    write(tmp_path / "kept.tar.xz", tmp_path / "runs", [])
+    with tarfile.open(tmp_path / "kept.tar.xz") as archive:
+        kept = {member.name: archive.extractfile(member).read().decode() for member in archive}
+    assert kept == {"done-1/train.log": f"{record}\n", "done-1/validate.log": f"{result}\n"}
+
+
 def test_usage(monkeypatch):
     monkeypatch.setattr("sys.argv", ["keep_logs.py", "out.tar.xz", "/no/such/folder"])
     with pytest.raises(SystemExit, match="Usage: keep_logs.py"):
