@@ -4,7 +4,8 @@ Usage: keep_logs.py OUT.tar.xz RUNS [OLD=NEW ...]
 
 Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model and
 the records of epochs and validations; of generate.log the references, the best translations, with 0 for the score of each, and BLEU; of
-validate.log the results. OLD=NEW writes NEW for the text OLD, such as a folder of this machine. The report is made anew by
+validate.log the results; of export.log the size of the file. OLD=NEW writes NEW for the text OLD, such as a folder of this machine. The
+report is made anew by
 
     mkdir runs && tar xf OUT.tar.xz -C runs && fairseq-reservoir report runs --out report
 """
@@ -52,10 +53,16 @@ def of_validating(text):
     return (line for line in text.splitlines() if ' | {"' in line)
 
 
+def of_exporting(text):
+    """What `fairseq-reservoir export` says of the file that it wrote."""
+    return (line for line in text.splitlines() if "whose entropy is" in line)
+
+
 KEPT = {
     "train.log": of_training,
     "generate.log": of_translating,
     "validate.log": of_validating,
+    "export.log": of_exporting,
     "state": str.splitlines,
     "command": str.splitlines,
 }

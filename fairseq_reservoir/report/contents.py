@@ -3,6 +3,7 @@
 from .against import against_table
 from .arms import Arm
 from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
+from .exports import exported
 from .measures import Spread, Study, spread
 from .tables import Cell, Table
 
@@ -195,19 +196,29 @@ def sizes(study: Study) -> Table:
     rows = []
     for arm in study.arms:
         run = arm.runs[0]
+        packed = exported(run)
         found = [
             (run.log.parameters, str(run.log_file)),
             (run.log.trained, str(run.log_file)),
             (run.size_of("checkpoint_best.pt"), str(run.folder / "checkpoint_best.pt")),
-            (run.size_of("*.safetensors"), str(run.folder)),
+            (packed.bytes if packed else None, str(run.folder)),
+            (packed.entropy if packed else None, str(run.folder)),
         ]
         rows.append(
             [name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)]
         )
-    head = ["arm", "parameters", "trained", "checkpoint_best.pt (bytes)", "packed export (bytes)"]
-    return Table(
-        "sizes", "Sizes", head, rows, ["Of each arm's first run. A checkpoint holds the optimizer's state, too."]
-    )
+    head = [
+        "arm",
+        "parameters",
+        "trained",
+        "checkpoint_best.pt (bytes)",
+        "packed export (bytes)",
+        "its entropy (bytes)",
+    ]
+    notes = [
+        "Of each arm's first run. A checkpoint holds the optimizer's state, too. Entropy: of the tensors, as `export` printed it."
+    ]
+    return Table("sizes", "Sizes", head, rows, notes)
 
 
 def runs(study: Study) -> Table:

@@ -24,6 +24,9 @@ where it ends. In figures the band is ± one deviation about the mean, as far as
 
 Losses: as fairseq prints them, in bits (base 2). A language model of characters thus has bits per character.
 
+Sizes of exports: of the file that `fairseq-reservoir export` writes, from its export.log or the *.safetensors in the run's folder. The
+broken line of their figure leaves out the arms that a file of no more bytes scores as much as.
+
 Checked by you: every cell of a number names the log it is from when you point at it; tables/*.csv hold the numbers unrounded.
 """
 

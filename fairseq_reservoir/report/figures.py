@@ -10,6 +10,7 @@ from .against import points
 from .arms import deviation, mean
 from .contents import ratio
 from .curves import value_at
+from .exports import front, sized
 from .measures import Axis, Study
 
 # Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
@@ -51,6 +52,8 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
         if study.against:
             leaf = study.against.rpartition(".")[2]
             drawn["against"] = f"Score against {leaf}", _saved(_against(study, leaf))
+        if len(sized(study)) > 1:
+            drawn["bytes"] = "Test score against the export's size", _saved(_bytes(study))
     return drawn
 
 
@@ -202,6 +205,33 @@ def _against(study, leaf):
     plot.set_ylabel("test sacreBLEU" if tested else f"best {study.metric.label}")
     if len(series) > 1:
         _legend(figure, plot, study)
+    return figure
+
+
+def _bytes(study):
+    placed = sized(study)
+    figure, plot = _canvas(2.9 + 0.17 * math.ceil((len(placed) + 1) / _columns(study)))
+    best = front(placed)
+    plot.plot(
+        [one.bytes / 1e6 for one in best], [one.test.mean for one in best],
+        color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="no smaller file scores as much",
+    )  # fmt: skip
+    for one in placed:
+        number = study.arms.index(one.arm)
+        plot.errorbar(
+            [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none",
+            marker=_MARKERS[number // len(_COLOURS) % len(_MARKERS)], color=_COLOURS[number % len(_COLOURS)], label=one.arm.name,
+        )  # fmt: skip
+    plot.set_xscale("log")
+    low, high = placed[0].bytes / 1e6, placed[-1].bytes / 1e6
+    marks = [mark * 10**power for power in range(-4, 5) for mark in (1, 2, 3, 5)]
+    marks = [mark for mark in marks if low / 1.4 <= mark <= high * 1.4]
+    plot.xaxis.set_ticks(marks, [f"{mark:g}" for mark in marks])
+    plot.xaxis.set_ticks([], minor=True)
+    plot.set_xlim(low / 1.25, high * 1.25)
+    plot.set_xlabel("packed export, MB")
+    plot.set_ylabel("test sacreBLEU")
+    _legend(figure, plot, study)
     return figure
 
 

@@ -1,0 +1,76 @@
+"""Sizes of exports in a report: where they are read, which arms no smaller file matches, and their figure."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint.export import Written
+from fairseq_reservoir.report.exports import Exported, Sized, exported, front
+from fairseq_reservoir.report.measures import Spread
+from fairseq_reservoir.report.runs import find_runs
+from tests.support.runs_of_a_study import write_runs
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three arms; dense has a file of 567 bytes beside its first run, keep30 and keep70 an export.log each."""
+    write_runs(tmp_path / "runs")
+    for arm, size, entropy in (("keep30", 200_000, 180_000), ("keep70", 300_000, 290_000)):
+        for seed in (1, 2, 3):
+            said = str(Written("model.safetensors", size + seed, size, entropy, 4, 0, text_bytes=99))
+            (tmp_path / "runs" / f"{arm}-{seed}" / "export.log").write_text(f"packing\n{said}\n")
+    return tmp_path / "runs"
+
+
+def of_name(runs, name):
+    return next(run for run in find_runs([runs]) if run.name == name)
+
+
+def test_what_export_printed(runs):
+    assert exported(of_name(runs, "keep30-2")) == Exported(200_002, 180_000)
+
+
+def test_the_file_where_nothing_was_printed(runs):
+    assert exported(of_name(runs, "dense-1")) == Exported(567) and exported(of_name(runs, "dense-2")) is None
+    (runs / "dense-1" / "export.log").write_text("Traceback\n")
+    assert exported(of_name(runs, "dense-1")) == Exported(567)
+
+
+@pytest.mark.parametrize(
+    "points, expected",
+    [
+        ("10:20 20:30 30:25 40:31", "10 20 40"),  # 30 bytes score less than 20
+        ("10:20 20:20", "10"),  # as much is not more
+        ("10:20 10:21 20:19", "10"),  # of one size the better
+        ("10:30", "10"),
+        ("", ""),
+    ],
+)
+def test_front(points, expected):
+    arms = [
+        Sized(SimpleNamespace(name=text), float(text.split(":")[0]), Spread(float(text.split(":")[1]), None, 1, 1))
+        for text in points.split()
+    ]
+    best = front(arms)
+    assert " ".join(f"{one.bytes:g}" for one in best) == expected
+    for one in best:  # by the definition
+        assert not [o for o in arms if o is not one and o.bytes <= one.bytes and o.test.mean >= one.test.mean]
+
+
+def test_table_and_figure(runs, tmp_path):
+    cli.main(["report", str(runs), "--out", str(tmp_path / "out")])
+    table = (tmp_path / "out/tables/sizes.csv").read_text().splitlines()
+    assert table[0].endswith("packed export (bytes),its entropy (bytes)")
+    rows = {line.split(",")[0]: line.split(",") for line in table[1:]}
+    assert rows["keep30"][-2:] == ["200001", "180000"] and rows["dense"][-2:] == ["567", ""]
+    assert Path(tmp_path / "out/figures/bytes.png").stat().st_size > 10_000
+    page = (tmp_path / "out/index.html").read_text()
+    assert "no smaller file scores as much" in page and "packed export, MB" in page
+
+
+def test_one_size_makes_no_figure(tmp_path):
+    write_runs(tmp_path / "runs")
+    cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out/figures/bytes.png").exists()
