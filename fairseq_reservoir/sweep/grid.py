@@ -175,6 +175,8 @@ class _Grid:
         steps, taken = [], []
         for command in (words, *self.then):
             program = Path(command[0]).name.removeprefix("fairseq-")
+            if program == "reservoir" and re.fullmatch(r"[a-z][a-z-]*", "".join(command[1:2])):
+                program = command[1]  # one of its subcommands, such as export
             taken.append(program)
             again = f"-{taken.count(program)}" if taken.count(program) > 1 else ""
             # A log of a script repeats the log of its training; by another ending the report is told not to read it.

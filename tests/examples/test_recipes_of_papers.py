@@ -222,6 +222,7 @@ MINI = {
 
 def test_every_recipe_has_a_mini_run():
     shared = {
+        "distil.sh",
         "steps.sh",
         "common.sh",
         "translation.sh",

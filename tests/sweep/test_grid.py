@@ -96,6 +96,11 @@ def test_logs_of_the_same_program_twice(read):
     assert [step.log.name for step in run.steps] == ["x.out", "generate.log", "generate-2.log", "x-2.out"]
 
 
+def test_logs_of_our_own_commands_have_the_subcommands_name(read):
+    (run,) = read("command: /bin/x\nthen: [fairseq-reservoir export a, fairseq-reservoir --version]").values()
+    assert [step.log.name for step in run.steps] == ["x.out", "export.log", "reservoir.log"]
+
+
 def test_several_values_are_excluded_at_once(read):
     runs = read("command: x\naxes: {a: [1, 2, 3], seed: [1, 2]}\nexclude: [{a: [1, 3], seed: 2}]")
     assert list(runs) == ["a1-1", "a2-1", "a3-1", "a2-2"]
