@@ -1,6 +1,7 @@
 """Presets have fairseq's sizes, and the command line's defaults are those of the dataclass."""
 
 import dataclasses
+import math
 from argparse import Namespace
 
 import pytest
@@ -71,3 +72,12 @@ def test_the_seed_of_a_bare_namespace(arch, name):
         and options(arch, **{"seed": 7, name: 3})[name] == 3
         and options(arch)[name] == 1
     )
+
+
+def test_small_file_has_four_signed_coats():
+    """3.03 bits a weight: -4 ... 4 with shares of 20 % for 0, 15 for +-1, 12.5 for +-2, 7.5 for +-3 and 5 for +-4."""
+    given = options("supermask_one_layer_transformer_small_file")
+    assert (given["mask_kind"], given["mask_keep_ratio"], given["mask_coats"]) == ("signed", 0.8, "0.5,0.25,0.1")
+    assert given["share_all_embeddings"] and given["encoder_embed_dim"] == given["decoder_embed_dim"] == 128
+    shares = [0.2, *(share / 2 for share in (0.3, 0.25, 0.15, 0.1) for _ in "+-")]
+    assert sum(-share * math.log2(share) for share in shares) == pytest.approx(3.03, abs=0.01)
