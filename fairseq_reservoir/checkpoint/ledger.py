@@ -89,8 +89,8 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether inference has it as a part of another tensor, a mask or the adapter of a layer, or not at all."""
-        return self.role in ("mask", "training") or ".frozen_adapter." in self.name
+        """Whether inference has it as a part of another tensor, a mask, the factors of its rows or an adapter, or not at all."""
+        return self.role in ("mask", "training") or ".frozen_adapter." in self.name or self.name.endswith(".row_gain")
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
         """Bytes of data in an export with these options."""

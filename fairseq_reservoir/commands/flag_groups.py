@@ -27,7 +27,7 @@ GROUPS = {
         "mask_keep_ratio mask_keep_schedule mask_scope mask_scores mask_kind mask_coats"
     ),
     "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
-    "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_pin mask_random",
+    "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_row_gain mask_pin mask_random",
     "masks: trained matrices in their stead (supermask_*)": "mask_trained_weights",
     "masks: embeddings under masks that are given, not random (supermask_*)": "mask_embeddings_from",
     "training: from pretrained embeddings (every model that has such an embedding)": (

@@ -17,7 +17,7 @@ def ordinary_embedding(weight: Tensor, padding_idx: int | None, training: bool) 
 
 
 class MaskedEmbedding(MaskedWeight):
-    """Rows of W * M; tokens: (...), int64 -> (..., embedding_dim).
+    """Rows of g (W * M); tokens: (...), int64 -> (..., embedding_dim).
 
     The row of ``padding_idx`` is set to 0 in W, so it is 0 and stays 0. See ``MaskedWeight`` for W, M, what is trained and
     the other arguments; fan_in is ``embedding_dim``.

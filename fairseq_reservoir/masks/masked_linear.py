@@ -27,7 +27,7 @@ def ordinary_linear(weight: Tensor, bias: Tensor, training: bool) -> nn.Linear:
 
 
 class MaskedLinear(MaskedWeight):
-    """y = x (W * M)^T; x: (..., in_features), y: (..., out_features).
+    """y = x (g (W * M))^T; x: (..., in_features), y: (..., out_features).
 
     ``bias`` is a buffer of zeros that no checkpoint holds: code that reads a layer's ``weight`` and ``bias`` itself, as
     fairseq's fused attention does, finds both. See ``MaskedWeight`` for W, M, what is trained and the other arguments.

@@ -1,7 +1,7 @@
 """A frozen random matrix multiplied by a learned mask; masks are selected once per update, for the whole model together.
 
 From scores to the weight that a layer multiplies by: ``MaskedWeight.weight`` asks its ``MaskCache``, which selects anew where
-scores may have changed (``selection.select_masks``), and multiplies the mask into W.
+scores may have changed (``selection.select_masks``), and multiplies the mask into W. Factors of the rows, if there are any, come last.
 
 A masked weight is reused until something may have changed the scores. Optimizers that write ``p.data``, as fairseq's do,
 leave no trace on a tensor, so the cache goes by what it is told: an update number (``set_num_updates``), a change between
@@ -28,12 +28,12 @@ WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "x
 
 
 class MaskedWeight(nn.Module):
-    """W' = W * M with W random and never trained, M a mask of learned scores S; W, M: (rows, columns).
+    """W' = g (W * M) with W random and never trained, M a mask of learned scores S; W, M: (rows, columns), g: (rows, 1) or 1.
 
     Trained: ``scores``, parameter, float32 also after half() and bfloat16(), (rows, columns) less the pinned entries;
-    None if the mask is random. Frozen: ``frozen_weight``, buffer. The gradient of S is that of W', times W, times sign(S)
-    where magnitudes rank an unsigned mask. It reaches the entries that the mask leaves out, which is how they come back
-    (Ramanujan et al., 2020).
+    None if the mask is random; ``row_gain``, parameter, g, (rows,), None without. Frozen: ``frozen_weight``, buffer. The gradient
+    of S is that of W * M, times W, times sign(S) where magnitudes rank an unsigned mask. It reaches the entries that the mask
+    leaves out, which is how they come back (Ramanujan et al., 2020).
 
     S starts as U(-1/sqrt(columns), 1/sqrt(columns)). W is drawn by ``init``, whose fan_in is ``columns``, and multiplied
     by ``gain``. Both depend on the seed and the name only. Without a seed, one is drawn from torch's generator.
@@ -45,6 +45,7 @@ class MaskedWeight(nn.Module):
         gain: multiplies W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
         seed, name: what all random tensors depend on.
         zero_row: a row to set to 0 in W.
+        row_gain: train a factor of each row, 1 at the start.
         shared: a module and the name of its buffer to use as W. The module is not registered here: whoever owns it
             registers it once, and W stays one storage, stored once, through half(), to(), deepcopy and load_state_dict.
 
@@ -60,6 +61,7 @@ class MaskedWeight(nn.Module):
     pinned: Tensor | None
     learned: Tensor | None
     scores: nn.Parameter | None
+    row_gain: nn.Parameter | None
     num_updates: Tensor
 
     def __init__(
@@ -73,6 +75,7 @@ class MaskedWeight(nn.Module):
         seed: int | None = None,
         name: str = "weight",
         zero_row: int | None = None,
+        row_gain: bool = False,
         shared: tuple[nn.Module, str] | None = None,
         **choices: Any,
     ) -> None:
@@ -106,6 +109,7 @@ class MaskedWeight(nn.Module):
         if learned:
             bound = 1 / math.sqrt(columns)
             self.scores = nn.Parameter(philox.uniform(seed, f"{name}.scores", (rows, learned), bound))
+        self.register_parameter("row_gain", nn.Parameter(torch.ones(rows)) if row_gain else None)
         if self.choices.keep_schedule:
             self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64))
         self._scheduled_update = 0
@@ -117,13 +121,12 @@ class MaskedWeight(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The masked weight (rows, columns), in the type of the frozen one and differentiable in the scores."""
+        """The masked weight (rows, columns), in the type of the frozen one and differentiable in scores and factors."""
         weight = self.mask_cache.get(self)[1]
-        if self.scores is None or not torch.is_grad_enabled():
-            return weight
-        follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
-        seen: Tensor = StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)  # type: ignore[no-untyped-call]  # torch's
-        return seen
+        if self.scores is not None and torch.is_grad_enabled():
+            follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
+            weight = StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)  # type: ignore[no-untyped-call]  # torch's
+        return times_rows(weight, self.row_gain)
 
     @property
     def mask(self) -> Tensor:
@@ -287,6 +290,11 @@ class StraightThrough(torch.autograd.Function):
             grad, frozen_weight = grad.gather(1, learned), frozen_weight.gather(1, learned)
         slope = scores.sign() if ctx.follow_sign else torch.ones_like(scores)
         return slope.mul_(frozen_weight).mul_(grad), None, None, None, None
+
+
+def times_rows(weight: Tensor, gain: Tensor | None) -> Tensor:
+    """Each row of ``weight`` times its entry of ``gain``, in the type of ``weight``; None is 1."""
+    return weight if gain is None else weight * gain.to(weight.dtype).unsqueeze(1)
 
 
 def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:

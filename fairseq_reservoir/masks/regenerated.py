@@ -22,7 +22,7 @@ from ..random_tensors.recipe import Recipe
 from . import bits
 from .masked_embedding import MaskedEmbedding
 from .masked_linear import MaskedLinear, all_rows
-from .masked_weight import MaskedWeight
+from .masked_weight import MaskedWeight, times_rows
 
 # Types in which the weights may have been trained: drawn values are rounded to them.
 _ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
@@ -79,10 +79,11 @@ class _Matrix:
 
 
 class _Regenerated(nn.Module):
-    """Holds the mask of a masked module as bits; ``weight`` builds W * M, (rows, columns), in the type of ``like``."""
+    """Holds the mask of a masked module as bits; ``weight`` builds g (W * M), (rows, columns), in the type of ``like``."""
 
     packed: Tensor
     like: Tensor
+    row_gain: Tensor | None
 
     def __init__(self, masked: MaskedWeight, mask: Tensor, weights: Any) -> None:
         super().__init__()
@@ -90,12 +91,15 @@ class _Regenerated(nn.Module):
         packed = bits.pack(mask, self.choices.bits, self.choices.lowest).to(masked.device)
         self.register_buffer("packed", packed, persistent=False)
         self.register_buffer("like", masked.frozen_weight.new_empty(0), persistent=False)
+        self.register_buffer(
+            "row_gain", None if masked.row_gain is None else masked.row_gain.detach(), persistent=False
+        )
         self.train(masked.training)
 
     @property
     def weight(self) -> Tensor:
         weight: Tensor = self.weights.times(self._mask(self.packed, self.shape)).to(self.like.dtype)
-        return weight
+        return times_rows(weight, self.row_gain)
 
     def _mask(self, packed: Tensor, shape: Sequence[int]) -> Tensor:
         return bits.unpack(packed, shape, self.choices.bits, self.choices.lowest)
@@ -135,6 +139,7 @@ class RegeneratedEmbedding(_Regenerated):
         packed = self.packed.reshape(self.choices.bits, words, -1)[:, rows]
         mask = self._mask(packed.reshape(-1), (len(rows), columns))
         found: Tensor = self.weights.times(mask, rows).to(self.like.dtype)
+        found = times_rows(found, None if self.row_gain is None else self.row_gain[rows])
         return found.reshape(*tokens.shape, columns)
 
 

@@ -79,6 +79,11 @@ class MaskOptions(FastOptions):
         "share of each mask that is fixed at random from the start and has no score, in [0, 1). Default: 0",
         "SHARE",
     )
+    mask_row_gain: bool = option(
+        False,
+        "train a factor of each row of every masked matrix, too, 1 at the start: a better score for a file that is larger by two "
+        "bytes a row",
+    )
     mask_random: bool = option(False, "control: random masks that are never trained")
     mask_share: str = option(
         "layer",
@@ -174,6 +179,7 @@ _OF_MASKS = (
     "mask_coats",
     "mask_pin",
     "mask_random",
+    "mask_row_gain",
     "mask_init_weights",
     "regenerate_weights",
 )

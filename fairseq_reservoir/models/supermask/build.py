@@ -27,7 +27,7 @@ from .stacks import MaskedParts, masked_embedding
 # Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference, ``fast`` to speed.
 _FREE = ("freeze", "regenerate_weights", "fast")
 # Not written where it is not given, so that descriptions are those of before there was such an option.
-_IF_GIVEN = ("mask_trained_weights",)
+_IF_GIVEN = ("mask_trained_weights", "mask_row_gain")
 _DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _FREE and not name.startswith("_")]
 
 
@@ -69,7 +69,7 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     model.recipes = recipes_in(model)
     model.regenerate_weights = options.regenerate_weights
     description = {name: getattr(options, name) for name in (*_DESCRIBED, "freeze")} | {"generator": philox.GENERATOR}
-    description = {name: value for name, value in description.items() if value is not None or name not in _IF_GIVEN}
+    description = {name: value for name, value in description.items() if name not in _IF_GIVEN or value}
     kept = kept_layers(options)
     model.remember_description(
         description | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept

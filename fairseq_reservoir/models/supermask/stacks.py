@@ -99,6 +99,7 @@ class MaskedParts:
             gain = _size_in_fairseq(part) / 2**0.5  # kaiming_uniform has a deviation of sqrt(2 / fan_in)
             return _ROUNDED[kind](*sizes, self.levels, init="kaiming_uniform", gain=gain, **seeded)
         init, gain = self.drawn_as(part)
+        options["row_gain"] = self.options.mask_row_gain
         return kind(*sizes, init=init, gain=gain, **seeded, **self.choices, **options)
 
     def recipe(self, place, part, shape):

@@ -76,6 +76,10 @@ _DEEP = {"encoder_layers": 12, "decoder_layers": 12}
 PRESETS = {
     "tiny": preset(transformer_legacy.base_architecture, **TINY),
     "study": preset(transformer_legacy.base_architecture, **STUDY),
+    "small_file": preset(  # docs/the-smallest-file.md has what it was measured at
+        transformer_legacy.base_architecture, **STUDY, share_all_embeddings=True, mask_kind="signed", mask_keep_ratio=0.8,
+        mask_coats="0.5,0.25,0.1",
+    ),
     "iwslt_de_en": preset(transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True),
     "wide_iwslt_de_en": preset(
         transformer_legacy.transformer_iwslt_de_en, share_decoder_input_output_embed=True, **_WIDE
