@@ -60,6 +60,22 @@ def test_runs_of_a_recipe(tmp_path):
     assert kept == {"done-1/train.log": f"{record}\n", "done-1/validate.log": f"{result}\n"}
 
 
+def test_translations_of_some_runs_are_left_out(tmp_path, monkeypatch):
+    write_runs(tmp_path / "runs")
+    for folder in (tmp_path / "runs").iterdir():
+        (folder / "state").write_text("done\n")
+    out = tmp_path / "kept.tar.xz"
+    flags = ["--no-translations", "keep30-*", "--no-translations", "dense-2"]
+    monkeypatch.setattr("sys.argv", ["keep_logs.py", *flags, str(out), str(tmp_path / "runs")])
+    main()
+    with tarfile.open(out) as archive:
+        names = set(archive.getnames())
+    left_out = {"keep30-1", "keep30-2", "keep30-3", "dense-2"}
+    assert not {f"{name}/generate.log" for name in left_out} & names
+    assert {f"{name}/train.log" for name in left_out} <= names
+    assert {f"{name}/generate.log" for name in ("dense-1", "dense-3", "keep70-1")} <= names
+
+
 def test_usage(monkeypatch):
     monkeypatch.setattr("sys.argv", ["keep_logs.py", "out.tar.xz", "/no/such/folder"])
     with pytest.raises(SystemExit, match="Usage: keep_logs.py"):
