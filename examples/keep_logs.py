@@ -18,6 +18,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from fairseq_reservoir.files import replacing
+from fairseq_reservoir.report.exports import LOGS
 from fairseq_reservoir.report.log_reader import read_log, read_record
 
 
@@ -64,7 +65,7 @@ KEPT = {
     "train.log": of_training,
     "generate.log": of_translating,
     "validate.log": of_validating,
-    "export.log": of_exporting,
+    **dict.fromkeys(LOGS, of_exporting),
     "state": str.splitlines,
     "command": str.splitlines,
 }

@@ -196,13 +196,13 @@ def sizes(study: Study) -> Table:
     rows = []
     for arm in study.arms:
         run = arm.runs[0]
-        packed = exported(run)
+        packed = next(filter(None, map(exported, arm.runs)), None)
         found = [
             (run.log.parameters, str(run.log_file)),
             (run.log.trained, str(run.log_file)),
             (run.size_of("checkpoint_best.pt"), str(run.folder / "checkpoint_best.pt")),
-            (packed.bytes if packed else None, str(run.folder)),
-            (packed.entropy if packed else None, str(run.folder)),
+            (packed.bytes if packed else None, packed.source if packed else ""),
+            (packed.entropy if packed else None, packed.source if packed else ""),
         ]
         rows.append(
             [name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)]
@@ -216,7 +216,8 @@ def sizes(study: Study) -> Table:
         "its entropy (bytes)",
     ]
     notes = [
-        "Of each arm's first run. A checkpoint holds the optimizer's state, too. Entropy: of the tensors, as `export` printed it."
+        "Of each arm's first run, exports of the first that has one. A checkpoint holds the optimizer's state, too.",
+        "Entropy: of the tensors, as `export` printed it.",
     ]
     return Table("sizes", "Sizes", head, rows, notes)
 

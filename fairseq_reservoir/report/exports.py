@@ -3,24 +3,27 @@
 import re
 from dataclasses import dataclass
 
-from .arms import Arm
+from .arms import Arm, mean
 from .measures import Spread, Study, spread
 from .runs import Run
 
+# As sweeps of version 0.1 called it, too.
+LOGS = ("export.log", "reservoir.log")
 _PRINTED = re.compile(r": ([\d,]+) bytes \(([\d,]+) of data, whose entropy is ([\d,]+)\)")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A run's packed export: bytes of the file, and the entropy of its tensors in bytes, where `export` has said it."""
+    """A run's packed export: bytes of the file, the entropy of its tensors in bytes, where `export` has said it, and what says so."""
 
     bytes: int
     entropy: int | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Sized:
-    """An arm's bytes (mean over seeds) and test scores."""
+    """An arm's bytes (mean over seeds) and test scores, of the seeds that have both."""
 
     arm: Arm
     bytes: float
@@ -28,23 +31,26 @@ class Sized:
 
 
 def exported(run: Run) -> Exported | None:
-    """From what `fairseq-reservoir export` printed into export.log, as a sweep keeps it; else the first *.safetensors of the folder."""
-    log = run.folder / "export.log"
-    if log.is_file() and (said := _PRINTED.findall(log.read_text(encoding="utf-8", errors="replace"))):
-        size, _, entropy = (int(number.replace(",", "")) for number in said[-1])
-        return Exported(size, entropy)
+    """From what the first `fairseq-reservoir export` printed, as a sweep keeps it; else of the first *.safetensors of the folder."""
+    for log in (run.folder / name for name in LOGS):
+        if log.is_file() and (said := _PRINTED.findall(log.read_text(encoding="utf-8", errors="replace"))):
+            size, _, entropy = (int(number.replace(",", "")) for number in said[-1])
+            return Exported(size, entropy, str(log))
     file = run.size_of("*.safetensors")
-    return None if file is None else Exported(file)
+    return None if file is None else Exported(file, None, str(run.folder))
 
 
 def sized(study: Study) -> list[Sized]:
     """The arms that have both an export and a test score, smallest first."""
     found = []
     for arm in study.arms:
-        size = spread([one.bytes if (one := exported(run)) else None for run in arm.counted])
-        test = spread([study.tests[run.name].bleu for run in arm.counted])
-        if size.mean is not None and test.mean is not None:
-            found.append(Sized(arm, size.mean, test))
+        both = [
+            (one.bytes, bleu)
+            for run in arm.counted
+            if (one := exported(run)) and (bleu := study.tests[run.name].bleu) is not None
+        ]
+        if both:
+            found.append(Sized(arm, mean([size for size, _ in both]), spread([bleu for _, bleu in both])))
     return sorted(found, key=lambda one: one.bytes)
 
 

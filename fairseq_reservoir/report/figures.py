@@ -212,27 +212,37 @@ def _bytes(study):
     placed = sized(study)
     figure, plot = _canvas(2.9 + 0.17 * math.ceil((len(placed) + 1) / _columns(study)))
     best = front(placed)
-    plot.plot(
-        [one.bytes / 1e6 for one in best], [one.test.mean for one in best],
-        color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="no smaller file scores as much",
-    )  # fmt: skip
+    if len(best) > 1:
+        plot.plot(
+            [one.bytes / 1e6 for one in best], [one.test.mean for one in best], drawstyle="steps-post",
+            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="no smaller file scores as much",
+        )  # fmt: skip
     for one in placed:
         number = study.arms.index(one.arm)
         plot.errorbar(
             [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none",
-            marker=_MARKERS[number // len(_COLOURS) % len(_MARKERS)], color=_COLOURS[number % len(_COLOURS)], label=one.arm.name,
+            marker=_MARKERS[number // len(_COLOURS) % len(_MARKERS)], color=_COLOURS[number % len(_COLOURS)], label=_label(one.arm),
         )  # fmt: skip
     plot.set_xscale("log")
-    low, high = placed[0].bytes / 1e6, placed[-1].bytes / 1e6
-    marks = [mark * 10**power for power in range(-4, 5) for mark in (1, 2, 3, 5)]
-    marks = [mark for mark in marks if low / 1.4 <= mark <= high * 1.4]
+    low, high = placed[0].bytes / 1.25e6, placed[-1].bytes * 1.25 / 1e6
+    marks = _marks(low, high)
     plot.xaxis.set_ticks(marks, [f"{mark:g}" for mark in marks])
     plot.xaxis.set_ticks([], minor=True)
-    plot.set_xlim(low / 1.25, high * 1.25)
+    plot.set_xlim(low, high)
     plot.set_xlabel("packed export, MB")
     plot.set_ylabel("test sacreBLEU")
     _legend(figure, plot, study)
     return figure
+
+
+def _marks(low, high):
+    """Two to eight round numbers of a logarithmic axis from ``low`` to ``high``, which is at least half as much again."""
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), [tenth / 10 for tenth in range(10, 100)]):
+        marks = [float(f"{step}e{power}") for power in range(-9, 9) for step in steps]
+        marks = [mark for mark in marks if low <= mark <= high]
+        if len(marks) > 2:
+            break
+    return marks[:: math.ceil(len(marks) / 8)]
 
 
 def _saved(figure):

@@ -172,16 +172,17 @@ class _Grid:
                 words += [f"--{axis.name}"] if value == "yes" else [f"--{axis.name}", value]
         if words[0] == "fairseq-train" and not any(word.split("=")[0] == "--save-dir" for word in words):
             words += ["--save-dir", "{out}"]
-        steps, taken = [], []
+        steps, taken, logs = [], [], []
         for command in (words, *self.then):
             program = Path(command[0]).name.removeprefix("fairseq-")
-            if program == "reservoir" and re.fullmatch(r"[a-z][a-z-]*", "".join(command[1:2])):
-                program = command[1]  # one of its subcommands, such as export
+            # States of runs hold the program's name; the log of a subcommand, such as export, has that of the subcommand.
+            is_ours = program == "reservoir" and re.fullmatch(r"[a-z][a-z-]*", "".join(command[1:2]))
             taken.append(program)
-            again = f"-{taken.count(program)}" if taken.count(program) > 1 else ""
+            logs.append(command[1] if is_ours else program)
+            called, log = (f"{of[-1]}-{of.count(of[-1])}" if of.count(of[-1]) > 1 else of[-1] for of in (taken, logs))
             # A log of a script repeats the log of its training; by another ending the report is told not to read it.
-            log = f"{program}{again}.{'log' if command[0].startswith('fairseq-') else 'out'}"
-            steps.append(Step(f"{program}{again}", tuple(_in(folder, word) for word in command), folder / log))
+            log += ".log" if command[0].startswith("fairseq-") else ".out"
+            steps.append(Step(called, tuple(_in(folder, word) for word in command), folder / log))
         return Run(
             name, folder, {variable: _in(folder, value) for variable, value in environment.items()}, tuple(steps)
         )

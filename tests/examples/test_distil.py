@@ -1,12 +1,15 @@
 """Distilled data: the training translations are the teacher's, and nothing else is changed."""
 
-import subprocess
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq.data import Dictionary, data_utils
+from omegaconf import OmegaConf
 
 from examples.distilled import distilled
+from fairseq_reservoir.checkpoint.opened import read_state
 from tests.examples.test_multi30k import EXAMPLES, bash
 
 
@@ -47,15 +50,46 @@ def test_these_are_the_teachers(made, of_numbers):
 
 
 def test_again_it_does_nothing(made, of_numbers):
-    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
-    assert distil(of_numbers, made).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
+    def times():
+        return {
+            path: path.stat().st_mtime_ns for folder in (made, made.parent / "bin.work") for path in folder.rglob("*")
+        }
+
+    before = times()
+    assert distil(of_numbers, made).returncode == 0 and times() == before
 
 
 def test_lines():
-    assert distilled("T-1\tc d\nH-1\t-0.1\t\nT-0\ta b\nH-0\t-0.2\tx y\nD-0\t-0.2\txy\n") == ["x y", "c d"]
-    with pytest.raises(SystemExit, match="1 translations, not sentences 0, 1, 2"):
-        distilled("H-1\t-0.1\tx\n")
+    log = "T-1\tc d\nH-1\t-0.1\t\nT-0\ta b\nH-0\t-0.2\tx y\nD-0\t-0.2\txy\n"
+    assert distilled(log, 2) == ["x y", "c d"]
+    for size in (1, 3):
+        with pytest.raises(SystemExit, match=f"2 translations, not each of the {size} sentences once"):
+            distilled(log, size)
+
+
+def test_of_several_pairs_the_teachers(made, of_numbers, tmp_path):
+    """A corpus of two pairs, and one that is named the other way round."""
+    both, teacher = tmp_path / "both", tmp_path / "teacher.pt"
+    shutil.copytree(of_numbers.data, both)
+    for path in of_numbers.data.glob("*.en-de.*"):
+        (both / path.name.replace(".en-de.", ".en-fr.").replace(".de.", ".fr.")).write_bytes(path.read_bytes())
+    silent = distil(of_numbers, tmp_path / "out", BIN=str(both), DRY_RUN="1")
+    assert silent.returncode == 2 and "holds en-de and en-fr, and the teacher does not say" in silent.stderr
+    state = read_state(str(of_numbers.path))
+    state["cfg"].task.source_lang, state["cfg"].task.target_lang = "en", "de"
+    state["cfg"] = OmegaConf.to_container(state["cfg"])
+    torch.save(state, teacher)
+    dry = distil(of_numbers, tmp_path / "out", BIN=str(both), DRY_RUN="1", TEACHER=str(teacher))
+    assert dry.returncode == 0 and "--target-lang de" in dry.stdout and "en-fr" not in dry.stdout
+    for path in both.glob("*.en-de.*"):
+        path.rename(path.with_name(path.name.replace(".en-de.", ".de-en.")))
+    dry = distil(of_numbers, tmp_path / "out", BIN=str(both), DRY_RUN="1", TEACHER=str(teacher))
+    assert "--source-lang en --target-lang de" in dry.stdout and "train.de-en.de.idx" in dry.stdout
+
+
+def test_on_two_gpus_one_process_translates_all(of_numbers, tmp_path):
+    dry = distil(of_numbers, tmp_path / "out", GPUS="2", DRY_RUN="1")
+    assert dry.returncode == 0 and "world-size" not in dry.stdout and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -63,9 +97,26 @@ def test_lines():
     [
         ({"TEACHER": ""}, "TEACHER, BIN and OUT must all be set"),
         ({"TEACHER": "/no/such.pt"}, "TEACHER=/no/such.pt: no such file"),
-        ({"BIN": "/no/such"}, "BIN=/no/such: it holds no train.SOURCE-TARGET.TARGET.idx"),
+        ({"BIN": "/no/such"}, "BIN=/no/such: it holds no train."),
+        ({"MINI": "1"}, "MINI=1: not here"),
     ],
 )
 def test_refusals(setting, said, of_numbers, tmp_path):
-    ended: subprocess.CompletedProcess = distil(of_numbers, tmp_path / "out", **setting)
-    assert ended.returncode == 2 and said in ended.stderr and not (tmp_path / "out").exists()
+    ended = distil(of_numbers, tmp_path / "out", **setting)
+    assert ended.returncode == 2 and said in ended.stderr and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", ["--remove-bpe=sentencepiece", "--quiet", "--gen-subset", "-t"])
+def test_flags_that_would_spoil_the_corpus_are_refused(flag, of_numbers, tmp_path):
+    ended = distil(of_numbers, tmp_path / "out", flag)
+    assert ended.returncode == 2 and f"{flag}: not here" in ended.stderr and not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_over(of_numbers, tmp_path):
+    same = distil(of_numbers, of_numbers.data)
+    assert same.returncode == 2 and "is BIN, whose references would be lost" in same.stderr
+    other = tmp_path / "other"
+    shutil.copytree(of_numbers.data, other)
+    ended = distil(of_numbers, f"{other}/")
+    assert ended.returncode == 2 and "holds a corpus that this script did not make" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]

@@ -79,5 +79,6 @@ def test_small_file_has_four_signed_coats():
     given = options("supermask_one_layer_transformer_small_file")
     assert (given["mask_kind"], given["mask_keep_ratio"], given["mask_coats"]) == ("signed", 0.8, "0.5,0.25,0.1")
     assert given["share_all_embeddings"] and given["encoder_embed_dim"] == given["decoder_embed_dim"] == 128
-    shares = [0.2, *(share / 2 for share in (0.3, 0.25, 0.15, 0.1) for _ in "+-")]
+    kept = [given["mask_keep_ratio"], *map(float, given["mask_coats"].split(","))]
+    shares = [1 - kept[0], *((k - below) / 2 for k, below in zip(kept, [*kept[1:], 0]) for _ in "+-")]
     assert sum(-share * math.log2(share) for share in shares) == pytest.approx(3.03, abs=0.01)

@@ -8,6 +8,7 @@ import pytest
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import Written
 from fairseq_reservoir.report.exports import Exported, Sized, exported, front
+from fairseq_reservoir.report.figures import _marks
 from fairseq_reservoir.report.measures import Spread
 from fairseq_reservoir.report.runs import find_runs
 from tests.support.runs_of_a_study import write_runs
@@ -29,13 +30,16 @@ def of_name(runs, name):
 
 
 def test_what_export_printed(runs):
-    assert exported(of_name(runs, "keep30-2")) == Exported(200_002, 180_000)
+    log = runs / "keep30-2" / "export.log"
+    assert exported(of_name(runs, "keep30-2")) == Exported(200_002, 180_000, str(log))
+    log.rename(log.with_name("reservoir.log"))  # as earlier versions called it
+    assert exported(of_name(runs, "keep30-2")).entropy == 180_000
 
 
 def test_the_file_where_nothing_was_printed(runs):
-    assert exported(of_name(runs, "dense-1")) == Exported(567) and exported(of_name(runs, "dense-2")) is None
+    assert exported(of_name(runs, "dense-1")).bytes == 567 and exported(of_name(runs, "dense-2")) is None
     (runs / "dense-1" / "export.log").write_text("Traceback\n")
-    assert exported(of_name(runs, "dense-1")) == Exported(567)
+    assert exported(of_name(runs, "dense-1")) == Exported(567, None, str(runs / "dense-1"))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +49,7 @@ def test_the_file_where_nothing_was_printed(runs):
         ("10:20 20:20", "10"),  # as much is not more
         ("10:20 10:21 20:19", "10"),  # of one size the better
         ("10:30", "10"),
+        ("10:30 10:30", "10"),  # of two alike the first
         ("", ""),
     ],
 )
@@ -56,18 +61,32 @@ def test_front(points, expected):
     best = front(arms)
     assert " ".join(f"{one.bytes:g}" for one in best) == expected
     for one in best:  # by the definition
-        assert not [o for o in arms if o is not one and o.bytes <= one.bytes and o.test.mean >= one.test.mean]
+        others = [o for o in arms if (o.bytes, o.test.mean) != (one.bytes, one.test.mean)]
+        assert not [o for o in others if o.bytes <= one.bytes and o.test.mean >= one.test.mean]
 
 
 def test_table_and_figure(runs, tmp_path):
+    (runs / "dense-1" / "model.safetensors").write_bytes(b"x" * 400_000)
     cli.main(["report", str(runs), "--out", str(tmp_path / "out")])
     table = (tmp_path / "out/tables/sizes.csv").read_text().splitlines()
     assert table[0].endswith("packed export (bytes),its entropy (bytes)")
     rows = {line.split(",")[0]: line.split(",") for line in table[1:]}
-    assert rows["keep30"][-2:] == ["200001", "180000"] and rows["dense"][-2:] == ["567", ""]
+    assert rows["keep30"][-2:] == ["200001", "180000"] and rows["dense"][-2:] == ["400000", ""]
     assert Path(tmp_path / "out/figures/bytes.png").stat().st_size > 10_000
     page = (tmp_path / "out/index.html").read_text()
     assert "no smaller file scores as much" in page and "packed export, MB" in page
+
+
+@pytest.mark.parametrize(
+    "low, high", [(0.577, 0.902), (5e-4, 38), (0.2, 3.1), (1.0, 1.57), (0.19, 0.31), (1e-4, 1e3), (3.7, 6)]
+)
+def test_marks_of_the_axis(low, high):
+    marks = _marks(low, high)
+    assert (
+        2 <= len(marks) <= 8
+        and all(low <= mark <= high for mark in marks)
+        and len({f"{m:g}" for m in marks}) == len(marks)
+    )
 
 
 def test_one_size_makes_no_figure(tmp_path):

@@ -97,8 +97,10 @@ def test_logs_of_the_same_program_twice(read):
 
 
 def test_logs_of_our_own_commands_have_the_subcommands_name(read):
+    """The names of the steps, which states of runs hold, are those that earlier versions gave."""
     (run,) = read("command: /bin/x\nthen: [fairseq-reservoir export a, fairseq-reservoir --version]").values()
     assert [step.log.name for step in run.steps] == ["x.out", "export.log", "reservoir.log"]
+    assert [step.name for step in run.steps] == ["x", "reservoir", "reservoir-2"]
 
 
 def test_several_values_are_excluded_at_once(read):
