@@ -5,12 +5,16 @@ from .arms import Arm
 from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
 from .exports import exported
 from .measures import Spread, Study, spread
+from .over_seeds import over_seeds
 from .tables import Cell, Table
 
 
 def tables(study: Study) -> list[Table]:
     """Those that the runs have something for, in reading order."""
-    made = [results(study), to_best(study), to_target(study), ratios(study), aucc(study)]
+    made = [results(study)]
+    if table := over_seeds(study):
+        made.append(table)
+    made += [to_best(study), to_target(study), ratios(study), aucc(study)]
     if study.pairs:
         made.append(bootstrap(study))
     if study.against:
@@ -23,7 +27,12 @@ def results(study: Study) -> Table:
     bits = any(test.bits is not None for test in study.tests.values())
     bleu = any(test.bleu is not None for test in study.tests.values())
     head = ["arm", "seeds", f"best {study.metric.label}"]
-    head += ["test sacreBLEU"] * bleu + ["tokenised BLEU"] * tokenised + ["test loss (bits)"] * bits + ["remarks"]
+    head += (
+        ["test sacreBLEU", "test chrF"] * bleu
+        + ["tokenised BLEU"] * tokenised
+        + ["test loss (bits)"] * bits
+        + ["remarks"]
+    )
     digits = score_digits(study)
     rows = []
     for arm in study.arms:
@@ -33,7 +42,8 @@ def results(study: Study) -> Table:
             Cell(_seeds(arm), len(arm.runs)),
             cell(spread([one.best for one in study.of(arm)]), digits, arm),
         ]
-        row += [cell(spread([test.bleu for test in tests]), 2, arm)] * bleu
+        if bleu:
+            row += [cell(spread([getattr(test, score) for test in tests]), 2, arm) for score in ("bleu", "chrf")]
         row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
         row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
         rows.append([*row, Cell(remarks(arm))])
@@ -44,6 +54,7 @@ def results(study: Study) -> Table:
     notes += [
         f"sacreBLEU: {text}" for text in sorted({f"{test.signature}, against {test.referred}" for test in scored})
     ]
+    notes += [f"chrF: {text}, of the same lines" for text in sorted({test.chrf_signature for test in scored})]
     notes += [
         f"Tokenised BLEU: {text}, of H- against T-lines, so in the words of the binarised text: only comparable where those are the same"
         for text in sorted({test.tokenised_signature for test in study.tests.values() if test.tokenised_signature})
@@ -57,7 +68,7 @@ def to_best(study: Study) -> Table:
     for arm in study.arms:
         best = spread([one.best for one in study.of(arm)])
         rows.append([name_cell(arm), cell(best, score_digits(study), arm), *_cost(study, arm, "to_best")])
-    head = ["arm", f"best {study.metric.label}", *_COST]
+    head = ["arm", f"best {study.metric.label}", *_cost_head(study)]
     return Table("to_best", "To the best score", head, rows, ["Best: of equal ones the first validation."])
 
 
@@ -78,22 +89,25 @@ def to_target(study: Study) -> Table:
         " it, and a mean is over the seeds that do."
     ]
     title = f"To the common target, {study.metric.label} {study.target:g}"
-    return Table("to_target", title, ["arm", "reached", *_COST], rows, notes)
+    return Table("to_target", title, ["arm", "reached", *_cost_head(study)], rows, notes)
 
 
-_COST = ["updates", "minutes", "seconds per update"]
+def _cost_head(study):
+    return ["updates", "minutes", "seconds per update"] + ["PFLOP"] * ("flops" in study.horizons)
 
 
 def _cost(study, arm, what):
-    """Cells: updates, minutes, seconds per update."""
+    """Cells: updates, minutes, seconds per update, and PFLOP if any run has them."""
     costs = [getattr(one, what) for one in study.of(arm)]
     updates, seconds = (spread([cost[key] for cost in costs]) for key in ("updates", "seconds"))
+    counted = "flops" in study.horizons
     if not updates.count:
-        return [NEVER, NEVER, EMPTY]
+        return [NEVER, NEVER, EMPTY] + [NEVER] * counted
     minutes = spread([None if cost["seconds"] is None else cost["seconds"] / 60 for cost in costs])
     rates = spread([cost["seconds"] / cost["updates"] if cost["updates"] else None for cost in costs])
     assert seconds.count == updates.count
-    return [cell(updates, 0, arm), cell(minutes, 2, arm), cell(rates, 4, arm)]
+    flops = spread([cost["flops"] / 1e15 if cost.get("flops") is not None else None for cost in costs])
+    return [cell(updates, 0, arm), cell(minutes, 2, arm), cell(rates, 4, arm)] + [cell(flops, None, arm)] * counted
 
 
 def ratios(study: Study) -> Table:

@@ -1,4 +1,4 @@
-"""Test scores: sacreBLEU and tokenised BLEU, both recomputed from the translations, and the paired bootstrap between arms."""
+"""Test scores: sacreBLEU, chrF and tokenised BLEU, all recomputed from the translations, and the paired bootstrap between arms."""
 
 import json
 import re
@@ -24,6 +24,8 @@ class Test:
 
     bleu: float | None = None
     signature: str = ""
+    chrf: float | None = None
+    chrf_signature: str = ""
     tokenised: float | None = None
     tokenised_signature: str = ""
     bits: float | None = None
@@ -127,7 +129,7 @@ def _lines(file):
 
 
 def _score(test, written):
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics import BLEU, CHRF
 
     if not test.references:
         test.remarks.append(
@@ -142,6 +144,9 @@ def _score(test, written):
     bleu = BLEU()
     test.bleu = bleu.corpus_score(test.hypotheses, [test.references]).score
     test.signature = str(bleu.get_signature())
+    chrf = CHRF()
+    test.chrf = chrf.corpus_score(test.hypotheses, [test.references]).score
+    test.chrf_signature = str(chrf.get_signature())
     if unknown := sum("<<unk>>" in line for line in test.references):
         test.remarks.append(
             f"{unknown} references hold <<unk>>, words not in the dictionary: --references names the real ones"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_reservoir.cli import main
 from fairseq_reservoir.errors import InputError
@@ -128,6 +128,10 @@ def test_best_scores_and_their_cost(study):
         same(table[arm], "updates", [row[0] for row in best])
         same(table[arm], "minutes", [row[2] for row in best], 60)
         same(table[arm], "seconds per update", [row[2] / row[0] for row in best])
+        mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}[
+            arm
+        ]  # a target token's, as the slot tables of these logs say
+        same(table[arm], "PFLOP", [row[3] * mflop * 1e6 for row in best], 1e15)
 
 
 def test_the_target_and_the_two_ratios(study):
@@ -153,6 +157,8 @@ def test_the_target_and_the_two_ratios(study):
         updates, seconds = ([reached(rows, column) for rows in seeds] for column in (0, 2))
         same(table[arm], "updates", updates)
         same(table[arm], "minutes", seconds, 60)
+        mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}[arm]
+        same(table[arm], "PFLOP", [reached(rows, 3) * mflop * 1e6 for rows in seeds], 1e15)
         means[arm] = statistics.mean(updates), statistics.mean(seconds)
     for arm, (updates, seconds) in means.items():
         row, base = ratios[arm], means["dense"]
@@ -191,7 +197,7 @@ def test_aucc_over_four_axes(study):
 def test_sacrebleu_from_the_translations(study):
     runs, out = study
     table, bleu, words = read_csv(out, "results"), BLEU(), BLEU(tokenize="none", smooth_method="none", force=True)
-    scores, tokenised = {}, {}
+    scores, tokenised, chrf = {}, {}, {}
     for arm in PLAIN:
         for seed in (1, 2, 3):
             lines = (runs / f"{arm}-{seed}" / "generate.log").read_text().splitlines()
@@ -199,9 +205,14 @@ def test_sacrebleu_from_the_translations(study):
             references = dict((line.split("\t")[0][2:], line.split("\t")[1]) for line in lines if line.startswith("T-"))
             score = bleu.corpus_score([hypotheses[n] for n in hypotheses], [[references[n] for n in hypotheses]]).score
             scores.setdefault(arm, []).append(score)
+            score = (
+                CHRF().corpus_score([hypotheses[n] for n in hypotheses], [[references[n] for n in hypotheses]]).score
+            )
+            chrf.setdefault(arm, []).append(score)
             score = words.corpus_score([hypotheses[n] for n in hypotheses], [[references[n] for n in hypotheses]]).score
             tokenised.setdefault(arm, []).append(score)
         same(table[arm], "test sacreBLEU", scores[arm])
+        same(table[arm], "test chrF", chrf[arm])
         same(table[arm], "tokenised BLEU", tokenised[arm])
     assert f"tok:13a|smooth:exp|version:{sacrebleu.__version__}" in (out / "index.html").read_text()
     with open(out / "tables" / "bootstrap.csv", newline="") as file:

@@ -1,0 +1,86 @@
+"""Differences over seeds: Welch's formulas by hand, Student's distribution by adding up its density."""
+
+import csv
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from fairseq_reservoir.report import report
+from fairseq_reservoir.report.over_seeds import difference
+from tests.support.logs import generated, plain_run
+
+
+def within(bound, degrees):
+    """The share of Student's distribution between -bound and bound: the density in steps of bound / 100,000."""
+    middle = (np.arange(100_000) + 0.5) * bound / 100_000
+    scale = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+    return 2 * scale * ((1 + middle**2 / degrees) ** (-(degrees + 1) / 2)).sum() * bound / 100_000
+
+
+def test_by_hand():
+    """1, 2, 3 have mean 2 and variance 1; 2, 4, 6 mean 4 and variance 4: the squared errors of the means are 1/3 and 4/3."""
+    found = difference([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    error, degrees = math.sqrt(1 / 3 + 4 / 3), (5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (4 / 3) ** 2 / 2)
+    assert degrees == pytest.approx(2.9412, abs=1e-4)
+    assert found.value == -2.0
+    assert within(found.interval / error, degrees) == pytest.approx(0.95, abs=1e-6)
+    assert found.p == pytest.approx(1 - within(2.0 / error, degrees), abs=1e-6)
+    assert found.interval > 2.0 and found.p > 0.05  # three seeds do not settle a difference of two deviations
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_two_arms(seed):
+    random = np.random.default_rng(seed)
+    ours, theirs = (list(random.normal(mu, sd, size)) for mu, sd, size in ((36, 0.3, 2 + seed % 4), (35.5, 1.2, 5)))
+    found = difference(ours, theirs)
+    errors = [statistics.variance(values) / len(values) for values in (ours, theirs)]
+    degrees = sum(errors) ** 2 / sum(e**2 / (len(v) - 1) for e, v in zip(errors, (ours, theirs)))
+    assert found.value == pytest.approx(statistics.mean(ours) - statistics.mean(theirs))
+    assert within(found.interval / math.sqrt(sum(errors)), degrees) == pytest.approx(0.95, abs=1e-6)
+    assert found.p == pytest.approx(1 - within(abs(found.value) / math.sqrt(sum(errors)), degrees), abs=1e-6)
+    back = difference(theirs, ours)
+    assert (back.value, back.interval, back.p) == pytest.approx((-found.value, found.interval, found.p))
+
+
+def test_one_seed_says_nothing_and_equal_seeds_have_no_interval():
+    assert difference([36.0], [35.0, 35.5]) is None and difference([36.0, 36.2], [35.0]) is None
+    assert difference([36.0, 36.0], [35.5, 35.5]) == difference([36.0] * 3, [35.5] * 3)
+    assert difference([36.0, 36.0], [35.5, 35.5]).interval is None
+
+
+REFERENCES = [f"the {number} small red cats sat on the mat number {number} ." for number in range(20)]
+
+
+def test_in_a_report(tmp_path):
+    """Two arms of three seeds and one of a single seed, which has no row."""
+    scores = {"dense": [30.0, 31.0, 32.0], "frozen": [27.0, 28.5, 30.0], "lone": [29.0]}
+    for layers, (arm, values) in enumerate(scores.items(), start=1):
+        for seed, score in enumerate(values, start=1):
+            folder = tmp_path / "runs" / f"{arm}-{seed}"
+            plain_run(folder, [score - 5, score], [8, 8], seed=seed, layers=layers).write()
+            good = int(score) - 15
+            generated(
+                folder, REFERENCES, [r if n < good else r.replace("cats", "dogs") for n, r in enumerate(REFERENCES)]
+            )
+    report([tmp_path / "runs"], tmp_path / "out", baseline="dense", with_figures=False)
+    with open(tmp_path / "out" / "tables" / "over_seeds.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    with open(tmp_path / "out" / "tables" / "results.csv", newline="") as file:
+        table = {line["arm"]: line for line in csv.DictReader(file)}
+    wanted = difference(scores["frozen"], scores["dense"])
+    label = "BLEU (validation)"
+    assert (row["arm"], row["seeds"]) == ("frozen", "3 and 3")
+    found = [float(row[f"{label}: {what}"].removeprefix("'")) for what in ("difference", "95 % ±", "p")]
+    assert found == pytest.approx([wanted.value, wanted.interval, wanted.p])
+    apart = float(table["frozen"]["test sacreBLEU"]) - float(table["dense"]["test sacreBLEU"])
+    assert float(row["test sacreBLEU: difference"].removeprefix("'")) == pytest.approx(apart)
+    assert float(row["test sacreBLEU: p"]) > 0
+
+
+def test_an_arm_beside_a_single_seed_has_no_table(tmp_path):
+    for layers, arm in enumerate(("dense-1", "frozen-1", "frozen-2"), start=1):
+        plain_run(tmp_path / "runs" / arm, [20, 30 + layers], [8, 8], seed=int(arm[-1]), layers=min(layers, 2)).write()
+    report([tmp_path / "runs"], tmp_path / "out", baseline="dense", with_figures=False)
+    assert not (tmp_path / "out" / "tables" / "over_seeds.csv").exists()
