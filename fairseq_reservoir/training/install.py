@@ -22,6 +22,7 @@ from . import (
     freeze_skip,
     frozen_guard,
     fused_criterion,  # noqa: F401  registers the criterion
+    mask_flips,
     preflight,
     rank_checks,
     threads,
@@ -56,8 +57,9 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (AMPOptimizer, "state_dict", freeze_skip.state_inside_amp),
     (AMPOptimizer, "load_state_dict", freeze_skip.load_inside_amp),
     (Trainer, "get_train_iterator", freeze_cache.tell_size),
-    # It trains: estimators begin before the step, and scores are looked at after it; parameters freeze before estimators are told.
+    # It trains: estimators begin before the step, scores and masks are looked at after it; parameters freeze before estimators are told.
     (Trainer, "train_step", training_hooks.report_nan_scores_at_log_interval),
+    (Trainer, "train_step", mask_flips.measure),
     (Trainer, "train_step", backskip_hooks.begin_update),
     (Trainer, "train_step", threads.set_threads),
     (Trainer, "train_step", freeze_auto.take_probe),
