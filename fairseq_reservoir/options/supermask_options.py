@@ -8,7 +8,7 @@ from typing import Optional
 from omegaconf import II
 
 from ..errors import InputError, whole_number
-from ..masks.levels import Levels
+from ..masks.levels import KINDS as LEVELS, Levels
 from ..masks.masked_weight import WEIGHT_INITIALISERS
 from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fast_options import FastOptions
@@ -24,7 +24,7 @@ CHOICES = {
     "mask_scores": RANKINGS,
     "mask_kind": MASK_KINDS,
     "mask_layernorm": ("plain", "affine"),
-    "mask_embeddings": ("masked", "frozen", "trained"),
+    "mask_embeddings": ("masked", "frozen", "trained", *LEVELS),
     "mask_share": ("layer", "none"),
 }
 
@@ -100,7 +100,8 @@ class MaskOptions(FastOptions):
     )
     mask_embeddings: str = option(
         "masked",
-        "token embeddings and output projection: masked random ones, frozen unmasked, or trained. Default: masked",
+        "token embeddings and output projection: masked random ones, frozen unmasked, trained, or trained and used rounded: to their "
+        "sign, to ternary values, or to a number of levels from 3 to 16, as --mask-trained-weights does. Default: masked",
         "HOW",
     )
     embed_min_coverage: float = option(
@@ -157,8 +158,8 @@ def check_mask_options(options: Namespace) -> None:
                 f"{flag_of(name)} {getattr(options, name)}: masked weights have no quantization noise, leave it out"
             )
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
-        if options.mask_embeddings == "masked" and getattr(options, name, None):
-            raise InputError(f"{flag_of(name)}: has no masked form, use --mask-embeddings trained or frozen")
+        if not whole_embeddings(options) and getattr(options, name, None):
+            raise InputError(f"{flag_of(name)}: has no masked or rounded form, use --mask-embeddings trained or frozen")
     if not 0 <= options.embed_min_coverage <= 1:
         raise InputError(f"--embed-min-coverage {options.embed_min_coverage}: must be from 0 to 1")
     for name in ("mask_pin", "mask_keep_schedule") if options.mask_random else ():
@@ -205,6 +206,20 @@ def check_trained_weights(options: Namespace) -> None:
             raise InputError(
                 f"{shown}: not with --mask-trained-weights {given}, which has neither masks nor random weights; leave it out"
             )
+
+
+def whole_embeddings(options: Namespace) -> bool:
+    """Whether token embeddings and output projection are fairseq's own, neither masked nor rounded."""
+    return options.mask_embeddings in ("frozen", "trained")
+
+
+def embedding_levels(options: Namespace) -> Levels | None:
+    """What trained token embeddings and output projection are rounded to; None if they are not."""
+    if options.mask_embeddings in LEVELS:
+        return Levels(options.mask_embeddings)
+    return (
+        Levels(options.mask_trained_weights) if options.mask_trained_weights and not whole_embeddings(options) else None
+    )
 
 
 def mask_choices(options: Namespace) -> dict:

@@ -13,9 +13,9 @@ from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
 from ...masks.masked_weight import MaskedWeight, share_mask_cache
-from ...masks.rounded_weight import RoundedEmbedding
+from ...masks.rounded_weight import RoundedEmbedding, rounded_modules
 from ...options.flags import flag_of
-from ...options.supermask_options import MaskOptions
+from ...options.supermask_options import MaskOptions, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
 from ...plan.layer_plan import Slot, slots
 from ...plan.slot_table import SlotTable, compile_table
@@ -126,18 +126,20 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     for entry in table.entries:
         if entry.name in parameters:
             parameters[entry.name].requires_grad_(entry.trained)
-    return _with_levels(table, Levels(options.mask_trained_weights), tied) if options.mask_trained_weights else table
+    rounded = {f"{name}.latent": module.levels for name, module in rounded_modules(model).items()}
+    return _with_levels(table, rounded, tied) if rounded else table
 
 
-def _with_levels(table: SlotTable, levels: Levels, tied) -> SlotTable:
-    """The table with what rounded matrices are rounded to, and which layers have none of their own."""
+def _with_levels(table: SlotTable, rounded: dict[str, Levels], tied) -> SlotTable:
+    """The table with what rounded matrices are rounded to, by their latent weights, and which layers have none of their own."""
     sharing = {layer for alias in tied if (layer := layer_of(alias))}
     rows = []
     for row in table.rows:
         stack, _, place = row.place.partition(".")
+        levels = next((rounded[entry.name] for entry in row.entries if entry.name in rounded), None)
         if place == SHARED_LAYER:
             kind = f"one layer at {sum(layer[0] == stack for layer in sharing)} depths, {levels}"
-        elif any(entry.name.endswith(".latent") for entry in row.entries):
+        elif levels:
             kind = f"{row.kind}, {levels}"
         else:
             kind = f"{row.kind}, matrices of {SHARED_LAYER}" if layer_of(row.place) in sharing else row.kind
@@ -169,7 +171,7 @@ def new_embedding(
     parts: MaskedParts, options, dictionary, embed_dim: int
 ) -> MaskedEmbedding | RoundedEmbedding | nn.Embedding:
     """A token embedding: a masked random one, a trained one that is rounded, or an ordinary one to be frozen or trained."""
-    if options.mask_embeddings == "masked":
+    if not whole_embeddings(options):
         return masked_embedding(parts, dictionary, embed_dim)
     embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
     nn.init.normal_(embedding.weight, std=embed_dim**-0.5)

@@ -11,7 +11,7 @@ from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_linear import MaskedLinear
 from ...options.presets import register, supermask_preset
 from ...options.roberta_options import DEPTHS, SIZES, SupermaskRobertaOptions, add_flags, complete_options
-from ...options.supermask_options import check_mask_options
+from ...options.supermask_options import check_mask_options, whole_embeddings
 from ...options.transformer_options import as_transformer_config
 from .build import compile_mask_table, description_flags, finish_supermask, mask_plans, new_embedding
 from .inference import FoldsMasks
@@ -34,7 +34,7 @@ class SupermaskRobertaEncoder(RobertaEncoder):
         return SupermaskEncoder(as_transformer_config(args), dictionary, embed_tokens, self.parts)
 
     def build_lm_head(self, embed_dim, output_dim, activation_fn, weight):
-        if self.args.mask_embeddings != "masked":
+        if whole_embeddings(self.args):
             return super().build_lm_head(embed_dim, output_dim, activation_fn, weight)
         if weight is not None:
             projection = TiedProjection(self.sentence_encoder.embed_tokens)
@@ -63,7 +63,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
     Transformer?"), without biases. Trained: the scores of the masks, and ordinarily the language model head (its dense
     layer and biases; its last matrix is that of the token embedding, and masked like it) and all classification heads;
     with ``--mask-layernorm affine`` the LayerNorms. Learned positions are random and frozen, or those of
-    ``--mask-embeddings-from``, unless ``--mask-embeddings`` is trained.
+    ``--mask-embeddings-from``, unless ``--mask-embeddings`` trains the token vectors, whole or rounded.
     """
 
     description_flags = description_flags(DEPTHS)

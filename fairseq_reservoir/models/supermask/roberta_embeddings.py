@@ -48,7 +48,7 @@ def fill_embeddings(encoder, options) -> None:
     fill_embedding(stack.embed_tokens, "encoder", options, read)
     if path:
         positions.copy_(given.get(POSITIONS, positions))
-    elif options.mask_embeddings != "trained":
+    elif options.mask_embeddings in ("masked", "frozen"):
         # signed_constant is +-sqrt(2 / width)
         shape, padding = tuple(positions.shape), dictionary.pad()
         recipe = Recipe("signed_constant", "encoder.embed_positions", shape, scale=0.5**0.5, zero_row=padding)

@@ -16,12 +16,13 @@ from ...masks.masked_linear import MaskedLinear
 from ...masks.masked_weight import weight_recipe
 from ...masks.rounded_weight import RoundedEmbedding, RoundedLinear, SharedLinear
 from ...masks.selection import MaskChoices
-from ...options.supermask_options import mask_choices
+from ...options.supermask_options import embedding_levels, mask_choices, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER
 from ...plan.layer_plan import Slot
 from ...random_tensors.recipe import Recipe
 
-# What stands in the place of masked modules with --mask-trained-weights.
+_OF_WORDS = ("embed_tokens", "output_projection")
+# What stands in the place of masked modules where trained weights are rounded.
 _ROUNDED = {MaskedLinear: RoundedLinear, MaskedEmbedding: RoundedEmbedding}
 
 
@@ -60,6 +61,7 @@ class MaskedParts:
 
     Matrix ``part`` of layer i sees the stack's random matrix of that name, or with ``--mask-share none`` one of its own. With
     ``--mask-trained-weights`` it is the stack's one rounded matrix of that name, or one of its own, and nothing is random.
+    ``--mask-embeddings`` may name levels for embedding and output projection alone.
     """
 
     def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...]):
@@ -68,6 +70,7 @@ class MaskedParts:
         self.choices = mask_choices(options)
         self.random_layer = RandomLayer()
         self.levels = Levels(options.mask_trained_weights) if options.mask_trained_weights else None
+        self.embedding_levels = embedding_levels(options)
         self.shared_layer = SharedLayer()
 
     def linear(self, part: str, in_features: int, out_features: int) -> MaskedLinear | RoundedLinear | SharedLinear:
@@ -92,12 +95,13 @@ class MaskedParts:
     def make(self, kind, sizes, place, part, **options):
         """A masked module at ``place`` of this stack, its random weight drawn as that of ``part``.
 
-        With ``--mask-trained-weights`` a rounded one in its stead, drawn uniformly as large as fairseq draws it.
+        Where trained weights are rounded a rounded one in its stead, drawn uniformly as large as fairseq draws it.
         """
         seeded = {"seed": self.options.mask_seed, "name": f"{self.stack}.{place}"}
-        if self.levels:
+        levels = self.embedding_levels if part in _OF_WORDS else self.levels
+        if levels:
             gain = _size_in_fairseq(part) / 2**0.5  # kaiming_uniform has a deviation of sqrt(2 / fan_in)
-            return _ROUNDED[kind](*sizes, self.levels, init="kaiming_uniform", gain=gain, **seeded)
+            return _ROUNDED[kind](*sizes, levels, init="kaiming_uniform", gain=gain, **seeded)
         init, gain = self.drawn_as(part)
         options["row_gain"] = self.options.mask_row_gain
         return kind(*sizes, init=init, gain=gain, **seeded, **self.choices, **options)
@@ -239,7 +243,7 @@ class SupermaskDecoder(_MaskedStack, TransformerDecoderBase):
         return self.next_layer(MaskedDecoderLayer, cfg, no_encoder_attn)
 
     def build_output_projection(self, cfg, dictionary, embed_tokens):
-        if cfg.mask_embeddings != "masked" or cfg.adaptive_softmax_cutoff is not None:
+        if whole_embeddings(cfg) or cfg.adaptive_softmax_cutoff is not None:
             super().build_output_projection(cfg, dictionary, embed_tokens)
         elif self.share_input_output_embed:
             self.output_projection = TiedProjection(embed_tokens)

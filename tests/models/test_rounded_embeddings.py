@@ -1,0 +1,135 @@
+"""--mask-embeddings sign|ternary|3...16: trained token vectors that are used rounded, beside masks in the layers."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import load_translator
+from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.ledger import ledger
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.masks.masked_weight import masked_modules
+from fairseq_reservoir.masks.rounded_weight import RoundedEmbedding, rounded_modules
+from tests.support.building import build_lm, build_roberta, build_supermask, logits, pad, sentences, shift
+from tests.support.commands import error_of, train
+
+SOURCE, TARGET = pad(sentences(6, 4, 5)), pad(sentences(5, 7, 3, seed=2))
+BUILD = {"transformer": build_supermask, "language model": build_lm, "roberta": build_roberta}
+ARCH = (
+    "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed"
+    " --mask-embeddings 8 --lr 0.01"
+).split()
+
+
+@pytest.mark.parametrize("kind", BUILD)
+def test_token_vectors_are_rounded_and_layers_masked(kind):
+    arch = {"arch": "supermask_one_layer_transformer_lm"} if kind == "language model" else {}
+    model = BUILD[kind](mask_embeddings="8", **arch)
+    rounded, masked = rounded_modules(model), masked_modules(model)
+    assert rounded and all(m.levels.count == 8 and m.latent.requires_grad for m in rounded.values())
+    assert all("embed_tokens" in name or "output_projection" in name or "lm_head" in name for name in rounded)
+    assert masked and all(".layers." in name for name in masked)
+    positions = [p for name, p in model.named_parameters() if "embed_positions" in name]
+    assert all(p.requires_grad for p in positions)  # as with --mask-embeddings trained
+
+
+def test_untied_projection_and_trained_bits_of_another_kind():
+    model = build_supermask(mask_embeddings="ternary", mask_trained_weights="sign", mask_share="none",
+                            share_decoder_input_output_embed=False)  # fmt: skip
+    kinds = {name: module.levels.kind for name, module in rounded_modules(model).items()}
+    of_words = {"encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"}
+    assert {name for name, kind in kinds.items() if kind == "ternary"} == of_words
+    assert {kind for name, kind in kinds.items() if name not in of_words} == {"sign"}
+    rows = {row.place: row.kind for row in model.slot_table.rows}
+    assert (
+        rows["encoder.embed_tokens"] == "token embedding, ternary" and rows["encoder.layers.2"] == "L Transformer, sign"
+    )
+
+
+def test_the_table_of_masks_and_rounded_vectors():
+    rows = {row.place: row for row in build_supermask(mask_embeddings="8").slot_table.rows}
+    assert rows["encoder.embed_tokens"].kind == "token embedding, 8 levels"
+    assert rows["encoder.layers.2"].kind == "L Transformer" and "encoder.shared_layer" not in rows
+
+
+def test_bytes_by_hand():
+    """The tables of 20 x 8: 3 bits a number, packed as 4, and a scale of two bytes for each of 20 rows; masked, one bit and no scale."""
+    rounded, masked = (ledger(build_supermask(mask_embeddings=how)) for how in ("8", "masked"))
+    without = [one.export_bytes("fp16") - sum(i.stored_bytes for i in one.of("buffer")) for one in (rounded, masked)]
+    bits = 3
+    tables = len(rounded.of("rounded"))
+    assert tables == 2
+    assert without[0] - without[1] == tables * (20 * 8 * bits // 8 + 20 * 2 - 20 * 8 // 8)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("regenerate", [False, True])
+def test_folding_changes_nothing_but_the_modules(regenerate):
+    model = build_supermask(mask_embeddings="4").eval()
+    expected = logits(model, SOURCE, shift(TARGET))
+    model.regenerate_weights = regenerate
+    model.make_generation_fast_()
+    torch.testing.assert_close(logits(model, SOURCE, shift(TARGET)), expected)
+    assert not rounded_modules(model) and not masked_modules(model)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"mask_embeddings": "17"}, "--mask-embeddings '17': choose from masked, frozen, trained, sign, ternary, 3, "),
+    ({"mask_embeddings": "8", "freeze": "att,ffn,emb,ln"}, "freezes every parameter"),
+])  # fmt: skip
+def test_refusals_name_the_flag(options, message):
+    with pytest.raises(InputError) as error:
+        build_supermask(**options)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def trained(toy_data, tmp_path_factory):
+    """A run of 40 updates, and its checkpoint after 20."""
+    folder = tmp_path_factory.mktemp("rounded-embeddings")
+    run = train(toy_data, *ARCH, "--max-update", 40, "--save-interval-updates", 20, "--save-dir", folder)
+    return run, folder
+
+
+def test_vectors_move_and_resuming_is_bit_exact(trained, toy_data, tmp_path):
+    run, folder = trained
+    assert all(
+        not module.latent.equal(run.initial[f"{name}.latent"]) for name, module in rounded_modules(run.model).items()
+    )
+    middle = next(folder.glob("checkpoint*_20.pt"))
+    resumed = train(toy_data, *ARCH, "--max-update", 40, "--restore-file", middle, "--save-dir", tmp_path)
+    assert resumed.losses == run.losses[20:]
+    assert all(torch.equal(resumed.weights[name], tensor) for name, tensor in run.weights.items())
+
+
+def test_other_levels_are_refused_when_resuming(trained, toy_data, tmp_path):
+    flags = ["--restore-file", trained[1] / "checkpoint_last.pt", "--mask-embeddings", "4", "--save-dir", tmp_path]
+    text, status = error_of(toy_data, *ARCH, *flags)
+    assert status == 2 and "--mask-embeddings 4: the checkpoint was trained with 8" in text
+
+
+def test_fast_gives_the_same_losses(toy_data):
+    flags = [*ARCH, "--dropout", 0, "--max-update", 6, "--no-save"]
+    assert train(toy_data, *flags, "--fast").losses == pytest.approx(train(toy_data, *flags).losses, rel=1e-4)
+
+
+@pytest.mark.parametrize("flags", [{}, {"compact": True}, {"regenerate": True}], ids=str)
+def test_exports_translate_alike(trained, toy_data, tmp_path, flags):
+    checkpoint, out = str(trained[1] / "checkpoint_last.pt"), str(tmp_path / "model.safetensors")
+    written = export(checkpoint, out, **flags)
+    words = ["a b c", "h g f e d", "b"]
+    expected = load_translator(checkpoint, str(toy_data)).translate(words)
+    assert load_translator(out, str(toy_data)).translate(words) == expected
+    assert load_translator(out, str(toy_data), regenerate_weights=True).translate(words) == expected
+    assert written.stored == 0
+    (model,), _ = checkpoint_utils.load_model_ensemble([out])
+    assert isinstance(model.encoder.embed_tokens, RoundedEmbedding)
+
+
+def test_materialized_it_is_fairseqs(trained, toy_data, tmp_path):
+    plain = tmp_path / "plain.pt"
+    cli.main(["materialize", str(trained[1] / "checkpoint_last.pt"), str(plain)])
+    words = ["a b c", "h g f e d"]
+    expected = load_translator(str(trained[1] / "checkpoint_last.pt"), str(toy_data)).translate(words)
+    assert load_translator(str(plain), str(toy_data)).translate(words) == expected
