@@ -216,6 +216,10 @@ class MaskCache:
             self._kept.update(self._select([m for m in self.members if not self._is_fresh(m)]))
         return self._kept[member][:2]
 
+    def last_used(self, member: MaskedWeight) -> Tensor | None:
+        """The mask that the member was last used with, though its scores may have changed since; None if it is forgotten."""
+        return self._kept[member][0] if member in self._kept else None
+
     def _is_fresh(self, member: MaskedWeight) -> bool:
         return member in self._kept and self._kept[member][2] == _stamp(member)
 

@@ -101,7 +101,8 @@ class MaskOptions(FastOptions):
     mask_embeddings: str = option(
         "masked",
         "token embeddings and output projection: masked random ones, frozen unmasked, trained, or trained and used rounded: to their "
-        "sign, to ternary values, or to a number of levels from 3 to 16, as --mask-trained-weights does. Default: masked",
+        "sign, to ternary values, or to a number of levels from 3 to 16, as --mask-trained-weights does, beside which masked means rounded "
+        "as the layers. Default: masked",
         "HOW",
     )
     embed_min_coverage: float = option(

@@ -200,7 +200,7 @@ def bootstrap(study: Study) -> Table:
     ]
     notes = [
         "Paired bootstrap over the sentences of the test set, sacreBLEU's PairedTest: p is the share of resamples that differ by"
-        " chance as much. It speaks of the sentences; whether another seed would do the same is what the deviations tell.",
+        " chance as much. It speaks of the sentences; whether other seeds would do the same is in the differences over seeds.",
         *(f"sacreBLEU: {signature}" for signature in sorted({pair.signature for pair in study.pairs})),
     ]
     return Table("bootstrap", f"Test score against {study.baseline.name}, sentence by sentence", head, rows, notes)

@@ -11,11 +11,15 @@ from .tables import Cell, Table
 
 @dataclass(frozen=True)
 class Difference:
-    """``value`` of means; its 95 % interval is ``value`` ± ``interval``, and p that of no difference: None if no two seeds differ."""
+    """``value`` of means, its 95 % interval ``value`` ± ``interval``, and p; both None if no two seeds of an arm differ.
+
+    p: how often chance alone would make a difference as large, if there were none. ``counts``: values on either side.
+    """
 
     value: float
     interval: float | None
     p: float | None
+    counts: tuple[int, int]
 
 
 def difference(ours: list[float], theirs: list[float]) -> Difference | None:
@@ -27,28 +31,46 @@ def difference(ours: list[float], theirs: list[float]) -> Difference | None:
     if min(len(ours), len(theirs)) < 2:
         return None
     value = mean(ours) - mean(theirs)
+    counts = len(ours), len(theirs)
     errors = [(deviation(values) or 0.0) ** 2 / len(values) for values in (ours, theirs)]
     error = math.sqrt(sum(errors))
     if not error:
-        return Difference(value, None, None)
+        return Difference(value, None, None, counts)
     degrees = sum(errors) ** 2 / sum(one**2 / (len(values) - 1) for one, values in zip(errors, (ours, theirs)))
     from scipy.special import stdtr, stdtrit  # Student's distribution and its inverse
 
-    return Difference(value, float(stdtrit(degrees, 0.975)) * error, 2 * float(stdtr(degrees, -abs(value) / error)))
+    p = 2 * float(stdtr(degrees, -abs(value) / error))
+    return Difference(value, float(stdtrit(degrees, 0.975)) * error, p, counts)
 
 
 def over_seeds(study: Study) -> Table | None:
-    """The table, None if no arm has two seeds beside two of the baseline."""
+    """The table, None if no arm has two seeds beside two of the baseline.
+
+    Test scores are compared where the references are the baseline's.
+    """
+    tests = [study.tests[run.name] for run in study.baseline.counted]
+    references = next((test.references for test in tests if test.bleu is not None), None)
+
+    def tested(score):
+        def of(run):
+            test = study.tests[run.name]
+            return getattr(test, score) if test.bleu is not None and test.references == references else None
+
+        return of
+
     measures = [(study.metric.label, score_digits(study), lambda run: study.measured[run.name].best)]
-    if any(test.bleu is not None for test in study.tests.values()):
-        measures.append(("test sacreBLEU", 2, lambda run: study.tests[run.name].bleu))
+    if references is not None:
+        measures += [("test sacreBLEU", 2, tested("bleu")), ("test chrF", 2, tested("chrf"))]
     rows = []
     for arm in study.arms:
         if arm is study.baseline:
             continue
         found = [difference(_values(arm, of), _values(study.baseline, of)) for _, _, of in measures]
         if any(found):
-            row = [name_cell(arm), Cell(f"{len(arm.counted)} and {len(study.baseline.counted)}")]
+            row = [
+                name_cell(arm),
+                Cell("; ".join(dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in found if one))),
+            ]
             for one, (_, digits, _) in zip(found, measures):
                 row += _cells(one, digits, arm)
             rows.append(row)
@@ -58,8 +80,8 @@ def over_seeds(study: Study) -> Table | None:
     for label, _, _ in measures:
         head += [f"{label}: difference", f"{label}: 95 % ±", f"{label}: p"]
     notes = [
-        "Welch's t-test over seeds, two-sided: a difference whose interval holds 0 may be chance. Each row stands alone; of twenty rows"
-        " without any difference one is expected below p = 0.05."
+        "Welch's t-test over seeds, two-sided: a difference whose interval holds 0 may be chance. p: how often chance alone would make one"
+        " as large. Of twenty such p without any true difference one is expected below 0.05, so name beforehand what is compared."
     ]
     return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes)
 
@@ -75,8 +97,5 @@ def _cells(one: Difference | None, digits: int, arm: Arm) -> list[Cell]:
     cells = [Cell(f"{one.value:+.{digits}f}", one.value, source=where)]
     if one.interval is None or one.p is None:
         return [*cells, EMPTY, EMPTY]
-    return [
-        *cells,
-        Cell(f"{one.interval:.{digits}f}", one.interval, source=where),
-        Cell(f"{one.p:.4f}", one.p, source=where),
-    ]
+    p = f"{one.p:.4f}" if one.p >= 0.0001 else "<0.0001"
+    return [*cells, Cell(f"{one.interval:.{digits}f}", one.interval, source=where), Cell(p, one.p, source=where)]

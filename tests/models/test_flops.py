@@ -249,7 +249,7 @@ MASKS = {
     "mask_share": st.sampled_from(["layer", "none"]),
     "mask_pin": st.sampled_from([0.0, 0.5]),
     "mask_random": FLAG,
-    "mask_embeddings": st.sampled_from(["masked", "frozen", "trained"]),
+    "mask_embeddings": st.sampled_from(["masked", "frozen", "trained", "8"]),
     "mask_layernorm": st.sampled_from(["plain", "affine"]),
 }
 NORMS = {f"{stack}_normalize_before": FLAG for stack in ("encoder", "decoder")}

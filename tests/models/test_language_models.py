@@ -232,8 +232,9 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         ),
         (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan or masks, leave it out"),
         (SUPERMASK, {"base_layers": 1}, "--base-layers: not in models with a layer plan or masks, leave it out"),
-        (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked form, use --mask-embeddings trained or frozen"),
-        (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked form, use --mask-embeddings"),
+        (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked or rounded form, use --mask-embeddings trained or frozen"),
+        (SUPERMASK, {**ADAPTIVE, "mask_embeddings": "8"}, "--adaptive-input: has no masked or rounded form, use --mask-embeddings"),
+        (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked or rounded form, use --mask-embeddings"),
         (SUPERMASK, {"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
     ],
 )  # fmt: skip

@@ -15,6 +15,11 @@ from tests.support.building import build_lm, build_roberta, build_supermask, log
 from tests.support.commands import error_of, train
 
 SOURCE, TARGET = pad(sentences(6, 4, 5)), pad(sentences(5, 7, 3, seed=2))
+OF_WORDS = {
+    "transformer": {"encoder.embed_tokens", "decoder.embed_tokens"},
+    "language model": {"decoder.embed_tokens"},
+    "roberta": {"encoder.sentence_encoder.embed_tokens"},
+}
 BUILD = {"transformer": build_supermask, "language model": build_lm, "roberta": build_roberta}
 ARCH = (
     "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed"
@@ -27,11 +32,17 @@ def test_token_vectors_are_rounded_and_layers_masked(kind):
     arch = {"arch": "supermask_one_layer_transformer_lm"} if kind == "language model" else {}
     model = BUILD[kind](mask_embeddings="8", **arch)
     rounded, masked = rounded_modules(model), masked_modules(model)
-    assert rounded and all(m.levels.count == 8 and m.latent.requires_grad for m in rounded.values())
-    assert all("embed_tokens" in name or "output_projection" in name or "lm_head" in name for name in rounded)
+    assert rounded.keys() == OF_WORDS[kind]
+    assert all(m.levels.count == 8 and m.latent.requires_grad for m in rounded.values())
     assert masked and all(".layers." in name for name in masked)
-    positions = [p for name, p in model.named_parameters() if "embed_positions" in name]
-    assert all(p.requires_grad for p in positions)  # as with --mask-embeddings trained
+
+
+def test_learned_positions_are_trained_as_beside_trained_vectors():
+    model = build_roberta(mask_embeddings="8")
+    (positions,) = [p for name, p in model.named_parameters() if "embed_positions" in name]
+    assert positions.requires_grad
+    (positions,) = [p for name, p in build_roberta().named_parameters() if "embed_positions" in name]
+    assert not positions.requires_grad
 
 
 def test_untied_projection_and_trained_bits_of_another_kind():
@@ -54,7 +65,7 @@ def test_the_table_of_masks_and_rounded_vectors():
 
 
 def test_bytes_by_hand():
-    """The tables of 20 x 8: 3 bits a number, packed as 4, and a scale of two bytes for each of 20 rows; masked, one bit and no scale."""
+    """The tables of 20 x 8: 3 bits a number and a scale of two bytes for each of 20 rows; masked, one bit and no scale."""
     rounded, masked = (ledger(build_supermask(mask_embeddings=how)) for how in ("8", "masked"))
     without = [one.export_bytes("fp16") - sum(i.stored_bytes for i in one.of("buffer")) for one in (rounded, masked)]
     bits = 3
@@ -72,6 +83,7 @@ def test_folding_changes_nothing_but_the_modules(regenerate):
     model.make_generation_fast_()
     torch.testing.assert_close(logits(model, SOURCE, shift(TARGET)), expected)
     assert not rounded_modules(model) and not masked_modules(model)
+    assert any(type(m).__name__ == "RegeneratedLinear" for m in model.modules()) == regenerate
 
 
 @pytest.mark.parametrize("options, message", [
@@ -109,6 +121,26 @@ def test_other_levels_are_refused_when_resuming(trained, toy_data, tmp_path):
     assert status == 2 and "--mask-embeddings 4: the checkpoint was trained with 8" in text
 
 
+@pytest.mark.parametrize("flags", [
+    ["--freeze", "emb"], ["--checkpoint-activations"], ["--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", "1"],
+], ids=" ".join)  # fmt: skip
+def test_beside_other_flags(toy_data, flags):
+    run = train(toy_data, *ARCH, *flags, "--max-update", 4, "--no-save")
+    moved = {
+        name: not module.latent.equal(run.initial[f"{name}.latent"])
+        for name, module in rounded_modules(run.model).items()
+    }
+    assert moved == dict.fromkeys(OF_WORDS["transformer"], flags[0] != "--freeze")
+
+
+def test_given_vectors_are_where_the_latent_ones_start(toy_data, tmp_path):
+    (tmp_path / "vectors.txt").write_text("2 16\na " + " ".join(["0.5"] * 16) + "\nb " + " ".join(["-2"] * 16) + "\n")
+    flags = ["--encoder-embed-path", tmp_path / "vectors.txt", "--embed-min-coverage", 0.01]
+    run = train(toy_data, *ARCH, *flags, "--max-update", 1, "--no-save")
+    index = run.model.encoder.dictionary.index("b")
+    assert run.initial["encoder.embed_tokens.latent"][index].tolist() == [-2] * 16
+
+
 def test_fast_gives_the_same_losses(toy_data):
     flags = [*ARCH, "--dropout", 0, "--max-update", 6, "--no-save"]
     assert train(toy_data, *flags, "--fast").losses == pytest.approx(train(toy_data, *flags).losses, rel=1e-4)
@@ -123,6 +155,12 @@ def test_exports_translate_alike(trained, toy_data, tmp_path, flags):
     assert load_translator(out, str(toy_data)).translate(words) == expected
     assert load_translator(out, str(toy_data), regenerate_weights=True).translate(words) == expected
     assert written.stored == 0
+    matrices = []
+    for path in (checkpoint, out):
+        (model,), _ = checkpoint_utils.load_model_ensemble([path])
+        modules = rounded_modules(model) | masked_modules(model.eval())
+        matrices.append({name: module.weight.detach().clone() for name, module in modules.items()})
+    assert len(matrices[0]) > 10 and all(weight.equal(matrices[1][name]) for name, weight in matrices[0].items())
     (model,), _ = checkpoint_utils.load_model_ensemble([out])
     assert isinstance(model.encoder.embed_tokens, RoundedEmbedding)
 

@@ -34,7 +34,7 @@ DRAWN = [
     *(
         {"mask_share": share, "mask_embeddings": how}
         for share in ("layer", "none")
-        for how in ("masked", "frozen", "trained")
+        for how in ("masked", "frozen", "trained", "8")
     ),
     {"share_decoder_input_output_embed": False, "untie_weights_roberta": True},
     {"share_decoder_input_output_embed": False, "mask_embeddings": "frozen"},

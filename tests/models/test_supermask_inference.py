@@ -24,6 +24,7 @@ CHOICES = [
     {"mask_init_weights": "paper_code", "encoder_embed_dim": 12, "decoder_embed_dim": 12},
     {"encoder_embed_dim": 12, "decoder_embed_dim": 12},
     {"mask_embeddings": "trained", "mask_layernorm": "plain"},
+    {"mask_embeddings": "8", "share_decoder_input_output_embed": False},
 ]
 
 

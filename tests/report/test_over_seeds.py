@@ -6,9 +6,10 @@ import statistics
 
 import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_reservoir.report import report
-from fairseq_reservoir.report.over_seeds import difference
+from fairseq_reservoir.report.over_seeds import Difference, difference
 from tests.support.logs import generated, plain_run
 
 
@@ -46,11 +47,15 @@ def test_any_two_arms(seed):
 
 def test_one_seed_says_nothing_and_equal_seeds_have_no_interval():
     assert difference([36.0], [35.0, 35.5]) is None and difference([36.0, 36.2], [35.0]) is None
-    assert difference([36.0, 36.0], [35.5, 35.5]) == difference([36.0] * 3, [35.5] * 3)
-    assert difference([36.0, 36.0], [35.5, 35.5]).interval is None
+    assert difference([36.0, 36.0], [35.5] * 3) == Difference(0.5, None, None, (2, 3))
 
 
 REFERENCES = [f"the {number} small red cats sat on the mat number {number} ." for number in range(20)]
+
+
+def translations(score):
+    """As many of them right as the score is above 15."""
+    return [line if n < int(score) - 15 else line.replace("cats", "dogs") for n, line in enumerate(REFERENCES)]
 
 
 def test_in_a_report(tmp_path):
@@ -60,10 +65,7 @@ def test_in_a_report(tmp_path):
         for seed, score in enumerate(values, start=1):
             folder = tmp_path / "runs" / f"{arm}-{seed}"
             plain_run(folder, [score - 5, score], [8, 8], seed=seed, layers=layers).write()
-            good = int(score) - 15
-            generated(
-                folder, REFERENCES, [r if n < good else r.replace("cats", "dogs") for n, r in enumerate(REFERENCES)]
-            )
+            generated(folder, REFERENCES, translations(score))
     report([tmp_path / "runs"], tmp_path / "out", baseline="dense", with_figures=False)
     with open(tmp_path / "out" / "tables" / "over_seeds.csv", newline="") as file:
         (row,) = csv.DictReader(file)
@@ -76,7 +78,37 @@ def test_in_a_report(tmp_path):
     assert found == pytest.approx([wanted.value, wanted.interval, wanted.p])
     apart = float(table["frozen"]["test sacreBLEU"]) - float(table["dense"]["test sacreBLEU"])
     assert float(row["test sacreBLEU: difference"].removeprefix("'")) == pytest.approx(apart)
-    assert float(row["test sacreBLEU: p"]) > 0
+    for label, metric in (("test sacreBLEU", BLEU()), ("test chrF", CHRF())):
+        scored = {
+            arm: [metric.corpus_score(translations(score), [REFERENCES]).score for score in scores[arm]]
+            for arm in scores
+        }
+        wanted = difference(scored["frozen"], scored["dense"])
+        found = [float(row[f"{label}: {what}"].removeprefix("'")) for what in ("difference", "95 % ±", "p")]
+        assert found == pytest.approx([wanted.value, wanted.interval, wanted.p])
+
+
+def only_row(folder):
+    report([folder / "runs"], folder / "out", baseline="dense", with_figures=False)
+    with open(folder / "out" / "tables" / "over_seeds.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    return row
+
+
+def test_other_references_are_not_compared_and_seeds_are_those_that_count(tmp_path):
+    """Of the arm's three seeds one is without translations and one has a test set of its own: a single score, so no difference."""
+    for layers, arm in enumerate(("dense", "frozen"), start=1):
+        for seed in (1, 2, 3):
+            folder = tmp_path / "runs" / f"{arm}-{seed}"
+            plain_run(folder, [20.0, 30.0 + seed / layers], [8, 8], seed=seed, layers=layers).write()
+            if (arm, seed) != ("frozen", 3):
+                lines = [line.upper() for line in REFERENCES] if (arm, seed) == ("frozen", 2) else REFERENCES
+                generated(folder, lines, translations(25 + seed))
+    row = only_row(tmp_path)
+    assert row["seeds"] == "3 and 3" and row["BLEU (validation): p"] and row["test sacreBLEU: p"] == ""
+    generated(tmp_path / "runs" / "frozen-2", REFERENCES, translations(20))
+    row = only_row(tmp_path)
+    assert row["seeds"] == "3 and 3; 2 and 3" and row["test sacreBLEU: p"]
 
 
 def test_an_arm_beside_a_single_seed_has_no_table(tmp_path):

@@ -46,7 +46,7 @@ class SupermaskRobertaEncoder(RobertaEncoder):
 
 
 class MaskedLMHead(RobertaLMHead):
-    """fairseq's head, whose last matrix is the masked ``weight`` of ``projection`` and no parameter of its own."""
+    """fairseq's head, whose last matrix is the masked or rounded ``weight`` of ``projection`` and no parameter of its own."""
 
     def __init__(self, embed_dim, output_dim, activation_fn, projection):
         super().__init__(embed_dim, output_dim, activation_fn, weight=projection.weight.detach())
@@ -61,7 +61,7 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
 
     Every weight matrix of layer i is W * M_i (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
     Transformer?"), without biases. Trained: the scores of the masks, and ordinarily the language model head (its dense
-    layer and biases; its last matrix is that of the token embedding, and masked like it) and all classification heads;
+    layer and biases; its last matrix is that of the token embedding, masked or rounded like it) and all classification heads;
     with ``--mask-layernorm affine`` the LayerNorms. Learned positions are random and frozen, or those of
     ``--mask-embeddings-from``, unless ``--mask-embeddings`` trains the token vectors, whole or rounded.
     """

@@ -101,6 +101,7 @@ MASKS = {
     "--mask-pin 0.5 --mask-scope global --mask-kind signed --mask-coats 0.3": "bf16",
     "--mask-random --mask-layernorm plain --mask-embeddings trained": "amp",
     "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att": "fp32",
+    "--mask-embeddings 8": "fp16",
 }
 # Trained matrices in the masks' stead, rounded: beside each kind of levels what else such a model may be.
 ROUNDED = {
