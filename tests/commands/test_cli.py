@@ -177,6 +177,8 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
         return set(re.findall(r"\w+", text.split(f"\n  --{flag} ")[1].split("\n  --")[0]))
 
     values = {name.replace("_", "-"): choices for name, choices in CHOICES.items()}
+    # of numbers, the first and the last
+    values["mask-embeddings"] = [name for name in CHOICES["mask_embeddings"] if not name.isdigit()] + ["3", "16"]
     values |= {
         "freeze": [name for name in COMPONENTS if "." not in name],
         "frozen-init": FROZEN_INITS,
