@@ -1,6 +1,7 @@
 """``fairseq-reservoir sweep``: many training runs from one grid file."""
 
 import argparse
+import contextlib
 import sys
 
 from ..errors import InputError
@@ -10,7 +11,7 @@ Does every run of a grid file, each in a folder of its own below DIR, several at
 and resumes those that were interrupted; one that fails is marked, and the others go on. Ctrl-C ends all. What another sweep is at, or
 what a killed one has left running, is waited for and then gone on with. The grid file is YAML:
 
-  command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
+  command: fairseq-train {DATA} --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
   axes:                              # flags of the command; every combination is a run
     reservoir-encoder: [LLL, LTLTL]
     lr: [1e-3, 2e-3]
@@ -23,8 +24,14 @@ what a killed one has left running, is waited for and then gone on with. The gri
     layerdrop: --encoder-layerdrop 0.2
   exclude:                           # combinations to leave out
     - {lr: 2e-3, arm: layerdrop}
+  defaults:                          # what {DATA} in a command stands for, unless the environment has a variable DATA
+    DATA: data-bin
+  choose: lr                         # the first seed has every lr; the others, each arm's best alone
   then:                              # commands run in turn after the first one
-    - fairseq-generate data-bin --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
+    - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
+
+The best is that of the lowest loss of its validations, or by what --best-checkpoint-metric names. Where it has the smallest or the
+largest value the sweep says so: add one beyond it and start again; runs that are done stay.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
@@ -70,32 +77,76 @@ def run(known, fairseq_flags):
     if known.jobs is not None and known.jobs < 1:
         raise InputError(f"--jobs {known.jobs}: must be at least 1")
     options = _slurm_options(known)
-    runs = read_grid(known.grid, known.out)
-    for each in runs:
+    runs, choices = read_grid(known.grid, known.out)
+    for each in [*runs, *(run for choice in choices for others in choice.others.values() for run in others)]:
         each.check()
     if known.dry_run:
-        return "\n".join(f"{each.name}: {each.describe()}\n{_indented(each.commands)}" for each in runs)
-    if known.slurm:
-        executor = slurm.executor(known.out, jobs=known.jobs, **options)
-    for each in runs:
-        each.prepare()
-    due = [each for each in runs if each.is_due(known.retry_failed)]
-    print(f"{len(runs)} runs in {known.out}, {len(due)} of them to do", flush=True)
+        return "\n".join(_shown(runs, choices))
+    executor = slurm.executor(known.out, jobs=known.jobs, **options) if known.slurm else None
     minutes = {}
 
-    def say(done, took):
-        minutes[done.name] = took
-        print(f"[{len(minutes)}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
+    def do(part, what):
+        """Runs one part of the sweep; whether it came to its end."""
+        for each in part:
+            each.prepare()
+        due, before = [each for each in part if each.is_due(known.retry_failed)], len(minutes)
+        print(f"{len(part)} {what} in {known.out}, {len(due)} of them to do", flush=True)
 
-    if known.slurm:
-        finished = slurm.run_all(runs, executor, known.retry_failed, say)
-    else:
-        finished = local.run_all(runs, known.jobs or 1, known.retry_failed, say)
+        def say(done, took):
+            minutes[done.name] = took
+            print(f"[{len(minutes) - before}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
+
+        if executor:
+            return slurm.run_all(part, executor, known.retry_failed, say)
+        return local.run_all(part, known.jobs or 1, known.retry_failed, say)
+
+    finished = do(runs, "runs of the first seed" if choices else "runs")
+    if finished and choices:
+        chosen, lines = _choose(choices)
+        print("\n".join(lines), flush=True)
+        runs += chosen
+        finished = do(chosen, "runs of the other seeds")
     table = _table(runs, minutes)
     if finished and all(each.state[0] == "done" for each in runs):
         return table
     print(table, flush=True)
     sys.exit(1 if finished else 130)
+
+
+def _shown(runs, choices):
+    """What --dry-run prints of each run, and of what is not chosen yet."""
+    chosen, _ = _choose(choices)
+    for each in runs + chosen:
+        yield f"{each.name}: {each.describe()}\n{_indented(each.commands)}"
+    for choice in choices:
+        first = next(iter(choice.others.values()), [])
+        if first and not any(run in chosen for others in choice.others.values() for run in others):
+            yield f"{choice.name}: {len(first)} more, of the other seeds, once the first has chosen its {choice.axis}"
+
+
+def _choose(choices):
+    """The runs of the other seeds, and a line for each choice."""
+    runs, lines = [], []
+    for choice in choices:
+        scores = choice.scores(_score)
+        runs += choice.others.get(choice.best(scores), [])
+        lines.append(choice.describe(scores))
+    return runs, lines
+
+
+def _score(run):
+    """The best validation in the log of a run, None where there is none."""
+    from ..report import metrics
+    from ..report.measures import measure_run, scored
+    from ..report.runs import find_runs
+    from ..sweep.choose import Score
+
+    with contextlib.suppress(InputError):
+        (found,) = [log for log in find_runs([run.folder]) if log.folder == run.folder.resolve()]
+        metric = metrics.choose(str(found.configuration.get("checkpoint.best_checkpoint_metric", "loss")), [found])
+        if scored(found, metric):
+            return Score(measure_run(found, metric).best, metric.name, metric.higher)
+    return None
 
 
 def _slurm_options(known):

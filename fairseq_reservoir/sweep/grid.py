@@ -19,12 +19,13 @@ from pathlib import Path
 import yaml
 
 from ..errors import InputError
+from .choose import Choice
 from .run import Run, Step
 
 _LONGEST_NAME = 255  # of a folder
 # More would take hours to name, and years to train.
 MOST_RUNS = 10_000
-KEYS = ("command", "environment", "axes", "arms", "exclude", "then")
+KEYS = ("command", "environment", "axes", "arms", "exclude", "then", "choose", "defaults")
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Axis:
         return re.sub(r"[^\w.+-]+", "_", tag).strip("_")
 
 
-def read_grid(path: str, out: str) -> list[Run]:
-    """The runs of a grid file, those of the first seed first.
+def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
+    """The runs that a grid file asks for in any case, those of the first seed first, and what ``choose`` leaves to the first seed.
 
     Args:
         path: the grid file, YAML.
@@ -88,7 +89,10 @@ def read_grid(path: str, out: str) -> list[Run]:
         if name in runs:
             raise grid.error("axes", f"two runs would be called {name}; give their flags a name each, under arms")
         runs[name] = grid.run(name, folder / name, values)
-    return list(runs.values())
+    chosen_axis = grid.chosen_axis(axes)
+    if chosen_axis is None:
+        return list(runs.values()), []
+    return grid.split(chosen_axis, list(zip(chosen, runs.values())))
 
 
 class _Grid:
@@ -108,9 +112,14 @@ class _Grid:
         self.found = found if isinstance(found, dict) else {}
         for key in self.found.keys() - set(KEYS):
             raise self.error(key, f"unknown; choose from {', '.join(KEYS)}")
+        self.texts = {f"{{{name}}}": self._text_of(name, text) for name, text in self._mapping("defaults").items()}
         self.command = self._words("command", self.found.get("command"))
         self.arms = {name: self._words(f"arms: {name}", text, "flags") for name, text in self._mapping("arms").items()}
         self.then = [self._words("then", text) for text in self._list("then")]
+        written = repr([self.found.get(key) for key in ("command", "arms", "then")])
+        for name in self.texts:
+            if name not in written:
+                raise self.error("defaults", f"no command has {name}")
 
     def error(self, key, problem):
         return InputError(f"GRID {self.path}: {key}: {problem}")
@@ -160,6 +169,35 @@ class _Grid:
             chosen = [v for v in chosen if any(value not in entry.get(axis.name, [value]) for axis, value in v.items())]
         return chosen
 
+    def chosen_axis(self, axes):
+        """The axis whose value the first seed chooses, None where every value is run with every seed."""
+        name = self.found.get("choose")
+        if name is None:
+            return None
+        if self.command[0] != "fairseq-train":
+            raise self.error("choose", "needs fairseq-train as the command, whose log has the scores")
+        several = {axis.name: axis for axis in axes if len(axis.values) > 1 and not axis.is_seed}
+        axis = several.get(name.removeprefix("--")) if isinstance(name, str) else None
+        if axis is None:
+            raise self.error("choose", f"{name}: no axis of several values; choose from {', '.join(several) or 'none'}")
+        return axis
+
+    def split(self, axis, made):
+        """From pairs (values, run) those of the first seed, and a choice for each combination of the other axes."""
+        seed = next(other for other in made[0][0] if other.is_seed)
+        choices: dict = {}
+        for values, run in made:
+            others = {other: value for other, value in values.items() if other not in (axis, seed)}
+            name = _name(others) if any(other.named for other in others) else "all"
+            choice = choices.setdefault(tuple(others.values()), Choice(name, axis.name))
+            if values[seed] == seed.values[0]:
+                choice.first[values[axis]] = run
+            elif values[axis] in choice.first:
+                choice.others.setdefault(values[axis], []).append(run)
+            else:
+                raise self.error("choose", f"{run.name} has no run of the first seed, {seed.values[0]}, to go by")
+        return [run for choice in choices.values() for run in choice.first.values()], list(choices.values())
+
     def run(self, name, folder, values):
         """The run of one combination, axis -> value."""
         words, environment = list(self.command), {}
@@ -201,7 +239,19 @@ class _Grid:
         axis = Axis(name, kind, tuple(listed), isinstance(values, list))
         return Axis(name, kind, axis.values, True) if axis.is_seed else axis
 
+    def _text_of(self, name, text):
+        """What {name} in a command stands for: the variable of the environment, where it is set."""
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name == "out":
+            raise self.error(
+                f"defaults: {name!r}", "is no name of a variable: letters, digits and _; {out} is the folder of a run"
+            )
+        if not isinstance(text, str):
+            raise self.error(f"defaults: {name}", "must be text, in one line")
+        return os.environ.get(name, text)
+
     def _words(self, key, text, what="a command"):
+        for name, value in self.texts.items():
+            text = text.replace(name, value) if isinstance(text, str) else text
         try:
             words = shlex.split(text) if isinstance(text, str) else None
         except ValueError as error:

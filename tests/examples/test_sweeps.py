@@ -16,7 +16,7 @@ README = "\n".join(
 
 @pytest.mark.parametrize("grid", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_example_grids(grid, data, tmp_path):
-    runs = read_grid(str(grid), str(tmp_path / "runs"))
+    runs, _ = read_grid(str(grid), str(tmp_path / "runs"))
     assert len(runs) > 2 and f"examples/sweeps/{grid.name}" in grid.read_text()
     for run in runs:
         words = [step.words for step in run.steps]

@@ -23,7 +23,7 @@ then: ['fairseq-generate data-bin --path {out}/checkpoint_best.pt']
 def read(tmp_path):
     def read(text, out=None):
         (tmp_path / "grid.yaml").write_text(text)
-        return {run.name: run for run in read_grid(str(tmp_path / "grid.yaml"), str(out or tmp_path / "out"))}
+        return {run.name: run for run in read_grid(str(tmp_path / "grid.yaml"), str(out or tmp_path / "out"))[0]}
 
     return read
 
@@ -108,6 +108,30 @@ def test_several_values_are_excluded_at_once(read):
     assert list(runs) == ["a1-1", "a2-1", "a3-1", "a2-2"]
 
 
+def test_defaults_give_way_to_the_environment(read, monkeypatch):
+    text = (
+        "command: >\n  fairseq-train {DATA} {SIZE} --eval-bleu-args '{\"beam\": 1}'\n"
+        "defaults: {DATA: runs/bin, SIZE: --arch small --max-tokens 9}\n"
+        "then: ['fairseq-generate {DATA} --path {out}/a']\n"
+    )
+    monkeypatch.delenv("DATA", raising=False)
+    monkeypatch.setenv("SIZE", "--arch 'a b'")
+    (run,) = read(text).values()
+    assert run.steps[0].words[:7] == (
+        "fairseq-train",
+        "runs/bin",
+        "--arch",
+        "a b",
+        "--eval-bleu-args",
+        '{"beam": 1}',
+        "--seed",
+    )
+    assert run.steps[1].words == ("fairseq-generate", "runs/bin", "--path", f"{run.folder}/a")
+    monkeypatch.setenv("DATA", "my-data")
+    (run,) = read(text).values()
+    assert [step.words[1] for step in run.steps] == ["my-data", "my-data"]
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -124,7 +148,10 @@ def test_several_values_are_excluded_at_once(read):
         ("command: ''", "command: must be a command"),
         ("command: 'x \"'", "command: 'x \"': No closing quotation"),
         ("- x", "command: must be a command"),
-        ("command: x\nseeds: [1]", "seeds: unknown; choose from command, environment, axes, arms, exclude, then"),
+        (
+            "command: x\nseeds: [1]",
+            "seeds: unknown; choose from command, environment, axes, arms, exclude, then, choose",
+        ),
         ("command: x\naxes: {lr: []}", "axes: lr: must be a value or a list of values"),
         ("command: x\naxes: {lr: {a: b}}", "axes: lr: must be a value or a list of values"),
         ("command: x\naxes: [lr]", "axes: must be a mapping, as in {lr: [1e-3, 2e-3]}"),
@@ -152,6 +179,9 @@ def test_several_values_are_excluded_at_once(read):
         ("command: x\naxes: {a: [1, 2]}\nexclude: [{b: 3}]", "exclude: b: 3: no axis; choose from a"),
         ("command: x\naxes: {a: [1]}\nexclude: [{a: 1}]", "exclude: no run is left"),
         ("command: x\nthen: y", "then: must be a list"),
+        ("command: x\ndefaults: {DATA: y}", "defaults: no command has {DATA}"),
+        ("command: x\ndefaults: {out: y}", "defaults: 'out': is no name of a variable"),
+        ("command: x {A}\ndefaults: {A: [b]}", "defaults: A: must be text, in one line"),
         ("command: x\nthen: [{a: b}]", "then: must be a command, in one line"),
     ],
 )

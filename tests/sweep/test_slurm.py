@@ -21,7 +21,7 @@ JOBS = (
 def test_jobs_do_the_runs_and_one_that_gives_way_goes_on(sweep):
     """Of three jobs one fails, and one is told to give way, as Slurm does, and is queued again."""
     sweep.write(JOBS)
-    runs, over = read_grid(str(sweep.grid), str(sweep.out)), []
+    runs, over = read_grid(str(sweep.grid), str(sweep.out))[0], []
     for run in runs:
         run.prepare()
     executor = slurm.executor(str(sweep.out), time=30, gpus=0, cpus=1, cluster="local")

@@ -1,0 +1,67 @@
+"""Leaves the value of one axis, such as the learning rate, to the first seed; the other seeds are run with the best one alone."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .run import Run
+
+
+@dataclass(frozen=True)
+class Score:
+    """The best validation of a run, by the metric ``name`` that fairseq keeps checkpoint_best.pt by."""
+
+    value: float
+    name: str
+    higher: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Runs that differ in the chosen axis and the seed only.
+
+    Attributes:
+        name: what they have in common, such as ``LTLTL``.
+        axis: the name of the chosen one.
+        first: the runs of the first seed, by the value of the axis.
+        others: those of the other seeds.
+    """
+
+    name: str
+    axis: str
+    first: dict[str, Run] = field(default_factory=dict)
+    others: dict[str, list[Run]] = field(default_factory=dict)
+
+    def best(self, scores: dict[str, Score]) -> str | None:
+        """The value with the best score, of equals the first; None as long as a run of the first seed is not over.
+
+        A run that has failed, as one of too high a rate may, or has no score does not count.
+        """
+        if not scores or any(run.state[0] not in ("done", "failed") for run in self.first.values()):
+            return None
+        return min(scores, key=lambda value: -scores[value].value if scores[value].higher else scores[value].value)
+
+    def scores(self, score_of: Callable[[Run], Score | None]) -> dict[str, Score]:
+        """By value, the scores of the runs of the first seed that are done and have one."""
+        found = {value: score_of(run) for value, run in self.first.items() if run.state[0] == "done"}
+        return {value: score for value, score in found.items() if score is not None}
+
+    def describe(self, scores: dict[str, Score]) -> str:
+        """The choice in a line: ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``, and whether a value beyond it may be better."""
+        best = self.best(scores)
+        if best is None:
+            return f"{self.name}: no {self.axis} chosen, since no run of the first seed is done"
+        rest = [f"{value}: {_digits(scores.get(value))}" for value in self.first if value != best]
+        line = f"{self.name}: {self.axis} {best}, {scores[best].name} {_digits(scores[best])} ({', '.join(rest)})"
+        return f"{line}; no value beyond {best} was tried" if best in self._edges() else line
+
+    def _edges(self):
+        """The smallest and the largest value, where all are numbers."""
+        with contextlib.suppress(ValueError):
+            ordered = sorted(self.first, key=float)
+            return ordered[0], ordered[-1]
+        return ()
+
+
+def _digits(score):
+    return "no score" if score is None else f"{score.value:.5g}"

@@ -1,0 +1,149 @@
+"""The first seed chooses the value of one axis; the other seeds are run with that value alone."""
+
+import re
+
+import pytest
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.sweep.grid import read_grid
+from tests.support.commands import TINY, USER_DIR
+from tests.support.logs import Writer
+
+GRID = """
+command: fairseq-train data-bin
+arms: {plain: '', deep: --encoder-layers 5}
+axes: {lr: [1e-3, 4e-3, 2e-3], seed: [1, 2, 3]}
+choose: lr
+"""
+
+
+@pytest.fixture
+def studied(sweep):
+    """A sweep whose runs of the first seed are over, with the best losses given by name; None is a run that has failed."""
+
+    def study(losses, text=GRID):
+        sweep.write(text)
+        runs, _ = read_grid(str(sweep.grid), str(sweep.out))
+        for run in runs:
+            run.prepare()
+            if run.name not in losses:
+                continue
+            log = Writer(run.folder).start()
+            for update, loss in ((20, 9.0), (40, losses[run.name]), (60, 8.5)):
+                if loss is not None:
+                    log.inner(update, 1, 100, update).valid(update, loss=loss, bleu=loss)
+            (run.folder / "train.log").write_text("\n".join(log.lines) + "\n")
+            run.write("state", "failed train 1" if losses[run.name] is None else "done")
+        return sweep
+
+    return study
+
+
+def test_the_first_seed_has_every_value_and_the_others_wait(sweep):
+    sweep.write(GRID)
+    runs, choices = read_grid(str(sweep.grid), str(sweep.out))
+    assert [run.name for run in runs] == [
+        f"{arm}-lr{lr}-1" for arm in ("plain", "deep") for lr in ("1e-3", "4e-3", "2e-3")
+    ]
+    plain, deep = choices
+    assert (plain.name, deep.name) == ("plain", "deep") and list(deep.first.values()) == runs[3:]
+    assert {lr: [run.name for run in others] for lr, others in plain.others.items()} == {
+        lr: [f"plain-lr{lr}-{seed}" for seed in (2, 3)] for lr in ("1e-3", "4e-3", "2e-3")
+    }
+
+
+LOSSES = {
+    "plain-lr1e-3-1": 5.0, "plain-lr2e-3-1": 4.0, "plain-lr4e-3-1": 4.5,
+    "deep-lr1e-3-1": 3.5, "deep-lr2e-3-1": 3.25, "deep-lr4e-3-1": 3.0,
+}  # fmt: skip
+
+
+def shown(sweep, capsys):
+    """The runs that --dry-run shows, and its last line."""
+    capsys.readouterr()
+    assert sweep("--dry-run") == 0
+    out = capsys.readouterr().out
+    return re.findall(r"^(\S+-\d): ", out, flags=re.MULTILINE), out.splitlines()[-1]
+
+
+def test_each_arm_goes_on_with_its_own_best(studied, capsys):
+    assert shown(studied(LOSSES), capsys)[0][6:] == [
+        "plain-lr2e-3-2",
+        "plain-lr2e-3-3",
+        "deep-lr4e-3-2",
+        "deep-lr4e-3-3",
+    ]
+
+
+def test_nothing_is_chosen_before_all_rates_are_over(studied, capsys):
+    names, last = shown(studied({name: loss for name, loss in LOSSES.items() if name != "deep-lr1e-3-1"}), capsys)
+    assert names[6:] == ["plain-lr2e-3-2", "plain-lr2e-3-3"]
+    assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
+
+
+def test_a_rate_that_failed_does_not_count(studied, capsys):
+    assert "deep-lr2e-3-2" in shown(studied(LOSSES | {"deep-lr4e-3-1": None}), capsys)[0]
+
+
+def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
+    seed_one = GRID.replace("[1, 2, 3]", "1")
+    assert studied(LOSSES, seed_one)() == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "plain: lr 2e-3, loss 4 (1e-3: 5, 4e-3: 4.5)",
+        "deep: lr 4e-3, loss 3 (1e-3: 3.5, 2e-3: 3.25); no value beyond 4e-3 was tried",
+    ]
+    assert studied(dict.fromkeys(LOSSES), seed_one)() == 1
+    assert "deep: no lr chosen, since no run of the first seed is done" in capsys.readouterr().out
+
+
+def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
+    """By the metric, and in the direction, that fairseq keeps checkpoint_best.pt by."""
+    from tests.support import logs
+
+    by_bleu = logs._CONFIGURATION.replace("metric': 'loss'", "metric': 'bleu'").replace(
+        "metric': False", "metric': True"
+    )
+    monkeypatch.setattr(logs, "_CONFIGURATION", by_bleu)
+    assert studied({name: 10 * loss for name, loss in LOSSES.items()}, GRID.replace("[1, 2, 3]", "1"))() == 0
+    assert "plain: lr 1e-3, bleu 50 (4e-3: 45, 2e-3: 40); no value beyond" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("choose: lr", "choose: dropout", "choose: dropout: no axis of several values; choose from arm, lr"),
+        ("choose: lr", "choose: seed", "choose: seed: no axis of several values; choose from arm, lr"),
+        ("choose: lr", "choose: [lr]", "choose: ['lr']: no axis"),
+        ("[1e-3, 4e-3, 2e-3]", "1e-3", "choose: lr: no axis of several values; choose from arm"),
+        ("fairseq-train data-bin", "bash run.sh", "choose: needs fairseq-train as the command, whose log has the scores"),
+        ("choose: lr", "choose: lr\nexclude: [{lr: 4e-3, seed: 1}]", "choose: plain-lr4e-3-2 has no run of the first seed, 1"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(old, new, message, sweep):
+    sweep.write(GRID.replace(old, new))
+    with pytest.raises(InputError, match=rf"^GRID \S*grid.yaml: {re.escape(message)}"):
+        read_grid(str(sweep.grid), str(sweep.out))
+
+
+@pytest.mark.slow
+def test_real_trainings_choose(sweep, toy_data, capsys):
+    """A rate that learns nothing in 60 updates is not run with the second seed; a better one, added later, is."""
+    flags = (
+        " ".join(TINY)
+        .replace("--log-format none", "--log-format json")
+        .replace("--seed 3", "")
+        .replace("--lr 0.01", "")
+    )
+    text = (
+        f"command: fairseq-train {toy_data} --user-dir {USER_DIR} {flags} --max-update 60 --save-interval-updates 20\n"
+        "axes: {lr: [1e-9, 1e-5], seed: [1, 2]}\n"
+        "choose: lr\n"
+    )
+    assert sweep.write(text)("--jobs", "2") == 0
+    assert sweep.states() == dict.fromkeys(["lr1e-5-1", "lr1e-5-2", "lr1e-9-1"], "done")
+    assert re.search(
+        r"all: lr 1e-5, loss [\d.]+ \(1e-9: [\d.]+\); no value beyond 1e-5 was tried", capsys.readouterr().out
+    )
+    assert sweep.write(text.replace("1e-5", "1e-5, 1e-2"))("--jobs", "2") == 0
+    assert {"lr1e-2-1", "lr1e-2-2", "lr1e-5-2"} < set(sweep.states())
+    assert "all: lr 1e-2, loss" in capsys.readouterr().out
