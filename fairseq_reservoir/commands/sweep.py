@@ -30,8 +30,10 @@ what a killed one has left running, is waited for and then gone on with. The gri
   then:                              # commands run in turn after the first one
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
-The best is that of the lowest loss of its validations, or by what --best-checkpoint-metric names. Where it has the smallest or the
-largest value the sweep says so: add one beyond it and start again; runs that are done stay.
+The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training does not
+count. All runs of the first seed end before the others begin. Where the best value is the smallest or the largest one the sweep says so:
+add one beyond it and start again; runs that are done stay. For {DATA}, the shell that starts the sweep may set a variable DATA, which is
+split into words as in a command.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
@@ -101,13 +103,15 @@ def run(known, fairseq_flags):
         return local.run_all(part, known.jobs or 1, known.retry_failed, say)
 
     finished = do(runs, "runs of the first seed" if choices else "runs")
+    lines, undecided = [], False
     if finished and choices:
         chosen, lines = _choose(choices)
         print("\n".join(lines), flush=True)
         runs += chosen
-        finished = do(chosen, "runs of the other seeds")
-    table = _table(runs, minutes)
-    if finished and all(each.state[0] == "done" for each in runs):
+        undecided = any(choice.others and choice.best(choice.scores(_score)) is None for choice in choices)
+        finished = do(chosen, "runs of the other seeds") if chosen else True
+    table = "\n".join([_table(runs, minutes), *lines])
+    if finished and not undecided and all(each.state[0] == "done" for each in runs):
         return table
     print(table, flush=True)
     sys.exit(1 if finished else 130)

@@ -35,22 +35,23 @@ class Choice:
     def best(self, scores: dict[str, Score]) -> str | None:
         """The value with the best score, of equals the first; None as long as a run of the first seed is not over.
 
-        A run that has failed, as one of too high a rate may, or has no score does not count.
+        A run whose training has failed, as one of too high a rate may, or that has no score does not count.
         """
         if not scores or any(run.state[0] not in ("done", "failed") for run in self.first.values()):
             return None
         return min(scores, key=lambda value: -scores[value].value if scores[value].higher else scores[value].value)
 
     def scores(self, score_of: Callable[[Run], Score | None]) -> dict[str, Score]:
-        """By value, the scores of the runs of the first seed that are done and have one."""
-        found = {value: score_of(run) for value, run in self.first.items() if run.state[0] == "done"}
+        """By value, the scores of the runs of the first seed that are trained to the end and have one."""
+        found = {value: score_of(run) for value, run in self.first.items() if _is_trained(run)}
         return {value: score for value, score in found.items() if score is not None}
 
     def describe(self, scores: dict[str, Score]) -> str:
         """The choice in a line: ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``, and whether a value beyond it may be better."""
         best = self.best(scores)
         if best is None:
-            return f"{self.name}: no {self.axis} chosen, since no run of the first seed is done"
+            states = ", ".join(f"{run.name} {run.state[0]}" for run in self.first.values())
+            return f"{self.name}: no {self.axis} chosen, for want of scores in the logs of the first seed ({states})"
         rest = [f"{value}: {_digits(scores.get(value))}" for value in self.first if value != best]
         line = f"{self.name}: {self.axis} {best}, {scores[best].name} {_digits(scores[best])} ({', '.join(rest)})"
         return f"{line}; no value beyond {best} was tried" if best in self._edges() else line
@@ -61,6 +62,12 @@ class Choice:
             ordered = sorted(self.first, key=float)
             return ordered[0], ordered[-1]
         return ()
+
+
+def _is_trained(run):
+    """Whether the training, its first step, has ended well; what follows it may have failed."""
+    word, *step = run.state
+    return word == "done" or word == "failed" and step[0] != run.steps[0].name
 
 
 def _digits(score):

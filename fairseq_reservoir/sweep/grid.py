@@ -196,7 +196,17 @@ class _Grid:
                 choice.others.setdefault(values[axis], []).append(run)
             else:
                 raise self.error("choose", f"{run.name} has no run of the first seed, {seed.values[0]}, to go by")
-        return [run for choice in choices.values() for run in choice.first.values()], list(choices.values())
+        runs = [run for choice in choices.values() for run in choice.first.values()]
+        several = [choice for choice in choices.values() if len(choice.first) > 1]
+        # Where exclude leaves one value there is nothing to choose.
+        runs += [
+            run
+            for choice in choices.values()
+            if choice not in several
+            for others in choice.others.values()
+            for run in others
+        ]
+        return runs, several
 
     def run(self, name, folder, values):
         """The run of one combination, axis -> value."""

@@ -30,8 +30,8 @@ def studied(sweep):
                 continue
             log = Writer(run.folder).start()
             for update, loss in ((20, 9.0), (40, losses[run.name]), (60, 8.5)):
-                if loss is not None:
-                    log.inner(update, 1, 100, update).valid(update, loss=loss, bleu=loss)
+                loss = 1.0 if loss is None else loss
+                log.inner(update, 1, 100, update).valid(update, loss=loss, bleu=loss)
             (run.folder / "train.log").write_text("\n".join(log.lines) + "\n")
             run.write("state", "failed train 1" if losses[run.name] is None else "done")
         return sweep
@@ -85,6 +85,27 @@ def test_a_rate_that_failed_does_not_count(studied, capsys):
     assert "deep-lr2e-3-2" in shown(studied(LOSSES | {"deep-lr4e-3-1": None}), capsys)[0]
 
 
+def test_a_run_whose_translation_failed_counts(studied, capsys):
+    sweep = studied(LOSSES)
+    (sweep.out / "deep-lr4e-3-1" / "state").write_text("failed generate 1\n")
+    assert "deep-lr4e-3-2" in shown(sweep, capsys)[0]
+
+
+def test_where_one_value_is_left_nothing_is_chosen(sweep):
+    sweep.write(GRID + "exclude: [{arm: deep, lr: [1e-3, 2e-3]}]\n")
+    runs, choices = read_grid(str(sweep.grid), str(sweep.out))
+    assert [choice.name for choice in choices] == ["plain"]
+    assert [run.name for run in runs[3:]] == ["deep-lr4e-3-1", "deep-lr4e-3-2", "deep-lr4e-3-3"]
+
+
+def test_without_scores_the_sweep_does_not_end_well(studied, capsys):
+    sweep = studied(LOSSES)
+    for log in sweep.out.glob("*/train.log"):
+        log.write_text("")
+    assert sweep() == 1
+    assert capsys.readouterr().out.count("no lr chosen, for want of scores") == 4
+
+
 def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
     seed_one = GRID.replace("[1, 2, 3]", "1")
     assert studied(LOSSES, seed_one)() == 0
@@ -93,7 +114,7 @@ def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
         "deep: lr 4e-3, loss 3 (1e-3: 3.5, 2e-3: 3.25); no value beyond 4e-3 was tried",
     ]
     assert studied(dict.fromkeys(LOSSES), seed_one)() == 1
-    assert "deep: no lr chosen, since no run of the first seed is done" in capsys.readouterr().out
+    assert "deep: no lr chosen, for want of scores in the logs of the first seed" in capsys.readouterr().out
 
 
 def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
