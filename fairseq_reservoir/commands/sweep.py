@@ -119,12 +119,14 @@ def run(known, fairseq_flags):
 
 def _shown(runs, choices):
     """What --dry-run prints of each run, and of what is not chosen yet."""
-    chosen, _ = _choose(choices)
+    chosen, lines = _choose(choices)
     for each in runs + chosen:
         yield f"{each.name}: {each.describe()}\n{_indented(each.commands)}"
-    for choice in choices:
+    for choice, line in zip(choices, lines):
         first = next(iter(choice.others.values()), [])
-        if first and not any(run in chosen for others in choice.others.values() for run in others):
+        if choice.best(choice.scores(_score)) is not None:
+            yield line
+        elif first:
             yield f"{choice.name}: {len(first)} more, of the other seeds, once the first has chosen its {choice.axis}"
 
 

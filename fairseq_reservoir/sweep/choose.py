@@ -1,6 +1,7 @@
 """Leaves the value of one axis, such as the learning rate, to the first seed; the other seeds are run with the best one alone."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,7 +45,7 @@ class Choice:
     def scores(self, score_of: Callable[[Run], Score | None]) -> dict[str, Score]:
         """By value, the scores of the runs of the first seed that are trained to the end and have one."""
         found = {value: score_of(run) for value, run in self.first.items() if _is_trained(run)}
-        return {value: score for value, score in found.items() if score is not None}
+        return {value: score for value, score in found.items() if score is not None and math.isfinite(score.value)}
 
     def describe(self, scores: dict[str, Score]) -> str:
         """The choice in a line: ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``, and whether a value beyond it may be better."""

@@ -23,6 +23,7 @@ from .choose import Choice
 from .run import Run, Step
 
 _LONGEST_NAME = 255  # of a folder
+_NAMES = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")  # not ${HOME}, which is for a shell that a command may start
 # More would take hours to name, and years to train.
 MOST_RUNS = 10_000
 KEYS = ("command", "environment", "axes", "arms", "exclude", "then", "choose", "defaults")
@@ -260,8 +261,12 @@ class _Grid:
         return os.environ.get(name, text)
 
     def _words(self, key, text, what="a command"):
-        for name, value in self.texts.items():
-            text = text.replace(name, value) if isinstance(text, str) else text
+        if isinstance(text, str):
+            unknown = [name for name in _NAMES.findall(text) if name not in self.texts and name != "{out}"]
+            if unknown:
+                allowed = ", ".join(["{out}", *self.texts])
+                raise self.error(key, f"{unknown[0]} stands for nothing; choose from {allowed}, or add it to defaults")
+            text = _NAMES.sub(lambda name: self.texts.get(name[0], name[0]), text)
         try:
             words = shlex.split(text) if isinstance(text, str) else None
         except ValueError as error:

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 from fairseq import options
 
 from fairseq_reservoir.sweep.grid import read_grid
@@ -15,8 +16,11 @@ README = "\n".join(
 
 
 @pytest.mark.parametrize("grid", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_example_grids(grid, data, tmp_path):
-    runs, _ = read_grid(str(grid), str(tmp_path / "runs"))
+def test_the_example_grids(grid, data, tmp_path, monkeypatch):
+    for name in yaml.safe_load(grid.read_text()).get("defaults", {}):
+        monkeypatch.delenv(name, raising=False)
+    runs, choices = read_grid(str(grid), str(tmp_path / "runs"))
+    runs += [run for choice in choices for others in choice.others.values() for run in others]
     assert len(runs) > 2 and f"examples/sweeps/{grid.name}" in grid.read_text()
     for run in runs:
         words = [step.words for step in run.steps]

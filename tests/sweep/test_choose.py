@@ -57,13 +57,15 @@ LOSSES = {
     "deep-lr1e-3-1": 3.5, "deep-lr2e-3-1": 3.25, "deep-lr4e-3-1": 3.0,
 }  # fmt: skip
 
+LOSSES_IN_ORDER = [f"{arm}-lr{lr}-1" for arm in ("plain", "deep") for lr in ("1e-3", "4e-3", "2e-3")]
+
 
 def shown(sweep, capsys):
-    """The runs that --dry-run shows, and its last line."""
+    """The runs that --dry-run shows, and its last lines."""
     capsys.readouterr()
     assert sweep("--dry-run") == 0
     out = capsys.readouterr().out
-    return re.findall(r"^(\S+-\d): ", out, flags=re.MULTILINE), out.splitlines()[-1]
+    return re.findall(r"^(\S+-\d): ", out, flags=re.MULTILINE), *out.splitlines()[-2:]
 
 
 def test_each_arm_goes_on_with_its_own_best(studied, capsys):
@@ -76,13 +78,23 @@ def test_each_arm_goes_on_with_its_own_best(studied, capsys):
 
 
 def test_nothing_is_chosen_before_all_rates_are_over(studied, capsys):
-    names, last = shown(studied({name: loss for name, loss in LOSSES.items() if name != "deep-lr1e-3-1"}), capsys)
+    names, plain, last = shown(
+        studied({name: loss for name, loss in LOSSES.items() if name != "deep-lr1e-3-1"}), capsys
+    )
     assert names[6:] == ["plain-lr2e-3-2", "plain-lr2e-3-3"]
+    assert plain == "plain: lr 2e-3, loss 4 (1e-3: 5, 4e-3: 4.5)"
     assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
 
 
 def test_a_rate_that_failed_does_not_count(studied, capsys):
     assert "deep-lr2e-3-2" in shown(studied(LOSSES | {"deep-lr4e-3-1": None}), capsys)[0]
+
+
+def test_a_loss_that_is_no_number_does_not_count(studied, capsys):
+    sweep = studied(LOSSES)
+    log = sweep.out / "deep-lr4e-3-1" / "train.log"
+    log.write_text(re.sub(r'"valid_loss": "[^"]+"', '"valid_loss": "nan"', log.read_text()))
+    assert "deep-lr2e-3-2" in shown(sweep, capsys)[0]
 
 
 def test_a_run_whose_translation_failed_counts(studied, capsys):
@@ -115,6 +127,42 @@ def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
     ]
     assert studied(dict.fromkeys(LOSSES), seed_one)() == 1
     assert "deep: no lr chosen, for want of scores in the logs of the first seed" in capsys.readouterr().out
+
+
+def test_values_are_in_order_as_numbers(studied, capsys):
+    """1.6e-2 is beyond 8e-3, whatever the order of their letters."""
+    losses = {"lr1.6e-2-1": 5.0, "lr4e-3-1": 4.5, "lr8e-3-1": 4.0}
+    text = "command: fairseq-train data-bin\naxes: {lr: [1.6e-2, 4e-3, 8e-3], seed: [1]}\nchoose: lr\n"
+    assert studied(losses, text)() == 0
+    assert "all: lr 8e-3, loss 4 (1.6e-2: 5, 4e-3: 4.5)\n" in capsys.readouterr().out
+
+
+def test_values_that_are_no_numbers_have_no_edge(studied, capsys):
+    text = "command: fairseq-train data-bin\naxes: {optimizer: [adam, sgd], seed: [1]}\nchoose: optimizer\n"
+    assert studied({"adam-1": 4.0, "sgd-1": 5.0}, text)() == 0
+    assert "all: optimizer adam, loss 4 (sgd: 5)\n" in capsys.readouterr().out
+
+
+def test_the_table_has_the_runs_of_all_seeds(studied, capsys):
+    others = {"plain-lr2e-3-2": 4.0, "plain-lr2e-3-3": 4.0, "deep-lr4e-3-2": 3.0, "deep-lr4e-3-3": 3.0}
+    sweep = studied(LOSSES)
+    for run in (
+        run
+        for choice in read_grid(str(sweep.grid), str(sweep.out))[1]
+        for runs in choice.others.values()
+        for run in runs
+    ):
+        run.prepare()
+        run.write("state", "done")
+    assert sweep() == 0
+    table = capsys.readouterr().out.partition("minutes  state\n")[2]
+    assert re.findall(r"^(\S+-\d) ", table, flags=re.MULTILINE) == [*LOSSES_IN_ORDER, *others]
+
+
+def test_a_folder_that_another_seed_cannot_have_is_named_at_once(studied):
+    sweep = studied(LOSSES)
+    (sweep.out / "plain-lr4e-3-3").write_text("a file")
+    assert "out/plain-lr4e-3-3 is there and no run of a sweep" in sweep()
 
 
 def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):

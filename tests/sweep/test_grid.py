@@ -180,6 +180,10 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ("command: x\naxes: {a: [1]}\nexclude: [{a: 1}]", "exclude: no run is left"),
         ("command: x\nthen: y", "then: must be a list"),
         ("command: x\ndefaults: {DATA: y}", "defaults: no command has {DATA}"),
+        (
+            "command: x {DATA}\ndefaults: {BIN: y}\nthen: ['z {BIN}']",
+            "command: {DATA} stands for nothing; choose from {out}, {BIN}, or",
+        ),
         ("command: x\ndefaults: {out: y}", "defaults: 'out': is no name of a variable"),
         ("command: x {A}\ndefaults: {A: [b]}", "defaults: A: must be text, in one line"),
         ("command: x\nthen: [{a: b}]", "then: must be a command, in one line"),
