@@ -15,6 +15,7 @@ import io
 import sys
 import tarfile
 from fnmatch import fnmatch
+from lzma import PRESET_EXTREME
 from pathlib import Path
 
 from fairseq_reservoir.files import replacing
@@ -39,16 +40,15 @@ def _is_read(line):
 
 
 def of_translating(text):
-    """The references, the best translations and their BLEU."""
-    seen = set()
+    """The references, the best translations, each in the order of the sentences, which packs best, and their BLEU."""
+    kept, results = {}, []
     for line in text.splitlines():
         if line[:2] in ("T-", "H-", "D-"):
             name, *score, sentence = line.split("\t", 1 if line[0] == "T" else 2)
-            if name not in seen:
-                yield "\t".join([name, *("0" for _ in score), sentence])
-            seen.add(name)
+            kept.setdefault(("THD".index(line[0]), int(name[2:])), "\t".join([name, *("0" for _ in score), sentence]))
         elif line.startswith("Generate "):
-            yield line
+            results.append(line)
+    return [*(line for _, line in sorted(kept.items())), *results]
 
 
 def of_validating(text):
@@ -80,7 +80,10 @@ def is_done(folder):
 def write(out, runs, renamed, untranslated=()):
     """``renamed``: pairs of texts; ``untranslated``: patterns of names. The same runs make the same bytes."""
     folders = sorted(log.parent for log in runs.glob("*/train.log") if is_done(log.parent))
-    with replacing(out) as temporary, tarfile.open(temporary, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
+    with (
+        replacing(out) as temporary,
+        tarfile.open(temporary, "w:xz", preset=9 | PRESET_EXTREME, format=tarfile.USTAR_FORMAT) as archive,
+    ):
         for name, keep in KEPT.items():  # the same file of all runs, one after the other: they are much alike
             for folder in (one for one in folders if (one / name).exists()):
                 if name == "generate.log" and any(fnmatch(folder.name, pattern) for pattern in untranslated):
