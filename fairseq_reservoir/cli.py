@@ -62,6 +62,8 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)  # as a shell says of a command that Ctrl-C has ended
     if result is not None:
         _print(result)
 

@@ -114,8 +114,6 @@ def run(known, _):
         progress.end(known)
     except BrokenPipeError:  # whoever reads has read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -215,3 +216,22 @@ def test_a_reader_that_stops_reading_is_no_mistake(monkeypatch):
     with open(writing, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         cli.main(["plan", "--arch", "reservoir_transformer_tiny"])
+
+
+def test_ctrl_c_is_no_traceback(tmp_path):
+    """It comes while the command reads a pipe that nobody closes: opening one to write waits for the reader."""
+    os.mkfifo(tmp_path / "grid.yaml")
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_reservoir.cli",
+        "sweep",
+        tmp_path / "grid.yaml",
+        "--out",
+        tmp_path / "runs",
+    ]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with open(tmp_path / "grid.yaml", "w"):
+        started.send_signal(signal.SIGINT)
+        assert started.communicate(timeout=60) == (b"", None)
+    assert started.returncode == 130
