@@ -1,6 +1,7 @@
 """fairseq-reservoir plan: the table without data."""
 
 import dataclasses
+import functools
 import os
 import re
 import signal
@@ -230,8 +231,10 @@ def test_ctrl_c_is_no_traceback(tmp_path):
         "--out",
         tmp_path / "runs",
     ]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # A shell starts what it runs in the background deaf to Ctrl-C, and so all that those processes start.
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=hear)
     with open(tmp_path / "grid.yaml", "w"):
         started.send_signal(signal.SIGINT)
-        assert started.communicate(timeout=60) == (b"", None)
+        assert started.communicate(timeout=300) == (b"", None)
     assert started.returncode == 130
