@@ -4,7 +4,7 @@ Nothing is trained: a mask keeps as many entries before training as after it, an
 changes is not seen here: signs may become uneven, and trained numbers get other exponents; ``fairseq-reservoir size EXPORT`` prints
 the same figures of a trained model. To vectors, which begin as ones or zeros, normal numbers of deviation 0.1 are added.
 
-masks, bits: entropy of an entry, as counted;
+masks, bits: entropy of an entry of a mask, as counted;
 entropy: bytes of the entropy of all tensors of the export, masks entry by entry and numbers byte by byte;
 plain, compact: the file without and with --compact;
 description: bytes of the compact file that are no tensor: configuration, slot table, hashes, names, counts;
@@ -39,6 +39,10 @@ KINDS = {
     "two coats": "--mask-keep-ratio 0.3 --mask-coats 0.1",
     "four signed coats": "--mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1",
     "keep 0.3, embeddings trained": "--mask-keep-ratio 0.3 --mask-embeddings trained",
+    "half, row gain, embeddings of 16 levels": "--mask-row-gain --mask-embeddings 16",
+    "trained signs": "--mask-trained-weights sign --mask-share none",
+    "trained ternary": "--mask-trained-weights ternary --mask-share none",
+    "trained 16 levels": "--mask-trained-weights 16 --mask-share none",
 }
 SIZES = {
     "128/512, 3+2": "--encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-layers 3 --decoder-layers 2",

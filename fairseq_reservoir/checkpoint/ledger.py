@@ -31,7 +31,8 @@ class Item:
             ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; of the ``training`` and no
             part of the model, as estimators of --backskip; or ``tied`` to the entry ``owner``.
         bits, lowest: of a mask, bits per entry and its smallest value; of rounded weights, bits per level.
-        entropy: of a mask, the entropy of an entry in bits, if as many are negative as positive; it is less if not.
+        entropy: of a mask, the entropy of an entry in bits, if as many are negative as positive; of one of k levels, log2(k), which it
+            has if all are as frequent; otherwise less.
         levels: of rounded weights, what they are rounded to.
         keep_ratios: of a tensor behind masks, the share that each of them keeps.
     """
@@ -75,7 +76,7 @@ class Item:
 
     @property
     def mask_entropy_bytes(self) -> int:
-        """Bytes of the mask's entropy, which a compact export comes near."""
+        """Bytes of the mask's entropy, or of the levels', which a compact export comes near."""
         return math.ceil(self.size * self.entropy / 8)
 
     @property
@@ -156,8 +157,8 @@ class Ledger:
 
     @property
     def saved_by_entropy(self) -> int:
-        """Bytes between masks as bits and their entropy."""
-        return sum(item.mask_bytes - item.mask_entropy_bytes for item in self.of("mask"))
+        """Bytes between masks or levels as bits and their entropy."""
+        return sum(item.mask_bytes - item.mask_entropy_bytes for item in self.items if item.entropy)
 
 
 def mask_entropy(choices: MaskChoices) -> float:
@@ -201,7 +202,9 @@ def ledger(model: nn.Module) -> Ledger:
             entropy = mask_entropy(choices)
             items.append(Item(name, shape, width, "mask", bits=choices.bits, lowest=choices.lowest, entropy=entropy))
         elif name in rounded:
-            items.append(Item(name, shape, width, "rounded", bits=rounded[name].bits, levels=rounded[name]))
+            levels = rounded[name]
+            entropy = math.log2(levels.count)
+            items.append(Item(name, shape, width, "rounded", bits=levels.bits, levels=levels, entropy=entropy))
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:

@@ -75,7 +75,8 @@ def describe(found, measured=(), exportable=True) -> str:
             costs.append((f"export --dtype {dtype}{flag}", found.export_bytes(dtype, **options)))
         if found.saved_by_entropy:
             cost = found.export_bytes(dtype) - found.saved_by_entropy
-            costs.append((f"export --dtype {dtype} --compact, masks at their entropy", cost))
+            what = "at most" if any(item.role == "rounded" for item in found.items) else "masks at their entropy"
+            costs.append((f"export --dtype {dtype} --compact, {what}", cost))
     if masked:
         costs.append(("as the paper counts", round(found.papers_bytes)))
     lines = _table(("tensors", "entries", "bytes"), _groups(found))
@@ -112,7 +113,7 @@ def _group(item):
     if item.role == "rounded":
         per = "a scale per row" if item.scales > 1 else "one scale per matrix"
         what = f"{item.levels}, {item.bits} bit{'s' * (item.bits > 1)} per weight, {per}"
-        return f"trained weights, {what}{' (embeddings)' * item.is_embedding}"
+        return f"trained weights, {what}{' (embeddings)' * item.is_embedding}, entropy at most {item.entropy:.2f}"
     if item.role == "buffer":
         return "version numbers and the like"
     if item.role == "training":

@@ -91,6 +91,20 @@ def test_the_entropy_of_masks(capsys, flags, bits, entropy):
     assert saved == pytest.approx(entries * (int(bits[0]) - entropy) / 8, abs=20)
 
 
+def test_the_entropy_of_levels_is_at_most_that_of_equally_frequent_ones(capsys):
+    sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1 --source-words 100".split()
+    flags = ["--target-words", 200, "--mask-trained-weights", "ternary"]
+    lines = printed(capsys, "supermask_one_layer_transformer", *sizes, *flags)
+    assert [
+        line for line in lines if line.startswith("trained weights, ternary, 2 bits per weight, one scale per matrix, ")
+    ]
+    assert [line for line in lines if "(embeddings), entropy at most 1.58 " in line]  # log2(3) = 1.585
+    # the entries of test_the_entropy_of_masks
+    entries = 64 * 64 * (6 + 10) + 64 * (100 + 200 + 200)
+    saved = number(lines, "export --dtype fp16  ") - number(lines, "export --dtype fp16 --compact, at most")
+    assert saved == pytest.approx(entries * (2 - 1.58496) / 8, abs=20)
+
+
 def test_half_kept_has_nothing_to_gain(capsys):
     assert not [line for line in printed(capsys, "supermask_one_layer_transformer") if "--compact" in line]
 
