@@ -75,7 +75,7 @@ def describe(found, measured=(), exportable=True) -> str:
             costs.append((f"export --dtype {dtype}{flag}", found.export_bytes(dtype, **options)))
         if found.saved_by_entropy:
             cost = found.export_bytes(dtype) - found.saved_by_entropy
-            what = "at most" if any(item.role == "rounded" for item in found.items) else "masks at their entropy"
+            what = "at most" if found.of("rounded") else "masks at their entropy"
             costs.append((f"export --dtype {dtype} --compact, {what}", cost))
     if masked:
         costs.append(("as the paper counts", round(found.papers_bytes)))

@@ -67,6 +67,14 @@ def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     assert number(lines_of_export, "export --dtype fp16 --regenerate") == predicted
 
 
+SMALL = (
+    "--encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1"
+    " --source-words 100 --target-words 200"
+).split()
+# encoder 4 x 64^2 + 2 x 64 x 64, decoder 8 x 64^2 + 2 x 64 x 64, words 100 and 200 twice; each mask rounded up to bytes
+ENTRIES = 64 * 64 * (6 + 10) + 64 * (100 + 200 + 200)
+
+
 @pytest.mark.parametrize(
     "flags, bits, entropy",
     [
@@ -79,30 +87,24 @@ def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     ids=["0.3", "coats", "signed"],
 )
 def test_the_entropy_of_masks(capsys, flags, bits, entropy):
-    sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1 --source-words 100".split()
-    lines = printed(capsys, "supermask_one_layer_transformer", *sizes, "--target-words", 200, *flags)
+    lines = printed(capsys, "supermask_one_layer_transformer", *SMALL, *flags)
     assert [line for line in lines if line.startswith(f"masks, {bits} per entry, entropy {entropy:.2f} ")]
     assert [line for line in lines if line.startswith(f"masks, {bits} per entry (embeddings), entropy {entropy:.2f} ")]
-    # encoder 4 x 64^2 + 2 x 64 x 64, decoder 8 x 64^2 + 2 x 64 x 64, words 100 and 200 twice; each mask rounded up to bytes
-    entries = 64 * 64 * (6 + 10) + 64 * (100 + 200 + 200)
     saved = number(lines, "export --dtype fp16  ") - number(
         lines, "export --dtype fp16 --compact, masks at their entropy"
     )
-    assert saved == pytest.approx(entries * (int(bits[0]) - entropy) / 8, abs=20)
+    assert saved == pytest.approx(ENTRIES * (int(bits[0]) - entropy) / 8, abs=20)
 
 
 def test_the_entropy_of_levels_is_at_most_that_of_equally_frequent_ones(capsys):
-    sizes = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1 --source-words 100".split()
-    flags = ["--target-words", 200, "--mask-trained-weights", "ternary"]
-    lines = printed(capsys, "supermask_one_layer_transformer", *sizes, *flags)
+    flags = ["--mask-trained-weights", "ternary"]
+    lines = printed(capsys, "supermask_one_layer_transformer", *SMALL, *flags)
     assert [
         line for line in lines if line.startswith("trained weights, ternary, 2 bits per weight, one scale per matrix, ")
     ]
     assert [line for line in lines if "(embeddings), entropy at most 1.58 " in line]  # log2(3) = 1.585
-    # the entries of test_the_entropy_of_masks
-    entries = 64 * 64 * (6 + 10) + 64 * (100 + 200 + 200)
     saved = number(lines, "export --dtype fp16  ") - number(lines, "export --dtype fp16 --compact, at most")
-    assert saved == pytest.approx(entries * (2 - 1.58496) / 8, abs=20)
+    assert saved == pytest.approx(ENTRIES * (2 - 1.58496) / 8, abs=20)
 
 
 def test_half_kept_has_nothing_to_gain(capsys):
