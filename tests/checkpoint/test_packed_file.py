@@ -1,7 +1,10 @@
 """The file of an export: what is read is what was written, or the file is refused."""
 
+import hashlib
+import json
 import random
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +15,8 @@ from fairseq_reservoir.errors import InputError
 
 BODY = {"masks": {}, "seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
 TENSORS = {"b": torch.arange(5), "a": torch.linspace(-1, 1, 12).reshape(3, 4), "h": torch.ones(2, dtype=torch.bfloat16)}
+# of usual_configuration.json as it is deflated against: every compact export so far needs this very text
+USUAL_TEXT = "91149d48f4b491c50d54c9c6531f50d61a3e017b5dadc4775fc0a58a90c09ace"
 TENSORS["long"] = torch.linspace(-1, 1, 3000).to(torch.bfloat16)
 
 
@@ -93,6 +98,25 @@ def test_a_newer_version(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(InputError, match="an export of version 5; this fairseq_reservoir reads versions 1 to 4"):
         packed_file.read(tmp_path / "a.safetensors")
+
+
+@COMPACT
+def test_a_usual_configuration_costs_little(tmp_path, monkeypatch):
+    config = json.loads((Path(packed_file.__file__).parent / "usual_configuration.json").read_text())
+    config["optimization"]["max_update"] = 1234
+    paths = [tmp_path / "whole.safetensors", tmp_path / "known.safetensors"]
+    monkeypatch.setattr(packed_file, "_usual", bytes)  # as the first compact exports were written
+    packed_file.write(paths[0], {**BODY, "config": config}, TENSORS, compact=True)
+    monkeypatch.undo()
+    packed_file.write(paths[1], {**BODY, "config": config}, TENSORS, compact=True)
+    bodies = [packed_file.read(path)[0] for path in paths]
+    assert bodies[0] == bodies[1] and bodies[0]["config"] == config
+    whole, known = (path.stat().st_size for path in paths)
+    assert whole - known > 2500
+
+
+def test_files_are_read_with_the_text_they_were_written_with():
+    assert hashlib.sha256(packed_file._usual()).hexdigest() == USUAL_TEXT
 
 
 def test_what_comes_back_different_is_not_kept(path, monkeypatch, compact):
