@@ -166,9 +166,13 @@ def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tenso
 
 
 def _deflated(body: dict[str, Any], known: bytes = b"") -> bytes:
-    """Of what stands in ``known``, a text that the reader has, too, there is only the place in the result."""
+    """Of what stands in ``known``, a text that the reader has, too, there is only the place in the result, if it is within 32 KiB:
+    the configuration goes first.
+    """
+    ordered = json.loads(json.dumps(body, sort_keys=True))
+    text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))
     deflate = zlib.compressobj(level=9, zdict=known)
-    return deflate.compress(json.dumps(body, sort_keys=True).encode()) + deflate.flush()
+    return deflate.compress(text.encode()) + deflate.flush()
 
 
 @functools.cache
