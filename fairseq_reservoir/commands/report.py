@@ -49,6 +49,14 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--references", metavar="FILE", help="the test set's references (default: fairseq-generate's T-lines)"
     )
+    parser.add_argument(
+        "--point",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("NAME", "BYTES", "BLEU"),
+        help="another file in the figure of test scores against bytes, such as another program's; repeat for more",
+    )
     parser.add_argument("--no-figures", action="store_true", help="tables alone; needs no matplotlib")
     parser.set_defaults(run=run)
 
@@ -67,6 +75,7 @@ def run(known, fairseq_flags):
         references=known.references,
         ignore=known.ignore,
         with_figures=not known.no_figures,
+        points=known.point,
     )
     runs = sum(len(arm.runs) for arm in study.arms)
     return f"{known.out}/index.html: {len(study.arms)} arms, {runs} runs, {len(study.skipped)} left out"

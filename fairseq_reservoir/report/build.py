@@ -1,7 +1,7 @@
 """A report from folders of runs: read, measure, and only then write."""
 
 from ..errors import InputError
-from . import contents, folder, page
+from . import contents, exports, folder, page
 from .arms import find_arm, group
 from .cautions import cautions
 from .configuration import find_key
@@ -24,6 +24,7 @@ def report(
     references: str | None = None,
     ignore=(),
     with_figures: bool = True,
+    points=(),
 ) -> Study:
     """Write the report of ``runs`` (folders of runs, or of folders of runs) into the folder ``out``.
 
@@ -36,6 +37,7 @@ def report(
         references: a file of references for the translations, instead of fairseq-generate's T-lines.
         ignore: keys of the configuration in which the runs of an arm may differ.
         with_figures: whether to draw.
+        points: files beside the arms' exports in the figure of bytes, each (name, bytes, sacreBLEU) as text.
 
     Raises:
         InputError: nothing to report, an unknown name, or ``out`` holds something else; nothing has been written then.
@@ -49,8 +51,9 @@ def report(
         from .figures import check_matplotlib
 
         check_matplotlib()
-    lines = read_references(references)
+    lines, given = read_references(references), exports.points(points)
     study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
+    study.points = given
     study.tests = {run.name: read_test(run, lines) for arm in study.arms for run in arm.runs}
     study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
     remark_other_test_sets(study.arms, study.baseline, study.tests)

@@ -218,9 +218,12 @@ def sizes(study: Study) -> Table:
             (packed.bytes if packed else None, packed.source if packed else ""),
             (packed.entropy if packed else None, packed.source if packed else ""),
         ]
-        rows.append(
-            [name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)]
-        )
+        row = [name_cell(arm), *(Cell(f"{n:,}", n, source=where) if n is not None else EMPTY for n, where in found)]
+        if packed and packed.entropy and run.log.parameters:
+            bits = 8 * packed.entropy / run.log.parameters
+            rows.append([*row, Cell(f"{bits:.2f}", bits, source=packed.source)])
+        else:
+            rows.append([*row, EMPTY])
     head = [
         "arm",
         "parameters",
@@ -228,11 +231,13 @@ def sizes(study: Study) -> Table:
         "checkpoint_best.pt (bytes)",
         "packed export (bytes)",
         "its entropy (bytes)",
+        "bits a parameter",
     ]
     notes = [
         "Of each arm's first run, exports of the first that has one. A checkpoint holds the optimizer's state, too.",
-        "Entropy: of the tensors, as `export` printed it.",
+        "Entropy: of the tensors, as `export` printed it. Bits a parameter: 8 × entropy ÷ parameters; every entry of a mask is one.",
     ]
+    notes += [f"In the figure, too, as --point gave it: {p.name}, {p.bytes:,} bytes, {p.bleu:g}." for p in study.points]
     return Table("sizes", "Sizes", head, rows, notes)
 
 

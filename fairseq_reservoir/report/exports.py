@@ -1,10 +1,12 @@
 """Exported models of a study: the size of each arm's file, and the arms that no smaller file matches."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..errors import InputError
 from .arms import Arm, mean
-from .measures import Spread, Study, spread
+from .measures import Point, Spread, Study, spread
 from .runs import Run
 
 # As sweeps of version 0.1 called it, too.
@@ -23,11 +25,32 @@ class Exported:
 
 @dataclass(frozen=True)
 class Sized:
-    """An arm's bytes (mean over seeds) and test scores, of the seeds that have both."""
+    """An arm's bytes (mean over seeds) and test scores, of the seeds that have both; or a point that was given, of no arm."""
 
-    arm: Arm
+    arm: Arm | None
     bytes: float
     test: Spread
+    name: str = ""
+
+
+def points(given: Sequence[Sequence[str]]) -> list[Point]:
+    """Points of the figure of bytes from their NAME, BYTES and BLEU.
+
+    Raises:
+        InputError: the bytes are no positive whole number, or the score is not one of 0 to 100.
+    """
+    read = []
+    for name, size, score in given:
+        try:
+            point = Point(name, int(size), float(score))
+        except ValueError:
+            point = Point(name, 0, 0.0)
+        if point.bytes < 1 or not 0 <= point.bleu <= 100:
+            raise InputError(
+                f"--point {name} {size} {score}: BYTES must be a positive whole number, BLEU from 0 to 100"
+            )
+        read.append(point)
+    return read
 
 
 def exported(run: Run) -> Exported | None:
@@ -41,7 +64,7 @@ def exported(run: Run) -> Exported | None:
 
 
 def sized(study: Study) -> list[Sized]:
-    """The arms that have both an export and a test score, smallest first."""
+    """The arms that have both an export and a test score, and the points that were given, smallest first."""
     found = []
     for arm in study.arms:
         both = [
@@ -50,7 +73,8 @@ def sized(study: Study) -> list[Sized]:
             if (one := exported(run)) and (bleu := study.tests[run.name].bleu) is not None
         ]
         if both:
-            found.append(Sized(arm, mean([size for size, _ in both]), spread([bleu for _, bleu in both])))
+            found.append(Sized(arm, mean([size for size, _ in both]), spread([bleu for _, bleu in both]), arm.name))
+    found += [Sized(None, point.bytes, spread([point.bleu]), point.name) for point in study.points]
     return sorted(found, key=lambda one: one.bytes)
 
 

@@ -16,6 +16,7 @@ from .measures import Axis, Study
 # Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
 _STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
+_OTHERS = "*x+1234"  # of files that are no arm's
 # The page gives these two its own colours, which follow its light and dark dress.
 _INK, _GRID = "#1b1f24", "#d5dae0"
 _RC = {
@@ -218,10 +219,8 @@ def _bytes(study):
             color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="no smaller file scores as much",
         )  # fmt: skip
     for one in placed:
-        number = study.arms.index(one.arm)
         plot.errorbar(
-            [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none",
-            marker=_MARKERS[number // len(_COLOURS) % len(_MARKERS)], color=_COLOURS[number % len(_COLOURS)], label=_label(one.arm),
+            [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none", **_look(study, one)
         )  # fmt: skip
     plot.set_xscale("log")
     low, high = placed[0].bytes / 1.25e6, placed[-1].bytes * 1.25 / 1e6
@@ -229,10 +228,19 @@ def _bytes(study):
     plot.xaxis.set_ticks(marks, [f"{mark:g}" for mark in marks])
     plot.xaxis.set_ticks([], minor=True)
     plot.set_xlim(low, high)
-    plot.set_xlabel("packed export, MB")
+    plot.set_xlabel("size of the file, MB" if study.points else "packed export, MB")
     plot.set_ylabel("test sacreBLEU")
     _legend(figure, plot, study)
     return figure
+
+
+def _look(study, one):
+    if one.arm is None:
+        place = [point.name for point in study.points].index(one.name)
+        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=one.name)
+    number = study.arms.index(one.arm)
+    marker, colour = _MARKERS[number // len(_COLOURS) % len(_MARKERS)], _COLOURS[number % len(_COLOURS)]
+    return dict(marker=marker, color=colour, label=_label(one.arm))
 
 
 def _marks(low, high):

@@ -38,6 +38,15 @@ class Measured:
     aucc: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Point:
+    """A file that is no run's export, such as another program's, in the figure of bytes: its size and test sacreBLEU."""
+
+    name: str
+    bytes: int
+    bleu: float
+
+
 @dataclass
 class Study:
     """Everything that tables, figures and page show.
@@ -58,6 +67,7 @@ class Study:
     pairs: list = field(default_factory=list)
     against: str | None = None
     ignored: tuple[str, ...] = ()
+    points: list[Point] = field(default_factory=list)
 
     def of(self, arm: Arm) -> list[Measured]:
         """The runs that the arm's means are over."""

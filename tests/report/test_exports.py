@@ -69,9 +69,10 @@ def test_table_and_figure(runs, tmp_path):
     (runs / "dense-1" / "model.safetensors").write_bytes(b"x" * 400_000)
     cli.main(["report", str(runs), "--out", str(tmp_path / "out")])
     table = (tmp_path / "out/tables/sizes.csv").read_text().splitlines()
-    assert table[0].endswith("packed export (bytes),its entropy (bytes)")
+    assert table[0].endswith("packed export (bytes),its entropy (bytes),bits a parameter")
     rows = {line.split(",")[0]: line.split(",") for line in table[1:]}
-    assert rows["keep30"][-2:] == ["200001", "180000"] and rows["dense"][-2:] == ["400000", ""]
+    assert rows["keep30"][-3:-1] == ["200001", "180000"] and rows["dense"][-3:] == ["400000", "", ""]
+    assert float(rows["keep30"][-1]) == pytest.approx(8 * 180_000 / int(rows["keep30"][1]), abs=0.005)
     assert Path(tmp_path / "out/figures/bytes.png").stat().st_size > 10_000
     page = (tmp_path / "out/index.html").read_text()
     assert "no smaller file scores as much" in page and "packed export, MB" in page
@@ -93,3 +94,23 @@ def test_one_size_makes_no_figure(tmp_path):
     write_runs(tmp_path / "runs")
     cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out/figures/bytes.png").exists()
+
+
+def test_a_point_of_another_program(runs, tmp_path):
+    cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", "250000", "90"])
+    page = (tmp_path / "out/index.html").read_text()
+    assert ">int8<" in page and "size of the file, MB" in page
+    assert (
+        "In the figure, too, as --point gave it: int8, 250,000 bytes, 90." in (tmp_path / "out/report.md").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    "size, bleu", [("0", "30"), ("1.5", "30"), ("10", "-1"), ("10", "nan"), ("10", "100.5"), ("x", "3")]
+)
+def test_points_that_are_none(runs, tmp_path, size, bleu):
+    with pytest.raises(SystemExit) as refusal:
+        cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", size, bleu])
+    told = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, BLEU from 0 to 100"
+    assert told in str(refusal.value)
+    assert not (tmp_path / "out").exists()
