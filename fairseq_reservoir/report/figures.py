@@ -237,7 +237,7 @@ def _bytes(study):
 def _look(study, one):
     if one.arm is None:
         place = [point.name for point in study.points].index(one.name)
-        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=one.name)
+        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=one.name, zorder=3)
     number = study.arms.index(one.arm)
     marker, colour = _MARKERS[number // len(_COLOURS) % len(_MARKERS)], _COLOURS[number % len(_COLOURS)]
     return dict(marker=marker, color=colour, label=_label(one.arm))
