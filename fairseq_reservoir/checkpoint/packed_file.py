@@ -6,8 +6,8 @@ The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with
 the file is noticed.
 
 That is version 1. In version 2, the compact form, there are two tensors of bytes: ``tensors``, all of the export's (``compact``), and
-``body``, the description, deflated against a usual configuration (``usual_configuration.json``), half of its bytes otherwise. There is no
-``body`` in the metadata.
+``body``, the description, deflated against a usual configuration (``usual_configuration.json``), which halves it. There is no ``body`` in
+the metadata.
 
 An export with text has one tensor of bytes more, ``text``, which the description explains (``text.parts``); its version is 3 in place of 1,
 4 in place of 2.
@@ -166,8 +166,8 @@ def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tenso
 
 
 def _deflated(body: dict[str, Any], known: bytes = b"") -> bytes:
-    """Of what stands in ``known``, a text that the reader has, too, there is only the place in the result, if it is within 32 KiB:
-    the configuration goes first.
+    """The JSON text of ``body``, deflated. ``known`` is a text that the reader has, too: what stands there costs next to nothing here, but
+    deflate looks back no farther than 32 KiB, so the configuration, which is like it, goes first.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))

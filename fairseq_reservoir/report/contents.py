@@ -237,7 +237,7 @@ def sizes(study: Study) -> Table:
         "Of each arm's first run, exports of the first that has one. A checkpoint holds the optimizer's state, too.",
         "Entropy: of the tensors, as `export` printed it. Bits a parameter: 8 × entropy ÷ parameters; every entry of a mask is one.",
     ]
-    notes += [f"In the figure, too, as --point gave it: {p.name}, {p.bytes:,} bytes, {p.bleu:g}." for p in study.points]
+    notes += [f"Given by --point: {p.name}, {p.bytes:,} bytes, {p.bleu:g}." for p in study.points]
     return Table("sizes", "Sizes", head, rows, notes)
 
 

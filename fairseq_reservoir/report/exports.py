@@ -37,9 +37,9 @@ def points(given: Sequence[Sequence[str]]) -> list[Point]:
     """Points of the figure of bytes from their NAME, BYTES and BLEU.
 
     Raises:
-        InputError: the bytes are no positive whole number, or the score is not one of 0 to 100.
+        InputError: the bytes are no positive whole number, the score is not one of 0 to 100, or a name stands twice.
     """
-    read = []
+    read: list[Point] = []
     for name, size, score in given:
         try:
             point = Point(name, int(size), float(score))
@@ -49,6 +49,8 @@ def points(given: Sequence[Sequence[str]]) -> list[Point]:
             raise InputError(
                 f"--point {name} {size} {score}: BYTES must be a positive whole number, BLEU from 0 to 100"
             )
+        if any(point.name == other.name for other in read):
+            raise InputError(f"--point {name}: given twice; each needs a name of its own")
         read.append(point)
     return read
 

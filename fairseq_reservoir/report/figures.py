@@ -147,7 +147,8 @@ def _label_ends(plot, ends):
 
 
 def _columns(study):
-    return 2 if max(len(arm.name) for arm in study.arms) <= 26 and len(study.arms) > 3 else 1
+    names = [one.name for one in (*study.arms, *study.points)]
+    return 2 if max(map(len, names)) <= 26 and len(names) > 3 else 1
 
 
 def _legend(figure, plot, study):

@@ -104,11 +104,15 @@ def test_a_newer_version(tmp_path, monkeypatch):
 def test_a_usual_configuration_costs_little(tmp_path, monkeypatch):
     config = json.loads((Path(packed_file.__file__).parent / "usual_configuration.json").read_text())
     config["optimization"]["max_update"] = 1234
+    before = (
+        random.Random(1).randbytes(40_000).hex()
+    )  # what would stand before it by name, more than deflate looks back
+    described = {**BODY, "a": before, "config": config}
     paths = [tmp_path / "whole.safetensors", tmp_path / "known.safetensors"]
     monkeypatch.setattr(packed_file, "_usual", bytes)  # as the first compact exports were written
-    packed_file.write(paths[0], {**BODY, "config": config}, TENSORS, compact=True)
+    packed_file.write(paths[0], described, TENSORS, compact=True)
     monkeypatch.undo()
-    packed_file.write(paths[1], {**BODY, "config": config}, TENSORS, compact=True)
+    packed_file.write(paths[1], described, TENSORS, compact=True)
     bodies = [packed_file.read(path)[0] for path in paths]
     assert bodies[0] == bodies[1] and bodies[0]["config"] == config
     whole, known = (path.stat().st_size for path in paths)

@@ -8,7 +8,7 @@ import pytest
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import Written
 from fairseq_reservoir.report.exports import Exported, Sized, exported, front
-from fairseq_reservoir.report.figures import _marks
+from fairseq_reservoir.report.figures import _columns, _marks
 from fairseq_reservoir.report.measures import Spread
 from fairseq_reservoir.report.runs import find_runs
 from tests.support.runs_of_a_study import write_runs
@@ -100,9 +100,7 @@ def test_a_point_of_another_program(runs, tmp_path):
     cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", "250000", "90"])
     page = (tmp_path / "out/index.html").read_text()
     assert ">int8<" in page and "size of the file, MB" in page
-    assert (
-        "In the figure, too, as --point gave it: int8, 250,000 bytes, 90." in (tmp_path / "out/report.md").read_text()
-    )
+    assert "Given by --point: int8, 250,000 bytes, 90." in (tmp_path / "out/report.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -114,3 +112,20 @@ def test_points_that_are_none(runs, tmp_path, size, bleu):
     told = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, BLEU from 0 to 100"
     assert told in str(refusal.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_points_of_one_name(runs, tmp_path):
+    with pytest.raises(SystemExit, match="error: --point int8: given twice; each needs a name of its own$"):
+        cli.main(
+            ["report", str(runs), "--out", str(tmp_path / "out"), *("--point int8 100 9 --point int8 200 9".split())]
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_legend_shows_long_names_of_points_whole():
+    arms, points = (
+        [SimpleNamespace(name=name) for name in "abcd"],
+        [SimpleNamespace(name="of another program, rounded to int8")],
+    )
+    assert _columns(SimpleNamespace(arms=arms, points=[])) == 2
+    assert _columns(SimpleNamespace(arms=arms, points=points)) == 1
