@@ -3,8 +3,10 @@
 import argparse
 import contextlib
 import sys
+from pathlib import Path
 
 from ..errors import InputError
+from ..files import replacing
 
 HELP = """\
 Does every run of a grid file, each in a folder of its own below DIR, several at a time. Started again it keeps the runs that are done
@@ -31,9 +33,9 @@ what a killed one has left running, is waited for and then gone on with. The gri
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
 The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training does not
-count. All runs of the first seed end before the others begin. Where the best value is the smallest or the largest one the sweep says so:
-add one beyond it and start again; runs that are done stay. For {DATA}, the shell that starts the sweep may set a variable DATA, which is
-split into words as in a command.
+count. All runs of the first seed end before the others begin. DIR/choices.txt keeps what was chosen, with the scores. Where the best value
+is the smallest or the largest one it says so: add one beyond it and start again; runs that are done stay. For {DATA}, the shell that starts
+the sweep may set a variable DATA, which is split into words as in a command.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
@@ -107,6 +109,7 @@ def run(known, fairseq_flags):
     if finished and choices:
         chosen, lines = _choose(choices)
         print("\n".join(lines), flush=True)
+        _keep(lines, Path(known.out) / "choices.txt")
         runs += chosen
         undecided = any(choice.others and choice.best(choice.scores(_score)) is None for choice in choices)
         finished = do(chosen, "runs of the other seeds") if chosen else True
@@ -138,6 +141,11 @@ def _choose(choices):
         runs += choice.others.get(choice.best(scores), [])
         lines.append(choice.describe(scores))
     return runs, lines
+
+
+def _keep(lines, path):
+    with replacing(str(path), "--out {path}: cannot be written ({why})") as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines))
 
 
 def _score(run):

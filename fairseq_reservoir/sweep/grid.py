@@ -172,15 +172,19 @@ class _Grid:
 
     def chosen_axis(self, axes):
         """The axis whose value the first seed chooses, None where every value is run with every seed."""
-        name = self.found.get("choose")
-        if name is None:
+        if "choose" not in self.found:
             return None
+        name = self.found["choose"]
         if self.command[0] != "fairseq-train":
             raise self.error("choose", "needs fairseq-train as the command, whose log has the scores")
         several = {axis.name: axis for axis in axes if len(axis.values) > 1 and not axis.is_seed}
         axis = several.get(name.removeprefix("--")) if isinstance(name, str) else None
         if axis is None:
-            raise self.error("choose", f"{name}: no axis of several values; choose from {', '.join(several) or 'none'}")
+            raise self.error(
+                "choose", f"{name or 'nothing'}: no axis of several values; choose from {', '.join(several) or 'none'}"
+            )
+        if sum(axis.is_seed for axis in axes) > 1:
+            raise self.error("choose", "needs one axis of seeds; there is one of flags and one of the environment")
         return axis
 
     def split(self, axis, made):
@@ -251,14 +255,17 @@ class _Grid:
         return Axis(name, kind, axis.values, True) if axis.is_seed else axis
 
     def _text_of(self, name, text):
-        """What {name} in a command stands for: the variable of the environment, where it is set."""
+        """What {name} in a command stands for: the variable of the environment, where it is set and not empty."""
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name == "out":
             raise self.error(
                 f"defaults: {name!r}", "is no name of a variable: letters, digits and _; {out} is the folder of a run"
             )
         if not isinstance(text, str):
             raise self.error(f"defaults: {name}", "must be text, in one line")
-        return os.environ.get(name, text)
+        for other in _NAMES.findall(text):
+            if other != "{out}":
+                raise self.error(f"defaults: {name}", f"{other} stands for nothing here; write out what it stands for")
+        return os.environ.get(name) or text
 
     def _words(self, key, text, what="a command"):
         if isinstance(text, str):

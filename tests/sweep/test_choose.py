@@ -121,10 +121,12 @@ def test_without_scores_the_sweep_does_not_end_well(studied, capsys):
 def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
     seed_one = GRID.replace("[1, 2, 3]", "1")
     assert studied(LOSSES, seed_one)() == 0
-    assert capsys.readouterr().out.splitlines()[1:3] == [
+    choices = [
         "plain: lr 2e-3, loss 4 (1e-3: 5, 4e-3: 4.5)",
         "deep: lr 4e-3, loss 3 (1e-3: 3.5, 2e-3: 3.25); no value beyond 4e-3 was tried",
     ]
+    assert capsys.readouterr().out.splitlines()[1:3] == choices
+    assert (studied(LOSSES, seed_one).out / "choices.txt").read_text().splitlines() == choices
     assert studied(dict.fromkeys(LOSSES), seed_one)() == 1
     assert "deep: no lr chosen, for want of scores in the logs of the first seed" in capsys.readouterr().out
 
@@ -183,6 +185,8 @@ def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
         ("choose: lr", "choose: dropout", "choose: dropout: no axis of several values; choose from arm, lr"),
         ("choose: lr", "choose: seed", "choose: seed: no axis of several values; choose from arm, lr"),
         ("choose: lr", "choose: [lr]", "choose: ['lr']: no axis"),
+        ("choose: lr", "choose:", "choose: nothing: no axis of several values; choose from arm, lr"),
+        ("choose: lr", "choose: lr\nenvironment: {SEED: [1, 2]}", "choose: needs one axis of seeds; there is one of flags"),
         ("[1e-3, 4e-3, 2e-3]", "1e-3", "choose: lr: no axis of several values; choose from arm"),
         ("fairseq-train data-bin", "bash run.sh", "choose: needs fairseq-train as the command, whose log has the scores"),
         ("choose: lr", "choose: lr\nexclude: [{lr: 4e-3, seed: 1}]", "choose: plain-lr4e-3-2 has no run of the first seed, 1"),

@@ -127,6 +127,8 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         "--seed",
     )
     assert run.steps[1].words == ("fairseq-generate", "runs/bin", "--path", f"{run.folder}/a")
+    monkeypatch.setenv("DATA", "")
+    assert read(text)[run.name].steps[0].words[1] == "runs/bin"
     monkeypatch.setenv("DATA", "my-data")
     (run,) = read(text).values()
     assert [step.words[1] for step in run.steps] == ["my-data", "my-data"]
@@ -186,6 +188,10 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ),
         ("command: x\ndefaults: {out: y}", "defaults: 'out': is no name of a variable"),
         ("command: x {A}\ndefaults: {A: [b]}", "defaults: A: must be text, in one line"),
+        (
+            "command: x {A}{B}\ndefaults: {A: 'y/{B}', B: z}",
+            "defaults: A: {B} stands for nothing here; write out what it stands for",
+        ),
         ("command: x\nthen: [{a: b}]", "then: must be a command, in one line"),
     ],
 )
