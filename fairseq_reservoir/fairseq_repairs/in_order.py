@@ -38,6 +38,7 @@ REPAIRS = (
     moving_average.keep_untrained_tensors_in_ema,
     recomputation.recompute_what_is_trained,
     mixed_precision.unscale_once,
+    mixed_precision.keep_overflow_on_cpu,
     processes.let_ddp_wrap_cpu_modules,
     processes.let_gloo_gather_objects,
     processes.broadcast_checkpoints,

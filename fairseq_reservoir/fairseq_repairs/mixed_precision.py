@@ -1,6 +1,11 @@
-"""A repair of ``--amp``: gradients that were divided by the loss scale twice."""
+"""Repairs of training in half precision: gradients divided by the loss scale twice, and an overflow without a GPU."""
 
+import contextlib
+import inspect
+
+import torch
 from fairseq.optim import AMPOptimizer
+from fairseq.trainer import Trainer
 
 from .repair import repair, wrap
 
@@ -24,3 +29,32 @@ def step(original, amp):
     if id(amp.optimizer) in known:
         known[id(amp.fp32_optimizer)] = known.pop(id(amp.optimizer))
     return original(amp)
+
+
+@repair(
+    "overflow-on-cpu",
+    needed=lambda: "torch.tensor(0.0).cuda()" in inspect.getsource(inspect.unwrap(Trainer.train_step)),
+)
+def keep_overflow_on_cpu():
+    """Let a training in fp16 without a GPU go on after a gradient that overflows.
+
+    fairseq leaves such an update out and puts its norm, a 0, on the GPU, whether there is one or not: ``AssertionError: Torch not
+    compiled with CUDA enabled``, at the first overflow, which the growing loss scale brings sooner or later.
+    """
+    wrap(Trainer, "train_step", train_step)
+
+
+def train_step(original, trainer, *args, **kwargs):
+    """Without a GPU, what an update would put there stays where it is."""
+    with contextlib.nullcontext() if torch.cuda.is_available() else _staying():
+        return original(trainer, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def _staying():
+    cuda = torch.Tensor.cuda
+    torch.Tensor.cuda = lambda tensor, *args, **kwargs: tensor
+    try:
+        yield
+    finally:
+        torch.Tensor.cuda = cuda

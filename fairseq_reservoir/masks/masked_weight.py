@@ -9,6 +9,7 @@ training and evaluation, a loaded state, a conversion. In training without any u
 every use, except inside ``cached_masks``.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -207,6 +208,15 @@ class MaskCache:
             self._kept.clear()
         else:
             self._kept.pop(member, None)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is kept is kept again at the end, whatever is done, in another mode of the model, in between."""
+        kept = dict(self._kept)
+        try:
+            yield
+        finally:
+            self._kept = kept
 
     def get(self, member: MaskedWeight) -> tuple[Tensor, Tensor]:
         """The mask and the masked weight of a member."""

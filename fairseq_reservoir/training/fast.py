@@ -25,7 +25,7 @@ def start(init, trainer, cfg, task, model, criterion, *args, **kwargs):
     """A hook of the trainer: sees to ``--fast`` before it wraps the model."""
     if asked(cfg):
         optimizer = getattr(cfg.optimizer, "_name", None) if hasattr(cfg, "model") else getattr(cfg, "optimizer", None)
-        logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer))
+        logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer, _half(cfg)))
         use(model, criterion)
     init(trainer, cfg, task, model, criterion, *args, **kwargs)
 
@@ -46,28 +46,40 @@ def build_optimizer(build, trainer):
         mix_in(FastAdam, inner)
 
 
-def parts(model, criterion: type, options, optimizer: str | None) -> str:
+def parts(model, criterion: type, options, optimizer: str | None, half: str = "") -> str:
     """What ``--fast`` does for a model, and where it does not apply, a line each.
 
     Args:
         criterion: its class.
         options: those of the criterion, as attributes.
         optimizer: its name.
+        half: the flag, if there is one, with which it holds its weights in half precision.
     """
     drops = sum(isinstance(module, FairseqDropout) and module.p > 0 for module in model.modules())
     attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
     usual = sum(map(is_usual, attentions))
     loss = why_not(model, criterion, options)
-    is_adam = optimizer in ("adam", "freeze_skip", "freeze_skip_adam")
+    adam = "on, Adam in one pass"
+    if optimizer not in ("adam", "freeze_skip", "freeze_skip_adam"):
+        adam = "off: it is for --optimizer adam"
+    elif half:
+        adam = f"off: {half} keeps no weights in float32"
     lines = {
         "dropout": f"on, {drops} places" if drops else "off: there is none",
         "attention": f"on, {usual} of {len(attentions)}" if usual else "off: there is none that is fairseq's usual one",
         "loss": f"off: {loss}" if loss else "on; on a CPU only words that count are projected to the vocabulary",
-        "optimizer": "on, Adam in one pass" if is_adam else "off: it is for --optimizer adam",
+        "optimizer": adam,
     }
     return "\n".join(f"  {name:<10} {state}" for name, state in lines.items())
 
 
 def planned(model, args) -> str:
     """``parts`` for a model built without data, and the flags of the training it was built for."""
-    return parts(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer)
+    return parts(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer, _half(args))
+
+
+def _half(cfg):
+    """The flag that leaves the optimizer without float32 copies; ``cfg`` may be flat."""
+    common = getattr(cfg, "common", None) or cfg
+    flags = ("memory_efficient_fp16", "memory_efficient_bf16")
+    return next((f"--{flag.replace('_', '-')}" for flag in flags if getattr(common, flag, False)), "")

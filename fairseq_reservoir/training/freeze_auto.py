@@ -1,5 +1,7 @@
 """``--freeze-auto`` in fairseq's trainer: looks at the layers once an interval, and adds what has learned to the freeze schedule."""
 
+import contextlib
+import inspect
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ..errors import InputError
+from ..masks.masked_weight import masked_modules
 from ..plan import freeze_spec
 from .freeze_schedule import FLAG_AUTO, FreezeSchedule
 from .plasticity import Plasticity, similarities
@@ -17,12 +20,14 @@ logger = logging.getLogger(__name__)
 
 # Of the first batch of the training, how many sentences the layers are asked about, and at most at how many positions in them all.
 SENTENCES, POSITIONS = 32, 256
+# What a batch of sentences has for a model.
+_GIVEN = ("src_tokens", "src_lengths", "prev_output_tokens")
 
 
 class FreezeAuto:
     """What of a model has learned: the sentences it is asked about, what it said last, and what was frozen when.
 
-    The first sentences of the first batch of rank 0 are kept; after every interval rank 0 passes them through the model, without dropout,
+    Up to 32 sentences of the first batch of rank 0 are kept; after every interval rank 0 passes them through the model, without dropout,
     and decides by ``Plasticity``; all other processes are told. What has learned is one more entry of the schedule,
     from that update on, and everything else follows from the schedule. All of this is part of the optimizer's state in a checkpoint.
 
@@ -90,6 +95,31 @@ class FreezeAuto:
         self.probe, self.looked_at = state["probe"], state["looked_at"]
 
 
+def check_model(task, model: nn.Module) -> None:
+    """Refuses, before the training, what would fail at the first look: a model that asks for more than sentences.
+
+    Raises:
+        InputError: the task has no dictionary of what the layers read, as that of speech, or the model wants more than a batch's
+            sentences, as one that is not autoregressive wants its targets.
+    """
+    words = None
+    with contextlib.suppress(NotImplementedError, AttributeError):
+        words = task.source_dictionary
+    if words is None:
+        raise InputError(f"{FLAG_AUTO}: the sources of this task are no sentences of a dictionary; leave it out")
+    more = [
+        name
+        for name, parameter in inspect.signature(model.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and name not in _GIVEN
+    ]
+    if more:
+        raise InputError(
+            f"{FLAG_AUTO}: this model needs {', '.join(more)} beside the sentences of a batch; leave it out"
+        )
+
+
 def take_probe(train_step, trainer, samples, *args, **kwargs):
     """A hook of the trainer: keeps the first sentences that rank 0 is given."""
     auto = trainer.freeze_auto
@@ -151,11 +181,12 @@ def outputs_of(
 
     hooks = [modules[name].register_forward_hook(keep(name)) for name in names]
     was_training = model.training
-    model.eval()
-    try:
-        model(**net_input)
-    finally:
-        model.train(was_training)
+    with contextlib.ExitStack() as after:
         for hook in hooks:
-            hook.remove()
+            after.callback(hook.remove)
+        for cache in {module.mask_cache for module in masked_modules(model).values()}:
+            after.enter_context(cache.aside())
+        after.callback(model.train, was_training)
+        model.eval()
+        model(**net_input)
     return found

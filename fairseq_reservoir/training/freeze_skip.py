@@ -19,7 +19,7 @@ from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
 from ..options.flags import check_texts, flag_of
 from ..options.freeze_skip_options import FreezeSkipOptions
-from .freeze_auto import FreezeAuto
+from .freeze_auto import FreezeAuto, check_model
 from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
 logger = logging.getLogger(__name__)
@@ -285,6 +285,8 @@ def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
     check_flags(cfg)
     schedule = trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
     trainer.freeze_auto = FreezeAuto(schedule) if schedule and schedule.parts else None
+    if trainer.freeze_auto:
+        check_model(task, model)
     trainer.scheduled = (
         {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
     )

@@ -23,7 +23,7 @@ from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
 from ..options.flags import check_texts
 from ..options.supermask_options import MaskOptions
-from . import freeze_cache, freeze_skip, threads
+from . import fairseq_flags, freeze_cache, freeze_skip, threads
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
 from .save_dir_lock import train_alone
@@ -63,7 +63,7 @@ def name_missing_files(function, *args, **kwargs):
 
 
 def check_training(cfg):
-    """Check the save folder, and the data of the tasks known here.
+    """Check the flags, the save folder, and the data of the tasks known here.
 
     Raises:
         InputError: Training could not have started or could not have been saved.
@@ -71,6 +71,7 @@ def check_training(cfg):
     if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
         check_save_dir(cfg.checkpoint.save_dir)
         check_whole(cfg.checkpoint)
+    fairseq_flags.check(cfg)
     refuse_empty_texts(cfg.model)
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)

@@ -1,12 +1,15 @@
-"""``--amp``: a loss scale that is a power of two changes no bit of a training, and goes on where it was.
+"""Half precision: the loss scale of ``--amp`` changes no bit of a training and goes on where it was; an overflow without a GPU.
 
 torch's scaler works on CPUs too, where fairseq does not ask for one; autocast stays off, so that nothing is rounded.
 """
+
+import contextlib
 
 import pytest
 import torch
 from fairseq.optim import AMPOptimizer
 
+from fairseq_reservoir.fairseq_repairs import mixed_precision
 from tests.support.commands import load, train
 
 RUN = "--reservoir-encoder LT --decoder-layers 1 --clip-norm 0.5 --disable-validation".split()
@@ -62,3 +65,15 @@ def test_files_without_a_scale_are_read(toy_data, tmp_path):
     del checkpoint["last_optimizer_state"]["amp_scaler"]
     torch.save(checkpoint, file)
     assert train(toy_data, *flags, "--max-update", 4).trainer.optimizer.scaler.get_scale() == 128
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which fairseq's own line works")
+def test_an_overflow_without_a_gpu(toy_data, monkeypatch, caplog):
+    """A loss scale of 2 ** 20 is too large for the gradients of fp16; fairseq halves it until they fit."""
+    flags = [*RUN, "--no-save", "--memory-efficient-fp16", "--fp16-init-scale", 2**20, "--max-update", 3]
+    with caplog.at_level("INFO"):
+        run = train(toy_data, *flags)
+    assert "gradient overflow detected" in caplog.text and run.trainer.get_num_updates() == 3
+    monkeypatch.setattr(mixed_precision, "_staying", contextlib.nullcontext)
+    with pytest.raises(AssertionError, match="CUDA"):
+        train(toy_data, *flags)

@@ -145,6 +145,7 @@ def test_validation_has_the_same_loss(toy_data, tmp_path):
         f"{SMOOTHED} --ignore-prefix-size 1": "loss       off: --ignore-prefix-size",
         "--optimizer sgd": "optimizer  off: it is for --optimizer adam",
         "--optimizer freeze_skip": "optimizer  on, Adam in one pass",
+        "--optimizer adam --memory-efficient-bf16": "optimizer  off: --memory-efficient-bf16 keeps no weights in float32",
         "--dropout 0.1": "dropout    on, ",
         "--dropout 0": "dropout    off: there is none",
     }.items(),
@@ -157,16 +158,27 @@ def test_the_plan_says_what_is_on(flags, line, capsys):
     assert line not in capsys.readouterr().out
 
 
-def test_the_log_says_what_is_on(toy_data, caplog):
+@pytest.mark.parametrize(
+    "half, adam, taken",
+    [
+        ([], "on, Adam in one pass", 1),
+        (["--bf16"], "on, Adam in one pass", 1),
+        (["--memory-efficient-bf16"], "off: --memory-efficient-bf16 keeps no weights in float32", 0),
+    ],
+)
+def test_the_log_says_what_is_on(toy_data, caplog, monkeypatch, half, adam, taken):
+    taken_at, update = [], FastAdam._update
+    monkeypatch.setattr(FastAdam, "_update", lambda *args, **kwargs: taken_at.append(1) or update(*args, **kwargs))
     with caplog.at_level(logging.INFO):
-        train(toy_data, *MODELS["no fast loss"].split(), *FLAGS, "--fast", "--max-update", 1, begin=RUN)
+        train(toy_data, *MODELS["no fast loss"].split(), *FLAGS, "--fast", *half, "--max-update", 1, begin=RUN)
     (text,) = (record.getMessage() for record in caplog.records if record.getMessage().startswith("--fast:"))
     assert text.splitlines()[1:] == [
         "  dropout    on, 6 places",
         "  attention  on, 6 of 6",
         "  loss       off: --report-accuracy reads all logits",
-        "  optimizer  on, Adam in one pass",
+        f"  optimizer  {adam}",
     ]
+    assert len(taken_at) == taken
 
 
 def test_fairseqs_own_architectures_refuse_it(toy_data):

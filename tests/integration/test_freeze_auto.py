@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from fairseq.tasks import FairseqTask
 
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.training.freeze_auto import check_model
 from tests.integration.test_freeze_skip import FORMATS, MODEL, Recording, assert_same_training
 from tests.support.commands import RUN, TINY, error_of, load, train
 from tests.support.several_processes import in_processes, train_as
@@ -263,6 +266,32 @@ def test_bad_input_is_refused_before_data_is_looked_for(tmp_path, flags, message
     )
     assert status != 0 and message in line and line.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "flags, needed",
+    [
+        (
+            "--task translation_lev --criterion nat_loss --noise random_mask --arch frozen_cmlm_transformer",
+            "this model needs tgt_tokens beside the sentences of a batch; leave it out",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_refused_before_the_training(toy_data, flags, needed):
+    line, status = error_of(toy_data, *AUTO, "--max-update", 5, "--no-save", begin=[*TINY, *flags.split()])
+    assert status != 0 and f"--freeze-auto: {needed}" in line and line.count("\n") == 1
+
+
+def test_a_task_without_words_is_refused():
+    from types import SimpleNamespace
+
+    from torch import nn
+
+    for task in (SimpleNamespace(source_dictionary=None), FairseqTask(None)):
+        with pytest.raises(
+            InputError, match="--freeze-auto: the sources of this task are no sentences of a dictionary"
+        ):
+            check_model(task, nn.Linear(1, 1))
 
 
 @pytest.mark.parametrize(

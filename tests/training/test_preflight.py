@@ -98,7 +98,7 @@ def test_counts_of_the_older_format(tmp_path):
 @pytest.mark.parametrize("task, arch", [("language_modeling", "transformer_lm"), ("masked_lm", "roberta_base")])
 def test_text_of_one_language(refusal, make_corpus, task, arch):
     data = make_corpus()
-    training = ["--task", task, "--arch", arch, "--batch-size", 4]
+    training = ["--task", task, "--arch", arch, "--batch-size", 4, "--optimizer", "adam"]
     (data / "train.bin").unlink()
     assert refusal(data, training=training).startswith(f"{data}/train.bin: no such binarised file (--train-subset)")
     (data / "dict.txt").unlink()

@@ -1,0 +1,40 @@
+"""Flags of fairseq that it would answer with a traceback are answered in one line, before any data is looked for."""
+
+import pytest
+
+from tests.support.commands import error_of
+
+BEGIN = "--arch reservoir_transformer_tiny --cpu --no-save".split()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--batch-size 4", "--optimizer: is not given, and has no default; adam is the usual one"),
+        ("--optimizer adam", "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096"),
+        ("--optimizer adam --max-tokens 0", "--max-tokens 0: must be at least 1"),
+        ("--optimizer adam --batch-size -2", "--batch-size -2: must be at least 1"),
+        ("--optimizer adam --batch-size 4 --update-freq 2,0", "--update-freq 0: must be at least 1"),
+        ("--optimizer adam --batch-size 4 --log-interval 0", "--log-interval 0: must be at least 1"),
+        ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be at least 0"),
+        ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
+        ("--optimizer freeze_skip --batch-size 4 --adam-betas (0.9,1)", "--adam-betas (0.9,1): must be two numbers"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, flags, message):
+    line, status = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
+    assert status != 0 and message in line and line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--optimizer adam --max-tokens 4096 --batch-size -1",  # fairseq's word for no limit
+        "--optimizer sgd --batch-size 4 --num-workers 0 --update-freq 1,2",
+        "--optimizer adam --batch-size 4 --adam-betas (0.9,0.98)",
+        "--optimizer adam --task dummy_lm --arch transformer_lm",
+    ],
+)
+def test_others_get_as_far_as_the_data(tmp_path, flags):
+    line, _ = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
+    assert "must be" not in line and "given" not in line
