@@ -233,6 +233,7 @@ def flow_of(model) -> Flow:
         name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)
     ]
     decoder = getattr(model, "decoder", None)
+    both = any(getattr(module, "cross_self_attention", False) for module in modules.values())
     alone = isinstance(decoder, TransformerDecoderBase) and not any(".encoder_attn" in name for name in modules)
     return Flow(
         norm_first=frozenset(".".join(plain(name).split(".")[:3]) for name in first),
@@ -240,7 +241,8 @@ def flow_of(model) -> Flow:
         with_adapter_added=frozenset(
             f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
         ),
-        source_unread=alone and hasattr(model, "encoder"),
+        source_unread=alone and hasattr(model, "encoder") and not both,
+        source_and_target=both,
     )
 
 

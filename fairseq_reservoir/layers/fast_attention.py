@@ -83,13 +83,21 @@ def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d), the mask to be added or None."""
+    """softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d), the mask to be added or None.
+
+    A word that may look nowhere, as padding before a decoder's sentence, gets 0, as from torch's kernel.
+    """
     if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout)
     weights = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    nowhere = None
     if mask is not None:
         weights = weights + mask
-    weights = torch.softmax(weights, -1)
+        nowhere = (mask == -torch.inf).all(-1, keepdim=True)
+    if nowhere is not None and nowhere.any():
+        weights = torch.softmax(weights.masked_fill(nowhere, 0), -1).masked_fill(nowhere, 0)
+    else:
+        weights = torch.softmax(weights, -1)
     return (fast_dropout(weights, dropout) if dropout else weights) @ v
 
 
@@ -107,8 +115,14 @@ def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
 
 
 def is_usual(attention: MultiheadAttention) -> bool:
-    """Whether an attention does what fairseq's does; some of its subclasses do something else."""
+    """Whether an attention does what fairseq's does; some of its subclasses do something else.
+
+    Nor is it so with hooks on projections, as --quant-noise-pq has them: attention of a sentence to itself does not call these.
+    """
     usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
+    projections = (getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "out"))
     return (
-        type(attention).forward in usual and type(attention).apply_sparse_mask is MultiheadAttention.apply_sparse_mask
+        type(attention).forward in usual
+        and type(attention).apply_sparse_mask is MultiheadAttention.apply_sparse_mask
+        and not any(projection._forward_pre_hooks for projection in projections)
     )

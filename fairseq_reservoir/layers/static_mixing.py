@@ -30,7 +30,8 @@ class StaticMixing(Sublayer):
 
     One weight for each distance rather than for each pair of positions: a sentence means the same wherever padding puts it,
     every length up to ``max_positions`` has its weights, a trained A has met the distances of a longer sentence up to
-    the length it was trained on, and a layer stores 2 max_positions - 1 numbers per head instead of their square. (FNet's
+    the length it was trained on, words further apart than that, as with a mark before a block of full length, have the weights
+    of the furthest, and a layer stores 2 max_positions - 1 numbers per head instead of their square. (FNet's
     and MixiT's random matrices and MLP-Mixer's trained ones are of one fixed length.)
 
     Parameters: ``mix`` w (heads, 2 max_positions - 1), in a decoder (heads, max_positions), where column
@@ -39,7 +40,7 @@ class StaticMixing(Sublayer):
     of what attention's scores and sums take, and a T x T matrix for each head, the same one for all sentences.
 
     Raises:
-        ValueError: the heads do not divide the width, or a sentence is longer than max_positions.
+        ValueError: the heads do not divide the width.
     """
 
     get_incremental_state: Callable[..., Any]  # fairseq's
@@ -49,7 +50,7 @@ class StaticMixing(Sublayer):
         super().__init__(config)
         if config.embed_dim % config.heads:
             raise ValueError(f"{config.heads} heads do not divide a width of {config.embed_dim}")
-        self.heads, self.positions = config.heads, config.max_positions
+        self.heads, self.positions, self.causal = config.heads, config.max_positions, causal
         distances = self.positions if causal else 2 * self.positions - 1
         self.mix = nn.Parameter(torch.empty(self.heads, distances))
         self.v_proj = nn.Linear(config.embed_dim, config.embed_dim)
@@ -85,14 +86,17 @@ class StaticMixing(Sublayer):
 
     def _weights(self, rows: int, time: int) -> Tensor:
         """w[j - i] for the last ``rows`` words i and all ``time`` words j, 0 where a decoder may not look.  (heads, i, j)"""
-        if time > self.positions:
-            raise ValueError(
-                f"a sentence of {time} words is longer than the {self.positions} that S and s were built for"
-            )
+        further = max(0, time - self.positions)
+        mix = self._lengthened(further) if further else self.mix
         # Row i reads a window of the distances, each row one further to the left than the row above it.
-        window = self.mix[:, self.positions - time : self.positions + rows - 1]
+        longest = self.positions + further
+        window = mix[:, longest - time : longest + rows - 1]
         window = functional.pad(window, (0, time + rows - 1 - window.size(1)))
         return window.unfold(1, time, 1).flip(1)
+
+    def _lengthened(self, further: int) -> Tensor:
+        before, after = self.mix[:, :1].expand(-1, further), self.mix[:, -1:].expand(-1, further)
+        return torch.cat((before, self.mix) if self.causal else (before, self.mix, after), 1)
 
     def _remember(self, v: Tensor, is_word: Tensor | None, incremental_state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Values (time, batch, dim) and words (time, batch) so far, with the new ones appended."""

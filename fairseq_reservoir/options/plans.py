@@ -70,12 +70,7 @@ def check(options: Namespace, plans: Plans) -> None:
             decoder in which no layer attends to the source.
     """
     check_layer_options(options)
-    decoder, seeing = plans.unpruned.get("decoder"), kinds.letters("decoder", sees_source=True)
-    has_source = "encoder" in plans.unpruned and not getattr(options, "no_cross_attention", False)
-    if decoder and has_source and not any(slot.kind.sees_source for slot in decoder):
-        raise InputError(
-            f"--reservoir-decoder {options.reservoir_decoder}: no layer of it sees the source; {kinds.listed(seeing)} do"
-        )
+    _check_that_the_source_is_seen(options, plans)
     noise = getattr(options, "quant_noise_scalar", None)
     deaf = kinds.letters(takes_scalar_noise=False)
     if noise and any(slot.letter in deaf for plan in plans.unpruned.values() for slot in plan):
@@ -89,6 +84,24 @@ def check(options: Namespace, plans: Plans) -> None:
                 raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
         if (heads < 1 or width % heads) and any(slot.kind.heads_divide for slot in plan):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+
+
+def _check_that_the_source_is_seen(options, plans):
+    decoder, plan = plans.built.get("decoder"), f"--reservoir-decoder {getattr(options, 'reservoir_decoder', None)}"
+    if not decoder or "encoder" not in plans.built:
+        return
+    if getattr(options, "cross_self_attention", False) and not all(slot.kind.fairseqs for slot in decoder):
+        raise InputError(
+            f"{plan}: with --cross-self-attention only {kinds.listed(kinds.letters('decoder', fairseqs=True))} layers"
+        )
+    if getattr(options, "no_cross_attention", False) or any(slot.kind.sees_source for slot in decoder):
+        return
+    seeing = kinds.listed(kinds.letters("decoder", sees_source=True))
+    if any(slot.kind.sees_source for slot in plans.unpruned["decoder"]):
+        raise InputError(
+            f"--decoder-layers-to-keep {options.decoder_layers_to_keep}: of {plan} no layer that is kept sees the source; {seeing} do"
+        )
+    raise InputError(f"{plan}: no layer of it sees the source; {seeing} do")
 
 
 def _default(name):

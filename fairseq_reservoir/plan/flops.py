@@ -29,12 +29,14 @@ class Flow:
         behind_masks: the shapes of random matrices behind masks, by the names that the scores of these have or would have.
         with_adapter_added: names of the matrices to which an adapter is added before they are multiplied with.
         source_unread: whether the decoder never looks at the encoder's output.
+        source_and_target: whether a decoder's attention takes keys and values of both together (--cross-self-attention).
     """
 
     norm_first: frozenset[str] = frozenset()
     behind_masks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     with_adapter_added: frozenset[str] = frozenset()
     source_unread: bool = False
+    source_and_target: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,22 @@ def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int
     counted: dict[str, tuple[int, int]] = {}
     trained: dict[str, bool] = {}
     for stack in (*STACKS, "elsewhere"):
-        known = flow.source_unread or any(".encoder_attn." in t.name for t in stacks[stack])
+        known = flow.source_unread or flow.source_and_target or any(".encoder_attn." in t.name for t in stacks[stack])
         # A decoder of which it is not known where it looks at the source does so from the start.
         trained[stack] = stack == "elsewhere" or (stack == "decoder" and not known and trained["encoder"])
         for group in _in_order(stacks[stack], flow.norm_first):
-            _count_group(group, stack, trained, counted)
+            _count_group(group, stack, trained, counted, flow.source_and_target)
     if flow.source_unread:
         counted |= {t.name: (counted[t.name][0], 0) for t in stacks["encoder"]}
     return counted
 
 
 def _count_group(
-    group: list[Tensor], stack: str, trained: dict[str, bool], counted: dict[str, tuple[int, int]]
+    group: list[Tensor],
+    stack: str,
+    trained: dict[str, bool],
+    counted: dict[str, tuple[int, int]],
+    source_and_target: bool,
 ) -> None:
     """Adds tensors that run side by side; ``trained`` says of each stack whether anything below is trained."""
     below = trained[stack]
@@ -92,9 +98,17 @@ def _count_group(
         else:
             input_trained = trained["encoder"] if _of_source(tensor.name) else below
         forward = 2 * tensor.size
+        if source_and_target and _of_both(tensor.name):
+            forward, input_trained = 2 * forward, below or trained["encoder"]
         counted[tensor.name] = (forward, forward * (input_trained + tensor.differentiated))
     trained[stack] |= any(t.trained for t in group)
-    trained[stack] |= trained["encoder"] and any(_of_source(t.name) for t in group)
+    reads = any(_of_source(t.name) or source_and_target and _of_both(t.name) for t in group)
+    trained[stack] |= trained["encoder"] and reads
+
+
+def _of_both(name: str) -> bool:
+    """Whether a tensor of a decoder makes its keys or values; see ``Flow.source_and_target``."""
+    return name.startswith("decoder.") and re.search(r"\.self_attn\.[kv]_proj\.", name) is not None
 
 
 def _of_source(name: str) -> bool:

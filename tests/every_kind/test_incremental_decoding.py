@@ -70,9 +70,10 @@ def test_beam_search_finds_the_same_with_and_without_the_cache(model):
 
 
 @pytest.mark.parametrize("plan, place", [("LF", 0), ("TFF", 0), ("LCF", 1), ("LL", 1)])
+@pytest.mark.parametrize("training", [False, True])  # in training a criterion of alignment reads it
 @torch.no_grad()
-def test_alignment_is_by_the_last_layer_that_attends_to_the_source(plan, place):
-    model = build("L", plan).eval()
+def test_alignment_is_by_the_last_layer_that_attends_to_the_source(plan, place, training):
+    model = build("L", plan).train(training)
     attention = model(SOURCE, None, TARGET)[1]["attn"][0]
     assert attention.shape == (3, TARGET.size(1), SOURCE.size(1))
     expected = model.decoder.extract_features(TARGET, model.encoder(SOURCE), alignment_layer=place)[1]["attn"][0]

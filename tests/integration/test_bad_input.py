@@ -32,6 +32,15 @@ MISTAKES = {
         "--decoder-layers 2 --reservoir-decoder-count 3 --reservoir-placement top",
         "--reservoir-decoder-count 3: 2 layers with --reservoir-placement top have room for 0 to 2",
     ),
+    "no layer that sees the source": ("--reservoir-decoder F", "--reservoir-decoder F: no layer of it sees the source; L, T, "),
+    "none kept that sees the source": (
+        "--reservoir-decoder LF --decoder-layers-to-keep 1",
+        "--decoder-layers-to-keep 1: of --reservoir-decoder LF no layer that is kept sees the source; L, T, ",
+    ),
+    "another kind with cross self-attention": (
+        "--reservoir-decoder LS --cross-self-attention --no-cross-attention",
+        "--reservoir-decoder LS: with --cross-self-attention only L and T layers",
+    ),
     "odd width for G": ("--reservoir-encoder LG --encoder-embed-dim 15 --encoder-attention-heads 3",
                         "--encoder-embed-dim 15: G layers need an even width"),
     "G in a decoder": ("--reservoir-decoder LG", "--reservoir-decoder 'LG': G cannot stand in a decoder"),

@@ -54,6 +54,27 @@ def test_self_attention(padded, causal):
     assert_equal(*pair(self_attention=True), torch.randn(TIME, BATCH, DIM), None, **options)
 
 
+def test_words_that_may_look_nowhere():
+    """Padding before a decoder's sentence sees nothing but padding: 0, and no gradient that is no number."""
+    left = torch.tensor([[False] * 5, [True] * 2 + [False] * 3, [True] * 4 + [False]])
+    options = {"key_padding_mask": left, "attn_mask": future.double(), "need_weights": False}
+    slow, fast = pair(torch.float64, self_attention=True)
+    query = torch.randn(TIME, BATCH, DIM, dtype=torch.float64)
+    assert_equal(slow, fast, query, None, rtol=1e-9, **options)
+    assert answer(slow, query, None, **options)[0].isfinite().all()
+    mask = future.expand(BATCH, 1, TIME, TIME).masked_fill(left[:, None, None, :], -torch.inf)
+    q, k, v = (torch.randn(BATCH, HEADS, TIME, 4, requires_grad=True) for _ in range(3))
+    y = attend(q, k, v, mask, dropout=0.1)
+    y.sum().backward()
+    assert y[1, :, :2].eq(0).all() and all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+def test_attention_with_noise_on_its_projections_stays_fairseqs():
+    model = torch.nn.ModuleList([MultiheadAttention(DIM, HEADS, q_noise=noise, qn_block_size=2) for noise in (0, 0.5)])
+    use_fast_attention(model, weights_unread=True)
+    assert [isinstance(module, FastAttention) for module in model] == [True, False]
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_attention_to_the_source(padded):
     slow, fast = pair(kdim=6, vdim=6, encoder_decoder_attention=True)

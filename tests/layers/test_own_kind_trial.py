@@ -39,6 +39,26 @@ class MeanWithoutPadding(Sublayer):
         return ((x * kept[..., None]).sum(0, keepdim=True) / kept.sum(0)[:, None]).expand_as(x)
 
 
+class OneWay(Sublayer):
+    """Reads from left to right, and padding before the words with them."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.gru = nn.GRU(config.embed_dim, config.embed_dim)
+
+    def transform(self, x, context):
+        return self.gru(x)[0]
+
+
+class Rezero(Sublayer):
+    def __init__(self, config):
+        super().__init__(config)
+        self.alpha = nn.Parameter(torch.zeros(1))
+
+    def transform(self, x, context):
+        return x + self.alpha * context.memory.mean()
+
+
 class MeanSoFar(Sublayer):
     def transform(self, x, context):
         return x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None, None]
@@ -101,6 +121,7 @@ def built(builder, stack, monkeypatch, **sizes):
     (Sublayer, "encoder", "NotImplementedError: Sublayer"),
     (Narrow, "encoder", "RuntimeError: The size of tensor a"),
     (Mean, "encoder", "padding changes what it makes of words; see context.padding_mask"),
+    (OneWay, "encoder", "padding changes what it makes of words; see context.padding_mask"),
     (MeanWithoutPadding, "decoder", "it sees later words; give its row refused={'decoder': 'it reads ...'}"),
     (MeanSoFar, "decoder", "word by word it gives other numbers; see context.incremental_state"),
     (NeverReordered, "decoder", "beam search takes one sentence's words for another's; see reorder_incremental_state"),
@@ -142,7 +163,8 @@ def test_a_sound_layer_is_left_as_it_is_built(layer, stack, monkeypatch):
 
 def test_a_row_that_says_it_sees_the_source(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "KIND", replace(KIND, sees_source=True))
-    built(lambda config, stack: {"part": ReadsSource(config)}, "decoder", monkeypatch)
+    for sees in (ReadsSource, Rezero):
+        built(lambda config, stack, sees=sees: {"part": sees(config)}, "decoder", monkeypatch)
     with pytest.raises(
         InputError, match="it does not see the source, and its row says sees_source=True; see cross_attention"
     ):

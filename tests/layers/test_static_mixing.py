@@ -161,9 +161,27 @@ def test_lengths_beyond_those_trained():
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_no_longer_than_max_positions(stack):
-    with pytest.raises(ValueError, match="a sentence of 33 words is longer than the 32"):
-        mixing(stack).transform(random(33, 1, 8), Context())
+def test_further_apart_than_max_positions(stack):
+    """Such words have the weight of the furthest for which there is one: what a layer would give whose table goes on with it."""
+    layer, longer = mixing(stack), mixing(stack, max_positions=35)
+    longer.load_state_dict({**layer.state_dict(), "mix": longer.mix})
+    sides = (3, 0) if stack == "decoder" else (3, 3)
+    longer.mix.data = torch.nn.functional.pad(layer.mix.data[None], sides, mode="replicate")[0]
+    x = random(35, 1, 8)
+    assert torch.equal(layer.transform(x, Context()), longer.transform(x, Context()))
+    if stack == "decoder":
+        state, whole = {}, layer.transform(x, Context())
+        steps = [layer.transform(x[t : t + 1], Context(incremental_state=state)) for t in range(35)]
+        assert (torch.cat(steps) - whole).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_padding_beyond_max_positions_changes_nothing(stack):
+    layer, x = mixing(stack), random(32, 1, 8)
+    padding = torch.zeros(1, 40, dtype=torch.bool)
+    padding[:, 32:] = True
+    padded = layer.transform(torch.cat((x, random(8, 1, 8))), Context(padding_mask=padding))
+    assert (padded[:32] - layer.transform(x, Context())).abs().max() < 1e-12
 
 
 def test_heads_divide_the_width():

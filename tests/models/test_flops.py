@@ -188,6 +188,7 @@ def said(model):
 TIED = {"share_decoder_input_output_embed": True}
 ALL_TIED = {"share_all_embeddings": True}
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+BOTH = {"cross_self_attention": True, "no_cross_attention": True}
 # Width 8 and feed-forward 12: rank 1 is applied next to every matrix (3 * 1 * 16 < 64), rank 2 to none (3 * 2 * 20 > 96).
 LORA, MERGED_LORA, VERA = (
     {"frozen_adapter": kind, "frozen_adapter_rank": rank} for kind, rank in (("lora", 1), ("lora", 2), ("vera", 1))
@@ -196,6 +197,8 @@ MODELS = {
     "all tied": lambda: build("LFL", "LL", **ALL_TIED),
     "only the decoder frozen": lambda: build("LL", "LL", freeze="decoder"),
     "only the decoder frozen, all tied": lambda: build("LL", "LL", freeze="decoder", **ALL_TIED),
+    "keys and values of source and target": lambda: build("LL", "LL", **BOTH),
+    "the same, the encoder frozen": lambda: build("LL", "LL", freeze="encoder,emb", **BOTH),
     "only the encoder frozen": lambda: build("LL", "LL", freeze="encoder,emb", **PRE_NORM),
     "biases alone, post-norm": lambda: build("LFGCS", "LC", freeze_except="bias", reservoir_kernel_sizes="3"),
     "biases alone, pre-norm": lambda: build(

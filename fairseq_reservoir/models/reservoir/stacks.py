@@ -53,7 +53,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
     ):
         """fairseq aligns by the last layer; with an F on top, say, by the last one that attends to the source."""
-        if alignment_layer is None and not self.training:
+        if alignment_layer is None:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
