@@ -75,6 +75,9 @@ def _print(text):
     except BrokenPipeError:
         # The interpreter writes what is left once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(f"fairseq-reservoir: error: standard output: cannot be written ({error.strerror})")
 
 
 def _import_user_dir(folder):

@@ -58,14 +58,23 @@ def replacing(path: str, refusal: str = "OUT {path}: cannot be written ({why})")
 
 
 @contextmanager
-def replacing_folder(folder: str):
-    """Yields the name of a folder beside ``folder``, to be made there; it takes the place of ``folder``, and is gone if the body raises."""
+def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written ({why})"):
+    """Yields the name of a folder beside ``folder``, to be made there; it takes the place of ``folder``, and is gone if the body raises.
+
+    Raises:
+        InputError: the disk is full or refuses it; ``refusal`` is what to say then.
+    """
     temporary, old = temporary_name(Path(folder).absolute()), Path(f"{Path(folder).absolute()}.{os.getpid()}.old")
     try:
         yield temporary
         if os.path.exists(folder):
             os.replace(folder, old)
         os.replace(temporary, folder)
+    except Exception as error:
+        cause = None if isinstance(error, InputError) else _error_of_the_system(error)
+        if cause is None:
+            raise
+        raise InputError(refusal.format(path=folder, why=cause.strerror or cause)) from error
     finally:
         for path in (temporary, old):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,5 +1,6 @@
 """CTranslate2's folder of a model, by way of a checkpoint of fairseq's own ``transformer``."""
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from ..files import check_out, replacing, replacing_folder
 from . import dictionaries, packed_file
 from .materialize import materialize
 from .opened import open_checkpoint
+from .origin import dictionaries_of
 from .text.parts import TextParts
 
 _MODEL = "model.bin"  # in every folder of CTranslate2
@@ -49,16 +51,19 @@ def convert(
         raise InputError(
             f"--quantization {quantization}: choose from {', '.join(package.specs.model_spec.ACCEPTED_MODEL_TYPES)}"
         )
-    is_export = str(checkpoint).endswith(packed_file.SUFFIX) and Path(checkpoint).is_file()
-    text = packed_file.read_text(checkpoint) if is_export else None
-    with tempfile.TemporaryDirectory() as temporary, replacing_folder(folder) as written:
+    _check_options(checkpoint)
+    text = packed_file.text_of(checkpoint)
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        replacing_folder(folder, "--ctranslate2 {path}: cannot be written ({why})") as written,
+    ):
         plain = Path(temporary, "plain.pt")
         said = materialize(checkpoint, str(plain), force=True)
         languages = _write_dictionaries(checkpoint, Path(temporary), text, data)
         converter = package.converters.FairseqConverter(str(plain), temporary, *languages)
         try:
             converter.convert(str(written), quantization=quantization, force=True)
-        except (ValueError, NotImplementedError, RuntimeError) as error:
+        except (ValueError, NotImplementedError, RuntimeError, AttributeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"CHECKPOINT {checkpoint}: CTranslate2 cannot represent the model: {reason}") from error
         if text and text.model:
@@ -84,10 +89,32 @@ def _package() -> Any:
     return ctranslate2
 
 
+def _check_options(checkpoint: str) -> None:
+    """Refuses what CTranslate2's Transformer has not; for the first of these it would write a model that computes something else."""
+    config = open_checkpoint(checkpoint).config.model
+    found = {
+        "--cross-self-attention": getattr(config, "cross_self_attention", False),
+        "--no-cross-attention": getattr(config, "no_cross_attention", False),
+        "--adaptive-softmax-cutoff": getattr(config, "adaptive_softmax_cutoff", None),
+        "--decoder-output-dim": getattr(config, "decoder_output_dim", None)
+        != getattr(config, "decoder_embed_dim", None),
+    }
+    for flag, given in found.items():
+        if given:
+            raise InputError(
+                f"CHECKPOINT {checkpoint}: CTranslate2 cannot represent the model: it was trained with {flag}"
+            )
+
+
 def _check_folder(folder: str, force: bool) -> None:
     path = Path(folder)
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--ctranslate2 {folder}: {path.absolute().parent} is no folder")
+    parent = path.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"--ctranslate2 {folder}: {parent} is no folder that can be written to")
+    if path.is_symlink() or path.resolve() == Path.cwd():
+        raise InputError(
+            f"--ctranslate2 {folder}: is {'a link' if path.is_symlink() else 'the current folder'}; name another one"
+        )
     if path.exists() and not force:
         raise InputError(f"--ctranslate2 {folder}: exists; --force replaces it")
     if path.exists() and not (path / _MODEL).is_file() and not (path.is_dir() and not any(path.iterdir())):
@@ -100,8 +127,9 @@ def _write_dictionaries(checkpoint: str, folder: Path, text: TextParts | None, d
         for language, words in zip(text.languages, (text.source, text.target)):
             (folder / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
         return text.languages
-    config = open_checkpoint(checkpoint).config
-    task = dictionaries.task_of_config(config, data)
+    source = open_checkpoint(checkpoint)
+    task = dictionaries.task_of_config(source.config, data)
+    dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
     for language, dictionary in (
         (task.cfg.source_lang, task.source_dictionary),
         (task.cfg.target_lang, task.target_dictionary),

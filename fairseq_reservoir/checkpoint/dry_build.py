@@ -7,9 +7,10 @@ import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf.errors import OmegaConfBaseException
 from torch.overrides import TorchFunctionMode
 
-from ..errors import InputError
+from ..errors import InputError, in_one_line
 from ..fairseq_repairs.error_report import raise_as_mistake
 from ..freezing.reservoir_build import flow_of, tied_names
 from ..plan.slot_table import compile_table
@@ -64,7 +65,13 @@ def build_arch(
     parser = options.get_training_parser(default_task=task)
     parser.error = raise_as_mistake  # argparse's own prints all flags of fairseq
     args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
-    model = build_config(convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"])
+    try:
+        model = build_config(
+            convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]
+        )
+    except (AttributeError, AssertionError, ImportError, OmegaConfBaseException) as error:
+        reason = in_one_line(f"{type(error).__name__}: {error}")
+        raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
     model.flags = args
     if not hasattr(model, "slot_table"):
         parameters = dict(model.named_parameters())
@@ -103,6 +110,10 @@ class _NoTask:
         self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
         if target_words != source_words and not getattr(config, "share_all_embeddings", False):
             self.target_dictionary = _dictionary(target_words)
+
+    def max_positions(self) -> int:
+        """That of sentence_prediction, unless its flag says another."""
+        return 512
 
 
 def _dictionary(words: int) -> Dictionary:

@@ -18,7 +18,7 @@ from .ledger import WIDTHS, Item, Ledger
 from .levels import pack_levels
 from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
-from .origin import origin
+from .origin import dictionaries_of
 from .text import collect
 from .text.collect import TextFlags
 
@@ -71,7 +71,8 @@ def export(
         force: replace ``out`` if it exists.
         data: folder of the dictionaries, if not the one that the checkpoint names.
         compact: write masks and numbers near their entropy (``compact``); reading the file needs the package, too.
-        text: what the file is to carry so that it translates text without any other (``text.parts``).
+        text: what the file is to carry so that it translates text without any other (``text.parts``); if not given, what an export
+            carries already.
 
     Raises:
         InputError: a file or an option is not usable, or a package not installed; the dictionaries are not those trained with; with
@@ -90,10 +91,13 @@ def export(
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
         raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
-    trained = origin(source.state).get("dictionaries") or (dictionaries.where_trained(source.config) if data else {})
-    task = dictionaries.task_of_config(source.config, data)
-    dictionaries.check(f"--data {source.config.task.data}", trained, task)
-    text_parts = collect.collect(text, pieces, task) if text.given else None
+    trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
+    text_parts = packed_file.text_of(checkpoint)
+    if text_parts is None or text.given or data:
+        task = dictionaries.task_of_config(source.config, data)
+        dictionaries.check(f"--data {source.config.task.data}", trained, task)
+        trained = dictionaries.describe(task)
+        text_parts = collect.collect(text, pieces, task) if text.given else text_parts
     table: Any = source.model.slot_table
     ledger, seed = source.ledger, table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
@@ -112,7 +116,7 @@ def export(
         "tied": {item.name: item.owner for item in ledger.of("tied")},
         "slot_table": written_table.as_json(table),
         "config": _as_json(source.config),
-        "dictionaries": dictionaries.describe(task),
+        "dictionaries": trained,
         "num_updates": source.num_updates,
     }
     if rounded := ledger.of("rounded"):

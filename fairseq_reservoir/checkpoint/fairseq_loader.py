@@ -69,6 +69,7 @@ def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
         "optimizer_history": [{"num_updates": body["num_updates"]}],
         "task_state": {},
         "extra_state": None,
+        "dictionaries": body["dictionaries"],
     }
 
 

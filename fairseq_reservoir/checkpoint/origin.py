@@ -19,6 +19,11 @@ def origin(state: dict[str, Any]) -> dict[str, Any]:
     return mark if isinstance(mark, dict) else {}
 
 
+def dictionaries_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Those trained with, as ``dictionaries.describe`` has them, of a checkpoint or an export; empty if neither says so."""
+    return origin(state).get("dictionaries") or state.get("dictionaries") or {}
+
+
 def without_run(state: dict[str, Any]) -> dict[str, Any]:
     """The part of ``extra_state`` for a checkpoint that is made from others."""
     mark = origin(state)

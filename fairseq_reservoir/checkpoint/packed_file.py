@@ -106,6 +106,11 @@ def read_text(path: str | Path) -> parts.TextParts | None:
         return parts.unpack(path, body.get(_TEXT), _text_of(path, file)) if _has_text(body) else None
 
 
+def text_of(path: str | Path) -> parts.TextParts | None:
+    """``read_text`` of an export that carries text; None of any other file."""
+    return read_text(path) if str(path).endswith(SUFFIX) and Path(path).is_file() else None
+
+
 def read_body(path: str | Path) -> dict[str, Any]:
     """The description alone, unverified.
 

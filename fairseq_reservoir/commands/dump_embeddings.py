@@ -27,9 +27,11 @@ def add_parser(commands) -> None:
 
 
 def run(known, _):
-    from ..checkpoint import dictionaries
+    from ..checkpoint import dictionaries, packed_file
     from ..checkpoint.opened import open_checkpoint
+    from ..checkpoint.origin import dictionaries_of
     from ..checkpoint.pretrained_embeddings import write_embeddings
+    from ..checkpoint.text.translator import task_of_text
     from ..errors import InputError
     from ..files import check_out
 
@@ -40,11 +42,18 @@ def run(known, _):
     for place in places:
         if not hasattr(source.model.get_submodule(place), "weight"):
             raise InputError(f"CHECKPOINT {known.checkpoint}: its {place} is not a table with one vector per word")
-    task = dictionaries.task_of_config(source.config, known.data)
-    if len(places) == 2:
-        sides = ((task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary))
+    text = None if known.data else packed_file.text_of(known.checkpoint)
+    if text:
+        task = task_of_text(packed_file.read_body(known.checkpoint), text)
     else:
-        sides = (("txt", task.source_dictionary),)
+        task = dictionaries.task_of_config(source.config, known.data)
+    dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
+    if getattr(task.cfg, "source_lang", None) and len(places) == 2:
+        sides = ((task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary))
+    elif len({id(source.model.get_submodule(place)) for place in places}) == 1:
+        places, sides = places[:1], (("txt", task.source_dictionary),)
+    else:
+        raise InputError(f"CHECKPOINT {known.checkpoint}: has {len(places)} tables of words and no two languages")
     paths = [f"{known.prefix}.{ending}" for ending, _ in sides]
     for (ending, _), path in zip(sides, paths):
         check_out(path, known.force, f".{ending}")

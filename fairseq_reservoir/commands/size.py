@@ -44,6 +44,9 @@ def run(known, fairseq_flags):
         return describe(ledger(model), exportable=hasattr(model, "recipes"))
     if fairseq_flags:
         raise InputError(f"{' '.join(fairseq_flags)}: flags go with an architecture, and {known.model} is none")
+    for side in ("source", "target"):
+        if (words := getattr(known, f"{side}_words")) is not None:
+            raise InputError(f"--{side}-words {words}: goes with an architecture, and {known.model} is none")
     if not Path(known.model).is_file():
         raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
     from ..checkpoint.opened import open_checkpoint

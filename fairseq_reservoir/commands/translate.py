@@ -1,6 +1,7 @@
 """``fairseq-reservoir translate``: text in, text out, by a model of one file."""
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -106,14 +107,27 @@ def run(known, _):
     try:
         for first, lines in read_lines(sys.stdin.buffer, 1 if interactive else known.buffer_size):
             answers = translator.hypotheses(lines, known.beam, after_batch=progress.count, **options)
-            for number, hypotheses in enumerate(answers, first):
-                for hypothesis in hypotheses:
-                    out.write(_written(number if known.nbest else None, hypothesis, known.scores))
-                progress.look_at(number, hypotheses[0])
-            out.flush()
+            with _writing():
+                for number, hypotheses in enumerate(answers, first):
+                    for hypothesis in hypotheses:
+                        out.write(_written(number if known.nbest else None, hypothesis, known.scores))
+                    progress.look_at(number, hypotheses[0])
+                out.flush()
         progress.end(known)
     except BrokenPipeError:  # whoever reads has read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _writing():
+    """Says in one line that standard output takes no more, as on a full disk."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(f"standard output: cannot be written ({error.strerror})") from error
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:

@@ -7,6 +7,8 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import ctranslate2_folder, load_translator
+from fairseq_reservoir.errors import InputError
+from tests.support.commands import train
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
 
@@ -102,3 +104,32 @@ def test_without_the_package(with_text, refused, monkeypatch):
         refused(with_text)
         == "--ctranslate2 needs the package ctranslate2, which is not installed: pip install ctranslate2"
     )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--cross-self-attention"],
+        ["--no-cross-attention"],
+        ["--adaptive-softmax-cutoff", "6", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"],
+        ["--decoder-output-dim", "8"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_options_that_it_has_not(toy_data, tmp_path, refused, flags):
+    """The first would be converted, into a model that computes something else."""
+    plans = ["--reservoir-encoder", "LT", "--reservoir-decoder", "TL"]
+    train(toy_data, *plans, *flags, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path / "run")
+    said = refused(tmp_path / "run" / "checkpoint_last.pt")
+    assert said.endswith(f"CTranslate2 cannot represent the model: it was trained with {flags[0]}")
+    assert not (tmp_path / "ct2").exists()
+
+
+def test_links_and_the_current_folder(with_text, tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.chdir(tmp_path / "real")
+    for folder, what in ((tmp_path / "link", "a link"), (".", "the current folder")):
+        with pytest.raises(InputError, match=f"--ctranslate2 {folder}: is {what}; name another one"):
+            ctranslate2_folder.convert(str(with_text), str(folder), force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]

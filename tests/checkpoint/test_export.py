@@ -1,6 +1,7 @@
 """Exports: the checkpoint comes back bit for bit, the bytes are those predicted, and every refusal is one line."""
 
 import copy
+import importlib.util
 import json
 import re
 import subprocess
@@ -297,3 +298,12 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
     assert not out.exists()
     export(checkpoint, out, data=str(toy_data))
     load_translator(out, toy_data)
+    # An export knows them, whatever has become of the folder trained on.
+    commands = [["export", "again.safetensors", "--with-text"], ["dump-embeddings", "vectors"]]
+    if importlib.util.find_spec("ctranslate2"):
+        commands.append(["materialize", "--ctranslate2", "folder"])
+    for name, *rest in commands:
+        rest = [word if word.startswith("--") else str(tmp_path / word) for word in rest]
+        with pytest.raises(SystemExit, match=f"--data {tmp_path}/other: the source dictionary of DATA"):
+            cli.main([name, str(out), *rest, "--data", str(tmp_path / "other")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.safetensors", "other"]

@@ -15,7 +15,7 @@ import fairseq_reservoir
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.files import check_out, replacing, temporary_name
+from fairseq_reservoir.files import check_out, replacing, replacing_folder, temporary_name
 
 
 def test_replaces_at_the_end(tmp_path):
@@ -42,6 +42,17 @@ def test_a_full_disk_is_one_line(tmp_path):
         replacing(tmp_path / "a.bin"),
     ):
         raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_leaves_the_old_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    with (
+        pytest.raises(InputError, match="--out .*a: cannot be written .No space left on device"),
+        replacing_folder(tmp_path / "a", "--out {path}: cannot be written ({why})") as temporary,
+    ):
+        temporary.mkdir()
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
 @contextmanager

@@ -238,3 +238,34 @@ def test_ctrl_c_is_no_traceback(tmp_path):
         started.send_signal(signal.SIGINT)
         assert started.communicate(timeout=300) == (b"", None)
     assert started.returncode == 130
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_standard_output_that_takes_no_more():
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "fairseq_reservoir.cli", "size", "reservoir_transformer_tiny"],
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert ended.returncode == 1 and "standard output: cannot be written (No space left on device)" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        ("reservoir_roberta --reservoir-encoder LF --task sentence_prediction --criterion sentence_prediction", None),
+        ("reservoir_roberta --reservoir-encoder LF --task sentence_prediction", "classification_head_name"),
+        ("frozen_s2t_transformer_s --task speech_to_text", "input_feat_per_channel"),
+    ],
+)
+def test_plans_of_models_with_other_tasks(flags, said, capsys):
+    command = ["plan", "--arch", *flags.split()]
+    if said is None:
+        cli.main(command)
+        assert "encoder.layers.1" in capsys.readouterr().out
+    else:
+        with pytest.raises(SystemExit) as leaving:
+            cli.main(command)
+        line = str(leaving.value)
+        assert "cannot be built with these flags alone" in line and said in line and "\n" not in line

@@ -121,6 +121,7 @@ def test_plain_fairseq_has_no_exports(capsys):
     [
         (["nonsense"], "CHECKPOINT|ARCH nonsense: neither a file nor an architecture"),
         (["{}", "--lr", "3"], "--lr 3: flags go with an architecture, and {} is none"),
+        (["{}", "--source-words", "7"], "--source-words 7: goes with an architecture, and {} is none"),
         (["{}"], "CHECKPOINT {}: not a checkpoint of fairseq"),
         (["reservoir_transformer", "--encoder-layers", "x"], "--encoder-layers: invalid int value: 'x'"),
         (["reservoir_transformer", "--reservoir-encoder", "LX"], "--reservoir-encoder 'LX': unknown letter 'X'"),

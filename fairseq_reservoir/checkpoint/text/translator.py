@@ -70,7 +70,7 @@ class Translator(GeneratorHubInterface):
         pieces = Pieces(text, path)
         with damage.reading(path):
             body = packed_file.read_body(path)
-            task = TranslationTask(_config(body, text), _dictionary(text.source), _dictionary(text.target))
+            task = task_of_text(body, text)
             dictionaries.check(path, body["dictionaries"], task, "that it carries")
             models, found = checkpoint_utils.load_model_ensemble([path], arg_overrides=overrides, task=task)
             with open_dict(found):
@@ -211,10 +211,10 @@ def check_numbers(**numbers: Any) -> None:
 
 
 def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
-    """Places of parts that are about as long as each other."""
+    """Places of parts that are about as long as each other, the longest first: fairseq's LSTM has no other order."""
     order = sorted(range(len(parts)), key=lambda i: len(parts[i].words))
     for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+        yield order[start : start + batch_size][::-1]
 
 
 def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
@@ -222,6 +222,11 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
     if unknown := sorted(options.keys() - known):
         raise InputError(f"{unknown[0]}: no option of fairseq's generation, such as lenpen or max_len_b")
     return OmegaConf.merge(OmegaConf.structured(GenerationConfig()), {**options, "beam": beam, "nbest": nbest})
+
+
+def task_of_text(body: dict[str, Any], text: TextParts) -> TranslationTask:
+    """The task of an export with the dictionaries that it carries."""
+    return TranslationTask(_config(body, text), _dictionary(text.source), _dictionary(text.target))
 
 
 def _dictionary(words: tuple[str, ...]) -> Dictionary:

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from fairseq_reservoir.checkpoint import packed_file
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import dictionaries, load_translator, packed_file
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.text import collect
 from fairseq_reservoir.checkpoint.text.collect import TextFlags
@@ -92,3 +93,20 @@ def test_another_task(refused, toy_data, tmp_path):
     )
     found = refused(tmp_path / "checkpoint_last.pt", with_text=True)
     assert found == "--with-text: goes with models of the task translation; this one's is LanguageModelingTask"
+
+
+def test_an_export_of_an_export_keeps_its_text(with_text, tmp_path, monkeypatch):
+    """In another type, where the data that it was trained on is not there; and its vectors can be written there."""
+    real = dictionaries.tasks.setup_task
+
+    def gone(*args, **kwargs):
+        raise FileNotFoundError("gone")
+
+    monkeypatch.setattr(dictionaries.tasks, "setup_task", gone)
+    export(with_text, tmp_path / "half.safetensors", dtype="fp16")
+    assert packed_file.read_text(tmp_path / "half.safetensors") == packed_file.read_text(with_text)
+    cli.main(["dump-embeddings", str(with_text), str(tmp_path / "vectors")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.safetensors", "vectors.de", "vectors.en"]
+    monkeypatch.setattr(dictionaries.tasks, "setup_task", real)
+    line = "a line of five words"
+    assert load_translator(tmp_path / "half.safetensors").translate(line, max_len_b=5)

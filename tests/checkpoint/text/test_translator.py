@@ -14,6 +14,7 @@ from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.text.collect import TextFlags
 from fairseq_reservoir.errors import InputError
 from tests.support import numbers
+from tests.support.commands import RUN, train
 from tests.support.miniature import REAL
 
 SHORT = {"max_len_b": 20}
@@ -231,3 +232,16 @@ def test_nothing_is_logged(with_text, test_set, caplog):
     caplog.set_level(logging.WARNING)
     load_translator(with_text).translate(test_set[:2], **SHORT)
     assert not caplog.records
+
+
+def test_an_lstm_translates_lines_of_several_lengths(toy_data, tmp_path):
+    """fairseq's LSTM takes batches with the longest sentence first."""
+    sizes = (
+        "--arch frozen_lstm --freeze encoder.emb --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8"
+    )
+    sizes += " --decoder-hidden-size 8 --decoder-out-embed-dim 8 --max-update 2 --disable-validation"
+    train(toy_data, *sizes.split(), "--save-dir", tmp_path, begin=RUN)
+    export(tmp_path / "checkpoint_last.pt", tmp_path / "lstm.safetensors", text=TextFlags(with_text=True))
+    found = load_translator(tmp_path / "lstm.safetensors")
+    lines = ["a b c", "d", "e f"]
+    assert found.translate(lines, **SHORT) == [found.translate(line, **SHORT) for line in lines]
