@@ -14,6 +14,8 @@ from ..plan.layer_plan import Plans, slots
 from .flags import flag_of
 from .layer_options import FrozenLayerOptions, check_layer_options
 
+# Of fairseq's language models: factors within a layer.
+_GAINS = ("scale_attn", "scale_fc", "scale_heads", "scale_resids")
 _COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
 
 
@@ -77,6 +79,7 @@ def check(options: Namespace, plans: Plans) -> None:
         raise InputError(
             f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out"
         )
+    _check_flags_of_fairseqs_layer(options, plans)
     for stack, plan in plans.unpruned.items():
         width, heads = getattr(options, f"{stack}_embed_dim"), getattr(options, f"{stack}_attention_heads")
         for slot in plan:
@@ -84,6 +87,19 @@ def check(options: Namespace, plans: Plans) -> None:
                 raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
         if (heads < 1 or width % heads) and any(slot.kind.heads_divide for slot in plan):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
+
+
+def _check_flags_of_fairseqs_layer(options, plans):
+    """Refuses what only fairseq's own layers obey, beside other layers that train: a comparison of them would be of two things."""
+    others = [slot for plan in plans.unpruned.values() for slot in plan if not slot.kind.fairseqs]
+    deaf = [slot for slot in others if not (slot.frozen and slot.kind.freezes == kinds.WHOLE)]
+    for name in ("quant_noise_pq", *_GAINS):
+        value = getattr(options, name, None)
+        if value and deaf:
+            letters, given = sorted({slot.letter for slot in deaf}), "" if value is True else f" {value}"
+            raise InputError(
+                f"{flag_of(name)}{given}: not with {kinds.listed(letters, 'or')} layers, which have none; leave it out"
+            )
 
 
 def _check_that_the_source_is_seen(options, plans):

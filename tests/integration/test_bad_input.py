@@ -41,6 +41,10 @@ MISTAKES = {
         "--reservoir-decoder LS --cross-self-attention --no-cross-attention",
         "--reservoir-decoder LS: with --cross-self-attention only L and T layers",
     ),
+    "product noise beside another trained kind": (
+        "--reservoir-encoder LfF --quant-noise-pq 0.1 --quant-noise-pq-block-size 2",
+        "--quant-noise-pq 0.1: not with f layers, which have none; leave it out",
+    ),
     "odd width for G": ("--reservoir-encoder LG --encoder-embed-dim 15 --encoder-attention-heads 3",
                         "--encoder-embed-dim 15: G layers need an even width"),
     "G in a decoder": ("--reservoir-decoder LG", "--reservoir-decoder 'LG': G cannot stand in a decoder"),

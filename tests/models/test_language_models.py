@@ -209,6 +209,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
     [
         ("reservoir_transformer_lm", {"plan": "LM"}, "--reservoir-decoder 'LM': M cannot stand in a decoder: its Fourier transform mixes"),
         ("reservoir_transformer_lm", {"plan": "LG"}, "--reservoir-decoder 'LG': G cannot stand in a decoder"),
+        ("reservoir_transformer_lm", {"plan": "LFs", "scale_fc": True}, "--scale-fc: not with s layers, which have none; leave it out"),
         ("reservoir_transformer_lm", {"plan": "TT", "freeze": "emb,out,ln"}, "--freeze emb,out,ln freezes every parameter (decoder TT)"),
         ("reservoir_transformer_lm", {"freeze": "encoder"}, "--freeze 'encoder': 'encoder' matches nothing in this model"),
         (
