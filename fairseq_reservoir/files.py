@@ -48,10 +48,8 @@ def replacing(path: str, refusal: str = "OUT {path}: cannot be written ({why})")
         os.replace(temporary, path)
         sync(Path(path).parent)
     except Exception as error:
-        cause = None if isinstance(error, InputError) else _error_of_the_system(error)
-        if cause is None:
-            raise
-        raise InputError(refusal.format(path=path, why=cause.strerror or cause)) from error
+        _refuse(error, refusal, path)
+        raise
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -71,10 +69,8 @@ def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written 
             os.replace(folder, old)
         os.replace(temporary, folder)
     except Exception as error:
-        cause = None if isinstance(error, InputError) else _error_of_the_system(error)
-        if cause is None:
-            raise
-        raise InputError(refusal.format(path=folder, why=cause.strerror or cause)) from error
+        _refuse(error, refusal, folder)
+        raise
     finally:
         for path in (temporary, old):
             shutil.rmtree(path, ignore_errors=True)
@@ -89,6 +85,13 @@ def claim(temporary) -> None:
     """Makes a new, empty file at a temporary name; a link that somebody has put there is removed, not followed."""
     Path(temporary).unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+
+
+def _refuse(error: Exception, refusal: str, path) -> None:
+    """Raises ``refusal`` where the system is behind an error, and returns otherwise."""
+    cause = None if isinstance(error, InputError) else _error_of_the_system(error)
+    if cause is not None:
+        raise InputError(refusal.format(path=path, why=cause.strerror or cause)) from error
 
 
 def _error_of_the_system(error) -> OSError | None:

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..files import check_out, replacing, replacing_folder
 from . import dictionaries, packed_file
 from .materialize import materialize
-from .opened import open_checkpoint
+from .opened import Checkpoint, open_checkpoint
 from .origin import dictionaries_of
 from .text.parts import TextParts
 
@@ -51,7 +51,8 @@ def convert(
         raise InputError(
             f"--quantization {quantization}: choose from {', '.join(package.specs.model_spec.ACCEPTED_MODEL_TYPES)}"
         )
-    _check_options(checkpoint)
+    source = open_checkpoint(checkpoint)
+    _check_options(source)
     text = packed_file.text_of(checkpoint)
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -59,7 +60,7 @@ def convert(
     ):
         plain = Path(temporary, "plain.pt")
         said = materialize(checkpoint, str(plain), force=True)
-        languages = _write_dictionaries(checkpoint, Path(temporary), text, data)
+        languages = _write_dictionaries(source, Path(temporary), text, data)
         converter = package.converters.FairseqConverter(str(plain), temporary, *languages)
         try:
             converter.convert(str(written), quantization=quantization, force=True)
@@ -89,9 +90,9 @@ def _package() -> Any:
     return ctranslate2
 
 
-def _check_options(checkpoint: str) -> None:
+def _check_options(source: Checkpoint) -> None:
     """Refuses what CTranslate2's Transformer has not; for the first of these it would write a model that computes something else."""
-    config = open_checkpoint(checkpoint).config.model
+    config = source.config.model
     found = {
         "--cross-self-attention": getattr(config, "cross_self_attention", False),
         "--no-cross-attention": getattr(config, "no_cross_attention", False),
@@ -102,7 +103,7 @@ def _check_options(checkpoint: str) -> None:
     for flag, given in found.items():
         if given:
             raise InputError(
-                f"CHECKPOINT {checkpoint}: CTranslate2 cannot represent the model: it was trained with {flag}"
+                f"CHECKPOINT {source.path}: CTranslate2 cannot represent the model: it was trained with {flag}"
             )
 
 
@@ -121,13 +122,12 @@ def _check_folder(folder: str, force: bool) -> None:
         raise InputError(f"--ctranslate2 {folder}: exists and is no folder of CTranslate2; --force replaces no other")
 
 
-def _write_dictionaries(checkpoint: str, folder: Path, text: TextParts | None, data: str | None) -> tuple[str, str]:
+def _write_dictionaries(source: Checkpoint, folder: Path, text: TextParts | None, data: str | None) -> tuple[str, str]:
     """The dictionaries where the converter looks for them; returns the names of the languages."""
     if text and not data:
         for language, words in zip(text.languages, (text.source, text.target)):
             (folder / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
         return text.languages
-    source = open_checkpoint(checkpoint)
     task = dictionaries.task_of_config(source.config, data)
     dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
     for language, dictionary in (
