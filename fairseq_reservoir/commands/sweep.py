@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import sys
 from pathlib import Path
 
@@ -29,13 +30,14 @@ what a killed one has left running, is waited for and then gone on with. The gri
   defaults:                          # what {DATA} in a command stands for, unless the environment has a variable DATA
     DATA: data-bin
   choose: lr                         # the first seed has every lr; the others, each arm's best alone
+  beyond: 2                          # an arm whose best lr is the smallest or the largest gets the next one, at most twice
   then:                              # commands run in turn after the first one
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
 The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training does not
 count. All runs of the first seed end before the others begin. DIR/choices.txt keeps what was chosen, with the scores. Where the best value
-is the smallest or the largest one it says so: add one beyond it and start again; runs that are done stay. For {DATA}, the shell that starts
-the sweep may set a variable DATA, which is split into words as in a command.
+is the smallest or the largest one it says so; `beyond` goes on from there in the ratio of the last two, after 4e-3 and 8e-3 with 1.6e-2.
+For {DATA}, the shell that starts the sweep may set a variable DATA, which is split into words as in a command.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
@@ -106,6 +108,9 @@ def run(known, fairseq_flags):
 
     finished = do(runs, "runs of the first seed" if choices else "runs")
     lines, undecided = [], False
+    while finished and (further := _further(choices)):
+        finished = do(further, "runs beyond the edge")
+        runs += further
     if finished and choices:
         chosen, lines = _choose(choices)
         print("\n".join(lines), flush=True)
@@ -120,8 +125,18 @@ def run(known, fairseq_flags):
     sys.exit(1 if finished else 130)
 
 
+def _further(choices):
+    """The runs of the first seed with a value beyond the best one, of the choices whose best one is at the edge."""
+    added = [runs for choice in choices if (runs := choice.go_beyond(_score))]
+    for each in itertools.chain(*added):
+        each.check()
+    return [runs[0] for runs in added]
+
+
 def _shown(runs, choices):
     """What --dry-run prints of each run, and of what is not chosen yet."""
+    while further := _further(choices):
+        runs += further
     chosen, lines = _choose(choices)
     for each in runs + chosen:
         yield f"{each.name}: {each.describe()}\n{_indented(each.commands)}"

@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from .run import Run
 
@@ -17,19 +18,23 @@ class Score:
     higher: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class Choice:
     """Runs that differ in the chosen axis and the seed only.
 
     Attributes:
         name: what they have in common, such as ``LTLTL``.
         axis: the name of the chosen one.
+        make: gives the runs of all seeds, in order, with a value that is not in the grid file.
+        further: how many more of these there may be.
         first: the runs of the first seed, by the value of the axis.
         others: those of the other seeds.
     """
 
     name: str
     axis: str
+    make: Callable[[str], list[Run]]
+    further: int = 0
     first: dict[str, Run] = field(default_factory=dict)
     others: dict[str, list[Run]] = field(default_factory=dict)
 
@@ -41,6 +46,20 @@ class Choice:
         if not scores or any(run.state[0] not in ("done", "failed") for run in self.first.values()):
             return None
         return min(scores, key=lambda value: -scores[value].value if scores[value].higher else scores[value].value)
+
+    def go_beyond(self, score_of: Callable[[Run], Score | None]) -> list[Run]:
+        """Where the best value is the smallest or the largest, adds the one beyond it; its runs, that of the first seed first.
+
+        Values go on as they end: after 4e-3 and 8e-3 comes 1.6e-2.
+        """
+        best = self.best(self.scores(score_of))
+        if not self.further or best is None or best not in self._edges():
+            return []
+        self.further -= 1
+        ordered = sorted(self.first, key=float)
+        value = _beyond(ordered[1] if best == ordered[0] else ordered[-2], best)
+        self.first[value], *self.others[value] = runs = self.make(value)
+        return runs
 
     def scores(self, score_of: Callable[[Run], Score | None]) -> dict[str, Score]:
         """By value, the scores of the runs of the first seed that are trained to the end and have one."""
@@ -63,6 +82,15 @@ class Choice:
             ordered = sorted(self.first, key=float)
             return ordered[0], ordered[-1]
         return ()
+
+
+def _beyond(value: str, edge: str) -> str:
+    """The number that follows after ``value`` and ``edge`` in their ratio, of two digits, written as ``edge`` is."""
+    following = f"{Decimal(edge) * Decimal(edge) / Decimal(value):.1e}"
+    if "e" not in edge.lower():
+        return f"{Decimal(following).normalize():f}"
+    digits, power = following.split("e")
+    return f"{Decimal(digits).normalize():f}e{int(power)}"
 
 
 def _is_trained(run):

@@ -8,6 +8,7 @@
 are six runs, LLL-lr1e-3-1 and so on. See ``commands/sweep.py`` for every key.
 """
 
+import functools
 import itertools
 import math
 import os
@@ -26,7 +27,7 @@ _LONGEST_NAME = 255  # of a folder
 _NAMES = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")  # not ${HOME}, which is for a shell that a command may start
 # More would take hours to name, and years to train.
 MOST_RUNS = 10_000
-KEYS = ("command", "environment", "axes", "arms", "exclude", "then", "choose", "defaults")
+KEYS = ("command", "environment", "axes", "arms", "exclude", "then", "choose", "beyond", "defaults")
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,19 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
         raise grid.error("exclude", "no run is left")
     folder, runs = Path(out).absolute(), {}
     for values in chosen:
-        name = _name(values)
-        if len(os.fsencode(name)) > _LONGEST_NAME:
+        run = grid.run(folder, values)
+        if len(os.fsencode(run.name)) > _LONGEST_NAME:
             raise grid.error(
                 "axes",
-                f"a run would be called {name[:40]}..., of more than {_LONGEST_NAME} bytes; name its flags under arms",
+                f"a run would be called {run.name[:40]}..., of more than {_LONGEST_NAME} bytes; name its flags under arms",
             )
-        if name in runs:
-            raise grid.error("axes", f"two runs would be called {name}; give their flags a name each, under arms")
-        runs[name] = grid.run(name, folder / name, values)
+        if run.name in runs:
+            raise grid.error("axes", f"two runs would be called {run.name}; give their flags a name each, under arms")
+        runs[run.name] = run
     chosen_axis = grid.chosen_axis(axes)
     if chosen_axis is None:
         return list(runs.values()), []
-    return grid.split(chosen_axis, list(zip(chosen, runs.values())))
+    return grid.split(chosen_axis, list(zip(chosen, runs.values())), folder)
 
 
 class _Grid:
@@ -173,6 +174,8 @@ class _Grid:
     def chosen_axis(self, axes):
         """The axis whose value the first seed chooses, None where every value is run with every seed."""
         if "choose" not in self.found:
+            if "beyond" in self.found:
+                raise self.error("beyond", "needs choose, which says of what")
             return None
         name = self.found["choose"]
         if self.command[0] != "fairseq-train":
@@ -187,14 +190,29 @@ class _Grid:
             raise self.error("choose", "needs one axis of seeds; there is one of flags and one of the environment")
         return axis
 
-    def split(self, axis, made):
+    def further(self, axis):
+        """How many values beyond those of an axis may be tried for each combination of the others."""
+        number = self.found.get("beyond", "0")
+        if not isinstance(number, str) or not number.isdecimal():
+            raise self.error("beyond", f"{number!r} is no whole number of further values")
+        for value in axis.values if int(number) else ():
+            if not _is_positive(value):
+                raise self.error("beyond", f"{axis.name}: {value} is no number above 0, so that nothing follows it")
+        return int(number)
+
+    def split(self, axis, made, folder):
         """From pairs (values, run) those of the first seed, and a choice for each combination of the other axes."""
         seed = next(other for other in made[0][0] if other.is_seed)
+        further = self.further(axis)
         choices: dict = {}
         for values, run in made:
             others = {other: value for other, value in values.items() if other not in (axis, seed)}
-            name = _name(others) if any(other.named for other in others) else "all"
-            choice = choices.setdefault(tuple(others.values()), Choice(name, axis.name))
+            if tuple(others.values()) not in choices:
+                name = _name(others) if any(other.named for other in others) else "all"
+                seeds = dict.fromkeys(v[seed] for v, _ in made if others.items() <= v.items())
+                make = functools.partial(self._with_another, folder, values, axis, seed, seeds)
+                choices[tuple(others.values())] = Choice(name, axis.name, make, further)
+            choice = choices[tuple(others.values())]
             if values[seed] == seed.values[0]:
                 choice.first[values[axis]] = run
             elif values[axis] in choice.first:
@@ -213,9 +231,14 @@ class _Grid:
         ]
         return runs, several
 
-    def run(self, name, folder, values):
-        """The run of one combination, axis -> value."""
-        words, environment = list(self.command), {}
+    def _with_another(self, folder, values, axis, seed, seeds, value):
+        """The runs of some seeds with a value of the axis that the file does not have."""
+        return [self.run(folder, values | {axis: value, seed: each}) for each in seeds]
+
+    def run(self, out, values):
+        """The run of one combination, axis -> value, in a folder of its own below ``out``."""
+        name = _name(values)
+        folder, words, environment = out / name, list(self.command), {}
         for axis, value in values.items():
             if axis.kind == "variable":
                 environment[axis.name] = value
@@ -313,6 +336,13 @@ def _name(values):
     tags = [axis.tag(value) for axis, value in values.items() if axis.named]
     unnamed = all(axis.is_seed for axis in values if axis.named)
     return "-".join(["run", *tags] if unnamed else tags)
+
+
+def _is_positive(text):
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
 
 
 def _in(folder, word):

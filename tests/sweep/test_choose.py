@@ -5,6 +5,7 @@ import re
 import pytest
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.sweep.choose import _beyond
 from fairseq_reservoir.sweep.grid import read_grid
 from tests.support.commands import TINY, USER_DIR
 from tests.support.logs import Writer
@@ -145,6 +146,56 @@ def test_values_that_are_no_numbers_have_no_edge(studied, capsys):
     assert "all: optimizer adam, loss 4 (sgd: 5)\n" in capsys.readouterr().out
 
 
+def finish(sweep, name, loss):
+    """The run of a value that the grid file does not have is over."""
+    commands = (sweep.out / "deep-lr4e-3-1" / "command").read_text()
+    lr = name.split("-lr")[1].removesuffix("-1")
+    (sweep.out / name).mkdir()
+    (sweep.out / name / "command").write_text(
+        commands.replace("deep-lr4e-3-1", name).replace("--lr 4e-3", f"--lr {lr}")
+    )
+    log = Writer(sweep.out / name).start()
+    log.inner(20, 1, 100, 20).valid(20, loss=loss, bleu=loss)
+    (sweep.out / name / "train.log").write_text("\n".join(log.lines) + "\n")
+    (sweep.out / name / "state").write_text("done\n")
+
+
+def test_a_best_value_at_the_edge_gets_the_next_one(studied, capsys):
+    """deep is best at 4e-3, the largest of 1e-3, 2e-3, 4e-3, so 8e-3 is run before its other seeds; plain is best at 2e-3."""
+    sweep = studied(LOSSES, GRID + "beyond: 2\n")
+    names, _, last = shown(sweep, capsys)
+    assert names[6:] == ["deep-lr8e-3-1", "plain-lr2e-3-2", "plain-lr2e-3-3"]
+    assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
+    finish(sweep, "deep-lr8e-3-1", 3.5)
+    names, _, last = shown(sweep, capsys)
+    assert names[6:] == ["deep-lr8e-3-1", "plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr4e-3-2", "deep-lr4e-3-3"]
+    assert last == "deep: lr 4e-3, loss 3 (1e-3: 3.5, 2e-3: 3.25, 8e-3: 3.5)"
+
+
+def test_no_more_values_than_beyond_says(studied, capsys):
+    """Better and better up to 1.6e-2, the second one; a seed that is left out for an arm stays so."""
+    sweep = studied(LOSSES, GRID + "beyond: 2\nexclude: [{arm: deep, seed: 3}]\n")
+    finish(sweep, "deep-lr8e-3-1", 2.9)
+    finish(sweep, "deep-lr1.6e-2-1", 2.8)
+    names, _, last = shown(sweep, capsys)
+    assert [name for name in names[6:] if "deep" in name] == ["deep-lr8e-3-1", "deep-lr1.6e-2-1", "deep-lr1.6e-2-2"]
+    assert last.endswith("; no value beyond 1.6e-2 was tried")
+
+
+def test_values_go_on_below_the_smallest_too(studied, capsys):
+    sweep = studied(LOSSES | {"plain-lr1e-3-1": 1.0}, GRID + "beyond: 1\n")
+    assert shown(sweep, capsys)[0][6:8] == ["plain-lr5e-4-1", "deep-lr8e-3-1"]
+
+
+@pytest.mark.parametrize(
+    "value, edge, following",
+    [("4e-3", "8e-3", "1.6e-2"), ("2E-3", "1E-3", "5e-4"), ("0.2", "0.1", "0.05"), ("4", "8", "16"), ("2e-3", "5e-3", "1.2e-2"),
+     ("1e-3", "1e-2", "1e-1"), ("1e-3", "0.01", "0.1")],
+)  # fmt: skip
+def test_what_follows(value, edge, following):
+    assert _beyond(value, edge) == following
+
+
 def test_the_table_has_the_runs_of_all_seeds(studied, capsys):
     others = {"plain-lr2e-3-2": 4.0, "plain-lr2e-3-3": 4.0, "deep-lr4e-3-2": 3.0, "deep-lr4e-3-3": 3.0}
     sweep = studied(LOSSES)
@@ -187,6 +238,10 @@ def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
         ("choose: lr", "choose: [lr]", "choose: ['lr']: no axis"),
         ("choose: lr", "choose:", "choose: nothing: no axis of several values; choose from arm, lr"),
         ("choose: lr", "choose: lr\nenvironment: {SEED: [1, 2]}", "choose: needs one axis of seeds; there is one of flags"),
+        ("choose: lr", "beyond: 2", "beyond: needs choose, which says of what"),
+        ("choose: lr", "choose: lr\nbeyond: -1", "beyond: '-1' is no whole number of further values"),
+        ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is no number above 0, so that nothing follows it"),
+        ("4e-3, 2e-3], seed: [1, 2, 3]}", "0], seed: 1}\nbeyond: 1", "beyond: lr: 0 is no number above 0"),
         ("[1e-3, 4e-3, 2e-3]", "1e-3", "choose: lr: no axis of several values; choose from arm"),
         ("fairseq-train data-bin", "bash run.sh", "choose: needs fairseq-train as the command, whose log has the scores"),
         ("choose: lr", "choose: lr\nexclude: [{lr: 4e-3, seed: 1}]", "choose: plain-lr4e-3-2 has no run of the first seed, 1"),
@@ -220,3 +275,6 @@ def test_real_trainings_choose(sweep, toy_data, capsys):
     assert sweep.write(text.replace("1e-5", "1e-5, 1e-2"))("--jobs", "2") == 0
     assert {"lr1e-2-1", "lr1e-2-2", "lr1e-5-2"} < set(sweep.states())
     assert "all: lr 1e-2, loss" in capsys.readouterr().out
+    assert sweep.write(text + "beyond: 1\n")("--jobs", "2") == 0  # 1e-5 / 1e-9 beyond 1e-5
+    assert sweep.states()["lr1e-1-1"] == "done"
+    assert "1 runs beyond the edge" in capsys.readouterr().out
