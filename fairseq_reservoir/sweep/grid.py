@@ -205,14 +205,16 @@ class _Grid:
         seed = next(other for other in made[0][0] if other.is_seed)
         further = self.further(axis)
         choices: dict = {}
+        seeds: dict = {}
         for values, run in made:
             others = {other: value for other, value in values.items() if other not in (axis, seed)}
-            if tuple(others.values()) not in choices:
+            key = tuple(others.values())
+            seeds.setdefault(key, {})[values[seed]] = None
+            if key not in choices:
                 name = _name(others) if any(other.named for other in others) else "all"
-                seeds = dict.fromkeys(v[seed] for v, _ in made if others.items() <= v.items())
-                make = functools.partial(self._with_another, folder, values, axis, seed, seeds)
-                choices[tuple(others.values())] = Choice(name, axis.name, make, further)
-            choice = choices[tuple(others.values())]
+                make = functools.partial(self._with_another, folder, values, axis, seed, seeds[key])
+                choices[key] = Choice(name, axis.name, make, further)
+            choice = choices[key]
             if values[seed] == seed.values[0]:
                 choice.first[values[axis]] = run
             elif values[axis] in choice.first:
