@@ -25,7 +25,7 @@ class Choice:
     Attributes:
         name: what they have in common, such as ``LTLTL``.
         axis: the name of the chosen one.
-        make: gives the runs of all seeds, in order, with a value that is not in the grid file.
+        make: gives the runs of all seeds, in order, with a value beyond those of the grid file; none where it excludes that.
         further: how many more of these there may be.
         first: the runs of the first seed, by the value of the axis.
         others: those of the other seeds.
@@ -50,7 +50,7 @@ class Choice:
     def go_beyond(self, score_of: Callable[[Run], Score | None]) -> list[Run]:
         """Where the best value is the smallest or the largest, adds the one beyond it; its runs, that of the first seed first.
 
-        Values go on as they end: after 4e-3 and 8e-3 comes 1.6e-2.
+        Values go on as they end: after 4e-3 and 8e-3 comes 1.6e-2. None does where the grid file excludes it.
         """
         best = self.best(self.scores(score_of))
         if not self.further or best is None or best not in self._edges():
@@ -58,7 +58,9 @@ class Choice:
         self.further -= 1
         ordered = sorted(self.first, key=float)
         value = _beyond(ordered[1] if best == ordered[0] else ordered[-2], best)
-        self.first[value], *self.others[value] = runs = self.make(value)
+        runs = [] if float(ordered[0]) <= float(value) <= float(ordered[-1]) else self.make(value)
+        if runs:
+            self.first[value], *self.others[value] = runs
         return runs
 
     def scores(self, score_of: Callable[[Run], Score | None]) -> dict[str, Score]:
@@ -85,8 +87,10 @@ class Choice:
 
 
 def _beyond(value: str, edge: str) -> str:
-    """The number that follows after ``value`` and ``edge`` in their ratio, of two digits, written as ``edge`` is."""
+    """What follows after ``value`` and ``edge`` in their ratio, of two digits, written as ``edge`` is; whole after whole numbers."""
     following = f"{Decimal(edge) * Decimal(edge) / Decimal(value):.1e}"
+    if value.isdecimal() and edge.isdecimal():
+        return str(max(1, round(Decimal(following))))
     if "e" not in edge.lower():
         return f"{Decimal(following).normalize():f}"
     digits, power = following.split("e")

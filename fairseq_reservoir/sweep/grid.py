@@ -234,8 +234,12 @@ class _Grid:
         return runs, several
 
     def _with_another(self, folder, values, axis, seed, seeds, value):
-        """The runs of some seeds with a value of the axis that the file does not have."""
-        return [self.run(folder, values | {axis: value, seed: each}) for each in seeds]
+        """The runs of some seeds with a value of the axis beyond the best one; none where the file excludes it."""
+        further = [values | {axis: value, seed: each} for each in seeds]
+        if value in axis.values:  # no exclude may name another
+            further = self.without_excluded(further)
+        has_first_seed = further and further[0][seed] == seed.values[0]
+        return [self.run(folder, each) for each in further] if has_first_seed else []
 
     def run(self, out, values):
         """The run of one combination, axis -> value, in a folder of its own below ``out``."""

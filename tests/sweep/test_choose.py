@@ -187,10 +187,24 @@ def test_values_go_on_below_the_smallest_too(studied, capsys):
     assert shown(sweep, capsys)[0][6:8] == ["plain-lr5e-4-1", "deep-lr8e-3-1"]
 
 
+def test_what_is_excluded_stays_so(studied, capsys):
+    """deep is not to have 4e-3, and is best at 2e-3, the larger one that is left."""
+    losses = {name: loss for name, loss in LOSSES.items() if name != "deep-lr4e-3-1"}
+    sweep = studied(losses | {"deep-lr1e-3-1": 4.0}, GRID + "beyond: 2\nexclude: [{arm: deep, lr: 4e-3}]\n")
+    assert shown(sweep, capsys)[0][5:] == ["plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr2e-3-2", "deep-lr2e-3-3"]
+
+
+def test_what_follows_has_to_be_beyond(studied, capsys):
+    """1024 * 1024 / 1000 has the two digits 1000."""
+    text = "command: fairseq-train data-bin\naxes: {warmup-updates: [1000, 1024], seed: 1}\nchoose: warmup-updates\nbeyond: 1\n"
+    sweep = studied({"warmup-updates1000-1": 4.0, "warmup-updates1024-1": 3.0}, text)
+    assert shown(sweep, capsys)[0] == ["warmup-updates1000-1", "warmup-updates1024-1"]
+
+
 @pytest.mark.parametrize(
     "value, edge, following",
     [("4e-3", "8e-3", "1.6e-2"), ("2E-3", "1E-3", "5e-4"), ("0.2", "0.1", "0.05"), ("4", "8", "16"), ("2e-3", "5e-3", "1.2e-2"),
-     ("1e-3", "1e-2", "1e-1"), ("1e-3", "0.01", "0.1")],
+     ("1e-3", "1e-2", "1e-1"), ("1e-3", "0.01", "0.1"), ("2", "3", "4"), ("2", "1", "1")],
 )  # fmt: skip
 def test_what_follows(value, edge, following):
     assert _beyond(value, edge) == following
