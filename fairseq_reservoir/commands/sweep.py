@@ -37,8 +37,8 @@ what a killed one has left running, is waited for and then gone on with. The gri
 The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training does not
 count. All runs of the first seed, those beyond too, end before the others begin. DIR/choices.txt keeps what was chosen, with the scores.
 Where the best value is the smallest or the largest one it says so; `beyond`, which is meant for rates, goes on from there in the ratio of
-the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the shell that starts the sweep may set a variable DATA, which is split into words as
-in a command.
+the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the shell that starts the sweep may set a variable DATA, which is split into
+words as in a command.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
