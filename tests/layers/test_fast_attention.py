@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_reservoir.layers.fast_attention import FastAttention, attend, use_fast_attention
+from fairseq_reservoir.layers.fast_attention import FastAttention, _softmax, attend, use_fast_attention
 from fairseq_reservoir.layers.fast_dropout import fast_dropout
 
 DIM, HEADS, TIME, SOURCE, BATCH = 8, 2, 5, 7, 3
@@ -109,6 +109,25 @@ def test_bfloat16_on_a_cpu_is_as_near_to_float32_as_fairseqs(causal):
         found = answer(one, x, None, attn_mask=mask if mask is None else mask.bfloat16(), **options)
         for a, b in [(right[0], found[0]), *zip(right[2], found[2])]:
             assert (a - b).norm() < 0.05 * (1 + a.norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("words", [1, 2, 15, 16, 17, 63, 64, 65])
+def test_rows_of_any_length_give_the_softmax_and_its_gradient(words, dtype):
+    """Of short rows filled up and of those worked out in float32, beside one written out in float64: a rounding of dtype away."""
+    torch.manual_seed(words)
+    x = (2 * torch.randn(3, 2, 5, words)).to(dtype).requires_grad_()
+    x.data[0, ..., words // 2 + 1 :] = -torch.inf
+    g = torch.randn(3, 2, 5, words).to(dtype)
+    y = _softmax(x)
+    y.backward(g)
+    e = (x.double() - x.double().amax(-1, keepdim=True)).exp()
+    p = e / e.sum(-1, keepdim=True)
+    of_x = p * (g - (p * g).sum(-1, keepdim=True))
+    near = 4 * torch.finfo(dtype).eps
+    assert y.shape == x.shape and y.dtype == x.grad.dtype == dtype
+    torch.testing.assert_close(y.double(), p, rtol=near, atol=near)
+    torch.testing.assert_close(x.grad.double(), of_x, rtol=near, atol=4 * near)
 
 
 def test_dropout_drops_weights_before_the_values():
