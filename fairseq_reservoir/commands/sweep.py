@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import itertools
 import sys
 from pathlib import Path
 
@@ -34,11 +33,11 @@ what a killed one has left running, is waited for and then gone on with. The gri
   then:                              # commands run in turn after the first one
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
-The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training does not
-count. All runs of the first seed, those beyond too, end before the others begin. DIR/choices.txt keeps what was chosen, with the scores.
-Where the best value is the smallest or the largest one it says so; `beyond`, which is meant for rates, goes on from there in the ratio of
-the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the shell that starts the sweep may set a variable DATA, which is split into
-words as in a command.
+The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training
+does not count. An arm's other seeds wait for its own runs of the first one, those beyond too. DIR/choices.txt keeps what was chosen, with
+the scores. Where the best value is the smallest or the largest one it says so; `beyond`, which is meant for rates, goes on from there in
+the ratio of the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the shell that starts the sweep may set a variable DATA, which is
+split into words as in a command.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
@@ -79,6 +78,7 @@ def add_parser(commands) -> None:
 
 def run(known, fairseq_flags):
     from ..sweep import local, slurm
+    from ..sweep.choose import Decisions
     from ..sweep.grid import read_grid
 
     if known.jobs is not None and known.jobs < 1:
@@ -87,76 +87,68 @@ def run(known, fairseq_flags):
     runs, choices = read_grid(known.grid, known.out)
     for each in [*runs, *(run for choice in choices for others in choice.others.values() for run in others)]:
         each.check()
+    minutes, due = {}, []
+
+    def is_awaited(run):
+        return run.is_due(known.retry_failed) and run.name not in minutes
+
+    decisions = Decisions(choices, _score, is_awaited)
     if known.dry_run:
-        return "\n".join(_shown(runs, choices))
+        return "\n".join(_shown(runs, decisions))
     executor = slurm.executor(known.out, jobs=known.jobs, **options) if known.slurm else None
-    minutes = {}
 
-    def do(part, what):
-        """Runs one part of the sweep; whether it came to its end."""
-        for each in part:
+    def add(some, what):
+        for each in some:
             each.prepare()
-        due, before = [each for each in part if each.is_due(known.retry_failed)], len(minutes)
-        print(f"{len(part)} {what} in {known.out}, {len(due)} of them to do", flush=True)
+        due.extend(new := [each for each in some if each.is_due(known.retry_failed)])
+        print(f"{len(some)} {what} in {known.out}, {len(new)} of them to do", flush=True)
 
-        def say(done, took):
-            minutes[done.name] = took
-            print(f"[{len(minutes) - before}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
+    def say(done, took):
+        minutes[done.name] = took
+        print(f"[{len(minutes)}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
 
-        if executor:
-            return slurm.run_all(part, executor, known.retry_failed, say)
-        return local.run_all(part, known.jobs or 1, known.retry_failed, say)
+    def following():
+        """What follows from what is over by now, told and kept."""
+        before = len(runs)
+        for line, more in decisions.following():
+            for each in more:
+                each.check()
+            print(line, flush=True)
+            if more:
+                add(more, "more runs")
+            runs.extend(more)
+            _keep(decisions.lines, Path(known.out) / "choices.txt")
+        return runs[before:]
 
-    finished = do(runs, "runs of the first seed" if choices else "runs")
-    lines, undecided = [], False
-    while finished and (further := _further(choices)):
-        finished = do(further, "runs beyond the edge")
-        runs += further
-    if finished and choices:
-        chosen, lines = _choose(choices)
-        print("\n".join(lines), flush=True)
-        _keep(lines, Path(known.out) / "choices.txt")
-        runs += chosen
-        undecided = any(choice.others and choice.best(choice.scores(_score)) is None for choice in choices)
-        finished = do(chosen, "runs of the other seeds") if chosen else True
-    table = "\n".join([_table(runs, minutes), *lines])
+    add(list(runs), "runs of the first seed" if choices else "runs")
+    following()
+    if executor:
+        finished = slurm.run_all(list(runs), executor, known.retry_failed, say, following)
+    else:
+        finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, say, following)
+    table = "\n".join([_table(runs, minutes), *decisions.lines])
+    undecided = any(choice.others and choice.best(choice.scores(_score)) is None for choice in choices)
     if finished and not undecided and all(each.state[0] == "done" for each in runs):
         return table
     print(table, flush=True)
     sys.exit(1 if finished else 130)
 
 
-def _further(choices):
-    """The runs of the first seed with a value beyond the best one, of the choices whose best one is at the edge."""
-    added = [runs for choice in choices if (runs := choice.go_beyond(_score))]
-    for each in itertools.chain(*added):
-        each.check()
-    return [runs[0] for runs in added]
-
-
-def _shown(runs, choices):
+def _shown(runs, decisions):
     """What --dry-run prints of each run, and of what is not chosen yet."""
-    while further := _further(choices):
-        runs += further
-    chosen, lines = _choose(choices)
-    for each in runs + chosen:
+    for _, more in decisions.following():
+        for each in more:
+            each.check()
+        runs += more
+    for each in runs:
         yield f"{each.name}: {each.describe()}\n{_indented(each.commands)}"
-    for choice, line in zip(choices, lines):
+    for choice in decisions.choices:
         first = next(iter(choice.others.values()), [])
-        if choice.best(choice.scores(_score)) is not None:
-            yield line
+        scores = choice.scores(_score)
+        if choice.best(scores) is not None:
+            yield choice.describe(scores)
         elif first:
             yield f"{choice.name}: {len(first)} more, of the other seeds, once the first has chosen its {choice.axis}"
-
-
-def _choose(choices):
-    """The runs of the other seeds, and a line for each choice."""
-    runs, lines = [], []
-    for choice in choices:
-        scores = choice.scores(_score)
-        runs += choice.others.get(choice.best(scores), [])
-        lines.append(choice.describe(scores))
-    return runs, lines
 
 
 def _keep(lines, path):

@@ -38,12 +38,17 @@ class Choice:
     first: dict[str, Run] = field(default_factory=dict)
     others: dict[str, list[Run]] = field(default_factory=dict)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all runs of the first seed are."""
+        return all(run.state[0] in ("done", "failed") for run in self.first.values())
+
     def best(self, scores: dict[str, Score]) -> str | None:
         """The value with the best score, of equals the first; None as long as a run of the first seed is not over.
 
         A run whose training has failed, as one of too high a rate may, or that has no score does not count.
         """
-        if not scores or any(run.state[0] not in ("done", "failed") for run in self.first.values()):
+        if not scores or not self.is_over:
             return None
         return min(scores, key=lambda value: -scores[value].value if scores[value].higher else scores[value].value)
 
@@ -52,8 +57,10 @@ class Choice:
 
         Values go on as they end: after 4e-3 and 8e-3 comes 1.6e-2. None does where the grid file excludes it.
         """
+        if not self.further or not self.is_over:
+            return []
         best = self.best(self.scores(score_of))
-        if not self.further or best is None or best not in self._edges():
+        if best is None or best not in self._edges():
             return []
         self.further -= 1
         ordered = sorted(self.first, key=float)
@@ -84,6 +91,45 @@ class Choice:
             ordered = sorted(self.first, key=float)
             return ordered[0], ordered[-1]
         return ()
+
+
+class Decisions:
+    """What follows from the runs that are over: of each choice the values beyond the edge, then the other seeds with the best value.
+
+    Args:
+        choices: each is decided by itself, as soon as its own runs of the first seed are over.
+        score_of: the score of a run, None where it has none.
+        is_awaited: whether a run, such as a failed one that is tried again, is still to come to its end.
+    """
+
+    def __init__(
+        self, choices: list[Choice], score_of: Callable[[Run], Score | None], is_awaited: Callable[[Run], bool]
+    ):
+        self.choices, self.score_of, self.is_awaited = choices, score_of, is_awaited
+        self.open = list(choices)
+
+    def following(self) -> list[tuple[str, list[Run]]]:
+        """The runs to add, none of them twice, with what is to be said of it; those that others wait for come first."""
+        beyond, chosen = [], []
+        for choice in list(self.open):
+            while not self._waits(choice) and (further := choice.go_beyond(self.score_of)):
+                beyond.append(
+                    (f"{choice.name}: the best {choice.axis} is at the edge; one beyond it follows", further[:1])
+                )
+            if not self._waits(choice):
+                self.open.remove(choice)
+                scores = choice.scores(self.score_of)
+                best = choice.best(scores)
+                chosen.append((choice.describe(scores), choice.others.get(best, []) if best else []))
+        return beyond + chosen
+
+    def _waits(self, choice):
+        return any(self.is_awaited(run) for run in choice.first.values()) or not choice.is_over
+
+    @property
+    def lines(self) -> list[str]:
+        """Of each decided choice what was chosen."""
+        return [choice.describe(choice.scores(self.score_of)) for choice in self.choices if choice not in self.open]
 
 
 def _beyond(value: str, edge: str) -> str:

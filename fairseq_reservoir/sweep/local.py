@@ -12,7 +12,7 @@ from .run import Run, begin
 _POLL_SECONDS = 0.1
 
 
-def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
+def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list) -> bool:
     """Runs what is due, ``jobs`` at a time; returns False where an interrupt ended that, and all commands with it.
 
     Of several, each has one of the GPUs in turn, where there are any, and its share of the cores; one alone has all of them.
@@ -21,10 +21,16 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
 
     Args:
         say: called with a run and its minutes when it is over.
+        following: called after that; the runs to add.
     """
-    waiting, elsewhere = [run for run in runs if run.is_due(retry_failed)], Elsewhere()
+    elsewhere = Elsewhere()
+    waiting = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
     active: dict = {}  # devices by what is under way
-    waiting = elsewhere.without_begun(waiting)
+
+    def over(run, minutes):
+        say(run, minutes)
+        waiting.extend(run for run in following() if run.is_due(retry_failed))
+
     gpus = devices() if jobs > 1 else []
     shared = {}
     if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
@@ -32,7 +38,7 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
     with interrupts() as interrupted:
         try:
             while (waiting or active or elsewhere.runs) and not interrupted:
-                waiting += elsewhere.left(retry_failed, say)
+                waiting += elsewhere.left(retry_failed, over)
                 while waiting and len(active) + elsewhere.count_left_over() < jobs:
                     run, environment = waiting.pop(0), dict(shared)
                     if gpus:
@@ -47,7 +53,7 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say) -> bool:
                 for under_way in list(active):
                     if under_way.poll():
                         del active[under_way]
-                        say(under_way.run, under_way.minutes)
+                        over(under_way.run, under_way.minutes)
         finally:
             for under_way in active:
                 under_way.terminate()

@@ -56,28 +56,35 @@ def executor(
     return found
 
 
-def run_all(runs: list[Run], executor, retry_failed: bool, say) -> bool:
+def run_all(runs: list[Run], executor, retry_failed: bool, say, following=list) -> bool:
     """Submits what is due and waits for it; returns False where an interrupt ended that, and cancelled the jobs.
 
-    What somebody else has begun is waited for, and submitted if it is then not over.
+    What somebody else has begun is waited for, and submitted if it is then not over. ``say`` and ``following`` as in ``local.run_all``.
     """
     elsewhere = Elsewhere()
     due = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
     left, started = [], monotonic()
+
+    def submit(runs):
+        return [(run, executor.submit(Job(run, retry_failed))) for run in runs if run.is_due(retry_failed)]
+
+    def over(run, minutes):
+        say(run, minutes)
+        left.extend(submit(following()))
+
     if due:
         with executor.batch():
-            left = [(run, executor.submit(Job(run, retry_failed))) for run in due]
+            left += submit(due)
     with interrupts() as interrupted:
         while (left or elsewhere.runs) and not interrupted:
             sleep(_POLL_SECONDS)
-            left += [(run, executor.submit(Job(run, retry_failed))) for run in elsewhere.left(retry_failed, say)]
-            over = [(run, job) for run, job in left if job.done()]
-            left = [pair for pair in left if pair not in over]
-            for run, _ in over:
+            left += submit(elsewhere.left(retry_failed, over))
+            for run, job in [pair for pair in left if pair[1].done()]:
+                left.remove((run, job))
                 if run.is_locked():  # its job found somebody else at it
                     elsewhere.add(run)
                 else:
-                    say(run, (monotonic() - started) / 60)
+                    over(run, (monotonic() - started) / 60)
         for _, job in left:
             job.cancel()
     return not interrupted

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from fairseq_reservoir.commands.sweep import _score
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.sweep.choose import _beyond
+from fairseq_reservoir.sweep.choose import Decisions, _beyond
 from fairseq_reservoir.sweep.grid import read_grid
 from tests.support.commands import TINY, USER_DIR
 from tests.support.logs import Writer
@@ -61,10 +62,10 @@ LOSSES = {
 LOSSES_IN_ORDER = [f"{arm}-lr{lr}-1" for arm in ("plain", "deep") for lr in ("1e-3", "4e-3", "2e-3")]
 
 
-def shown(sweep, capsys):
+def shown(sweep, capsys, *flags):
     """The runs that --dry-run shows, and its last lines."""
     capsys.readouterr()
-    assert sweep("--dry-run") == 0
+    assert sweep("--dry-run", *flags) == 0
     out = capsys.readouterr().out
     return re.findall(r"^(\S+-\d): ", out, flags=re.MULTILINE), *out.splitlines()[-2:]
 
@@ -76,6 +77,32 @@ def test_each_arm_goes_on_with_its_own_best(studied, capsys):
         "deep-lr4e-3-2",
         "deep-lr4e-3-3",
     ]
+
+
+def test_each_arm_goes_on_once_its_own_rates_are_over(studied):
+    """plain's other seeds while one of deep's rates is not over; then deep's, whose best rate wants 8e-3 first. Nothing comes twice."""
+    sweep = studied({name: loss for name, loss in LOSSES.items() if name != "deep-lr4e-3-1"}, GRID + "beyond: 1\n")
+    decisions = Decisions(read_grid(str(sweep.grid), str(sweep.out))[1], _score, lambda run: False)
+
+    def following():
+        return {line.partition(",")[0]: [run.name for run in runs] for line, runs in decisions.following()}
+
+    assert following() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and following() == {}
+    assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3"]
+    finish(sweep, "deep-lr4e-3-1", 3.0)
+    assert (
+        following() == {"deep: the best lr is at the edge; one beyond it follows": ["deep-lr8e-3-1"]}
+        and following() == {}
+    )
+    finish(sweep, "deep-lr8e-3-1", 2.9)
+    assert following() == {"deep: lr 8e-3": ["deep-lr8e-3-2", "deep-lr8e-3-3"]} and following() == {}
+    assert len(decisions.lines) == 2
+
+
+def test_a_failed_rate_that_is_tried_again_is_waited_for(studied, capsys):
+    sweep = studied(LOSSES | {"deep-lr4e-3-1": None})
+    assert "deep-lr2e-3-2" in shown(sweep, capsys)[0]
+    assert not {f"deep-lr{lr}-2" for lr in ("1e-3", "2e-3", "4e-3")} & set(shown(sweep, capsys, "--retry-failed")[0])
 
 
 def test_nothing_is_chosen_before_all_rates_are_over(studied, capsys):
@@ -150,7 +177,7 @@ def finish(sweep, name, loss):
     """The run of a value that the grid file does not have is over."""
     commands = (sweep.out / "deep-lr4e-3-1" / "command").read_text()
     lr = name.split("-lr")[1].removesuffix("-1")
-    (sweep.out / name).mkdir()
+    (sweep.out / name).mkdir(exist_ok=True)
     (sweep.out / name / "command").write_text(
         commands.replace("deep-lr4e-3-1", name).replace("--lr 4e-3", f"--lr {lr}")
     )
@@ -291,4 +318,4 @@ def test_real_trainings_choose(sweep, toy_data, capsys):
     assert "all: lr 1e-2, loss" in capsys.readouterr().out
     assert sweep.write(text + "beyond: 1\n")("--jobs", "2") == 0  # 1e-5 / 1e-9 beyond 1e-5
     assert sweep.states()["lr1e-1-1"] == "done"
-    assert "1 runs beyond the edge" in capsys.readouterr().out
+    assert "all: the best lr is at the edge; one beyond it follows\n1 more runs in" in capsys.readouterr().out

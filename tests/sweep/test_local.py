@@ -8,6 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairseq_reservoir.sweep import local
+from fairseq_reservoir.sweep.grid import read_grid
+
 FAILS = "command: sh -c 'echo $0; exit $0'\narms: {good: '0', bad: '3', fine: '0'}\n"
 
 
@@ -201,6 +204,24 @@ def test_several_at_a_time_have_a_gpu_each_and_their_share_of_the_cores(sweep, m
     assert sweep.write(f"{MEET}arms: {{run: '3'}}\naxes: {{seed: [1, 2, 3]}}")("--jobs", "3") == 0
     share = str(max(1, len(os.sched_getaffinity(0)) // 3))
     assert [sweep.said(f"run-{seed}") for seed in (1, 2, 3)] == [["3", share], ["5", share], ["3", share]]
+
+
+def test_what_follows_from_a_run_begins_while_others_go_on(sweep):
+    """`slow` ends once `added` is there, which follows from `quick`; a run that is done already is not done again."""
+    sweep.write(
+        "command: sh -c 'echo $0; touch {out}/here; until [ -e {out}/../$0/here ]; do sleep 0.05; done'\n"
+        "arms: {slow: added, quick: quick, added: added, old: old}\n"
+    )
+    slow, quick, added, old = read_grid(str(sweep.grid), str(sweep.out))[0]
+    over, follow = [], {"quick": [added, old]}
+    for run in (slow, quick, added, old):
+        run.prepare()
+    old.write("state", "done")
+    assert local.run_all(
+        [slow, quick], 2, False, lambda run, minutes: over.append(run.name), lambda: follow.pop(over[-1], [])
+    )
+    assert over[0] == "quick" and set(over[1:]) == {"slow", "added"} and not follow
+    assert not (sweep.out / "old" / "sh.out").exists()
 
 
 def test_one_at_a_time_has_everything(sweep, monkeypatch):

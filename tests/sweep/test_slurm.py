@@ -22,6 +22,7 @@ def test_jobs_do_the_runs_and_one_that_gives_way_goes_on(sweep):
     """Of three jobs one fails, and one is told to give way, as Slurm does, and is queued again."""
     sweep.write(JOBS)
     runs, over = read_grid(str(sweep.grid), str(sweep.out))[0], []
+    *first, late = runs
     for run in runs:
         run.prepare()
     executor = slurm.executor(str(sweep.out), time=30, gpus=0, cpus=1, cluster="local")
@@ -31,11 +32,13 @@ def test_jobs_do_the_runs_and_one_that_gives_way_goes_on(sweep):
     def say(run, minutes):
         over.append(run.name)
         if len(over) == 2:
+            sweep.wait_for(lambda: (sweep.out / "late" / "begun").exists())
             controller = jobs[2].job_id
             (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
             os.kill(int(job), signal.SIGUSR2)
 
-    assert slurm.run_all(runs, executor, False, say)
+    # `late` follows from the first that is over.
+    assert slurm.run_all(first, executor, False, say, lambda: [late] if len(over) == 1 else [])
     assert over[2] == "late" and sweep.states() == {"bad": "failed sh 3", "good": "done", "late": "done"}
     assert [sweep.said(run) for run in ("good", "bad", "late")] == [["begun"], ["begun"], ["begun", "begun"]]
     # Nothing is due but what failed, and only if asked for.
