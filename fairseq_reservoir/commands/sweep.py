@@ -34,10 +34,10 @@ what a killed one has left running, is waited for and then gone on with. The gri
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
 The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training
-does not count. An arm's other seeds wait for its own runs of the first one, those beyond too. DIR/choices.txt keeps what was chosen, with
-the scores. Where the best value is the smallest or the largest one it says so; `beyond`, which is meant for rates, goes on from there in
-the ratio of the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the shell that starts the sweep may set a variable DATA, which is
-split into words as in a command.
+does not count. An arm's other seeds begin once all its runs of the first one are over, those beyond the edge too, whatever other arms
+are at. DIR/choices.txt keeps what was chosen, with the scores. Where the best value is the smallest or the largest one it says so;
+`beyond`, which is meant for rates, goes on from there in the ratio of the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the
+shell that starts the sweep may set a variable DATA, which is split into words as in a command.
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
@@ -87,7 +87,7 @@ def run(known, fairseq_flags):
     runs, choices = read_grid(known.grid, known.out)
     for each in [*runs, *(run for choice in choices for others in choice.others.values() for run in others)]:
         each.check()
-    minutes, due = {}, []
+    minutes, due, errors = {}, [], []
 
     def is_awaited(run):
         return run.is_due(known.retry_failed) and run.name not in minutes
@@ -95,7 +95,7 @@ def run(known, fairseq_flags):
     decisions = Decisions(choices, _score, is_awaited)
     if known.dry_run:
         return "\n".join(_shown(runs, decisions))
-    executor = slurm.executor(known.out, jobs=known.jobs, **options) if known.slurm else None
+    executor = slurm.executor(known.out, **options) if known.slurm else None
 
     def add(some, what):
         for each in some:
@@ -108,30 +108,43 @@ def run(known, fairseq_flags):
         print(f"[{len(minutes)}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
 
     def following():
-        """What follows from what is over by now, told and kept."""
+        """What follows from what is over by now, told and kept; what is wrong with one arm's does not end the others."""
         before = len(runs)
         for line, more in decisions.following():
-            for each in more:
-                each.check()
             print(line, flush=True)
-            if more:
-                add(more, "more runs")
-            runs.extend(more)
-            _keep(decisions.lines, Path(known.out) / "choices.txt")
+            with _kept_in(errors):
+                for each in more:
+                    each.check()
+                if more:
+                    add(more, "more runs")
+                runs.extend(more)
+        with _kept_in(errors):
+            if decisions.made:
+                _keep(decisions.made.values(), Path(known.out) / "choices.txt")
         return runs[before:]
 
     add(list(runs), "runs of the first seed" if choices else "runs")
     following()
     if executor:
-        finished = slurm.run_all(list(runs), executor, known.retry_failed, say, following)
+        finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, say, following)
     else:
         finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, say, following)
-    table = "\n".join([_table(runs, minutes), *decisions.lines])
+    table = "\n".join([_table(runs, minutes), *decisions.lines, *map(str, errors)])
     undecided = any(choice.others and choice.best(choice.scores(_score)) is None for choice in choices)
-    if finished and not undecided and all(each.state[0] == "done" for each in runs):
+    if finished and not (errors or decisions.open or undecided) and all(each.state[0] == "done" for each in runs):
         return table
     print(table, flush=True)
     sys.exit(1 if finished else 130)
+
+
+@contextlib.contextmanager
+def _kept_in(errors):
+    """An InputError of its body is printed and added to the list."""
+    try:
+        yield
+    except InputError as error:
+        print(error, flush=True)
+        errors.append(error)
 
 
 def _shown(runs, decisions):
@@ -144,9 +157,8 @@ def _shown(runs, decisions):
         yield f"{each.name}: {each.describe()}\n{_indented(each.commands)}"
     for choice in decisions.choices:
         first = next(iter(choice.others.values()), [])
-        scores = choice.scores(_score)
-        if choice.best(scores) is not None:
-            yield choice.describe(scores)
+        if choice not in decisions.open:
+            yield decisions.made[choice.name]
         elif first:
             yield f"{choice.name}: {len(first)} more, of the other seeds, once the first has chosen its {choice.axis}"
 

@@ -106,30 +106,35 @@ class Decisions:
         self, choices: list[Choice], score_of: Callable[[Run], Score | None], is_awaited: Callable[[Run], bool]
     ):
         self.choices, self.score_of, self.is_awaited = choices, score_of, is_awaited
-        self.open = list(choices)
+        self.made: dict[str, str] = {}  # by the name of a choice that is decided, the line on it
 
     def following(self) -> list[tuple[str, list[Run]]]:
         """The runs to add, none of them twice, with what is to be said of it; those that others wait for come first."""
         beyond, chosen = [], []
-        for choice in list(self.open):
+        for choice in self.open:
             while not self._waits(choice) and (further := choice.go_beyond(self.score_of)):
                 beyond.append(
                     (f"{choice.name}: the best {choice.axis} is at the edge; one beyond it follows", further[:1])
                 )
             if not self._waits(choice):
-                self.open.remove(choice)
                 scores = choice.scores(self.score_of)
                 best = choice.best(scores)
-                chosen.append((choice.describe(scores), choice.others.get(best, []) if best else []))
+                self.made[choice.name] = choice.describe(scores)
+                chosen.append((self.made[choice.name], choice.others.get(best, []) if best else []))
         return beyond + chosen
 
-    def _waits(self, choice):
-        return any(self.is_awaited(run) for run in choice.first.values()) or not choice.is_over
+    @property
+    def open(self) -> list[Choice]:
+        """The choices that are not decided."""
+        return [choice for choice in self.choices if choice.name not in self.made]
 
     @property
     def lines(self) -> list[str]:
-        """Of each decided choice what was chosen."""
-        return [choice.describe(choice.scores(self.score_of)) for choice in self.choices if choice not in self.open]
+        """A line on each choice: what was chosen, or why nothing was."""
+        return [self.made.get(each.name) or each.describe(each.scores(self.score_of)) for each in self.choices]
+
+    def _waits(self, choice):
+        return not choice.is_over or any(self.is_awaited(run) for run in choice.first.values())
 
 
 def _beyond(value: str, edge: str) -> str:

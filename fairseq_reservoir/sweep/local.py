@@ -21,15 +21,19 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list)
 
     Args:
         say: called with a run and its minutes when it is over.
-        following: called after that; the runs to add.
+        following: called after that, and when nothing is left; the runs to add.
     """
     elsewhere = Elsewhere()
     waiting = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
     active: dict = {}  # devices by what is under way
 
+    def add():
+        waiting.extend(run for run in following() if run.is_due(retry_failed))
+        return waiting
+
     def over(run, minutes):
         say(run, minutes)
-        waiting.extend(run for run in following() if run.is_due(retry_failed))
+        add()
 
     gpus = devices() if jobs > 1 else []
     shared = {}
@@ -37,7 +41,7 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list)
         shared["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
     with interrupts() as interrupted:
         try:
-            while (waiting or active or elsewhere.runs) and not interrupted:
+            while not interrupted and (waiting or active or elsewhere.runs or add()):
                 waiting += elsewhere.left(retry_failed, over)
                 while waiting and len(active) + elsewhere.count_left_over() < jobs:
                     run, environment = waiting.pop(0), dict(shared)
@@ -89,10 +93,11 @@ class Elsewhere:
         """Those that nobody runs any more and that are not over; ``say`` is called with the others of these, and their minutes."""
         free = [pair for pair in self.runs if not pair[0].is_locked()]
         self.runs = [pair for pair in self.runs if pair not in free]
+        due = [run for run, _ in free if run.is_due(retry_failed)]
         for run, since in free:
-            if not run.is_due(retry_failed):
+            if run not in due:
                 say(run, (time.monotonic() - since) / 60)
-        return [run for run, _ in free if run.is_due(retry_failed)]
+        return due
 
 
 def perform(run: Run, retry_failed: bool) -> None:

@@ -1,5 +1,6 @@
 """Runs as jobs of Slurm, by submitit. A job does what ``local.perform`` does, so its folder looks the same as elsewhere."""
 
+import math
 import shutil
 from pathlib import Path
 from time import monotonic, sleep
@@ -27,15 +28,12 @@ class Job:
         return DelayedSubmission(Job(self.run, False))
 
 
-def executor(
-    folder: str, time: int, gpus: int, cpus: int, partition=None, jobs: int | None = None, cluster: str = "slurm"
-):
+def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, cluster: str = "slurm"):
     """What submits jobs.
 
     Args:
         folder: of submitit's own files.
         time, gpus, cpus: of every job, its limit in minutes.
-        jobs: how many may run at a time.
         cluster: of submitit; ``local`` for processes on this machine.
 
     Raises:
@@ -51,40 +49,42 @@ def executor(
     found.update_parameters(timeout_min=time, gpus_per_node=gpus, cpus_per_task=cpus, name="sweep")
     if partition:
         found.update_parameters(slurm_partition=partition)
-    if jobs:
-        found.update_parameters(slurm_array_parallelism=jobs)
     return found
 
 
-def run_all(runs: list[Run], executor, retry_failed: bool, say, following=list) -> bool:
-    """Submits what is due and waits for it; returns False where an interrupt ended that, and cancelled the jobs.
+def run_all(runs: list[Run], executor, jobs: int | None, retry_failed: bool, say, following=list) -> bool:
+    """Submits what is due, ``jobs`` at a time or all, and waits for it; False where an interrupt ended that, and cancelled the jobs.
 
     What somebody else has begun is waited for, and submitted if it is then not over. ``say`` and ``following`` as in ``local.run_all``.
     """
     elsewhere = Elsewhere()
-    due = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
-    left, started = [], monotonic()
+    waiting = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
+    submitted: list = []  # run, job, when
 
-    def submit(runs):
-        return [(run, executor.submit(Job(run, retry_failed))) for run in runs if run.is_due(retry_failed)]
+    def add():
+        waiting.extend(run for run in following() if run.is_due(retry_failed))
+        return waiting
 
     def over(run, minutes):
         say(run, minutes)
-        left.extend(submit(following()))
+        add()
 
-    if due:
-        with executor.batch():
-            left += submit(due)
     with interrupts() as interrupted:
-        while (left or elsewhere.runs) and not interrupted:
-            sleep(_POLL_SECONDS)
-            left += submit(elsewhere.left(retry_failed, over))
-            for run, job in [pair for pair in left if pair[1].done()]:
-                left.remove((run, job))
-                if run.is_locked():  # its job found somebody else at it
-                    elsewhere.add(run)
-                else:
-                    over(run, (monotonic() - started) / 60)
-        for _, job in left:
-            job.cancel()
+        try:
+            while not interrupted and (waiting or submitted or elsewhere.runs or add()):
+                while waiting and len(submitted) < (jobs or math.inf) and not interrupted:
+                    run = waiting.pop(0)
+                    submitted.append((run, executor.submit(Job(run, retry_failed)), monotonic()))
+                sleep(_POLL_SECONDS)
+                waiting += elsewhere.left(retry_failed, over)
+                for each in [each for each in submitted if each[1].done()]:
+                    submitted.remove(each)
+                    run, _, since = each
+                    if run.is_locked():  # its job found somebody else at it
+                        elsewhere.add(run)
+                    else:
+                        over(run, (monotonic() - since) / 60)
+        finally:
+            for _, job, _ in submitted:
+                job.cancel()
     return not interrupted

@@ -88,7 +88,7 @@ def test_each_arm_goes_on_once_its_own_rates_are_over(studied):
         return {line.partition(",")[0]: [run.name for run in runs] for line, runs in decisions.following()}
 
     assert following() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and following() == {}
-    assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3"]
+    assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3", "deep: no lr chosen"]
     finish(sweep, "deep-lr4e-3-1", 3.0)
     assert (
         following() == {"deep: the best lr is at the edge; one beyond it follows": ["deep-lr8e-3-1"]}
@@ -96,13 +96,33 @@ def test_each_arm_goes_on_once_its_own_rates_are_over(studied):
     )
     finish(sweep, "deep-lr8e-3-1", 2.9)
     assert following() == {"deep: lr 8e-3": ["deep-lr8e-3-2", "deep-lr8e-3-3"]} and following() == {}
-    assert len(decisions.lines) == 2
+    assert (
+        decisions.lines[1] == "deep: lr 8e-3, loss 2.9 (1e-3: 3.5, 4e-3: 3, 2e-3: 3.25); no value beyond 8e-3 was tried"
+    )
 
 
 def test_a_failed_rate_that_is_tried_again_is_waited_for(studied, capsys):
     sweep = studied(LOSSES | {"deep-lr4e-3-1": None})
-    assert "deep-lr2e-3-2" in shown(sweep, capsys)[0]
-    assert not {f"deep-lr{lr}-2" for lr in ("1e-3", "2e-3", "4e-3")} & set(shown(sweep, capsys, "--retry-failed")[0])
+    names, _, last = shown(sweep, capsys)
+    assert "deep-lr2e-3-2" in names and last.startswith("deep: lr 2e-3, loss 3.25")
+    names, _, last = shown(sweep, capsys, "--retry-failed")
+    assert not {f"deep-lr{lr}-2" for lr in ("1e-3", "2e-3", "4e-3")} & set(names)
+    assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
+
+
+def test_what_is_wrong_with_one_arm_does_not_end_the_others(studied, capsys):
+    """deep's rate beyond the edge has a folder of other commands, found in the middle of the sweep; plain's other seeds are over."""
+    sweep = studied(LOSSES, GRID + "beyond: 1\n")
+    for run in read_grid(str(sweep.grid), str(sweep.out))[1][0].others["2e-3"]:
+        run.prepare()
+        run.write("state", "done")
+    (sweep.out / "deep-lr8e-3-1").mkdir()
+    (sweep.out / "deep-lr8e-3-1" / "command").write_text("true\n")
+    assert sweep() == 1
+    *_, plain, deep, error = capsys.readouterr().out.splitlines()
+    assert plain.startswith("plain: lr 2e-3") and deep.startswith("deep: no lr chosen")
+    assert f"{sweep.out}/deep-lr8e-3-1 is a run of other commands" in error
+    assert (sweep.out / "choices.txt").read_text().splitlines() == [plain]
 
 
 def test_nothing_is_chosen_before_all_rates_are_over(studied, capsys):
