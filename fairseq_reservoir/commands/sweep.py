@@ -109,7 +109,7 @@ def run(known, fairseq_flags):
 
     def following():
         """What follows from what is over by now, told and kept; what is wrong with one arm's does not end the others."""
-        before = len(runs)
+        before, decided = len(runs), len(decisions.made)
         for line, more in decisions.following():
             print(line, flush=True)
             with _kept_in(errors):
@@ -119,7 +119,7 @@ def run(known, fairseq_flags):
                     add(more, "more runs")
                 runs.extend(more)
         with _kept_in(errors):
-            if decisions.made:
+            if len(decisions.made) > decided:
                 _keep(decisions.made.values(), Path(known.out) / "choices.txt")
         return runs[before:]
 

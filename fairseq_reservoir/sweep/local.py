@@ -23,28 +23,18 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list)
         say: called with a run and its minutes when it is over.
         following: called after that, and when nothing is left; the runs to add.
     """
-    elsewhere = Elsewhere()
-    waiting = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
+    queue = Queue(runs, retry_failed, say, following)
     active: dict = {}  # devices by what is under way
-
-    def add():
-        waiting.extend(run for run in following() if run.is_due(retry_failed))
-        return waiting
-
-    def over(run, minutes):
-        say(run, minutes)
-        add()
-
     gpus = devices() if jobs > 1 else []
     shared = {}
     if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
         shared["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
     with interrupts() as interrupted:
         try:
-            while not interrupted and (waiting or active or elsewhere.runs or add()):
-                waiting += elsewhere.left(retry_failed, over)
-                while waiting and len(active) + elsewhere.count_left_over() < jobs:
-                    run, environment = waiting.pop(0), dict(shared)
+            while not interrupted and (active or queue.has_more()):
+                queue.take_back()
+                while queue.waiting and len(active) + queue.elsewhere.count_left_over() < jobs:
+                    run, environment = queue.waiting.pop(0), dict(shared)
                     if gpus:
                         taken = list(active.values())
                         environment["CUDA_VISIBLE_DEVICES"] = min(gpus, key=taken.count)
@@ -52,18 +42,49 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list)
                     if under_way:
                         active[under_way] = environment.get("CUDA_VISIBLE_DEVICES")
                     else:
-                        elsewhere.add(run)
+                        queue.elsewhere.add(run)
                 time.sleep(_POLL_SECONDS)
                 for under_way in list(active):
                     if under_way.poll():
                         del active[under_way]
-                        over(under_way.run, under_way.minutes)
+                        queue.over(under_way.run, under_way.minutes)
         finally:
             for under_way in active:
                 under_way.terminate()
             for under_way in active:
                 under_way.end()
     return not interrupted
+
+
+class Queue:
+    """The runs that wait for their turn, those that somebody else is at, and what follows from those that are over.
+
+    Args:
+        say, following: as of ``run_all``.
+    """
+
+    def __init__(self, runs: list[Run], retry_failed: bool, say, following):
+        self.retry_failed, self.say, self.following = retry_failed, say, following
+        self.elsewhere = Elsewhere()
+        self.waiting = self.elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
+
+    def has_more(self) -> bool:
+        """Whether anything waits or is waited for; asks what follows before it says no."""
+        if not (self.waiting or self.elsewhere.runs):
+            self._add()
+        return bool(self.waiting or self.elsewhere.runs)
+
+    def over(self, run: Run, minutes: float) -> None:
+        """To be called with every run that is over."""
+        self.say(run, minutes)
+        self._add()
+
+    def take_back(self) -> None:
+        """Queues what somebody else has left before its end."""
+        self.waiting += self.elsewhere.left(self.retry_failed, self.over)
+
+    def _add(self):
+        self.waiting += [run for run in self.following() if run.is_due(self.retry_failed)]
 
 
 class Elsewhere:

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ..errors import InputError
-from .local import Elsewhere, interrupts, perform
+from .local import Queue, interrupts, perform
 from .run import Run
 
 _POLL_SECONDS = 1
@@ -57,33 +57,23 @@ def run_all(runs: list[Run], executor, jobs: int | None, retry_failed: bool, say
 
     What somebody else has begun is waited for, and submitted if it is then not over. ``say`` and ``following`` as in ``local.run_all``.
     """
-    elsewhere = Elsewhere()
-    waiting = elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
+    queue = Queue(runs, retry_failed, say, following)
     submitted: list = []  # run, job, when
-
-    def add():
-        waiting.extend(run for run in following() if run.is_due(retry_failed))
-        return waiting
-
-    def over(run, minutes):
-        say(run, minutes)
-        add()
-
     with interrupts() as interrupted:
         try:
-            while not interrupted and (waiting or submitted or elsewhere.runs or add()):
-                while waiting and len(submitted) < (jobs or math.inf) and not interrupted:
-                    run = waiting.pop(0)
+            while not interrupted and (submitted or queue.has_more()):
+                while queue.waiting and len(submitted) < (jobs or math.inf) and not interrupted:
+                    run = queue.waiting.pop(0)
                     submitted.append((run, executor.submit(Job(run, retry_failed)), monotonic()))
                 sleep(_POLL_SECONDS)
-                waiting += elsewhere.left(retry_failed, over)
+                queue.take_back()
                 for each in [each for each in submitted if each[1].done()]:
                     submitted.remove(each)
                     run, _, since = each
                     if run.is_locked():  # its job found somebody else at it
-                        elsewhere.add(run)
+                        queue.elsewhere.add(run)
                     else:
-                        over(run, (monotonic() - since) / 60)
+                        queue.over(run, (monotonic() - since) / 60)
         finally:
             for _, job, _ in submitted:
                 job.cancel()
