@@ -104,13 +104,12 @@ def check_and_report(begin_epoch, trainer, epoch):
     """
     cache = trainer.prefix_cache
     if cache and cache.hash is not None:
-        if cache.prefix.hash() != cache.hash:
-            raise InputError(
-                f"--freeze-cache: something in this run has changed what is frozen in {cache.prefix}; leave the flag out"
-            )
-        if cache.hits + cache.misses:
-            logger.info("--freeze-cache: %d of %d batches came from it", cache.hits, cache.hits + cache.misses)
-        cache.hits = cache.misses = 0
+        _refuse_changes(cache)
+        batches = cache.hits + cache.grown + cache.misses
+        if batches:
+            fewer = f", {cache.grown} others to a layer below" if cache.grown else ""
+            logger.info("--freeze-cache: %d of %d batches came from it%s", cache.hits, batches, fewer)
+        cache.hits = cache.grown = cache.misses = 0
     return begin_epoch(trainer, epoch)
 
 
@@ -156,14 +155,21 @@ def _follow(trainer):
     depth, _ = prefix.reaches(_ids(dict(trainer.get_model().named_parameters()), trainer.scheduled, frozen))
     if depth == prefix.depth:
         return
+    if cache and cache.hash:
+        _refuse_changes(cache)
     if asked(trainer.cfg)[1]:
         prefix.silence(depth)
-    prefix.depth = depth
+    before, prefix.depth = prefix.depth, depth
     if cache:
-        cache.hash = prefix.hash() if depth else None
-        if cache.hash:
-            cache.store.begin(cache.hash)
+        cache.follow(before)
         logger.info("--freeze-cache: %s", f"keeps the output of {prefix}" if depth else "off until a prefix is frozen")
+
+
+def _refuse_changes(cache):
+    if cache.prefix.hash() != cache.hash:
+        raise InputError(
+            f"--freeze-cache: something in this run has changed what is frozen in {cache.prefix}; leave the flag out"
+        )
 
 
 def _ids(parameters, scheduled, frozen):

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 class Store(Protocol):
     """A place for tensors: in memory, or a ``TensorFile``."""
 
+    def begin(self, prefix: str) -> None: ...
+
     def get(self, key: bytes) -> tuple[bytes, Tensor] | None: ...
 
     def put(self, key: bytes, about: bytes, flat: Tensor) -> None: ...
@@ -39,6 +41,12 @@ class Memory:
     def get(self, key: bytes) -> tuple[bytes, Tensor] | None:
         return self.kept.get(key)
 
+    def pop(self, key: bytes) -> tuple[bytes, Tensor] | None:
+        """As ``get``, and keeps it no longer."""
+        found = self.kept.pop(key, None)
+        self.used -= found[1].nbytes if found else 0
+        return found
+
     def put(self, key: bytes, about: bytes, flat: Tensor) -> None:
         if self.used + flat.nbytes <= self.limit:
             self.kept[key] = about, flat.clone()
@@ -58,6 +66,10 @@ class PrefixCache:
     generation run all layers. fairseq's models ask for the output of every layer, which no translation reads; of those inside the
     prefix it is None.
 
+    Where a schedule lets the prefix grow, what ``Memory`` keeps of the smaller one is gone on from: of a batch that is kept to one
+    layer, those above it to the prefix's end are run, and their output takes its place. A file begins anew then, and so does memory with a
+    ``dtype``: it would round twice what a resumed training rounds once.
+
     Args:
         prefix: of the encoder that is to ask this.
         store: where to keep what.
@@ -70,9 +82,13 @@ class PrefixCache:
     def __init__(self, prefix: FrozenPrefix, store: Store, dtype: torch.dtype | None = None) -> None:
         self.prefix, self.store, self.dtype = prefix, store, dtype
         self.hash: str | None = None
-        self.hits = self.misses = 0
+        self.smaller: list[
+            tuple[str, int]
+        ] = []  # hash and depth of prefixes that this one has grown out of, the smallest first
+        self.hits = self.grown = self.misses = 0  # batches found, found of a smaller prefix, and not found
         self._batch: bytes | None = None
         self._found: tuple[bytes, Tensor] | None = None
+        self._depth = 0  # of what was found
         self._random: list[Tensor] = []
         for mixin, module in ((CachedEncoder, prefix.encoder), (CachedLayers, prefix.encoder.layers)):
             mix_in(mixin, module)
@@ -82,13 +98,23 @@ class PrefixCache:
         """fairseq's moving average copies the model, and is not trained."""
         return self
 
+    def follow(self, depth_before: int) -> None:
+        """To be called when the prefix has another depth than before."""
+        before, self.hash = self.hash, self.prefix.hash() if self.prefix.depth else None
+        has_grown = 0 < depth_before < self.prefix.depth
+        if before and has_grown and isinstance(self.store, Memory) and self.dtype is None:
+            self.smaller.append((before, depth_before))
+        else:
+            self.smaller = []
+            if self.hash:
+                self.store.begin(self.hash)
+
     def run(self, encode, tokens: Tensor):
         """``encode()``, with the prefix's layers from here."""
-        self._batch = hashlib.sha256(
-            f"{self.hash} {tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
-        ).digest()
-        self._found = self.store.get(self._batch)
-        self._random = [] if self._found else _random_state()
+        shown = f"{tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
+        self._batch, self._depth = _key(self.hash, shown), self.prefix.depth
+        self._found = self.store.get(self._batch) or self._of_smaller(shown)
+        self._random = [] if self._depth == self.prefix.depth else _random_state()
         try:
             return encode()
         finally:
@@ -101,12 +127,24 @@ class PrefixCache:
         depth = self.prefix.depth
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
+    def _of_smaller(self, shown):
+        """What is kept of the batch from the largest prefix that has it; that is taken out of memory."""
+        for smaller, depth in reversed(self.smaller):
+            if found := self.store.pop(_key(smaller, shown)):
+                self._depth = depth
+                return found
+        self._depth = 0
+        return None
+
     def _prefix(self, layers, x, encoder_padding_mask):
         if self._found:
+            x = kept_tensor.unpack(*self._found).to(x.device)
+        if self._depth == self.prefix.depth:
             self.hits += 1
-            return kept_tensor.unpack(*self._found).to(x.device)
-        self.misses += 1
-        for layer in layers:
+            return x
+        self.grown += self._depth > 0
+        self.misses += self._depth == 0
+        for layer in layers[self._depth :]:
             x = layer(x, encoder_padding_mask=encoder_padding_mask)
             x = x[0] if isinstance(x, tuple) else x
         if x.requires_grad:
@@ -146,3 +184,7 @@ class CachedLayers:
 def _random_state() -> list[Tensor]:
     on_gpu = [torch.cuda.get_rng_state()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     return [torch.get_rng_state(), *on_gpu]
+
+
+def _key(prefix_hash, shown):
+    return hashlib.sha256(f"{prefix_hash} ".encode() + shown).digest()
