@@ -68,7 +68,7 @@ def recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
         return Recipe("ones", random_name, shape)
     if name.endswith(("layer_norm.bias", "layernorm.bias", "attn_ln.bias", "out_proj.bias")):
         return Recipe("zero", random_name, shape)
-    return Recipe("bias_uniform", random_name, shape, fan_in=_fan_in(name, shape, shapes))
+    return Recipe("bias_uniform", random_name, shape, fan_in=_fan_in(name, shapes))
 
 
 def component_recipe(
@@ -118,10 +118,12 @@ def _projections(name: str, shapes: Shapes) -> int:
     return 1
 
 
-def _fan_in(name: str, shape: tuple[int, ...], shapes: Shapes) -> int:
-    if name.endswith(("bias_ih_l0", "bias_hh_l0")):
-        return shape[0] // 3
-    weight = shapes.get(name.removesuffix("bias") + "weight")
+def _fan_in(name: str, shapes: Shapes) -> int:
+    module, _, ending = name.rpartition(".")
+    if ending.startswith(("bias_ih", "bias_hh")):  # of a recurrent network, however many gates it has
+        weight = shapes.get(f"{module}.{ending.replace('bias', 'weight').replace('_ih', '_hh')}")
+    else:
+        weight = shapes.get(name.removesuffix("bias") + "weight")
     if weight is None:
         raise InputError(
             f"{name}: of a frozen layer matrices are drawn, a LayerNorm named layer_norm, and a bias beside a weight; a tensor like "

@@ -25,6 +25,7 @@ from . import (
     mask_flips,
     preflight,
     rank_checks,
+    something_left,
     threads,
     training_hooks,
 )
@@ -40,6 +41,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # A trainer is made. The table is printed when fairseq's own part of it has succeeded; the schedule is made before that,
     # while the model's names are its own; processes are compared after all this, by the schedule too.
     (Trainer, "__init__", training_hooks.print_table),
+    (Trainer, "__init__", something_left.refuse_layerdrop_of_all),
     (Trainer, "__init__", freeze_cache.look_at_model),
     (Trainer, "__init__", freeze_skip.make_schedule),
     (Trainer, "__init__", fast.start),

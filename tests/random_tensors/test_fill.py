@@ -60,6 +60,14 @@ def test_vectors(every_kind):
     assert min(shares) > 0.1 and 0.99 < max(shares) <= 1
 
 
+def test_a_bias_of_an_lstm_goes_by_its_hidden_size():
+    """4 gates of 9, 2 layers, both ways: every bias from U(-1/3, 1/3), as torch draws it."""
+    shapes = {f"lstm.{name}": p.shape for name, p in nn.LSTM(5, 9, num_layers=2, bidirectional=True).named_parameters()}
+    biases = [name for name in shapes if "bias" in name]
+    assert len(biases) == 8
+    assert {recipe(name, name, shapes).fan_in for name in biases} == {9}
+
+
 @pytest.mark.parametrize("letter", named(FROZEN["encoder"]))
 def test_a_layer_does_not_depend_on_its_surroundings(letter):
     expected = in_layer(build(f"L{letter}"), "encoder.layers.1")
