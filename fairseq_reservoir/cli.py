@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from .commands import (
     translate,
 )
 from .commands.plan import plan  # noqa: F401
+from .commands.standard_output import writing
 from .errors import InputError, check_words, in_one_line
 from .version import __version__, is_plugin
 
@@ -60,24 +60,13 @@ def main(arguments=None) -> None:
         with _quiet():
             _import_user_dir(getattr(known, "user_dir", None))
             result = known.run(known, fairseq_flags)
+        if result is not None:
+            with writing():
+                print(result, flush=True)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)  # as a shell says of a command that Ctrl-C has ended
-    if result is not None:
-        _print(result)
-
-
-def _print(text):
-    """Prints ``text`` as far as somebody reads it: ``| head`` stops doing so."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # The interpreter writes what is left once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(f"fairseq-reservoir: error: standard output: cannot be written ({error.strerror})")
 
 
 def _import_user_dir(folder):

@@ -1,8 +1,6 @@
 """``fairseq-reservoir translate``: text in, text out, by a model of one file."""
 
 import argparse
-import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ from typing import BinaryIO
 
 from ..errors import InputError
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
+from .standard_output import writing
 
 HELP = """\
 Translates the lines of standard input with an export that carries its dictionaries and pieces, one line each and in
@@ -104,30 +103,15 @@ def run(known, _):
         print("fairseq-reservoir translate: type a line; Ctrl-D ends", file=sys.stderr)
     options = {"nbest": nbest, "lenpen": known.lenpen, "max_len_b": known.max_len_b}
     options |= {"batch_size": known.batch_size, "split_above": known.split_above}
-    try:
-        for first, lines in read_lines(sys.stdin.buffer, 1 if interactive else known.buffer_size):
-            answers = translator.hypotheses(lines, known.beam, after_batch=progress.count, **options)
-            with _writing():
-                for number, hypotheses in enumerate(answers, first):
-                    for hypothesis in hypotheses:
-                        out.write(_written(number if known.nbest else None, hypothesis, known.scores))
-                    progress.look_at(number, hypotheses[0])
-                out.flush()
-        progress.end(known)
-    except BrokenPipeError:  # whoever reads has read enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextlib.contextmanager
-def _writing():
-    """Says in one line that standard output takes no more, as on a full disk."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise InputError(f"standard output: cannot be written ({error.strerror})") from error
+    for first, lines in read_lines(sys.stdin.buffer, 1 if interactive else known.buffer_size):
+        answers = translator.hypotheses(lines, known.beam, after_batch=progress.count, **options)
+        with writing():
+            for number, hypotheses in enumerate(answers, first):
+                for hypothesis in hypotheses:
+                    out.write(_written(number if known.nbest else None, hypothesis, known.scores))
+                progress.look_at(number, hypotheses[0])
+            out.flush()
+    progress.end(known)
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:

@@ -216,7 +216,9 @@ def test_a_reader_that_stops_reading_is_no_mistake(monkeypatch):
     os.close(reading)
     with open(writing, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
-        cli.main(["plan", "--arch", "reservoir_transformer_tiny"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["plan", "--arch", "reservoir_transformer_tiny"])
+    assert ended.value.code == 0
 
 
 def test_ctrl_c_is_no_traceback(tmp_path):
