@@ -44,8 +44,9 @@ DEFAULT_ARMS = (
     # Without the sentences that stock fairseq leaves out, its bits.
     f"with the plugin, last batch as in stock: FAIRSEQ_RESERVOIR_WITHOUT=last-batch {OURS}",
 )
+TIED = "--share-all-embeddings"
 RECIPE = (
-    "--share-all-embeddings --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'"
+    "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'"
     " --lr-scheduler inverse_sqrt --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 20"
 )
 # Where the recipe leaves the binarised corpus, how many pieces it is cut into, and the flags of its training.
@@ -91,7 +92,7 @@ class Arm:
         device = ["--cpu"] if given.device == "cpu" else []
         until = ["--max-epoch", str(given.epochs)] + (["--max-update", str(given.updates)] if given.updates else [])
         program = str(Path(sys.executable).parent / "fairseq-train")
-        recipe = shlex.split(f"{RECIPE} {CORPORA[given.corpus][2]} --seed {given.seed}")
+        recipe = shlex.split(f"{recipe_of(given)} --seed {given.seed}")
         self.command = [program, str(given.data), *recipe, *device, *until, *words[count:]]
 
     def step(self):
@@ -113,6 +114,11 @@ class Arm:
         }
         weights = {run["weights"] for run in self.runs}
         return medians | {"weights": weights.pop() if len(weights) == 1 else None}
+
+
+def recipe_of(given):
+    """The flags that all arms have."""
+    return " ".join([*([] if given.untied else [TIED]), RECIPE, CORPORA[given.corpus][2]])
 
 
 def run(command, environment):
@@ -191,6 +197,9 @@ def read_arguments(arguments):
     parser.add_argument("--epochs", type=int, default=1, help="of every run (default 1)")
     parser.add_argument("--updates", type=int, help="end every run after so many updates, validated and saved")
     parser.add_argument(
+        "--untied", action="store_true", help=f"without {TIED}: the arms say which embeddings are shared"
+    )
+    parser.add_argument(
         "--busy", type=int, default=0, metavar="N", help="other processes that spin meanwhile (default 0)"
     )
     parser.add_argument(
@@ -242,7 +251,7 @@ def report(given, found, rounds, arguments, show=False):
         f", at most {given.updates} updates" if given.updates else ""
     )
     facts = pairs.surroundings(given.device, rounds) | {
-        "corpus": given.corpus, "length": length, "busy": given.busy, "recipe": f"{RECIPE} {CORPORA[given.corpus][2]}",
+        "corpus": given.corpus, "length": length, "busy": given.busy, "recipe": recipe_of(given),
         "features": pairs.processor_features(), "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
     }  # fmt: skip
     result = {"surroundings": facts, "arms": found}
