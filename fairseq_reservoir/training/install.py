@@ -6,6 +6,7 @@ from typing import Any
 from fairseq import checkpoint_utils, options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
@@ -23,9 +24,9 @@ from . import (
     frozen_guard,
     fused_criterion,  # noqa: F401  registers the criterion
     mask_flips,
+    nothing_to_train,
     preflight,
     rank_checks,
-    something_left,
     threads,
     training_hooks,
 )
@@ -41,7 +42,6 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # A trainer is made. The table is printed when fairseq's own part of it has succeeded; the schedule is made before that,
     # while the model's names are its own; processes are compared after all this, by the schedule too.
     (Trainer, "__init__", training_hooks.print_table),
-    (Trainer, "__init__", something_left.refuse_layerdrop_of_all),
     (Trainer, "__init__", freeze_cache.look_at_model),
     (Trainer, "__init__", freeze_skip.make_schedule),
     (Trainer, "__init__", fast.start),
@@ -65,6 +65,8 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "train_step", backskip_hooks.begin_update),
     (Trainer, "train_step", threads.set_threads),
     (Trainer, "train_step", freeze_auto.take_probe),
+    *((of, "backward", nothing_to_train.leave_out_backward)
+      for of in (FairseqOptimizer, _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin)),
     (Trainer, "set_num_updates", freeze_skip.go_to),
     (Trainer, "set_num_updates", freeze_cache.follow_schedule),
     (Trainer, "set_num_updates", backskip_hooks.end_update),

@@ -1,6 +1,5 @@
 """``--freeze-cache`` in fairseq's trainer: the same bits with it and without it, and one line where that cannot be."""
 
-import contextlib
 import logging
 import re
 from unittest.mock import patch
@@ -154,76 +153,6 @@ def test_a_schedule_freezes_a_prefix(toy_data, tmp_path, caplog):
     train(toy_data, *part, "--max-update", 12)
     rest = train(toy_data, *part)
     assert rest.losses == plain.losses[12:]
-
-
-def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
-    """Layer 0 from update 5 on, layer 1 from 20 on, of 30: every batch is kept of layer 0 by then, and layer 1 is run once for each."""
-    caplog.set_level(logging.INFO)
-    flags = [
-        "--reservoir-encoder",
-        "LLL",
-        *SMALL,
-        "--freeze",
-        "emb",
-        "--dropout",
-        0.1,
-        "--frozen-prefix-no-dropout",
-        "--no-save",
-    ]
-    flags += ["--optimizer", "freeze_skip", "--decoder-layers", 3, "--max-epoch", 4, "--freeze-progressive", "5:15"]
-    plain = train(toy_data, *flags)
-    with counted_runs_of_layer(0) as runs:
-        run = train(toy_data, *flags, "--freeze-cache", "memory")
-    assert_same(run, plain)
-    cache = run.trainer.prefix_cache
-    assert [m for m in caplog.messages if "batches came" in m] == [
-        "--freeze-cache: 0 of 5 batches came from it",  # of epoch 1, whose last five batches are kept of layer 0
-        "--freeze-cache: 5 of 10 batches came from it",
-        "--freeze-cache: 0 of 10 batches came from it, 10 others to a layer below",
-    ]
-    assert hits_of(run) == (10, 10)
-    assert len(runs) == 5 + 10  # until it freezes, and then once for each batch
-    assert len(cache.store.kept) == 10
-    assert cache.store.used == sum(flat.nbytes for _, flat in cache.store.kept.values())
-
-
-def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
-    """A resumed training would round the output of layer 1 alone; so does one that was not interrupted."""
-    flags = [
-        "--reservoir-encoder",
-        "LLL",
-        *SMALL,
-        "--freeze",
-        "emb",
-        "--dropout",
-        0,
-        "--no-save",
-        "--freeze-cache-dtype",
-        "bf16",
-    ]
-    flags += ["--optimizer", "freeze_skip", "--decoder-layers", 3, "--max-epoch", 3, "--freeze-progressive", "0:10"]
-    run = train(toy_data, *flags, "--freeze-cache", "memory")
-    with patch("fairseq_reservoir.training.prefix_cache.Memory.put", lambda *put: None):
-        assert_same(run, train(toy_data, *flags, "--freeze-cache", "memory"))
-    assert run.trainer.prefix_cache.grown == 0
-
-
-@contextlib.contextmanager
-def counted_runs_of_layer(index):
-    """A list that grows by an entry with every forward pass of that layer of the encoder while its model trains."""
-    from fairseq.models.transformer import TransformerEncoderBase
-
-    runs, build = [], TransformerEncoderBase.build_encoder_layer
-
-    def build_encoder_layer(encoder, cfg, *args, **kwargs):
-        layer = build(encoder, cfg, *args, **kwargs)
-        layer.register_forward_hook(
-            lambda *_: runs.append(1) if layer.training and layer is encoder.layers[index] else None
-        )
-        return layer
-
-    with patch.object(TransformerEncoderBase, "build_encoder_layer", build_encoder_layer):
-        yield runs
 
 
 def test_a_changed_prefix_ends_the_run(toy_data):

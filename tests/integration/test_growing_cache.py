@@ -1,0 +1,141 @@
+"""``--freeze-cache`` where a freeze schedule lets the frozen prefix grow: memory goes on from what it has, with the same bits."""
+
+import contextlib
+import logging
+from unittest.mock import patch
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.trainer import Trainer
+
+from tests.integration.test_freeze_cache import SMALL, assert_same, hits_of
+from tests.support.commands import error_of, train
+
+
+def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
+    """Layer 0 from update 5 on, layer 1 from 20 on, of 30: every batch is kept of layer 0 by then, and layer 1 is run once for each."""
+    caplog.set_level(logging.INFO)
+    flags = [
+        "--reservoir-encoder",
+        "LLL",
+        *SMALL,
+        "--freeze",
+        "emb",
+        "--dropout",
+        0.1,
+        "--frozen-prefix-no-dropout",
+        "--no-save",
+    ]
+    flags += ["--optimizer", "freeze_skip", "--decoder-layers", 3, "--max-epoch", 4, "--freeze-progressive", "5:15"]
+    plain = train(toy_data, *flags)
+    with counted_runs_of_layer(0) as runs:
+        run = train(toy_data, *flags, "--freeze-cache", "memory")
+    assert_same(run, plain)
+    cache = run.trainer.prefix_cache
+    assert [m for m in caplog.messages if "batches came" in m] == [
+        "--freeze-cache: 0 of 5 batches came from it",  # of epoch 1, whose last five batches are kept of layer 0
+        "--freeze-cache: 5 of 10 batches came from it",
+        "--freeze-cache: 0 of 10 batches came from it, 10 others to a layer below",
+    ]
+    assert hits_of(run) == (10, 10)
+    assert len(runs) == 5 + 10  # until it freezes, and then once for each batch
+    assert len(cache.store.kept) == 10
+    assert cache.store.used == sum(flat.nbytes for _, flat in cache.store.kept.values())
+
+
+def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
+    """A resumed training would round the output of layer 1 alone; so does one that was not interrupted."""
+    flags = [
+        "--reservoir-encoder",
+        "LLL",
+        *SMALL,
+        "--freeze",
+        "emb",
+        "--dropout",
+        0,
+        "--no-save",
+        "--freeze-cache-dtype",
+        "bf16",
+    ]
+    flags += ["--optimizer", "freeze_skip", "--decoder-layers", 3, "--max-epoch", 3, "--freeze-progressive", "0:10"]
+    run = train(toy_data, *flags, "--freeze-cache", "memory")
+    with patch("fairseq_reservoir.training.prefix_cache.Memory.put", lambda *put: None):
+        assert_same(run, train(toy_data, *flags, "--freeze-cache", "memory"))
+
+
+@contextlib.contextmanager
+def counted_runs_of_layer(index):
+    """A list that grows by an entry with every forward pass of that layer of the encoder while its model trains."""
+    runs, build = [], TransformerEncoderBase.build_encoder_layer
+
+    def build_encoder_layer(encoder, cfg, *args, **kwargs):
+        layer = build(encoder, cfg, *args, **kwargs)
+        layer.register_forward_hook(
+            lambda *_: runs.append(1) if layer.training and layer is encoder.layers[index] else None
+        )
+        return layer
+
+    with patch.object(TransformerEncoderBase, "build_encoder_layer", build_encoder_layer):
+        yield runs
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_prefix_that_is_thawed_begins_anew(toy_data, tmp_path, where):
+    """Grown, thawed with its embeddings, frozen again, grown and shrunk, within 40 updates: nothing of before the thaw is found."""
+    flags = [
+        "--reservoir-encoder",
+        "LLL",
+        *SMALL,
+        "--dropout",
+        0.1,
+        "--frozen-prefix-no-dropout",
+        "--no-save",
+        "--max-epoch",
+        4,
+    ]
+    flags += ["--optimizer", "freeze_skip", "--freeze-schedule"]
+    flags += ["3:emb,encoder.layers.0;8:encoder.layers.1;14:-emb;19:emb;23:encoder.layers.2;32:-encoder.layers.2"]
+    file = where if where == "memory" else tmp_path / "kept"
+    assert_same(train(toy_data, *flags, "--freeze-cache", file), train(toy_data, *flags))
+
+
+# Layer 0 is kept from the first update on, layer 1 from the sixth of the second epoch on.
+GROWS = ["--reservoir-encoder", "LLL", *SMALL, "--freeze", "emb", "--dropout", "0", "--optimizer", "freeze_skip"]
+GROWS += ["--decoder-layers", 3, "--freeze-progressive", "0:15", "--freeze-cache", "memory"]
+
+
+def test_a_change_before_it_grows_ends_the_run(toy_data, tmp_path):
+    step = Trainer.train_step
+
+    def train_step(trainer, samples, *args):
+        done = step(trainer, samples, *args)
+        if trainer.get_num_updates() == 13:
+            trainer.get_model().encoder.layers[0].fc1.weight.data[0, 0] += 1
+        return done
+
+    with patch.object(Trainer, "train_step", train_step):
+        said, _ = error_of(toy_data, *GROWS, "--save-dir", tmp_path)
+    assert "something in this run has changed what is frozen in encoder.layers.0;" in said and said.count("\n") == 1
+
+
+def test_random_numbers_in_what_it_grows_by_are_seen(toy_data, tmp_path):
+    forward = TransformerEncoderLayerBase.forward
+
+    def noisy(layer, x, *args, **kwargs):
+        grown_by = not layer.fc1.weight.requires_grad and getattr(layer, "is_second", False)
+        return forward(layer, x + 0.1 * torch.randn_like(x) if grown_by else x, *args, **kwargs)
+
+    start = Trainer.load_checkpoint
+
+    def load_checkpoint(trainer, *args, **kwargs):
+        trainer.get_model().encoder.layers[1].is_second = True
+        return start(trainer, *args, **kwargs)
+
+    with (
+        patch.object(TransformerEncoderLayerBase, "forward", noisy),
+        patch.object(Trainer, "load_checkpoint", load_checkpoint),
+    ):
+        said, _ = error_of(toy_data, *GROWS, "--save-dir", tmp_path)
+    assert "--freeze-cache: something in encoder.layers.0-1 draws random numbers" in said

@@ -1,0 +1,45 @@
+"""Updates in which LayerDrop leaves out all that is trained: they move nothing, where torch would end the training."""
+
+import pytest
+import torch
+
+from tests.support.commands import train
+
+SMALL = "--no-save --disable-validation --max-epoch 2 --batch-size 16".split()
+# Nothing outside the layers is trained: the embeddings are frozen, and there is no norm after the last layer.
+LAYERS = "--reservoir-encoder LL --decoder-layers 2 --share-decoder-input-output-embed --freeze emb".split()
+SKIP = ["--optimizer", "freeze_skip"]
+RUNS = {
+    "a frozen decoder": ["--encoder-layerdrop", 0.8, "--freeze", "emb,decoder"],
+    # Without any layer the decoder does not read the encoder.
+    "no decoder": ["--decoder-layerdrop", 0.8],
+    "rotation": ["--encoder-layerdrop", 0.8, *SKIP, "--freeze-rotate", "1:2"],
+    "a schedule": ["--encoder-layerdrop", 0.8, *SKIP, "--freeze-schedule", "3:decoder"],
+    "embeddings now and then": [
+        "--encoder-layerdrop",
+        0.8,
+        "--freeze",
+        "decoder",
+        *SKIP,
+        "--freeze-update-every",
+        "emb:4",
+    ],
+}
+LESS_PRECISE = {"bf16": ["--bf16"], "fp16": ["--memory-efficient-fp16"]}
+
+
+@pytest.mark.parametrize("case", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in LESS_PRECISE)])
+def test_the_training_goes_on(toy_data, case):
+    flags = RUNS.get(case) or [*RUNS["a frozen decoder"], *LESS_PRECISE[case]]
+    run = train(toy_data, *LAYERS, *SMALL, *flags)
+    assert len(run.losses) == 20
+
+
+def test_nothing_moves(toy_data):
+    """With every layer left out in every update, all weights are those of the beginning; without LayerDrop they are not."""
+    flags = [*LAYERS, *SMALL, "--freeze", "emb,decoder", "--encoder-layerdrop"]
+    run, trained = (train(toy_data, *flags, share) for share in (1.0, 0.0))
+    assert len(run.losses) == len(trained.losses) == 20
+    assert all(run.weights[name].equal(tensor) for name, tensor in run.initial.items())
+    changed = [name for name, tensor in trained.initial.items() if not torch.equal(trained.weights[name], tensor)]
+    assert len(changed) > 20 and all(name.startswith("encoder.layers.") for name in changed)
