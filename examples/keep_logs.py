@@ -2,9 +2,10 @@
 
 Usage: keep_logs.py [--no-translations GLOB]... OUT.tar.xz RUNS [OLD=NEW ...]
 
-Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model and
-the records of epochs and validations; of generate.log the references, the best translations, with 0 for the score of each, and BLEU; of
-validate.log the results; of export.log the size of the file. OLD=NEW writes NEW for the text OLD, such as a folder of this machine.
+Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model,
+what `--freeze-auto` froze and the records of epochs and validations; of generate.log the references, the best translations, with 0 for
+the score of each, and BLEU; of validate.log the results; of export.log the size of the file. OLD=NEW writes NEW for the text OLD, such
+as a folder of this machine.
 --no-translations leaves out those of the runs of such names, as of learning rates that were not chosen: they take most of the space. The
 report is made anew by
 
@@ -24,10 +25,10 @@ from fairseq_reservoir.report.log_reader import read_log, read_record
 
 
 def of_training(text):
-    """The lines of a training log that a report reads; those within an epoch are left out."""
+    """The lines of a training log that a report reads, and when `--freeze-auto` froze what; those within an epoch are left out."""
     for line in text.splitlines():
         record = read_record(line)
-        if record.kind != "inner" if record else _is_read(line):
+        if record.kind != "inner" if record else _is_read(line) or "freeze_auto | update " in line:
             yield line
 
 

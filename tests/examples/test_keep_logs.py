@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.keep_logs import main, write
+from examples.keep_logs import main, of_training, write
 from fairseq_reservoir import cli
 from tests.support.runs_of_a_study import write_runs
 
@@ -74,6 +74,11 @@ def test_translations_of_some_runs_are_left_out(tmp_path, monkeypatch):
     assert not {f"{name}/generate.log" for name in left_out} & names
     assert {f"{name}/train.log" for name in left_out} <= names
     assert {f"{name}/generate.log" for name in ("dense-1", "dense-3", "keep70-1")} <= names
+
+
+def test_when_layers_froze_is_kept():
+    said = "| INFO | fairseq_reservoir.training.freeze_auto | update 30: encoder.layers.0 frozen; 9 of 20 tensors are frozen"
+    assert list(of_training(f"Start iterating over samples\n2026-01-02 {said}\n")) == [f"2026-01-02 {said}"]
 
 
 def test_usage(monkeypatch):
