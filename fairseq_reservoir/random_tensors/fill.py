@@ -105,28 +105,31 @@ def component_recipe(
 
 def _projections(name: str, shapes: Shapes) -> int:
     """How many projections stand on top of each other in a matrix: the gates of a GRU or LSTM, the halves of a GLU."""
-    module, _, ending = name.rpartition(".")
+    ending = name.rpartition(".")[2]
     rows, columns = shapes[name][:2]
     if ending == "in_proj_weight":
         return rows // columns
     if ending.startswith(("weight_ih", "weight_hh")):
-        gates, hidden = shapes[f"{module}.{ending.replace('_ih', '_hh')}"]
+        gates, hidden = shapes[_of_last_output(name)]
         return gates // hidden
     if name.endswith("linear1.weight"):
-        after = shapes.get(f"{module.removesuffix('linear1')}linear2.weight")
+        after = shapes.get(f"{name.removesuffix('linear1.weight')}linear2.weight")
         return rows // after[1] if after else 1
     return 1
 
 
 def _fan_in(name: str, shapes: Shapes) -> int:
-    module, _, ending = name.rpartition(".")
-    if ending.startswith(("bias_ih", "bias_hh")):  # of a recurrent network, however many gates it has
-        weight = shapes.get(f"{module}.{ending.replace('bias', 'weight').replace('_ih', '_hh')}")
-    else:
-        weight = shapes.get(name.removesuffix("bias") + "weight")
+    is_recurrent = name.rpartition(".")[2].startswith(("bias_ih", "bias_hh"))  # with however many gates
+    weight = shapes.get(_of_last_output(name) if is_recurrent else name.removesuffix("bias") + "weight")
     if weight is None:
         raise InputError(
             f"{name}: of a frozen layer matrices are drawn, a LayerNorm named layer_norm, and a bias beside a weight; a tensor like "
             "this one has to be a buffer, or be named in another way"
         )
     return weight[1]
+
+
+def _of_last_output(name: str) -> str:
+    """The matrix beside a recurrent network's matrix or bias that its last output goes through: (gates x hidden, hidden)."""
+    module, _, ending = name.rpartition(".")
+    return f"{module}.{ending.replace('bias', 'weight').replace('_ih', '_hh')}"

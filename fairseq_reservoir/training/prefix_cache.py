@@ -82,9 +82,8 @@ class PrefixCache:
     def __init__(self, prefix: FrozenPrefix, store: Store, dtype: torch.dtype | None = None) -> None:
         self.prefix, self.store, self.dtype = prefix, store, dtype
         self.hash: str | None = None
-        self.smaller: list[
-            tuple[str, int]
-        ] = []  # hash and depth of prefixes that this one has grown out of, the smallest first
+        # Hash and depth of the prefixes that this one has grown out of and whose outputs are gone on from, the smallest first.
+        self.smaller: list[tuple[str | None, int]] = []
         self.hits = self.grown = self.misses = 0  # batches found, found of a smaller prefix, and not found
         self._batch: bytes | None = None
         self._found: tuple[bytes, Tensor] | None = None
@@ -100,20 +99,17 @@ class PrefixCache:
 
     def follow(self, depth_before: int) -> None:
         """To be called when the prefix has another depth than before."""
-        before, self.hash = self.hash, self.prefix.hash() if self.prefix.depth else None
-        has_grown = 0 < depth_before < self.prefix.depth
-        if before and has_grown and isinstance(self.store, Memory) and self.dtype is None:
-            self.smaller.append((before, depth_before))
-        else:
-            self.smaller = []
-            if self.hash:
-                self.store.begin(self.hash)
+        goes_on = 0 < depth_before < self.prefix.depth and self.dtype is None and isinstance(self.store, Memory)
+        self.smaller = [*self.smaller, (self.hash, depth_before)] if goes_on else []
+        self.hash = self.prefix.hash() if self.prefix.depth else None
+        if self.hash and not goes_on:
+            self.store.begin(self.hash)
 
     def run(self, encode, tokens: Tensor):
         """``encode()``, with the prefix's layers from here."""
         shown = f"{tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
-        self._batch, self._depth = _key(self.hash, shown), self.prefix.depth
-        self._found = self.store.get(self._batch) or self._of_smaller(shown)
+        self._batch = _key(self.hash, shown)
+        self._found, self._depth = self._find(shown)
         self._random = [] if self._depth == self.prefix.depth else _random_state()
         try:
             return encode()
@@ -127,14 +123,14 @@ class PrefixCache:
         depth = self.prefix.depth
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
-    def _of_smaller(self, shown):
-        """What is kept of the batch from the largest prefix that has it; that is taken out of memory."""
+    def _find(self, shown):
+        """(what is kept of the batch, to how many layers); what is not kept to the prefix's end is taken out of memory."""
+        if found := self.store.get(self._batch):
+            return found, self.prefix.depth
         for smaller, depth in reversed(self.smaller):
             if found := self.store.pop(_key(smaller, shown)):
-                self._depth = depth
-                return found
-        self._depth = 0
-        return None
+                return found, depth
+        return None, 0
 
     def _prefix(self, layers, x, encoder_padding_mask):
         if self._found:

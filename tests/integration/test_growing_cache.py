@@ -13,22 +13,16 @@ from fairseq.trainer import Trainer
 from tests.integration.test_freeze_cache import SMALL, assert_same, hits_of
 from tests.support.commands import error_of, train
 
+# Three layers each, trained by an optimizer that freezes, 10 updates an epoch; with GROWING the prefix begins with frozen embeddings.
+LAYERS = ["--reservoir-encoder", "LLL", *SMALL, "--decoder-layers", 3, "--optimizer", "freeze_skip"]
+GROWING = [*LAYERS, "--freeze", "emb"]
+WITH_DROPOUT_ABOVE = ["--dropout", 0.1, "--frozen-prefix-no-dropout"]
+
 
 def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
     """Layer 0 from update 5 on, layer 1 from 20 on, of 30: every batch is kept of layer 0 by then, and layer 1 is run once for each."""
     caplog.set_level(logging.INFO)
-    flags = [
-        "--reservoir-encoder",
-        "LLL",
-        *SMALL,
-        "--freeze",
-        "emb",
-        "--dropout",
-        0.1,
-        "--frozen-prefix-no-dropout",
-        "--no-save",
-    ]
-    flags += ["--optimizer", "freeze_skip", "--decoder-layers", 3, "--max-epoch", 4, "--freeze-progressive", "5:15"]
+    flags = [*GROWING, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-progressive", "5:15"]
     plain = train(toy_data, *flags)
     with counted_runs_of_layer(0) as runs:
         run = train(toy_data, *flags, "--freeze-cache", "memory")
@@ -48,18 +42,17 @@ def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
 def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
     """A resumed training would round the output of layer 1 alone; so does one that was not interrupted."""
     flags = [
-        "--reservoir-encoder",
-        "LLL",
-        *SMALL,
-        "--freeze",
-        "emb",
+        *GROWING,
         "--dropout",
         0,
         "--no-save",
+        "--max-epoch",
+        3,
+        "--freeze-progressive",
+        "0:10",
         "--freeze-cache-dtype",
         "bf16",
     ]
-    flags += ["--optimizer", "freeze_skip", "--decoder-layers", 3, "--max-epoch", 3, "--freeze-progressive", "0:10"]
     run = train(toy_data, *flags, "--freeze-cache", "memory")
     with patch("fairseq_reservoir.training.prefix_cache.Memory.put", lambda *put: None):
         assert_same(run, train(toy_data, *flags, "--freeze-cache", "memory"))
@@ -84,26 +77,14 @@ def counted_runs_of_layer(index):
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_a_prefix_that_is_thawed_begins_anew(toy_data, tmp_path, where):
     """Grown, thawed with its embeddings, frozen again, grown and shrunk, within 40 updates: nothing of before the thaw is found."""
-    flags = [
-        "--reservoir-encoder",
-        "LLL",
-        *SMALL,
-        "--dropout",
-        0.1,
-        "--frozen-prefix-no-dropout",
-        "--no-save",
-        "--max-epoch",
-        4,
-    ]
-    flags += ["--optimizer", "freeze_skip", "--freeze-schedule"]
-    flags += ["3:emb,encoder.layers.0;8:encoder.layers.1;14:-emb;19:emb;23:encoder.layers.2;32:-encoder.layers.2"]
+    schedule = "3:emb,encoder.layers.0;8:encoder.layers.1;14:-emb;19:emb;23:encoder.layers.2;32:-encoder.layers.2"
+    flags = [*LAYERS, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-schedule", schedule]
     file = where if where == "memory" else tmp_path / "kept"
     assert_same(train(toy_data, *flags, "--freeze-cache", file), train(toy_data, *flags))
 
 
 # Layer 0 is kept from the first update on, layer 1 from the sixth of the second epoch on.
-GROWS = ["--reservoir-encoder", "LLL", *SMALL, "--freeze", "emb", "--dropout", "0", "--optimizer", "freeze_skip"]
-GROWS += ["--decoder-layers", 3, "--freeze-progressive", "0:15", "--freeze-cache", "memory"]
+FROM_THE_START = [*GROWING, "--dropout", 0, "--freeze-progressive", "0:15", "--freeze-cache", "memory"]
 
 
 def test_a_change_before_it_grows_ends_the_run(toy_data, tmp_path):
@@ -116,7 +97,7 @@ def test_a_change_before_it_grows_ends_the_run(toy_data, tmp_path):
         return done
 
     with patch.object(Trainer, "train_step", train_step):
-        said, _ = error_of(toy_data, *GROWS, "--save-dir", tmp_path)
+        said, _ = error_of(toy_data, *FROM_THE_START, "--save-dir", tmp_path)
     assert "something in this run has changed what is frozen in encoder.layers.0;" in said and said.count("\n") == 1
 
 
@@ -137,5 +118,5 @@ def test_random_numbers_in_what_it_grows_by_are_seen(toy_data, tmp_path):
         patch.object(TransformerEncoderLayerBase, "forward", noisy),
         patch.object(Trainer, "load_checkpoint", load_checkpoint),
     ):
-        said, _ = error_of(toy_data, *GROWS, "--save-dir", tmp_path)
+        said, _ = error_of(toy_data, *FROM_THE_START, "--save-dir", tmp_path)
     assert "--freeze-cache: something in encoder.layers.0-1 draws random numbers" in said
