@@ -45,7 +45,6 @@ ELSEWHERE = {
     "fairseq-reservoir report": "tests/report/test_report.py",
     "bash benchmarks/gpu.sh": "tests/benchmarks/test_gpu.py",
     "bash benchmarks/gpu_wheels.sh": "benchmarks/gpu_wheels.sh, which needs a network",
-    "MINI=1 bash examples/": "tests/examples/test_recipes_of_papers.py",
 }
 # Pages that are followed as a whole by a test of their own.
 FOLLOWED = {"your-own-kind.md": "tests/test_own_kind.py", "adding-a-kind.md": "tests/test_adding_a_kind.py"}
