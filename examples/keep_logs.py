@@ -1,13 +1,13 @@
 """What `fairseq-reservoir report` reads of a study's runs, in one small archive: a report can be made of it anywhere, again.
 
-Usage: keep_logs.py [--no-translations GLOB]... OUT.tar.xz RUNS [OLD=NEW ...]
+Usage: keep_logs.py [--no-translations GLOB | --not-done GLOB]... OUT.tar.xz RUNS [OLD=NEW ...]
 
 Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model,
 what `--freeze-auto` froze and the records of epochs and validations; of generate.log the references, the best translations, with 0 for
 the score of each, and BLEU; of validate.log the results; of export.log the size of the file. OLD=NEW writes NEW for the text OLD, such
 as a folder of this machine.
---no-translations leaves out those of the runs of such names, as of learning rates that were not chosen: they take most of the space. The
-report is made anew by
+--no-translations leaves out those of the runs of such names, as of learning rates that were not chosen: they take most of the space.
+--not-done keeps the runs of such names too, as of those that were ended on the way. The report is made anew by
 
     mkdir runs && tar xf OUT.tar.xz -C runs && fairseq-reservoir report runs --out report
 """
@@ -78,16 +78,21 @@ def is_done(folder):
     return state.read_text().strip() == "done" if state.exists() else (folder / "validate.log").exists()
 
 
-def write(out, runs, renamed, untranslated=()):
-    """``renamed``: pairs of texts; ``untranslated``: patterns of names. The same runs make the same bytes."""
-    folders = sorted(log.parent for log in runs.glob("*/train.log") if is_done(log.parent))
+def matches(folder, patterns):
+    return any(fnmatch(folder.name, pattern) for pattern in patterns)
+
+
+def write(out, runs, renamed, untranslated=(), not_done=()):
+    """``renamed``: pairs of texts; ``untranslated``, ``not_done``: patterns of names. The same runs make the same bytes."""
+    every = sorted(log.parent for log in runs.glob("*/train.log"))
+    folders = [folder for folder in every if is_done(folder) or matches(folder, not_done)]
     with (
         replacing(out) as temporary,
         tarfile.open(temporary, "w:xz", preset=9 | PRESET_EXTREME, format=tarfile.USTAR_FORMAT) as archive,
     ):
         for name, keep in KEPT.items():  # the same file of all runs, one after the other: they are much alike
             for folder in (one for one in folders if (one / name).exists()):
-                if name == "generate.log" and any(fnmatch(folder.name, pattern) for pattern in untranslated):
+                if name == "generate.log" and matches(folder, untranslated):
                     continue
                 text = "".join(f"{line}\n" for line in keep((folder / name).read_text(encoding="utf-8")))
                 for old, new in renamed:
@@ -99,13 +104,13 @@ def write(out, runs, renamed, untranslated=()):
 
 
 def main():
-    words, untranslated = sys.argv[1:], []
-    while words[:1] == ["--no-translations"]:
-        untranslated += words[1:2]
+    words, patterns = sys.argv[1:], {"--no-translations": [], "--not-done": []}
+    while words and words[0] in patterns:
+        patterns[words[0]] += words[1:2]
         words = words[2:]
     if len(words) < 2 or not Path(words[1]).is_dir():
         sys.exit(__doc__)
-    write(words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], untranslated)
+    write(words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], *patterns.values())
 
 
 if __name__ == "__main__":

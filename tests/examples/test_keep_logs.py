@@ -76,6 +76,17 @@ def test_translations_of_some_runs_are_left_out(tmp_path, monkeypatch):
     assert {f"{name}/generate.log" for name in ("dense-1", "dense-3", "keep70-1")} <= names
 
 
+def test_runs_that_were_ended_are_kept_by_name(tmp_path, monkeypatch):
+    write_runs(tmp_path / "runs")
+    for folder in (tmp_path / "runs").iterdir():
+        (folder / "state").write_text("done\n" if folder.name == "dense-1" else "failed train 143\n")
+    out = tmp_path / "kept.tar.xz"
+    monkeypatch.setattr("sys.argv", ["keep_logs.py", "--not-done", "keep30-[12]", str(out), str(tmp_path / "runs")])
+    main()
+    with tarfile.open(out) as archive:
+        assert {name.split("/")[0] for name in archive.getnames()} == {"dense-1", "keep30-1", "keep30-2"}
+
+
 def test_when_layers_froze_is_kept():
     said = "| INFO | fairseq_reservoir.training.freeze_auto | update 30: encoder.layers.0 frozen; 9 of 20 tensors are frozen"
     assert list(of_training(f"Start iterating over samples\n2026-01-02 {said}\n")) == [f"2026-01-02 {said}"]
