@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import torch
 
 from ..errors import InputError
-from ..plan.freeze_spec import layer_of
+from ..plan.freeze_spec import ADAPTER, atom, layer_of
 from .backskips import fit_state
 
 # The file of the checkpoint while fairseq restores one together with its optimizer state.
@@ -101,7 +101,8 @@ class DescribedInCheckpoint:
     def _refuse_without_random_tensors(self, state_dict):
         own = self.state_dict()
         for name in getattr(self, "recipes", {}):
-            if name in own and name not in state_dict:
+            # Adapters are added to any model, and so are the random tensors that they share.
+            if name in own and name not in state_dict and atom(name) != ADAPTER:
                 raise InputError(
                     f"the checkpoint has no {name}: it is of another architecture; give one of {type(self).__name__}'s"
                 )

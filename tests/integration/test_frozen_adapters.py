@@ -120,3 +120,13 @@ def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
     folded, change = load(tmp_path, "plain.pt")["model"], second.model.encoder.layers[1].fc1.frozen_adapter
     name = "encoder.layers.1.fc1.weight"
     torch.testing.assert_close(folded[name] - first.weights[name], 8 * change.B @ change.A, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_a_checkpoint_of_plain_fairseq_is_the_start_of_one_with_adapters(kind, toy_data, tmp_path):
+    first = train(toy_data, *RUN, "--max-update", 2, "--save-dir", tmp_path / "first", "--arch", "transformer_tiny")
+    start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt", "--max-update", 4]
+    flags = ["--freeze", "att", *ADAPTERS[kind], *RUN, "--save-dir", tmp_path / "second"]
+    second = train(toy_data, "--arch", "frozen_transformer_tiny", *flags, *start)
+    frozen = [entry.name for entry in second.model.slot_table.entries if not entry.trained and entry.atom != "adapter"]
+    assert frozen and hashes(second.weights, frozen) == hashes(first.weights, frozen)
