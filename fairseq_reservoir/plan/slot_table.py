@@ -310,7 +310,10 @@ def _frozen_by_spec(
         return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
-    frozen -= owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
+    spared = owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
+    if freeze and freeze_except and not frozen & spared and not pruning:
+        raise InputError(f"--freeze-except {freeze_except}: spares nothing of --freeze {freeze}; leave one of them out")
+    frozen -= spared
     if not frozen and (freeze or freeze_except) and not pruning:
         raise InputError(f"{_given(freeze, freeze_except)} freezes nothing: spare less, or leave it out")
     return frozen

@@ -105,6 +105,13 @@ def test_a_spec_that_freezes_nothing_is_refused():
         compiled(freeze_except="encoder,decoder")
 
 
+def test_an_exception_that_spares_nothing_of_what_is_frozen_is_refused():
+    with pytest.raises(
+        InputError, match="--freeze-except cross_att: spares nothing of --freeze emb; leave one of them"
+    ):
+        compiled(freeze="emb", freeze_except="cross_att")
+
+
 def test_a_model_without_plans_has_one_row_per_layer():
     table = compile_table(
         [("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, seed=1
