@@ -12,6 +12,7 @@ from hydra.experimental.callback import Callback
 from hydra.utils import to_absolute_path
 
 from .errors import InputError
+from .fairseq_repairs.error_report import find_input_error
 from .fairseq_repairs.repair import wrap
 from .version import is_plugin
 
@@ -38,6 +39,9 @@ def _start(call_main, cfg, main, **kwargs):
                 )
             cfg.common.user_dir = str(ours)
         return call_main(cfg, main, **kwargs)
-    except InputError as error:
-        print(f"fairseq-hydra-train: error: {error}", file=sys.stderr)
+    except Exception as error:
+        mistake = find_input_error(error)
+        if mistake is None:
+            raise
+        print(f"fairseq-hydra-train: error: {mistake}", file=sys.stderr)
         raise SystemExit(2) from None  # hydra prints a traceback of every other exception

@@ -170,6 +170,33 @@ def test_two_processes(toy_data, tmp_path):
     assert (flags["distributed_world_size"], flags["distributed_backend"]) == (2, "gloo")
 
 
+@pytest.fixture
+def run_hydra(toy_data, tmp_path, monkeypatch, capsys):
+    """fairseq-hydra-train with the translation example and these overrides, in this process; returns what is an error on stderr."""
+
+    def run(*overrides):
+        words = [
+            "--config-dir",
+            str(CONFIG),
+            "--config-name",
+            "translation",
+            "common.cpu=true",
+            *SMALL,
+            f"task.data={toy_data}",
+        ]
+        monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train", *words, *overrides])
+        monkeypatch.setattr(distributed_utils, "call_main", distributed_utils.call_main)  # hydra's callback wraps it
+        monkeypatch.chdir(tmp_path)
+        GlobalHydra.instance().clear()
+        try:
+            hydra_train.cli_main()
+        except SystemExit as leaving:
+            assert leaving.code == 2
+        return [line for line in capsys.readouterr().err.splitlines() if "rror" in line]
+
+    return run
+
+
 @pytest.mark.parametrize(
     "override, message",
     [
@@ -178,25 +205,18 @@ def test_two_processes(toy_data, tmp_path):
         ("optimizer.freeze_schedule=emb", "--freeze-schedule"),
     ],
 )
-def test_a_mistake_is_one_line(toy_data, tmp_path, monkeypatch, capsys, override, message):
-    words = [
-        "--config-dir",
-        str(CONFIG),
-        "--config-name",
-        "translation",
-        "common.cpu=true",
-        *SMALL,
-        f"task.data={toy_data}",
-    ]
-    monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train", *words, override])
-    monkeypatch.setattr(distributed_utils, "call_main", distributed_utils.call_main)  # hydra's callback wraps it
-    monkeypatch.chdir(tmp_path)
-    GlobalHydra.instance().clear()
-    with pytest.raises(SystemExit) as leaving:
-        hydra_train.cli_main()
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert leaving.value.code == 2 and line.startswith(f"fairseq-hydra-train: error: {message}")
+def test_a_mistake_is_one_line(run_hydra, tmp_path, override, message):
+    (line,) = run_hydra(override)
+    assert line.startswith(f"fairseq-hydra-train: error: {message}")
     assert list(tmp_path.rglob("*.pt")) == []
+
+
+def test_so_is_one_that_the_checkpoint_shows(run_hydra, tmp_path):
+    """fairseq has put an exception of its own around it by then."""
+    save = f"checkpoint.save_dir={tmp_path}/saved"
+    assert run_hydra(save, "optimization.max_update=1") == []
+    (line,) = run_hydra(save, "optimization.max_update=2", "model.reservoir_seed=7")
+    assert line.startswith("fairseq-hydra-train: error: --reservoir-seed 7: the checkpoint was trained with ")
 
 
 def test_the_files_are_installed_with_the_package(tmp_path):

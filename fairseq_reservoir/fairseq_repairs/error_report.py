@@ -1,9 +1,14 @@
 """Shows a mistake of the user's as one line, when one of the fairseq commands was running."""
 
+import dataclasses
 import sys
+from os.path import commonprefix
 from pathlib import Path
 
 from fairseq import options
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from ..errors import InputError, check_words
 from .repair import repair, wrap
@@ -23,7 +28,7 @@ def find_input_error(error):
     return None
 
 
-def fairseq_command():
+def fairseq_command() -> str | None:
     """Return the name of the running fairseq command, or None in any other program.
 
     The console scripts are named ``fairseq-*``; ``python -m fairseq_cli.eval_lm`` is ``fairseq-eval-lm``.
@@ -53,7 +58,29 @@ def refuse_flags_in_one_line():
 
 def raise_as_mistake(message):
     """Raise argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``, as an ``InputError``."""
-    raise InputError(message.removeprefix("argument "))
+    raise InputError(message.removeprefix("argument ") + whose(message))
+
+
+def whose(message):
+    """Of flags that are unrecognized because another choice has them, which: ``; --momentum is of --optimizer nag``, say."""
+    if not message.startswith("unrecognized arguments:"):
+        return ""
+    registries = {name.replace("_", "-"): of["dataclass_registry"] for name, of in REGISTRIES.items()}
+    registries |= {"arch": MODEL_DATACLASS_REGISTRY, "task": TASK_DATACLASS_REGISTRY}
+    found = ""
+    for flag in (word.split("=")[0] for word in message.split() if word.startswith("--")):
+        field = flag[2:].replace("-", "_")
+        for choice, registry in registries.items():
+            owners = [name for name, of in registry.items() if field in fields_of(of)]
+            owners.sort(key=lambda name: (-len(commonprefix([name, field])), len(name)))
+            if owners:
+                found += f"; {flag} is of --{choice} {', '.join(owners[:3])}{' and others' if len(owners) > 3 else ''}"
+    return found
+
+
+def fields_of(dataclass):
+    """The names of its fields, without those whose value is another group's, such as ``${optimization.lr}``."""
+    return {f.name for f in dataclasses.fields(dataclass) if not str(f.default).startswith("${")}
 
 
 @repair("input-errors")

@@ -1,6 +1,7 @@
 """Every repair of fairseq, in the order in which they are applied."""
 
 from . import (
+    adaptive_loss,
     allocator,
     batches,
     checkpoints,
@@ -35,7 +36,9 @@ REPAIRS = (
     saving.write_once,
     saving.copy_checkpoints_whole,
     # Training.
+    adaptive_loss.count_the_second_word_of_every_band,
     moving_average.keep_untrained_tensors_in_ema,
+    moving_average.begin_average_from_any_checkpoint,
     recomputation.recompute_what_is_trained,
     mixed_precision.unscale_once,
     mixed_precision.keep_overflow_on_cpu,

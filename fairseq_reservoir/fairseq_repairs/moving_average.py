@@ -1,11 +1,16 @@
-"""A repair of ``--store-ema`` for models of which something is not trained."""
+"""Repairs of ``--store-ema``: for models of which something is not trained, and for checkpoints without an average."""
 
+import logging
 from types import SimpleNamespace
 
 import torch
+from fairseq.file_io import PathManager
 from fairseq.models.ema.ema import EMA
+from fairseq.trainer import Trainer
 
 from .repair import repair, wrap
+
+logger = logging.getLogger(__name__)
 
 
 @repair("moving-average")
@@ -38,3 +43,32 @@ def keep_untrained_tensors_in_ema():
             copied[name].copy_(average)
 
     wrap(EMA, "_step_internal", step)
+
+
+@repair("moving-average-start")
+def begin_average_from_any_checkpoint():
+    """Let ``--store-ema`` begin at the values of a checkpoint that has no average.
+
+    fairseq means to, but has deleted those values from what it has read by then: ``KeyError: 'model'``, with ``--finetune-from-model``
+    and for a run that is resumed.
+    """
+
+    def begin_average(original, trainer, filename, *args, **kwargs):
+        flags = trainer.cfg.ema
+        if not flags.store_ema:
+            return original(trainer, filename, *args, **kwargs)
+        flags.store_ema = False
+        try:
+            extra_state = original(trainer, filename, *args, **kwargs)
+        finally:
+            flags.store_ema = True
+        if "ema" in (extra_state or {}):
+            trainer.ema.restore(extra_state["ema"])
+            if flags.ema_fp32:
+                trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
+        elif PathManager.isfile(filename):
+            trainer._build_ema()  # of the model as it now is, and not at its first use, which is after an update
+            logger.warning("--store-ema: %s has no average; it begins at the values of its model", filename)
+        return extra_state
+
+    wrap(Trainer, "load_checkpoint", begin_average)

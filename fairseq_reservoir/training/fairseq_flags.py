@@ -31,9 +31,19 @@ def check(cfg: Any) -> None:
     for flag, value, least in (("--log-interval", cfg.common.log_interval, 1), ("--num-workers", data.num_workers, 0)):
         if value < least:
             raise InputError(f"{flag} {value}: must be at least {least}")
+    if getattr(cfg.criterion, "_name", None) == "adaptive_loss":
+        _check_adaptive_loss(cfg)
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if isinstance(betas, str) and not _are_betas(betas):
         raise InputError(f"--adam-betas {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+
+
+def _check_adaptive_loss(cfg):
+    backend = cfg.distributed_training.ddp_backend
+    if backend in ("c10d", "pytorch_ddp"):
+        raise InputError(f"--ddp-backend {backend}: not with --criterion adaptive_loss; give --ddp-backend legacy_ddp")
+    if not getattr(cfg.model, "adaptive_softmax_cutoff", True):
+        raise InputError("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
 
 
 def _are_betas(text):

@@ -12,7 +12,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from ..checkpoint import dry_build, fairseq_loader, origin
+from ..checkpoint import dry_build, fairseq_loader, named_models, origin
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
@@ -35,6 +35,7 @@ from . import (
 HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # Flags are read.
     (options, "parse_args_and_arch", threads.read_flag),
+    (options, "parse_args_and_arch", named_models.check_flags),
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),
     *((task, name, preflight.name_missing_files)

@@ -19,6 +19,24 @@ BEGIN = "--arch reservoir_transformer_tiny --cpu --no-save".split()
         ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be at least 0"),
         ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
         ("--optimizer freeze_skip --batch-size 4 --adam-betas (0.9,1)", "--adam-betas (0.9,1): must be two numbers"),
+        (
+            "--optimizer adam --batch-size 4 --criterion adaptive_loss",
+            "--ddp-backend pytorch_ddp: not with --criterion adaptive_loss; give --ddp-backend legacy_ddp",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --criterion adaptive_loss --ddp-backend legacy_ddp",
+            "--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000",
+        ),
+        (
+            "--optimizer adam --freeze-schedule 0:emb",
+            "; --freeze-schedule is of --optimizer freeze_skip, freeze_skip_nag, ",
+        ),
+        (
+            "--arch transformer --label-smoothing=0.1 --reservoir-encoder LF --no-such 1 --momentum 0.9",
+            "--momentum 0.9; --label-smoothing is of --criterion label_smoothed_cross_entropy, label_smoothed_cross_entropy_with_ctc,"
+            " label_smoothed_cross_entropy_with_rdrop and others; --reservoir-encoder is of --arch reservoir_transformer;"
+            " --momentum is of --optimizer nag, freeze_skip_nag",
+        ),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, flags, message):

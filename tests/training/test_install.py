@@ -53,7 +53,14 @@ def test_the_order_of_those_that_share_a_function():
     }
     assert order == {
         "__init__": ["check_processes", "start", "make_schedule", "look_at_model", "print_table"],
-        "load_checkpoint": ["agree_on_checkpoint", "start", "take_hashes", "take_over", "say_resuming"],
+        "load_checkpoint": [
+            "agree_on_checkpoint",
+            "start",
+            "take_hashes",
+            "take_over",
+            "say_resuming",
+            "begin_average",
+        ],
         "set_num_updates": ["end_update", "follow_schedule", "go_to"],
     }
     names = [hook.__name__ for hook in hooks_of(distributed_utils.call_main)]
@@ -67,7 +74,7 @@ def test_installing_twice_changes_nothing():
 
 
 def test_every_repair_has_a_name_of_its_own_and_says_what_it_does():
-    assert len({one.name for one in REPAIRS}) == len(REPAIRS) == 23
+    assert len({one.name for one in REPAIRS}) == len(REPAIRS) == 25
     assert all(one.state == "applied" and 20 < len(one.purpose) < 100 for one in REPAIRS)
 
 

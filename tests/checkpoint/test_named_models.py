@@ -1,0 +1,59 @@
+"""What the commands that read a model are told wrong is answered in one line, before DATA is looked for."""
+
+import sys
+from importlib import import_module
+
+import pytest
+
+from fairseq_reservoir.errors import InputError
+from tests.support.commands import USER_DIR
+
+NO_PATH = "--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt"
+
+
+def answer(monkeypatch, command, *words):
+    line = [f"fairseq-{command}", "no-data", "--user-dir", USER_DIR, "--cpu", *map(str, words)]
+    monkeypatch.setattr(sys, "argv", line)
+    with pytest.raises(InputError) as refusal:
+        import_module(f"fairseq_cli.{command.replace('-', '_')}").cli_main()
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("command", ["generate", "interactive", "eval-lm", "validate"])
+def test_which_model(monkeypatch, tmp_path, command):
+    task = ["--task", "translation"] if command == "validate" else []
+    missing, name = tmp_path / "missing.pt", tmp_path / "checkpoint_best.pt"
+    assert answer(monkeypatch, command, *task) == NO_PATH
+    assert answer(monkeypatch, command, *task, "--path", missing) == f"--path {missing}: no such file"
+    folder = f"--path {tmp_path}: a folder; name a file in it, such as {name}"
+    assert answer(monkeypatch, command, *task, "--path", tmp_path) == folder
+
+
+def test_one_of_an_ensemble(monkeypatch, tmp_path):
+    (tmp_path / "first.pt").touch()
+    both = f"{tmp_path}/first.pt:{tmp_path}/second.pt"
+    assert answer(monkeypatch, "generate", "--path", both) == f"--path {tmp_path}/second.pt: no such file"
+
+
+def test_the_language_model_beside_it(monkeypatch, tmp_path):
+    (tmp_path / "model.pt").touch()
+    lm = tmp_path / "lm.pt"
+    line = answer(monkeypatch, "generate", "--path", tmp_path / "model.pt", "--lm-path", lm)
+    assert line == f"--lm-path {lm}: no such file"
+
+
+def test_what_validate_needs_besides(monkeypatch, tmp_path):
+    (tmp_path / "model.pt").touch()
+    path = ["--path", tmp_path / "model.pt"]
+    line = answer(monkeypatch, "validate", *path, "--batch-size", 4)
+    assert line == "--task: is not given; give that of the training, such as --task translation"
+    line = answer(monkeypatch, "validate", *path, "--task", "translation")
+    assert line == "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [("no/model.pt", "--checkpoint-suffix", "_part"), ("no/model.pt", "--checkpoint-shard-count", 2), ("s3://b/m.pt",)],
+)
+def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, path):
+    assert "no-data" in answer(monkeypatch, "generate", "--path", *path)

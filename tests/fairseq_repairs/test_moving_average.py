@@ -1,0 +1,64 @@
+"""``--store-ema`` begins from any checkpoint: one of a training without an average, an export, one with an average."""
+
+import pytest
+import torch
+from fairseq.trainer import Trainer
+
+from fairseq_reservoir.checkpoint.export import export
+from tests.support.commands import load, train
+
+EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --encoder-layers 2".split()
+
+
+@pytest.fixture(scope="module")
+def begun(toy_data, tmp_path_factory):
+    """Two updates without an average, and two with one."""
+    folder = tmp_path_factory.mktemp("begun")
+    for name, flags in (("plain", EMA[3:]), ("averaged", EMA)):
+        train(toy_data, *flags, "--max-update", 2, "--save-dir", folder / name)
+    export(folder / "plain" / "checkpoint_last.pt", folder / "plain.safetensors")
+    return folder
+
+
+def average_after_one_update(start, state):
+    """0.75 of what it began with and 0.25 of the weights after the update, of every tensor that is trained."""
+    trained = state["model"]
+    average = state["extra_state"]["ema"]
+    names = [name for name in trained if trained[name].is_floating_point() and not trained[name].equal(start[name])]
+    assert len(names) > 10
+    for name in names:
+        torch.testing.assert_close(average[name], 0.75 * start[name] + 0.25 * trained[name])
+
+
+@pytest.mark.parametrize("fp32", [(), ("--ema-fp32",)], ids=["", "fp32"])
+@pytest.mark.parametrize("source", ["plain/checkpoint_last.pt", "plain.safetensors"])
+def test_a_new_training(toy_data, tmp_path, begun, source, fp32):
+    train(toy_data, *EMA, *fp32, "--finetune-from-model", begun / source, "--max-update", 1, "--save-dir", tmp_path)
+    average_after_one_update(load(begun / "plain")["model"], load(tmp_path))
+
+
+def test_a_resumed_training(toy_data, tmp_path, begun, caplog):
+    before = begun / "plain" / "checkpoint_last.pt"
+    train(toy_data, *EMA, "--restore-file", before, "--max-update", 3, "--save-dir", tmp_path)
+    assert f"--store-ema: {before} has no average; it begins at the values of its model" in caplog.text
+    average_after_one_update(load(begun / "plain")["model"], load(tmp_path))
+
+
+def test_an_average_goes_on(toy_data, tmp_path, begun):
+    resumed, whole = tmp_path / "resumed", tmp_path / "whole"
+    restore = "--restore-file", begun / "averaged" / "checkpoint_last.pt"
+    train(toy_data, *EMA, *restore, "--max-update", 4, "--save-dir", resumed)
+    train(toy_data, *EMA, "--max-update", 4, "--save-dir", whole)
+    averages = [load(folder)["extra_state"]["ema"] for folder in (resumed, whole)]
+    assert averages[0].keys() == averages[1].keys()
+    assert all(tensor.equal(averages[1][name]) for name, tensor in averages[0].items())
+
+
+def test_fairseq_alone_ends(toy_data, tmp_path, begun, monkeypatch):
+    load_checkpoint = Trainer.load_checkpoint
+    while hasattr(load_checkpoint, "hook"):
+        load_checkpoint = load_checkpoint.__wrapped__
+    monkeypatch.setattr(Trainer, "load_checkpoint", load_checkpoint)
+    start = "--finetune-from-model", begun / "plain" / "checkpoint_last.pt"
+    with pytest.raises(KeyError, match="model"):
+        train(toy_data, *EMA, *start, "--max-update", 1, "--save-dir", tmp_path)
