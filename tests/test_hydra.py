@@ -216,7 +216,9 @@ def test_so_is_one_that_the_checkpoint_shows(run_hydra, tmp_path):
     save = f"checkpoint.save_dir={tmp_path}/saved"
     assert run_hydra(save, "optimization.max_update=1") == []
     (line,) = run_hydra(save, "optimization.max_update=2", "model.reservoir_seed=7")
-    assert line.startswith("fairseq-hydra-train: error: --reservoir-seed 7: the checkpoint was trained with ")
+    assert line.startswith(
+        "fairseq-hydra-train: error: --reservoir-seed 7 (--seed, where it is not given): the checkpoint was trained with "
+    )
 
 
 def test_the_files_are_installed_with_the_package(tmp_path):

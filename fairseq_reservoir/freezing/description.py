@@ -157,11 +157,14 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
         InputError: always.
     """
     shown = flag if given is True else f"{flag} {'not given' if given is None else given}"
+    if flag == "--reservoir-seed":
+        shown += " (--seed, where it is not given)"
     value = "it" if trained is True else trained
     was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
+    anew = "in another --save-dir" if resuming.get() else "without that checkpoint"
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
-        f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew in another --save-dir"
+        f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew {anew}"
     )
 
 

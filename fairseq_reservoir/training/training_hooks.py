@@ -1,6 +1,7 @@
 """Hooks in fairseq's Trainer and optimizers: print the slot table, refuse optimizer state of others, report NaN scores."""
 
 import logging
+import re
 import shlex
 
 import torch
@@ -28,8 +29,30 @@ def say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *arg
         if "--reset-optimizer" not in str(error):
             raise
         raise InputError(f"--restore-file {filename}: {error}") from error  # another optimizer or criterion
+    except Exception as error:
+        # Around it fairseq has put that "the architectures" have to "match".
+        difference = _difference(str(error.__context__))
+        if difference is None:
+            raise
+        raise InputError(f"{filename}: {difference}; give the flags it was trained with") from error
     finally:
         resuming.reset(token)
+
+
+def _difference(answer):
+    """What torch says of a state dict that does not fit, in a line: of the first tensor, and how many others there are."""
+    if not answer.startswith("Error(s) in loading state_dict"):
+        return None
+    sizes = re.findall(r"size mismatch for (\S+): .*?\((\[.*?\])\) from checkpoint, .*?\((\[.*?\])\)", answer)
+    if sizes:
+        (name, saved, own), others = sizes[0], len(sizes) - 1
+        return f"its {name} has the shape {saved}, not {own}{f', and {others} more have others' if others else ''}"
+    for said, kind in (("has no", "Missing"), ("is of a model with", "Unexpected")):
+        found = re.search(rf'{kind} key\(s\) in state_dict: "([^"]*)"((?:, "[^"]*")*)', answer)
+        if found:
+            others = found[2].count(", ")
+            return f"{said} {found[1]}{f' and {others} more' if others else ''}"
+    return None
 
 
 def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_overrides=None):

@@ -68,7 +68,7 @@ OTHERS = {
     ),
     "another seed": (
         ["--reservoir-seed", 4],
-        "--reservoir-seed 4: the checkpoint was trained with 3; give 3, or --reset-optimizer",
+        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3; give 3, or --reset-optimizer",
     ),
     "fewer still": (
         ["--freeze-except", "k"],

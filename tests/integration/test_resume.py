@@ -46,8 +46,11 @@ OTHERS = {
     "another depth": (["--reservoir-encoder", "LFTL"], "--reservoir-encoder LFTL: the checkpoint was trained with LFT"),
     "trained instead": (["--reservoir-encoder", "LfT"], "--reservoir-encoder LfT: the checkpoint was trained with LFT"),
     "decoder plan": (["--reservoir-decoder", "LL"], "--reservoir-decoder LL: the checkpoint was trained with CL"),
-    "seed": (["--seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
-    "reservoir seed": (["--reservoir-seed", 4], "--reservoir-seed 4: the checkpoint was trained with 3"),
+    "seed": (["--seed", 4], "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3"),
+    "reservoir seed": (
+        ["--reservoir-seed", 4],
+        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3",
+    ),
     "norm": (
         ["--reservoir-norm", "model"],
         "--reservoir-norm model: the checkpoint was trained without it; leave it out, or train",
