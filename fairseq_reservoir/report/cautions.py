@@ -19,7 +19,7 @@ def cautions(study: Study) -> list[str]:
     }
     if study.metric.name == "loss" and len(criteria) > 1:
         said.append("These runs were trained with different criteria: their losses are not the same quantity.")
-    said += [*_without_flops(study), *_uneven_times(study), *_easy_target(study)]
+    said += [*_without_flops(study), *_uneven_times(study), *_rounded_times(study), *_easy_target(study)]
     if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
         said.append("One seed per arm: nothing here says what another seed would give.")
     return said
@@ -54,6 +54,17 @@ def _uneven_times(study):
             took = f"{rates[0]:.3g} to {rates[-1]:.3g} s per update"
             said.append(f"{arm.name}: its seeds took from {took}: do not trust its times.")
     return said
+
+
+def _rounded_times(study):
+    """Whether epochs are so short that whole seconds of them say little."""
+    worst = max((run.clock.rounding for arm in study.arms for run in arm.counted), default=0.0)
+    if worst <= 0.1:
+        return []
+    return [
+        "fairseq logs the training time of an epoch in whole seconds, and the epochs here are so short"
+        f" that minutes may be off by {100 * worst:.0f} %; minutes in all are not."
+    ]
 
 
 def _easy_target(study):

@@ -23,6 +23,7 @@ class Clock:
     losses: list[tuple[int, float]] = field(default_factory=list)
     lost_updates: int = 0
     begins_at: int = 0
+    epochs: int = 0  # whose total the log has
     has_tokens: bool = True
 
     @property
@@ -33,6 +34,11 @@ class Clock:
     def rate(self) -> float:
         """Seconds per update, without those of lost updates; 0 if the log has none."""
         return self.seconds[-1] / max(1, self.updates[-1] - self.begins_at)
+
+    @property
+    def rounding(self) -> float:
+        """How far off ``seconds`` may be, as a share of it: fairseq logs an epoch's total in whole seconds."""
+        return min(1.0, 0.5 * self.epochs / self.seconds[-1]) if self.seconds[-1] else float(self.epochs > 0)
 
     def seconds_at(self, update: int) -> float:
         lost = [seconds for start, seconds in self.losses if start < update]
@@ -109,6 +115,7 @@ def _run(clock, records, start, kept):
             tokens = None if wpb is None else wpb * length - (before[3] - before[2])
             _extend(clock, done, record.updates, rates, seconds, tokens)
             epoch_begin = done = record.updates
+            clock.epochs += 1
     if rates and rates[-1][0] > done:
         _extend(clock, done, rates[-1][0], rates)
 

@@ -39,6 +39,17 @@ def test_seeds_that_took_their_time(tmp_path):
     assert said(tmp_path, "per update") == ["a: its seeds took from 1 to 1.25 s per update: do not trust its times."]
 
 
+@pytest.mark.parametrize(
+    "seconds, share",
+    [([5, 5], None), ([5, 4], "11 %"), ([2, 1, 2], "30 %"), ([0, 0], "100 %")],  # 0.5 s of each epoch: 1 of 9, 1.5 of 5
+)
+def test_epochs_of_a_few_seconds(tmp_path, seconds, share):
+    plain_run(tmp_path / "long-1", [10], [60]).write()
+    plain_run(tmp_path / "short-1", [10] * len(seconds), seconds, layers=6).write()
+    found = said(tmp_path, "whole seconds")
+    assert [share in caution for caution in found] == ([] if share is None else [True])
+
+
 def test_seconds_of_lost_updates_make_no_seed_slow(tmp_path):
     plain_run(tmp_path / "a-1", [10], [20]).write()
     log = Writer(tmp_path / "a-2", seed=2).start()
