@@ -1,7 +1,10 @@
-"""Checkpoints with a kind of layer that a user has written: refused by name where it is not the one registered."""
+"""Checkpoints of an architecture or with a kind of layer that a user has written: refused by name where it is not registered."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from ..errors import InputError
 from ..freezing.description import BUFFER, read_description
@@ -30,6 +33,18 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
                     f"{path}: its {stack} {plan} has the layer {layer}, a kind of its author's own that is {there}; "
                     "give the --user-dir that registers it"
                 )
+
+
+def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """A hook of ``models.build_model``, whose own assertion cannot be put into words (IndexError).
+
+    Raises:
+        InputError: one line with the architecture.
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
+        raise InputError(f"the architecture {name} is not registered here; give the --user-dir that registers it")
+    return build_model(cfg, *args, **kwargs)
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fairseq import checkpoint_utils, options, utils
+from fairseq import checkpoint_utils, models, options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin
@@ -12,7 +12,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from ..checkpoint import dry_build, fairseq_loader, named_models, origin
+from ..checkpoint import dry_build, fairseq_loader, named_models, origin, own_kinds
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
@@ -79,6 +79,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # Any command reads a model: exports too, and no word vectors that a checkpoint replaces.
     (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
     (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
+    (models, "build_model", own_kinds.refuse_unknown_architecture),
     (utils, "parse_embedding", fairseq_loader.read_no_vectors),
 )  # fmt: skip
 

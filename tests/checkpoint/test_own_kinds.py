@@ -1,0 +1,43 @@
+"""A checkpoint of an architecture that is not registered is answered in one line with its name."""
+
+import pytest
+import torch
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.errors import InputError
+from tests.support.commands import train
+
+LINE = "the architecture mine_tiny is not registered here; give the --user-dir that registers it"
+
+
+@pytest.fixture(scope="module")
+def of_another(toy_data, tmp_path_factory):
+    """As another plugin's training would have written it."""
+    folder = tmp_path_factory.mktemp("another")
+    train(toy_data, "--arch", "transformer", "--max-update", 1, "--disable-validation", "--save-dir", folder)
+    path = folder / "checkpoint_last.pt"
+    state = torch.load(path)
+    state["cfg"]["model"]._name = state["cfg"]["model"].arch = "mine_tiny"
+    torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize("command", ["size", "export", "materialize"])
+def test_our_commands(of_another, tmp_path, command):
+    out = [] if command == "size" else [str(tmp_path / ("model.safetensors" if command == "export" else "model.pt"))]
+    with pytest.raises(SystemExit) as leaving:
+        cli.main([command, str(of_another), *out])
+    assert str(leaving.value) == f"fairseq-reservoir: error: {LINE}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_translating(of_another, toy_data, run_fairseq):
+    with pytest.raises(InputError, match=LINE):
+        run_fairseq("generate", toy_data, "--path", of_another, "--cpu")
+
+
+def test_its_values_may_still_be_taken(of_another, toy_data):
+    """Of a checkpoint to start from only the tensors are of interest."""
+    start = ["--finetune-from-model", of_another]
+    run = train(toy_data, "--arch", "transformer", *start, "--max-update", 1, "--no-save", "--disable-validation")
+    assert len(run.losses) == 1
