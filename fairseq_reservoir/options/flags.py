@@ -34,7 +34,7 @@ def check_texts(options, dataclass) -> None:
 
 
 def check_ranges(options) -> None:
-    """Refuses shares of dropout and of dropped layers that are none, and depths that nobody can build.
+    """Refuses shares of dropout and of dropped layers that are none, and widths, heads and depths that nobody can build.
 
     Raises:
         InputError: one line with the flag.
@@ -42,5 +42,7 @@ def check_ranges(options) -> None:
     for name, value in vars(options).items():
         if name.endswith(("dropout", "layerdrop")) and isinstance(value, (int, float)) and not 0 <= value <= 1:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
+        if name.endswith(("_embed_dim", "_attention_heads")) and isinstance(value, int) and value < 1:
+            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
         if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
             raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")

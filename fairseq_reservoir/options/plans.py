@@ -85,7 +85,7 @@ def check(options: Namespace, plans: Plans) -> None:
         for slot in plan:
             if slot.kind.even_width and width % 2:
                 raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
-        if (heads < 1 or width % heads) and any(slot.kind.heads_divide for slot in plan):
+        if width % heads and any(slot.kind.heads_divide for slot in plan):
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
 
 

@@ -145,6 +145,7 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),
         (["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"], "--with-weights --regenerate: give one"),
         (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not hold the dictionaries"),
+        (["{}/good.pt", "{}/a.safetensors", "--data", "{}"], "--data {}: does not hold the dictionaries"),
         (
             ["{}/huge.pt", "{}/a.safetensors", "--dtype", "fp16"],
             "--dtype fp16: encoder.embed_tokens.weight has entries up to 1e+06",
