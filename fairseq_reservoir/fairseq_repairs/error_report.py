@@ -9,6 +9,7 @@ from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from omegaconf import MISSING
 
 from ..errors import InputError, check_words
 from .repair import repair, wrap
@@ -51,14 +52,39 @@ def refuse_flags_in_one_line():
         if fairseq_command() and "error" not in vars(parser):
             parser.error = raise_as_mistake
         check_words(sys.argv[1:] if input_args is None else input_args)
-        return original(parser, input_args, *args, **kwargs)
+        parsed = original(parser, input_args, *args, **kwargs)
+        if fairseq_command() and not kwargs.get("suppress_defaults"):
+            refuse_missing(parsed[0] if isinstance(parsed, tuple) else parsed)
+        return parsed
 
     wrap(options, "parse_args_and_arch", parse_args_and_arch)
 
 
 def raise_as_mistake(message):
     """Raise argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``, as an ``InputError``."""
+    if message.endswith(f"value: {MISSING!r}"):  # a default that stands for none
+        raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is not given, and has no default")
     raise InputError(message.removeprefix("argument ") + whose(message))
+
+
+def refuse_missing(flags):
+    """Refuse a choice, such as of ``--lr-scheduler``, without a flag of its own that has no default."""
+    for choice, of in REGISTRIES.items():
+        chosen = getattr(flags, choice, None)
+        for field in dataclasses.fields(of["dataclass_registry"].get(chosen, _Nothing)):
+            if field.default == MISSING and getattr(flags, field.name, None) in (None, MISSING):
+                names = [name.replace("_", "-") for name in (field.name, choice)]
+                raise InputError(f"--{names[0]}: is not given, and --{names[1]} {chosen} needs it")
+    if getattr(flags, "lr_scheduler", None) == "polynomial_decay" and flags.total_num_update is None:
+        # Its default is --max-update, and cannot be read from there: "Error merging override".
+        if not flags.max_update:
+            raise InputError("--total-num-update: is not given, and --lr-scheduler polynomial_decay needs it")
+        flags.total_num_update = flags.max_update
+
+
+@dataclasses.dataclass
+class _Nothing:
+    pass
 
 
 def whose(message):

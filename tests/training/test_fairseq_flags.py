@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.commands import error_of
+from tests.support.commands import error_of, train
 
 BEGIN = "--arch reservoir_transformer_tiny --cpu --no-save".split()
 
@@ -18,6 +18,15 @@ BEGIN = "--arch reservoir_transformer_tiny --cpu --no-save".split()
         ("--optimizer adam --batch-size 4 --log-interval 0", "--log-interval 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be at least 0"),
         ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay",
+            "--total-num-update: is not given, and --lr-scheduler polynomial_decay needs it",
+        ),
+        ("--optimizer adam --batch-size 4 --lr-scheduler triangular", "--max-lr: is not given, and has no default"),
+        (
+            "--optimizer adam --batch-size 4 --bpe sentencepiece",
+            "--sentencepiece-model: is not given, and --bpe sentencepiece needs it",
+        ),
         ("--optimizer freeze_skip --batch-size 4 --adam-betas (0.9,1)", "--adam-betas (0.9,1): must be two numbers"),
         (
             "--optimizer adam --batch-size 4 --criterion adaptive_loss",
@@ -51,8 +60,19 @@ def test_mistakes_are_one_line(tmp_path, flags, message):
         "--optimizer sgd --batch-size 4 --num-workers 0 --update-freq 1,2",
         "--optimizer adam --batch-size 4 --adam-betas (0.9,0.98)",
         "--optimizer adam --task dummy_lm --arch transformer_lm",
+        "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay --total-num-update 9",
+        "--optimizer adam --batch-size 4 --lr-scheduler triangular --max-lr 0.1",
     ],
 )
 def test_others_get_as_far_as_the_data(tmp_path, flags):
     line, _ = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
     assert "must be" not in line and "given" not in line
+
+
+def test_the_rate_falls_until_the_last_update(toy_data):
+    """``--lr-scheduler polynomial_decay`` without its length: that of the training, as its default says."""
+    flags = (
+        "--lr-scheduler polynomial_decay --max-update 4 --no-save --disable-validation --reservoir-encoder LF".split()
+    )
+    assert train(toy_data, *flags).trainer.get_lr() == 0.0
+    assert train(toy_data, *flags, "--total-num-update", 8).trainer.get_lr() == 0.005
