@@ -28,13 +28,15 @@ def check_flags(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: A
         if command != "fairseq-validate" or error.args != (None,):
             raise
         raise InputError("--task: is not given; give that of the training, such as --task translation") from error
-    if command in _READERS and not kwargs.get("suppress_defaults"):  # which has it parsed in full besides
-        _check(command, parsed[0] if isinstance(parsed, tuple) else parsed)
+    flags = parsed[0] if isinstance(parsed, tuple) else parsed
+    # Without defaults it is parsed in full besides; other programs parse flags of training in a command's process.
+    if command in _READERS and not kwargs.get("suppress_defaults") and hasattr(flags, "path"):
+        _check(command, flags)
     return parsed
 
 
 def _check(command: str, flags: Namespace) -> None:
-    path = getattr(flags, "path", None)
+    path = flags.path
     if path is None:
         raise InputError("--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt")
     suffix, shards = getattr(flags, "checkpoint_suffix", ""), getattr(flags, "checkpoint_shard_count", 1)
