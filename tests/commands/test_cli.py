@@ -155,7 +155,7 @@ def test_plain_architectures_too(capsys, arch, row):
         (["--arch=reservoir_transformer", "--decoder-layers=-1"], "--decoder-layers -1: must be at least 1"),
         (
             ["--arch=reservoir_transformer", "--encoder-attention-heads=0"],
-            "--encoder-attention-heads 0: must divide --encoder-embed-dim 512",
+            "--encoder-attention-heads 0: must be at least 1",
         ),
     ],
 )
