@@ -33,7 +33,10 @@ def task_of_config(config: Any, data: str | None) -> Any:
             config.task.data = data
     try:
         return tasks.setup_task(config.task, from_checkpoint=True)
-    except Exception as error:  # of no class of its own where there is no language pair
+    except Exception as error:
+        # ValueError, RuntimeError: not the lines of a dictionary. Where there is no language pair it is of no class of its own.
+        if not (isinstance(error, (OSError, ValueError, RuntimeError)) or type(error) is Exception):
+            raise
         raise InputError(
             f"--data {config.task.data}: does not hold the dictionaries of the checkpoint ({' '.join(str(error).split())})"
         ) from error

@@ -1,6 +1,7 @@
 """Models built without data and without memory for their tensors, to look at names, shapes and what is frozen."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,8 +64,11 @@ def build_arch(
     if task != "translation":
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
-    parser.error = raise_as_mistake  # argparse's own prints all flags of fairseq
-    args = options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *fairseq_flags])
+    line = ["no-data", "--arch", arch, *fairseq_flags]
+    parser.error = partial(
+        raise_as_mistake, command="fairseq-train", words=words
+    )  # argparse's prints all flags of fairseq
+    args = options.parse_args_and_arch(parser, input_args=line)
     try:
         model = build_config(
             convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]

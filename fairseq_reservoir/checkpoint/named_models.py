@@ -1,8 +1,8 @@
 """Answers what the commands that read a model are told wrong in one line, before any file is read."""
 
+import os.path
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fairseq.utils import split_paths
@@ -10,7 +10,7 @@ from fairseq.utils import split_paths
 from ..errors import InputError
 from ..fairseq_repairs.error_report import fairseq_command
 
-# Those that take several models in one --path, and those that take one.
+# The commands that read a model; the first two take several of them in one --path.
 _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")
 _READERS = (*_ENSEMBLES, "fairseq-eval-lm", "fairseq-validate")
 
@@ -39,8 +39,9 @@ def _check(command: str, flags: Namespace) -> None:
     path = flags.path
     if path is None:
         raise InputError("--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt")
-    suffix, shards = getattr(flags, "checkpoint_suffix", ""), getattr(flags, "checkpoint_shard_count", 1)
-    if not suffix and shards == 1:  # else it is made of several files
+    if not _in_several_files(flags):
+        if command not in _ENSEMBLES and len(split_paths(path)) > 1 and not os.path.exists(path):
+            raise InputError(f"--path {path}: several models, but {command} takes one")
         for one in split_paths(path) if command in _ENSEMBLES else [path]:
             _check_file("--path", one)
         if getattr(flags, "lm_path", None) is not None:
@@ -49,10 +50,22 @@ def _check(command: str, flags: Namespace) -> None:
         raise InputError("--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096")
 
 
+def _in_several_files(flags: Namespace) -> bool:
+    """Whether fairseq adds to the name that is given, as it does where each process reads a part of the model."""
+    return (
+        getattr(flags, "checkpoint_suffix", "") != ""
+        or getattr(flags, "checkpoint_shard_count", 1) != 1
+        or getattr(flags, "model_parallel_size", 1) > 1
+    )
+
+
 def _check_file(flag: str, path: str) -> None:
     if "://" in path:
         return
-    if Path(path).is_dir():
-        raise InputError(f"{flag} {path}: a folder; name a file in it, such as {Path(path) / 'checkpoint_best.pt'}")
-    if not Path(path).exists():
+    if os.path.isdir(path):
+        raise InputError(
+            f"{flag} {path}: a folder; name a file in it, such as {os.path.join(path, 'checkpoint_best.pt')}"
+        )
+    # fairseq reads the first shard of a model by FSDP where that is what there is.
+    if not os.path.exists(path) and not os.path.exists(f"{path[:-3]}-shard0.pt"):
         raise InputError(f"{flag} {path or repr(path)}: no such file")

@@ -1,10 +1,11 @@
-"""Checkpoints of an architecture or with a kind of layer that a user has written: refused by name where it is not registered."""
+"""Checkpoints of a task, an architecture or a kind of layer that a user has written: refused by name where it is not registered."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 
 from ..errors import InputError
 from ..freezing.description import BUFFER, read_description
@@ -45,6 +46,19 @@ def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
         raise InputError(f"the architecture {name} is not registered here; give the --user-dir that registers it")
     return build_model(cfg, *args, **kwargs)
+
+
+def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """A hook of ``tasks.setup_task``, whose own words are those of its registries.
+
+    Raises:
+        InputError: one line with the task.
+    """
+    names = (getattr(cfg, "task", None), getattr(cfg, "_name", None))  # the first of them is text where it is the name
+    name = next((name for name in names if isinstance(name, str)), None)
+    if name and name not in TASK_REGISTRY:
+        raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")
+    return setup_task(cfg, *args, **kwargs)
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:

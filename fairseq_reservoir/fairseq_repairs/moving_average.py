@@ -50,7 +50,7 @@ def begin_average_from_any_checkpoint():
     """Let ``--store-ema`` begin at the values of a checkpoint that has no average.
 
     fairseq means to, but has deleted those values from what it has read by then: ``KeyError: 'model'``, with ``--finetune-from-model``
-    and for a run that is resumed.
+    and for a run that is resumed. With ``--ema-seed-model`` it begins at that model's values, as fairseq says.
     """
 
     def begin_average(original, trainer, filename, *args, **kwargs):
@@ -68,7 +68,12 @@ def begin_average_from_any_checkpoint():
                 trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
         elif PathManager.isfile(filename):
             trainer._build_ema()  # of the model as it now is, and not at its first use, which is after an update
-            logger.warning("--store-ema: %s has no average; it begins at the values of its model", filename)
+            values = (
+                f"those of --ema-seed-model {flags.ema_seed_model}"
+                if flags.ema_seed_model
+                else "the values of its model"
+            )
+            logger.warning("--store-ema: %s has no average; it begins at %s", filename, values)
         return extra_state
 
     wrap(Trainer, "load_checkpoint", begin_average)

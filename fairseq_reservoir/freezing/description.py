@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 from argparse import Namespace
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
 
@@ -12,8 +14,21 @@ from ..errors import InputError
 from ..plan.freeze_spec import ADAPTER, atom, layer_of
 from .backskips import fit_state
 
-# The file of the checkpoint while fairseq restores one together with its optimizer state.
-resuming = ContextVar("resuming", default=None)
+
+class Resumed(NamedTuple):
+    """What a training goes on from."""
+
+    file: str
+    save_dir: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the training finds it by itself: then another one needs a folder of its own."""
+        return os.path.realpath(os.path.dirname(self.file)) == os.path.realpath(self.save_dir)
+
+
+# What fairseq restores together with its optimizer state, while it does.
+resuming: ContextVar[Resumed | None] = ContextVar("resuming", default=None)
 # fairseq's moving average leaves alone what has "version" in its name.
 BUFFER = "reservoir_version"
 _HASH = "sha256"
@@ -161,7 +176,8 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
         shown += " (--seed, where it is not given)"
     value = "it" if trained is True else trained
     was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
-    anew = "in another --save-dir" if resuming.get() else "without that checkpoint"
+    resumed = resuming.get()
+    anew = "in another --save-dir" if resumed is not None and resumed.is_own else "without that checkpoint"
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
         f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew {anew}"

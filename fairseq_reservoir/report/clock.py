@@ -23,7 +23,7 @@ class Clock:
     losses: list[tuple[int, float]] = field(default_factory=list)
     lost_updates: int = 0
     begins_at: int = 0
-    epochs: int = 0  # whose total the log has
+    epoch_ends: list[int] = field(default_factory=list)  # the updates of the totals that are counted
     has_tokens: bool = True
 
     @property
@@ -38,7 +38,8 @@ class Clock:
     @property
     def rounding(self) -> float:
         """How far off ``seconds`` may be, as a share of it: fairseq logs an epoch's total in whole seconds."""
-        return min(1.0, 0.5 * self.epochs / self.seconds[-1]) if self.seconds[-1] else float(self.epochs > 0)
+        epochs = len(self.epoch_ends)
+        return min(1.0, 0.5 * epochs / self.seconds[-1]) if self.seconds[-1] else float(epochs > 0)
 
     def seconds_at(self, update: int) -> float:
         lost = [seconds for start, seconds in self.losses if start < update]
@@ -89,6 +90,7 @@ def _go_back(clock, start):
     clock.lost_updates += max(0, clock.updates[-1] - start)
     keep = bisect_left(clock.updates, start)
     clock.updates[keep:], clock.seconds[keep:], clock.tokens[keep:] = [start], [seconds], [tokens]
+    clock.epoch_ends = [end for end in clock.epoch_ends if end <= start]
     clock.losses = [loss for loss in clock.losses if loss[0] < start] + [(start, lost)]
 
 
@@ -115,7 +117,7 @@ def _run(clock, records, start, kept):
             tokens = None if wpb is None else wpb * length - (before[3] - before[2])
             _extend(clock, done, record.updates, rates, seconds, tokens)
             epoch_begin = done = record.updates
-            clock.epochs += 1
+            clock.epoch_ends.append(record.updates)
     if rates and rates[-1][0] > done:
         _extend(clock, done, rates[-1][0], rates)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fairseq import checkpoint_utils, models, options, utils
+from fairseq import checkpoint_utils, models, options, tasks, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin
@@ -80,6 +80,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
     (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
     (models, "build_model", own_kinds.refuse_unknown_architecture),
+    (tasks, "setup_task", own_kinds.refuse_unknown_task),
     (utils, "parse_embedding", fairseq_loader.read_no_vectors),
 )  # fmt: skip
 

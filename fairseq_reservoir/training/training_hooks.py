@@ -1,5 +1,6 @@
 """Hooks in fairseq's Trainer and optimizers: print the slot table, refuse optimizer state of others, report NaN scores."""
 
+import ast
 import logging
 import re
 import shlex
@@ -7,11 +8,14 @@ import shlex
 import torch
 
 from ..errors import InputError
-from ..freezing.description import refuse_change, resuming
+from ..freezing.description import Resumed, refuse_change, resuming
 from ..masks.masked_weight import nan_scores
 from .freeze_skip import LEARNED, PREFIX
 
 logger = logging.getLogger(__name__)
+SAME_FLAGS = "give the flags it was trained with"
+# What has a row for every word of a dictionary.
+_WORDS = re.compile(r"\b(embed_tokens|output_projection|lm_head)\.(weight|bias)$")
 
 
 def print_table(init, trainer, cfg, task, model, *args, **kwargs):
@@ -22,7 +26,7 @@ def print_table(init, trainer, cfg, task, model, *args, **kwargs):
 
 
 def say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
-    token = resuming.set(None if reset_optimizer else filename)
+    token = resuming.set(None if reset_optimizer else Resumed(filename, trainer.cfg.checkpoint.save_dir))
     try:
         return load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except AssertionError as error:
@@ -34,35 +38,44 @@ def say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *arg
         difference = _difference(str(error.__context__))
         if difference is None:
             raise
-        raise InputError(f"{filename}: {difference}; give the flags it was trained with") from error
+        raise InputError(f"{filename}: {difference}") from error
     finally:
         resuming.reset(token)
 
 
 def _difference(answer):
-    """What torch says of a state dict that does not fit, in a line: of the first tensor, and how many others there are."""
+    """What torch says of a state dict that does not fit, in a line: of the first tensor, how many others there are, and what to give."""
     if not answer.startswith("Error(s) in loading state_dict"):
         return None
     sizes = re.findall(r"size mismatch for (\S+): .*?\((\[.*?\])\) from checkpoint, .*?\((\[.*?\])\)", answer)
     if sizes:
         (name, saved, own), others = sizes[0], len(sizes) - 1
-        return f"its {name} has the shape {saved}, not {own}{f', and {others} more have others' if others else ''}"
+        more = f", and {others} more {'has another' if others == 1 else 'have others'}" if others else ""
+        of_words = all(_WORDS.search(name) and saved[1:] == own[1:] for name, saved, own in _as_numbers(sizes))
+        remedy = "name the folder with the dictionaries it was trained with" if of_words else SAME_FLAGS
+        return f"its {name} has the shape {saved}, not {own}{more}; {remedy}"
     for said, kind in (("has no", "Missing"), ("is of a model with", "Unexpected")):
         found = re.search(rf'{kind} key\(s\) in state_dict: "([^"]*)"((?:, "[^"]*")*)', answer)
         if found:
             others = found[2].count(", ")
-            return f"{said} {found[1]}{f' and {others} more' if others else ''}"
+            return f"{said} {found[1]}{f' and {others} more' if others else ''}; {SAME_FLAGS}"
     return None
+
+
+def _as_numbers(sizes):
+    return [(name, *(ast.literal_eval(shape) for shape in shapes)) for name, *shapes in sizes]
 
 
 def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_overrides=None):
     """torch's own word on it is of parameter groups, and of a flat buffer that has become shorter comes after an update."""
     if state_dict.get(PREFIX):
         _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
-    if resuming.get() and not _fits(state_dict, optimizer.optimizer.param_groups):
+    resumed = resuming.get()
+    if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
+        elsewhere = " with another --save-dir" if resumed.is_own else ""
         raise InputError(
-            f"--restore-file {resuming.get()}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
-            f"without it, or --finetune-from-model {resuming.get()} with another --save-dir starts a new training"
+            f"--restore-file {resumed.file}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
+            f"without it, or --finetune-from-model {resumed.file}{elsewhere} starts a new training"
         )
     return load_state_dict(optimizer, state_dict, optimizer_overrides)
 

@@ -35,6 +35,22 @@ def test_one_of_an_ensemble(monkeypatch, tmp_path):
     assert answer(monkeypatch, "generate", "--path", both) == f"--path {tmp_path}/second.pt: no such file"
 
 
+@pytest.mark.parametrize("command", ["eval-lm", "validate"])
+def test_several_where_one_is_read(monkeypatch, tmp_path, command):
+    task = ["--task", "translation"] if command == "validate" else []
+    line = answer(monkeypatch, command, *task, "--path", "a.pt:b.pt")
+    assert line == f"--path a.pt:b.pt: several models, but fairseq-{command} takes one"
+
+
+def test_the_first_shard_of_a_model(monkeypatch, tmp_path):
+    (tmp_path / "model-shard0.pt").touch()
+    assert "no-data" in answer(monkeypatch, "generate", "--path", tmp_path / "model.pt")
+
+
+def test_a_name_that_no_file_can_have(monkeypatch):
+    assert answer(monkeypatch, "generate", "--path", "m" * 5000).endswith("m: no such file")
+
+
 def test_the_language_model_beside_it(monkeypatch, tmp_path):
     (tmp_path / "model.pt").touch()
     lm = tmp_path / "lm.pt"
@@ -53,7 +69,12 @@ def test_what_validate_needs_besides(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "path",
-    [("no/model.pt", "--checkpoint-suffix", "_part"), ("no/model.pt", "--checkpoint-shard-count", 2), ("s3://b/m.pt",)],
+    [
+        ("no/model.pt", "--checkpoint-suffix", "_part"),
+        ("no/model.pt", "--checkpoint-shard-count", 2),
+        ("no/model.pt", "--model-parallel-size", 2),
+        ("s3://b/m.pt",),
+    ],
 )
 def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, path):
     assert "no-data" in answer(monkeypatch, "generate", "--path", *path)

@@ -1,4 +1,4 @@
-"""A checkpoint of an architecture that is not registered is answered in one line with its name."""
+"""A checkpoint of an architecture or a task that is not registered is answered in one line with its name."""
 
 import pytest
 import torch
@@ -29,6 +29,18 @@ def test_our_commands(of_another, tmp_path, command):
         cli.main([command, str(of_another), *out])
     assert str(leaving.value) == f"fairseq-reservoir: error: {LINE}"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("task", [{"_name": "mine"}, {"_name": None, "task": "mine"}])
+def test_a_task(of_another, tmp_path, task):
+    state = torch.load(of_another)
+    state["cfg"]["task"] = {"data": state["cfg"]["task"]["data"]} | task
+    state["cfg"]["model"]._name = state["cfg"]["model"].arch = "transformer"
+    torch.save(state, tmp_path / "of_mine.pt")
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(["export", str(tmp_path / "of_mine.pt"), str(tmp_path / "model.safetensors")])
+    line = "the task mine is not registered here; give the --user-dir that registers it"
+    assert str(leaving.value) == f"fairseq-reservoir: error: {line}"
 
 
 def test_translating(of_another, toy_data, run_fairseq):

@@ -39,7 +39,7 @@ def refusal(toy_data, folder, tmp_path, *flags):
     return line.replace(str(last), "LAST").removeprefix("fairseq-train: error: ").strip()
 
 
-SAME = "or --reset-optimizer, or train anew in another --save-dir"
+SAME = "or --reset-optimizer, or train anew without that checkpoint"
 CHANGES = {
     "another update": (
         ["--freeze-schedule", "2:emb"],
@@ -61,6 +61,18 @@ CHANGES = {
 def test_another_schedule(toy_data, scheduled, tmp_path, change):
     flags, expected = CHANGES[change]
     assert refusal(toy_data, scheduled, tmp_path, *SKIP, *flags) == expected
+
+
+def test_what_a_training_finds_by_itself_wants_another_folder(toy_data, tmp_path):
+    train(toy_data, *SKIP, *SCHEDULE, "--max-update", 1, "--save-dir", tmp_path)
+    line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", "--max-update", 2, "--save-dir", tmp_path)
+    assert line.endswith("give 1:emb, or --reset-optimizer, or train anew in another --save-dir\n")
+
+
+def test_a_plain_training_of_its_own(toy_data, tmp_path):
+    train(toy_data, "--arch", "transformer", *RUN, "--save-dir", tmp_path)
+    line, _ = error_of(toy_data, *RUN, "--freeze", "encoder.layers.1", "--max-update", 3, "--save-dir", tmp_path)
+    assert line.endswith("with another --save-dir starts a new training\n")
 
 
 def test_another_rotation(toy_data, rotated, tmp_path):
@@ -132,7 +144,7 @@ def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
     found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--freeze", "encoder.layers.1")
     assert found == (
         "--restore-file LAST: its optimizer state is not that of what is trained here; --reset-optimizer goes on without it, "
-        "or --finetune-from-model LAST with another --save-dir starts a new training"
+        "or --finetune-from-model LAST starts a new training"
     )
 
 

@@ -50,6 +50,13 @@ def test_epochs_of_a_few_seconds(tmp_path, seconds, share):
     assert [share in caution for caution in found] == ([] if share is None else [True])
 
 
+def test_an_epoch_that_was_done_again_is_rounded_once(tmp_path):
+    plain_run(tmp_path / "long-1", [10], [60]).write()
+    log = plain_run(tmp_path / "short-1", [10, 10], [5, 5], layers=6)
+    log.start(restored=20).epoch(40, 5, 100, 10).write()
+    assert said(tmp_path, "whole seconds") == []  # 0.5 s of each of two epochs, of 10 s: no more than a tenth
+
+
 def test_seconds_of_lost_updates_make_no_seed_slow(tmp_path):
     plain_run(tmp_path / "a-1", [10], [20]).write()
     log = Writer(tmp_path / "a-2", seed=2).start()

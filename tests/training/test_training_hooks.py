@@ -1,5 +1,7 @@
 """A checkpoint whose tensors are not those of the model it is given to is refused in one line that names one of them."""
 
+import shutil
+
 import pytest
 
 from tests.support.commands import error_of, train
@@ -32,3 +34,18 @@ def test_the_first_difference(toy_data, tmp_path, checkpoints, start, name, flag
     line, status = error_of(toy_data, *flags, start, last, "--max-update", 2, "--save-dir", tmp_path)
     assert line == f"fairseq-train: error: {last}: {difference}; give the flags it was trained with\n" and status == 2
     assert not list(tmp_path.glob("*.pt"))
+
+
+def test_other_dictionaries(toy_data, tmp_path):
+    longer = shutil.copytree(toy_data, tmp_path / "longer")
+    for path in longer.glob("dict.*.txt"):
+        path.write_text(path.read_text() + "unheard-of 1\n")
+    run = [*PLAIN, "--save-dir", tmp_path / "trained"]
+    train(toy_data, *run, "--max-update", 1, "--disable-validation")
+    line, status = error_of(longer, *run, "--max-update", 2)
+    # A row of 16 for fairseq's four symbols and the eight letters of the corpus.
+    assert line == (
+        f"fairseq-train: error: {tmp_path}/trained/checkpoint_last.pt: its encoder.embed_tokens.weight has the shape [12, 16],"
+        f" not [13, 16], and 2 more have others; name the folder with the dictionaries it was trained with\n"
+    )
+    assert status == 2

@@ -1,0 +1,82 @@
+"""Of a flag that is not known: which choices have it. Flags that a choice needs are in tests/training/test_fairseq_flags.py."""
+
+import argparse
+import sys
+from importlib import import_module
+
+import pytest
+from fairseq.registry import REGISTRIES
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs.choices import refuse_missing, whose
+from tests.support.commands import USER_DIR, error_of
+
+BEGIN = "--cpu --no-save --optimizer adam --batch-size 4".split()
+
+
+@pytest.mark.parametrize(
+    "flags, owners",
+    [
+        # Of an architecture whose flags are a configuration, and of ones that add theirs one by one.
+        ("--arch transformer --freeze emb", "--freeze is of --arch frozen_transformer, reservoir_transformer, frozen_transformer_lm"),
+        ("--arch roberta_base --reservoir-encoder LF", "--reservoir-encoder is of --arch reservoir_roberta, reservoir_transformer"),
+        # In a configuration this one is inside of another: encoder.embed_dim.
+        ("--arch transformer_lm --encoder-embed-dim 8", "--encoder-embed-dim is of --arch transformer, transformer_align"),
+        ("--arch transformer --mask-scope global", "--mask-scope is of --arch supermask_one_layer_transformer, "),
+        ("--arch=transformer --momentum 0.9", "--momentum is of --optimizer nag, sgd, freeze_skip_nag and others"),
+        ("--arch transformer --freeze-schedule 0:emb", "--freeze-schedule is of --optimizer freeze_skip_adam, "),
+        ("--arch transformer --label-smoothing=0.1", "--label-smoothing is of --criterion label_smoothed_cross_entropy, "),
+        ("--arch transformer --total-num-update 9", "--total-num-update is of --lr-scheduler polynomial_decay"),
+        ("--arch transformer --mask-prob 0.2", "--mask-prob is of --task masked_lm"),
+    ],
+)  # fmt: skip
+def test_in_a_training(tmp_path, flags, owners):
+    line, status = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
+    assert f"; {owners}" in line and line.count("\n") == 1 and status == 2
+
+
+def test_what_nothing_has(tmp_path):
+    line, _ = error_of(tmp_path / "none", "--arch", "transformer", "--no-such", "1", begin=BEGIN)
+    assert line == "fairseq-train: error: unrecognized arguments: --no-such 1\n"
+
+
+@pytest.mark.parametrize(
+    "command, flag, owners",
+    [
+        ("generate", "--sentencepiece-model x", "; --sentencepiece-model is of --bpe sentencepiece"),
+        ("generate", "--momentum 0.9", ""),  # no optimizer is made, whatever is chosen
+        ("validate", "--label-smoothing 0.1", "; --label-smoothing is of --criterion label_smoothed_cross_entropy, "),
+        ("validate", "--sentencepiece-model x", ""),
+    ],
+)
+def test_in_other_commands(monkeypatch, command, flag, owners):
+    line = [f"fairseq-{command}", "no-data", "--user-dir", USER_DIR, "--task", "translation", *flag.split()]
+    monkeypatch.setattr(sys, "argv", line)
+    with pytest.raises(InputError) as refusal:
+        import_module(f"fairseq_cli.{command}").cli_main()
+    found = str(refusal.value)
+    assert found.startswith(f"unrecognized arguments: {flag}{owners}") and (owners or found.endswith(flag))
+
+
+def test_a_program_of_its_own_is_told_nothing_of_choices():
+    assert whose(None, ["--momentum"], ["--momentum"]) == ""
+
+
+@pytest.mark.parametrize("choice", REGISTRIES)
+def test_nothing_is_missing_where_nothing_is_chosen(choice):
+    refuse_missing("fairseq-train", argparse.Namespace(**{choice: None}))
+
+
+def test_what_a_command_does_not_make_may_be_without_a_file():
+    flags = {"bpe": "sentencepiece", "sentencepiece_model": "???"}
+    refuse_missing("fairseq-train", argparse.Namespace(**flags))
+    with pytest.raises(InputError, match="^--sentencepiece-model: is not given, and --bpe sentencepiece needs it$"):
+        refuse_missing("fairseq-generate", argparse.Namespace(**flags))
+
+
+def test_a_length_of_training_where_nothing_is_trained():
+    flags = argparse.Namespace(lr_scheduler="polynomial_decay", total_num_update=None)
+    refuse_missing("fairseq-generate", flags)
+    flags = argparse.Namespace(lr_scheduler="polynomial_decay", total_num_update=None, max_update=7)
+    refuse_missing("fairseq-train", flags)
+    assert flags.total_num_update == 7
