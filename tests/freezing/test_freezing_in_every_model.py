@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATA
 from torch.nn import functional
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.description import resuming
+from fairseq_reservoir.freezing.description import Resumed, resuming
 from fairseq_reservoir.options.transformer_options import fill_defaults
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, GROUPS, atom, is_bias
 from tests.support.building import (
@@ -117,7 +117,7 @@ def test_what_each_component_freezes_stays_and_the_rest_moves(arch):
 @pytest.mark.parametrize("arch", MODELS)
 def test_a_checkpoint_goes_on_with_its_own_spec_only(arch):
     def load(spec, tensors, goes_on):
-        token = resuming.set(goes_on)
+        token = resuming.set(Resumed("checkpoints/checkpoint_last.pt", "checkpoints") if goes_on else None)
         try:
             model = MODELS[arch](freeze=spec)
             model.load_state_dict(dict(tensors))
