@@ -7,6 +7,7 @@ from omegaconf import open_dict
 
 from ..errors import InputError
 from . import digest
+from .own_kinds import check_task
 
 
 def describe(task: Any) -> dict[str, dict[str, Any]]:
@@ -26,11 +27,12 @@ def task_of_config(config: Any, data: str | None) -> Any:
         data: the folder of the dictionaries, if not that of the configuration.
 
     Raises:
-        InputError: they are not there.
+        InputError: they are not there, or the task is not known here.
     """
     if data:
         with open_dict(config):
             config.task.data = data
+    check_task(config.task)
     try:
         return tasks.setup_task(config.task, from_checkpoint=True)
     except Exception as error:

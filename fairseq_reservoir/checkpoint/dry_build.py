@@ -66,7 +66,7 @@ def build_arch(
     parser = options.get_training_parser(default_task=task)
     line = ["no-data", "--arch", arch, *fairseq_flags]
     parser.error = partial(
-        raise_as_mistake, command="fairseq-train", words=words
+        raise_as_mistake, command="fairseq-train", words=line
     )  # argparse's prints all flags of fairseq
     args = options.parse_args_and_arch(parser, input_args=line)
     try:

@@ -48,8 +48,8 @@ def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args
     return build_model(cfg, *args, **kwargs)
 
 
-def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``tasks.setup_task``, whose own words are those of its registries.
+def check_task(cfg: Any) -> None:
+    """Refuses the configuration of a task that is not registered.
 
     Raises:
         InputError: one line with the task.
@@ -58,6 +58,11 @@ def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
         raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")
+
+
+def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """A hook of ``tasks.setup_task``, whose own words are those of its registries."""
+    check_task(cfg)
     return setup_task(cfg, *args, **kwargs)
 
 
