@@ -85,6 +85,7 @@ class PrefixCache:
         # Hash and depth of the prefixes that this one has grown out of and whose outputs are gone on from, the smallest first.
         self.smaller: list[tuple[str | None, int]] = []
         self.hits = self.grown = self.misses = 0  # batches found, found of a smaller prefix, and not found
+        self.idle_epochs = 0  # one after the other in which none was found
         self._batch: bytes | None = None
         self._found: tuple[bytes, Tensor] | None = None
         self._depth = 0  # of what was found
@@ -102,6 +103,7 @@ class PrefixCache:
         goes_on = 0 < depth_before < self.prefix.depth and self.dtype is None and isinstance(self.store, Memory)
         self.smaller = [*self.smaller, (self.hash, depth_before)] if goes_on else []
         self.hash = self.prefix.hash() if self.prefix.depth else None
+        self.idle_epochs = 0
         if self.hash and not goes_on:
             self.store.begin(self.hash)
 

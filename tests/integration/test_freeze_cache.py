@@ -93,6 +93,15 @@ def test_other_sentences_in_the_batches(toy_data, tmp_path):
     assert hits < batches
 
 
+def test_batches_that_never_come_again(toy_data, caplog):
+    again = "--freeze-cache: no batch has come a second time"
+    train(toy_data, *PLAIN, "--max-epoch", 3, "--freeze-cache", "memory")
+    assert again not in caplog.text
+    flags = ["--update-epoch-batch-itr", "True", "--update-ordered-indices-seed", "--max-tokens", 300, "--max-epoch", 4]
+    train(toy_data, *PLAIN, *flags, "--freeze-cache", "memory")
+    assert caplog.text.count(again) == 1
+
+
 ARMS = {
     "update-freq": ["--update-freq", 3],
     "dropout above": ["--dropout", 0.2, "--attention-dropout", 0.1, "--frozen-prefix-no-dropout"],
