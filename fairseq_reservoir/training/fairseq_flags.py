@@ -33,6 +33,9 @@ def check(cfg: Any) -> None:
             raise InputError(f"{flag} {value}: must be at least {least}")
     if getattr(cfg.criterion, "_name", None) == "adaptive_loss":
         _check_adaptive_loss(cfg)
+    if getattr(cfg.lr_scheduler, "_name", None) == "tri_stage":
+        _check_tri_stage(cfg.lr_scheduler, cfg.optimization.max_update)
+    _check_metric(cfg)
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if isinstance(betas, str) and not _are_betas(betas):
         raise InputError(f"--adam-betas {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
@@ -44,6 +47,37 @@ def _check_adaptive_loss(cfg):
         raise InputError(f"--ddp-backend {backend}: not with --criterion adaptive_loss; give --ddp-backend legacy_ddp")
     if not getattr(cfg.model, "adaptive_softmax_cutoff", True):
         raise InputError("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
+
+
+def _check_tri_stage(scheduler, max_update):
+    ratios = scheduler.phase_ratio
+    if ratios is None:
+        if scheduler.decay_steps < 1:
+            raise InputError(
+                f"--decay-steps {scheduler.decay_steps}: must be at least 1 with --lr-scheduler tri_stage; or give --phase-ratio,"
+                " such as '(0.1, 0.4, 0.5)', and --max-update"
+            )
+        return
+    shown = f"--phase-ratio {tuple(ratios)}"
+    if max_update < 1:
+        raise InputError(f"{shown}: needs --max-update")
+    if sum(ratios) != 1:  # as fairseq adds them up
+        raise InputError(f"{shown}: must add up to 1, not {sum(ratios)}")
+    if int(max_update * ratios[2]) < 1:
+        raise InputError(f"{shown}: of --max-update {max_update} none is left for the last stage, which needs one")
+
+
+def _check_metric(cfg):
+    """fairseq looks for it at the first validation, after an epoch that nobody has saved."""
+    metric, validates = cfg.checkpoint.best_checkpoint_metric, not cfg.dataset.disable_validation
+    if validates and metric == "bleu" and getattr(cfg.task, "eval_bleu", None) is False:
+        raise InputError("--best-checkpoint-metric bleu: needs --eval-bleu")
+    if validates and metric == "accuracy" and getattr(cfg.criterion, "report_accuracy", None) is False:
+        raise InputError("--best-checkpoint-metric accuracy: needs --report-accuracy")
+    if validates and metric in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_bleu"):
+        raise InputError(
+            f"--best-checkpoint-metric {metric}: must be without valid_, as {metric.removeprefix('valid_')}"
+        )
 
 
 def _are_betas(text):

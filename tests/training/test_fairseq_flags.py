@@ -28,6 +28,34 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
             "--optimizer adam --batch-size 4 --tokenizer moses",
             "--source-lang: is not given, and --tokenizer moses needs it",
         ),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --warmup-steps 5",
+            "--decay-steps 0: must be at least 1 with --lr-scheduler tri_stage; or give --phase-ratio, such as",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.1,0.4,0.5)",
+            "--phase-ratio (0.1, 0.4, 0.5): needs --max-update",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.25,0.25,0.25) --max-update 9",
+            "--phase-ratio (0.25, 0.25, 0.25): must add up to 1, not 0.75",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.5,0.25,0.25) --max-update 3",
+            "--phase-ratio (0.5, 0.25, 0.25): of --max-update 3 none is left for the last stage, which needs one",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --best-checkpoint-metric bleu",
+            "--best-checkpoint-metric bleu: needs --eval-bleu",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --criterion label_smoothed_cross_entropy --best-checkpoint-metric accuracy",
+            "--best-checkpoint-metric accuracy: needs --report-accuracy",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --best-checkpoint-metric valid_loss",
+            "--best-checkpoint-metric valid_loss: must be without valid_, as loss",
+        ),
         ("--optimizer freeze_skip --batch-size 4 --adam-betas (0.9,1)", "--adam-betas (0.9,1): must be two numbers"),
         (
             "--optimizer adam --batch-size 4 --criterion adaptive_loss",
@@ -54,6 +82,11 @@ def test_mistakes_are_one_line(tmp_path, flags, message):
         "--optimizer adam --batch-size 4 --lr-scheduler triangular --max-lr 0.1",
         "--optimizer adam --batch-size 4 --bpe sentencepiece",  # which no training makes
         "--optimizer adam --batch-size 4 --scoring wer",
+        "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --decay-steps 1",
+        "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.5,0.25,0.25) --max-update 4",
+        "--optimizer adam --batch-size 4 --best-checkpoint-metric bleu --eval-bleu",
+        "--optimizer adam --batch-size 4 --best-checkpoint-metric bleu --disable-validation",
+        "--optimizer adam --batch-size 4 --best-checkpoint-metric ppl",
     ],
 )
 def test_others_get_as_far_as_the_data(tmp_path, flags):
