@@ -4,6 +4,7 @@ from typing import Any
 
 from fairseq import tasks
 from omegaconf import open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import InputError
 from . import digest
@@ -37,7 +38,8 @@ def task_of_config(config: Any, data: str | None) -> Any:
         return tasks.setup_task(config.task, from_checkpoint=True)
     except Exception as error:
         # ValueError, RuntimeError: not the lines of a dictionary. Where there is no language pair it is of no class of its own.
-        if not (isinstance(error, (OSError, ValueError, RuntimeError)) or type(error) is Exception):
+        of_data = isinstance(error, (OSError, ValueError, RuntimeError)) or type(error) is Exception
+        if not of_data or isinstance(error, OmegaConfBaseException):
             raise
         raise InputError(
             f"--data {config.task.data}: does not hold the dictionaries of the checkpoint ({' '.join(str(error).split())})"

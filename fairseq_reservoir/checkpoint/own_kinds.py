@@ -61,7 +61,7 @@ def check_task(cfg: Any) -> None:
 
 
 def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``tasks.setup_task``, whose own words are those of its registries."""
+    """A hook of ``tasks.setup_task``, whose own error lists every registered task."""
     check_task(cfg)
     return setup_task(cfg, *args, **kwargs)
 

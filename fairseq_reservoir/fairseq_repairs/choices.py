@@ -3,23 +3,28 @@
 import argparse
 import dataclasses
 from difflib import SequenceMatcher
+from functools import partial
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from omegaconf import MISSING
 
 from ..errors import InputError
+from ..options.flags import flag_of
 
-# Every command has the flags of every choice; these are the ones that it makes something of.
+# Every command has the flags of every choice; these are the choices that it makes something of. In all others but training the
+# architecture, and in validation the criterion, are those of the checkpoint.
 MADE = {
     "fairseq-train": ("criterion", "optimizer", "lr_scheduler"),
-    "fairseq-validate": ("criterion",),
+    "fairseq-validate": (),
     "fairseq-eval-lm": (),
     "fairseq-generate": ("bpe", "tokenizer", "scoring"),
-    "fairseq-interactive": ("bpe", "tokenizer", "scoring"),
+    "fairseq-interactive": ("bpe", "tokenizer"),
 }
+# Of several tasks with a flag these are named first.
+_USUAL = ("translation", "language_modeling", "masked_lm", "sentence_prediction")
 
 
 def refuse_missing(command: str, flags: argparse.Namespace) -> None:
@@ -39,17 +44,26 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     for choice, of in REGISTRIES.items():
         chosen = getattr(flags, choice, None)
         dataclass = of["dataclass_registry"].get(chosen)
+        missing = []
         for field in dataclasses.fields(dataclass) if dataclass else ():
             value = getattr(flags, field.name, MISSING)
             # No configuration can be made of the first; the second is an error once it is read.
             cannot_be_none = value is None and field.type in (str, int, float, bool)
-            if cannot_be_none or (value == MISSING == field.default and choice in MADE.get(command, ())):
-                names = [name.replace("_", "-") for name in (field.name, choice)]
-                raise InputError(f"--{names[0]}: is not given, and --{names[1]} {chosen} needs it")
+            if cannot_be_none or (value == MISSING == field.default and _makes(command, choice, flags)):
+                missing.append(flag_of(field.name))
+        if missing:
+            raise InputError(f"{' and '.join(missing)}: not given, and {flag_of(choice)} {chosen} needs it")
+
+
+def _makes(command, choice, flags):
+    """Whether the command reads the choice; a task may have a tokenizer and a splitting into pieces of its own."""
+    task, method = TASK_REGISTRY.get(getattr(flags, "task", None), FairseqTask), f"build_{choice}"
+    own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
+    return choice in MADE.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
 
 
 def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str:
-    """Says of flags that a command does not know which choices have them: ``; --momentum is of --optimizer sgd``, say.
+    """Says of flags that a command does not know which choices have them, as in ``; --mask-prob is of --task masked_lm``.
 
     Args:
         command: such as ``fairseq-train``.
@@ -58,33 +72,45 @@ def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str
     """
     flags = [word.split("=")[0] for word in unrecognized if word.startswith("--")]
     found = ""
-    for kind in _kinds(command):
-        of = {name: _flags(kind, name, made) for name, made in _choices(kind).items()} if flags else {}
-        chosen = _given(f"--{kind.replace('_', '-')}", words) or REGISTRIES.get(kind, {}).get("default") or ""
+    for kind in _kinds(command) if flags else ():
+        chosen = _given(kind, words)
+        of = {name: _flags(kind, name, made) for name, made in _choices(kind, chosen).items()}
         for flag in flags:
-            owners = [name for name, own in of.items() if flag in own]
-            owners.sort(key=lambda name: (-SequenceMatcher(None, chosen, name).ratio(), len(name)))
+            owners = sorted((name for name, own in of.items() if flag in own), key=partial(_distance, kind, chosen))
             if owners:
                 names = ", ".join(owners[:3]) + (" and others" if len(owners) > 3 else "")
-                found += f"; {flag} is of --{kind.replace('_', '-')} {names}"
+                found += f"; {flag} is of {flag_of(kind)} {names}"
     return found
 
 
 def _kinds(command):
-    """What is chosen by flags of a command; other commands than training read the model's in the checkpoint."""
+    """What is chosen by flags of a command."""
     if command == "fairseq-train":
         return ("arch", "task", *REGISTRIES)
     return ("task", *MADE[command]) if command in MADE else ()
 
 
-def _choices(kind):
-    """By name, what is made; of the architectures of one model, which have the same flags, that of the shortest name."""
+def _choices(kind, chosen):
+    """By name, what is made; of the architectures of one model, which have the same flags, the one most like what is chosen."""
     if kind == "task":
-        return TASK_REGISTRY
+        return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":
         return REGISTRIES[kind]["registry"]
-    shortest = {made: name for name, made in sorted(ARCH_MODEL_REGISTRY.items(), key=lambda item: -len(item[0]))}
-    return {name: made for made, name in shortest.items()}
+    nearest = {}
+    for name in sorted(ARCH_MODEL_REGISTRY, key=partial(_distance, kind, chosen), reverse=True):
+        nearest[ARCH_MODEL_REGISTRY[name]] = name
+    return {name: made for made, name in nearest.items()}
+
+
+def _distance(kind, chosen, name):
+    """To be sorted by: the same model with something frozen, what is usual, and then the names most alike."""
+    return (
+        name != f"frozen_{chosen}",
+        not (kind == "task" and name in _USUAL),
+        -SequenceMatcher(None, chosen, name).ratio(),
+        len(name),
+        name,
+    )
 
 
 def _flags(kind, name, made):
@@ -98,10 +124,9 @@ def _flags(kind, name, made):
     return parser._option_string_actions.keys()
 
 
-def _given(flag, words):
-    for number, word in enumerate(words):
-        if word == flag:
-            return words[number + 1] if number + 1 < len(words) else ""
-        if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return ""
+def _given(kind, words):
+    """What the words choose, or else what the command does."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
+    defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}
+    return parser.parse_known_args(words)[0].chosen or defaults.get(kind) or ""

@@ -50,7 +50,12 @@ def refuse_flags_in_one_line():
         if command and "error" not in vars(parser):
             parser.error = partial(raise_as_mistake, command=command, words=words)
         check_words(words)
-        parsed = original(parser, input_args, *args, **kwargs)
+        try:
+            parsed = original(parser, input_args, *args, **kwargs)
+        except RuntimeError as error:
+            if command != "fairseq-train" or error.args:
+                raise
+            raise InputError("--arch: is not given; such as --arch reservoir_transformer_study") from error
         if command and not kwargs.get("suppress_defaults"):
             refuse_missing(command, parsed[0] if isinstance(parsed, tuple) else parsed)
         return parsed

@@ -68,12 +68,8 @@ def begin_average_from_any_checkpoint():
                 trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
         elif PathManager.isfile(filename):
             trainer._build_ema()  # of the model as it now is, and not at its first use, which is after an update
-            values = (
-                f"those of --ema-seed-model {flags.ema_seed_model}"
-                if flags.ema_seed_model
-                else "the values of its model"
-            )
-            logger.warning("--store-ema: %s has no average; it begins at %s", filename, values)
+            whose = f"--ema-seed-model {flags.ema_seed_model}" if flags.ema_seed_model else "its model"
+            logger.warning("--store-ema: %s has no average; the average begins at the values of %s", filename, whose)
         return extra_state
 
     wrap(Trainer, "load_checkpoint", begin_average)

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
+from fairseq.file_io import PathManager
 
 from ..errors import InputError
 from ..plan.freeze_spec import ADAPTER, atom, layer_of
@@ -22,9 +23,9 @@ class Resumed(NamedTuple):
     save_dir: str
 
     @property
-    def is_own(self) -> bool:
-        """Whether the training finds it by itself: then another one needs a folder of its own."""
-        return os.path.realpath(os.path.dirname(self.file)) == os.path.realpath(self.save_dir)
+    def leaves_one_behind(self) -> bool:
+        """Whether a training without ``--restore-file`` would go on from a checkpoint in the same ``--save-dir``."""
+        return PathManager.exists(os.path.join(self.save_dir, "checkpoint_last.pt"))
 
 
 # What fairseq restores together with its optimizer state, while it does.
@@ -177,7 +178,7 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     value = "it" if trained is True else trained
     was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
     resumed = resuming.get()
-    anew = "in another --save-dir" if resumed is not None and resumed.is_own else "without that checkpoint"
+    anew = "in another --save-dir" if resumed is not None and resumed.leaves_one_behind else "without that checkpoint"
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
         f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew {anew}"

@@ -97,7 +97,7 @@ def follow_schedule(set_num_updates, trainer, num_updates):
 
 
 def check_and_report(begin_epoch, trainer, epoch):
-    """A hook of the trainer's begin_epoch: nothing may have changed the prefix; says how many batches needed no prefix, or that none ever does.
+    """A hook of the trainer's begin_epoch: nothing may have changed the prefix; says how many batches needed no prefix, or that none has.
 
     Raises:
         InputError: something has.
@@ -110,10 +110,10 @@ def check_and_report(begin_epoch, trainer, epoch):
             fewer = f", {cache.grown} others to a layer below" if cache.grown else ""
             logger.info("--freeze-cache: %d of %d batches came from it%s", cache.hits, batches, fewer)
             cache.idle_epochs = 0 if cache.hits or cache.grown else cache.idle_epochs + 1
-        if cache.idle_epochs == 2:  # the first one of a prefix fills it
+        if cache.idle_epochs == 2 and not cache.store.full:  # the first one of a prefix fills it
             logger.warning(
-                "--freeze-cache: no batch has come a second time; a task or a flag that makes other batches in every epoch, such as"
-                " --update-epoch-batch-itr, leaves it without use"
+                "--freeze-cache: no batch has come a second time; several folders of data, or a task or a flag that makes other batches"
+                " in every epoch, such as --update-epoch-batch-itr, leave it without use"
             )
         cache.hits = cache.grown = cache.misses = 0
     return begin_epoch(trainer, epoch)

@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """A place for tensors: in memory, or a ``TensorFile``."""
+    """A place for tensors, which may be full: in memory, or a ``TensorFile``."""
+
+    full: bool
 
     def begin(self, prefix: str) -> None: ...
 

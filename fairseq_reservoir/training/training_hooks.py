@@ -14,8 +14,7 @@ from .freeze_skip import LEARNED, PREFIX
 
 logger = logging.getLogger(__name__)
 SAME_FLAGS = "give the flags it was trained with"
-# What has a row for every word of a dictionary.
-_WORDS = re.compile(r"\b(embed_tokens|output_projection|lm_head)\.(weight|bias)$")
+SAME_WORDS = "give the DATA, languages and task it was trained with, and so its dictionaries"
 
 
 def print_table(init, trainer, cfg, task, model, *args, **kwargs):
@@ -51,9 +50,7 @@ def _difference(answer):
     if sizes:
         (name, saved, own), others = sizes[0], len(sizes) - 1
         more = f", and {others} more {'has another' if others == 1 else 'have others'}" if others else ""
-        of_words = all(_WORDS.search(name) and saved[1:] == own[1:] for name, saved, own in _as_numbers(sizes))
-        remedy = "name the folder with the dictionaries it was trained with" if of_words else SAME_FLAGS
-        return f"its {name} has the shape {saved}, not {own}{more}; {remedy}"
+        return f"its {name} has the shape {saved}, not {own}{more}; {SAME_WORDS if _of_words(sizes) else SAME_FLAGS}"
     for said, kind in (("has no", "Missing"), ("is of a model with", "Unexpected")):
         found = re.search(rf'{kind} key\(s\) in state_dict: "([^"]*)"((?:, "[^"]*")*)', answer)
         if found:
@@ -62,8 +59,13 @@ def _difference(answer):
     return None
 
 
-def _as_numbers(sizes):
-    return [(name, *(ast.literal_eval(shape) for shape in shapes)) for name, *shapes in sizes]
+def _of_words(sizes):
+    """Whether what differs is the number of words: rows of token vectors, and of what gives a score to each word, whatever its name."""
+    rows_only = all(ast.literal_eval(saved)[1:] == ast.literal_eval(own)[1:] for _, saved, own in sizes)
+    names = [name for name, *_ in sizes]
+    return (
+        rows_only and any("embed_tokens" in name for name in names) and not any("positions" in name for name in names)
+    )
 
 
 def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_overrides=None):
@@ -72,10 +74,10 @@ def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_ove
         _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
     resumed = resuming.get()
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
-        elsewhere = " with another --save-dir" if resumed.is_own else ""
+        elsewhere = " with another --save-dir" if resumed.leaves_one_behind else ""
         raise InputError(
             f"--restore-file {resumed.file}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
-            f"without it, or --finetune-from-model {resumed.file}{elsewhere} starts a new training"
+            f"without it, or --finetune-from-model {resumed.file} in place of --restore-file{elsewhere} starts a new training"
         )
     return load_state_dict(optimizer, state_dict, optimizer_overrides)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.errors import InputError
@@ -41,6 +42,8 @@ def test_a_task(toy_data, tmp_path, task):
         cli.main(["export", str(tmp_path / "of_mine.pt"), str(tmp_path / "model.safetensors")])
     line = "the task mine is not registered here; give the --user-dir that registers it"
     assert str(leaving.value) == f"fairseq-reservoir: error: {line}"
+    with pytest.raises(InputError, match=line):  # as from Python, and in fairseq-eval-lm
+        checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "of_mine.pt")])
 
 
 def test_translating(of_another, toy_data, run_fairseq):

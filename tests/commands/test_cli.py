@@ -142,6 +142,10 @@ def test_plain_architectures_too(capsys, arch, row):
         (["--arch=reservoir_transformer", "--activation-fn=step"], "--activation-fn: invalid choice: 'step'"),
         (["--arch=reservoir_transformer", "--freeze"], "--freeze: expected one argument"),
         (["--arch=reservoir_transformer", "--no-such"], "unrecognized arguments: --no-such"),
+        (
+            ["--arch=transformer", "--reservoir-encoder=LF"],
+            "unrecognized arguments: --reservoir-encoder=LF; --reservoir-encoder is of --arch reservoir_transformer",
+        ),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (
             ["--arch=reservoir_transformer", "--reservoir-type=gru"],

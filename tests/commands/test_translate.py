@@ -110,7 +110,7 @@ def test_models_that_cannot(run, of_numbers, tmp_path):
     for model, message in (
         (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
         (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or no safetensors file at all"),
-        (of_numbers.path, "not an export, and no other file carries dictionaries and pieces"),
+        (of_numbers.path, "the name of an export, which carries dictionaries and pieces, ends in .safetensors"),
     ):
         with pytest.raises(SystemExit, match=message) as leaving:
             run(b"one", model=model)

@@ -17,17 +17,20 @@ BEGIN = "--cpu --no-save --optimizer adam --batch-size 4".split()
 @pytest.mark.parametrize(
     "flags, owners",
     [
-        # Of an architecture whose flags are a configuration, and of ones that add theirs one by one.
-        ("--arch transformer --freeze emb", "--freeze is of --arch frozen_transformer, reservoir_transformer, frozen_transformer_lm"),
-        ("--arch roberta_base --reservoir-encoder LF", "--reservoir-encoder is of --arch reservoir_roberta, reservoir_transformer"),
+        # Of an architecture whose flags are a configuration, and of ones that add theirs one by one; presets have those of their model.
+        ("--arch transformer --freeze emb", "--freeze is of --arch frozen_transformer, "),
+        ("-a transformer_tiny --freeze emb", "--freeze is of --arch frozen_transformer_tiny, reservoir_transformer_tiny, "),
+        ("--arch=transformer_iwslt_de_en --freeze emb", "--freeze is of --arch frozen_transformer_iwslt_de_en, "),
+        ("--arch roberta_base --freeze emb", "--freeze is of --arch frozen_roberta_base, "),
+        ("--arch roberta_base --reservoir-encoder LF", "--reservoir-encoder is of --arch reservoir_roberta_base, reservoir_transformer"),
         # In a configuration this one is inside of another: encoder.embed_dim.
-        ("--arch transformer_lm --encoder-embed-dim 8", "--encoder-embed-dim is of --arch transformer, transformer_align"),
+        ("--arch transformer_lm --encoder-embed-dim 8", "--encoder-embed-dim is of --arch transformer, "),
         ("--arch transformer --mask-scope global", "--mask-scope is of --arch supermask_one_layer_transformer, "),
-        ("--arch=transformer --momentum 0.9", "--momentum is of --optimizer nag, sgd, freeze_skip_nag and others"),
+        ("--arch transformer --momentum 0.9", "--momentum is of --optimizer nag, sgd, freeze_skip_nag and others"),
         ("--arch transformer --freeze-schedule 0:emb", "--freeze-schedule is of --optimizer freeze_skip_adam, "),
         ("--arch transformer --label-smoothing=0.1", "--label-smoothing is of --criterion label_smoothed_cross_entropy, "),
         ("--arch transformer --total-num-update 9", "--total-num-update is of --lr-scheduler polynomial_decay"),
-        ("--arch transformer --mask-prob 0.2", "--mask-prob is of --task masked_lm"),
+        ("--arch transformer_lm --tokens-per-sample 9", "--tokens-per-sample is of --task language_modeling, masked_lm, "),
     ],
 )  # fmt: skip
 def test_in_a_training(tmp_path, flags, owners):
@@ -45,8 +48,9 @@ def test_what_nothing_has(tmp_path):
     [
         ("generate", "--sentencepiece-model x", "; --sentencepiece-model is of --bpe sentencepiece"),
         ("generate", "--momentum 0.9", ""),  # no optimizer is made, whatever is chosen
-        ("validate", "--label-smoothing 0.1", "; --label-smoothing is of --criterion label_smoothed_cross_entropy, "),
-        ("validate", "--sentencepiece-model x", ""),
+        ("validate", "--label-smoothing 0.1", ""),  # the criterion is the checkpoint's
+        ("validate", "--mask-prob 0.2", "; --mask-prob is of --task masked_lm"),
+        ("interactive", "--wer-tokenizer none", ""),  # nothing is scored
     ],
 )
 def test_in_other_commands(monkeypatch, command, flag, owners):
@@ -67,11 +71,26 @@ def test_nothing_is_missing_where_nothing_is_chosen(choice):
     refuse_missing("fairseq-train", argparse.Namespace(**{choice: None}))
 
 
+def test_no_architecture(tmp_path):
+    line, _ = error_of(tmp_path, begin=BEGIN)
+    assert line == "fairseq-train: error: --arch: is not given; such as --arch reservoir_transformer_study\n"
+
+
 def test_what_a_command_does_not_make_may_be_without_a_file():
-    flags = {"bpe": "sentencepiece", "sentencepiece_model": "???"}
+    flags = {"bpe": "sentencepiece", "sentencepiece_model": "???", "task": "translation"}
     refuse_missing("fairseq-train", argparse.Namespace(**flags))
-    with pytest.raises(InputError, match="^--sentencepiece-model: is not given, and --bpe sentencepiece needs it$"):
+    # A task that splits words in a way of its own does not look at it.
+    refuse_missing("fairseq-generate", argparse.Namespace(**flags | {"task": "speech_to_text"}))
+    with pytest.raises(InputError, match="^--sentencepiece-model: not given, and --bpe sentencepiece needs it$"):
         refuse_missing("fairseq-generate", argparse.Namespace(**flags))
+
+
+def test_all_that_is_missing_is_named():
+    flags = argparse.Namespace(tokenizer="moses", source_lang=None, target_lang=None)
+    with pytest.raises(
+        InputError, match="^--source-lang and --target-lang: not given, and --tokenizer moses needs it$"
+    ):
+        refuse_missing("fairseq-generate", flags)
 
 
 def test_a_length_of_training_where_nothing_is_trained():

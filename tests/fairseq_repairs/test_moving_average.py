@@ -41,7 +41,7 @@ def test_a_new_training(toy_data, tmp_path, begun, source, fp32):
 def test_a_resumed_training(toy_data, tmp_path, begun, caplog):
     before = begun / "plain" / "checkpoint_last.pt"
     train(toy_data, *EMA, "--restore-file", before, "--max-update", 3, "--save-dir", tmp_path)
-    assert f"--store-ema: {before} has no average; it begins at the values of its model" in caplog.text
+    assert f"--store-ema: {before} has no average; the average begins at the values of its model" in caplog.text
     average_after_one_update(load(begun / "plain")["model"], load(tmp_path))
 
 
@@ -50,7 +50,10 @@ def test_at_the_values_of_another_model(toy_data, tmp_path, begun, caplog):
     seed, start = (begun / name / "checkpoint_last.pt" for name in ("averaged", "plain"))
     flags = "--ema-seed-model", seed, "--finetune-from-model", start, "--max-update", 1, "--save-dir", tmp_path
     train(toy_data, *EMA, *flags)
-    assert f"--store-ema: {start} has no average; it begins at those of --ema-seed-model {seed}" in caplog.text
+    assert (
+        f"--store-ema: {start} has no average; the average begins at the values of --ema-seed-model {seed}"
+        in caplog.text
+    )
     average_after_one_update(load(begun / "averaged")["extra_state"]["ema"], load(tmp_path))
 
 

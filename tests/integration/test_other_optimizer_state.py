@@ -1,5 +1,7 @@
 """A checkpoint whose optimizer state is not that of the run it is given to: refused in one line, unless it is left behind."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -72,7 +74,15 @@ def test_what_a_training_finds_by_itself_wants_another_folder(toy_data, tmp_path
 def test_a_plain_training_of_its_own(toy_data, tmp_path):
     train(toy_data, "--arch", "transformer", *RUN, "--save-dir", tmp_path)
     line, _ = error_of(toy_data, *RUN, "--freeze", "encoder.layers.1", "--max-update", 3, "--save-dir", tmp_path)
-    assert line.endswith("with another --save-dir starts a new training\n")
+    assert line.endswith("in place of --restore-file with another --save-dir starts a new training\n")
+
+
+def test_a_folder_that_holds_another_training(toy_data, plain, scheduled, tmp_path):
+    """Without ``--restore-file`` it would go on from that one."""
+    shutil.copy(plain / "checkpoint_last.pt", tmp_path)
+    restore = ["--restore-file", scheduled / "checkpoint_last.pt", "--max-update", 3, "--save-dir", tmp_path]
+    line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", *restore)
+    assert line.endswith("or train anew in another --save-dir\n")
 
 
 def test_another_rotation(toy_data, rotated, tmp_path):
@@ -144,7 +154,7 @@ def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
     found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--freeze", "encoder.layers.1")
     assert found == (
         "--restore-file LAST: its optimizer state is not that of what is trained here; --reset-optimizer goes on without it, "
-        "or --finetune-from-model LAST starts a new training"
+        "or --finetune-from-model LAST in place of --restore-file starts a new training"
     )
 
 

@@ -21,12 +21,12 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay",
-            "--total-num-update: is not given, and --lr-scheduler polynomial_decay needs it",
+            "--total-num-update: not given, and --lr-scheduler polynomial_decay needs it",
         ),
         ("--optimizer adam --batch-size 4 --lr-scheduler triangular", "--max-lr: is not given, and has no default"),
         (
             "--optimizer adam --batch-size 4 --tokenizer moses",
-            "--source-lang: is not given, and --tokenizer moses needs it",
+            "--source-lang and --target-lang: not given, and --tokenizer moses needs it",
         ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --warmup-steps 5",

@@ -188,7 +188,8 @@ def open_translator(path: str, **overrides: Any) -> Translator:
     """
     if not str(path).endswith(packed_file.SUFFIX):
         raise InputError(
-            f"{path}: not an export, and no other file carries dictionaries and pieces; {_ADVICE}, or give data=FOLDER from Python"
+            f"{path}: the name of an export, which carries dictionaries and pieces, ends in {packed_file.SUFFIX};"
+            f" {_ADVICE}, or give data=FOLDER from Python"
         )
     with damage.reading(path):
         text = packed_file.read_text(path)

@@ -140,7 +140,7 @@ def test_files_without_text(of_numbers, tmp_path):
     for path, message in (
         (
             of_numbers.path,
-            "checkpoint_last.pt: not an export, and no other file carries dictionaries and pieces; fairseq-reservoir export",
+            "checkpoint_last.pt: the name of an export, which carries dictionaries and pieces, ends in .safetensors; fairseq",
         ),
         (
             tmp_path / "a.safetensors",
