@@ -26,8 +26,13 @@ def in_one_line(text: str) -> str:
 
 
 def check_words(words: list[str]) -> None:
-    """Refuses ``--flag=--`` on a command line, of which argparse makes an empty list, whatever type the flag has."""
+    """Refuses words of a command line that fairseq cannot read.
+
+    argparse makes an empty list of ``--flag=--``, whatever type the flag has; hydra takes a last backslash for the end of a text.
+    """
     for word in words:
+        if word.endswith("\\"):
+            raise InputError(f"{word}: ends in a backslash, which fairseq cannot read")
         if word.startswith("--") and word.endswith("=--"):
             raise InputError(f"{word.removesuffix('=--')} '--': is no value")
 

@@ -12,7 +12,6 @@ from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from omegaconf import MISSING
 
 from ..errors import InputError
-from ..options.flags import flag_of
 
 # Every command has the flags of every choice; these are the choices that it makes something of. In all others but training the
 # architecture, and in validation the criterion, are those of the checkpoint.
@@ -50,9 +49,9 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
             # No configuration can be made of the first; the second is an error once it is read.
             cannot_be_none = value is None and field.type in (str, int, float, bool)
             if cannot_be_none or (value == MISSING == field.default and _makes(command, choice, flags)):
-                missing.append(flag_of(field.name))
+                missing.append(_flag(field.name))
         if missing:
-            raise InputError(f"{' and '.join(missing)}: not given, and {flag_of(choice)} {chosen} needs it")
+            raise InputError(f"{' and '.join(missing)}: not given, and {_flag(choice)} {chosen} needs it")
 
 
 def _makes(command, choice, flags):
@@ -79,7 +78,7 @@ def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str
             owners = sorted((name for name, own in of.items() if flag in own), key=partial(_distance, kind, chosen))
             if owners:
                 names = ", ".join(owners[:3]) + (" and others" if len(owners) > 3 else "")
-                found += f"; {flag} is of {flag_of(kind)} {names}"
+                found += f"; {flag} is of {_flag(kind)} {names}"
     return found
 
 
@@ -127,6 +126,10 @@ def _flags(kind, name, made):
 def _given(kind, words):
     """What the words choose, or else what the command does."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
+    parser.add_argument(_flag(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
     defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}
     return parser.parse_known_args(words)[0].chosen or defaults.get(kind) or ""
+
+
+def _flag(name):
+    return "--" + name.replace("_", "-")

@@ -1,10 +1,12 @@
 """Shows a mistake of the user's as one line, when one of the fairseq commands was running."""
 
 import sys
+from argparse import ArgumentTypeError
 from functools import partial
 from pathlib import Path
 
 from fairseq import options
+from fairseq.dataclass import utils
 from omegaconf import MISSING
 
 from ..errors import InputError, check_words
@@ -60,7 +62,14 @@ def refuse_flags_in_one_line():
             refuse_missing(command, parsed[0] if isinstance(parsed, tuple) else parsed)
         return parsed
 
+    def eval_str_list(original, text, *args, **kwargs):
+        try:
+            return original(text, *args, **kwargs)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # argparse knows two of them
+            raise ArgumentTypeError(f"{text!r} is neither a number nor several with commas between them") from error
+
     wrap(options, "parse_args_and_arch", parse_args_and_arch)
+    wrap(utils, "eval_str_list", eval_str_list)
 
 
 def raise_as_mistake(message, command=None, words=()):

@@ -35,6 +35,7 @@ def read_flag(parse_args_and_arch, parser, *args, **kwargs):
     if getattr(namespace, "threads", None) is not None:
         if not namespace.threads.strip():
             raise InputError(f"--threads {namespace.threads!r}: is empty; give {AUTO} or a number, or leave it out")
+        _number(namespace.threads)
         os.environ[THREADS] = namespace.threads
     return parsed
 
@@ -45,7 +46,11 @@ def asked() -> int | str | None:
     Raises:
         InputError: it is neither, or the machine does not say how busy it is.
     """
-    text = os.environ.get(THREADS, "").strip()
+    return _number(os.environ.get(THREADS, ""))
+
+
+def _number(text):
+    text = text.strip()
     number = whole_number(text)
     if text == AUTO:
         if cores_busy() is None:
