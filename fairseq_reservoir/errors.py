@@ -37,6 +37,11 @@ def check_words(words: list[str]) -> None:
             raise InputError(f"{word.removesuffix('=--')} '--': is no value")
 
 
+def flag_of(name: str) -> str:
+    """The flag of an option, as an error names it: ``mask_pin`` -> ``--mask-pin``."""
+    return "--" + name.replace("_", "-")
+
+
 def whole_number(text: str) -> int | None:
     """The number that ``text`` writes in at most 15 digits, or None: Python's own ``int`` refuses some longer ones, and takes others."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None

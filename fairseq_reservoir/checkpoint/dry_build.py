@@ -65,9 +65,8 @@ def build_arch(
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
     line = ["no-data", "--arch", arch, *fairseq_flags]
-    parser.error = partial(
-        raise_as_mistake, command="fairseq-train", words=line
-    )  # argparse's prints all flags of fairseq
+    # argparse's own prints all flags of fairseq.
+    parser.error = partial(raise_as_mistake, command="fairseq-train", words=line)
     args = options.parse_args_and_arch(parser, input_args=line)
     try:
         model = build_config(

@@ -11,11 +11,11 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from omegaconf import MISSING
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 
 # Every command has the flags of every choice; these are the choices that it makes something of. In all others but training the
 # architecture, and in validation the criterion, are those of the checkpoint.
-MADE = {
+_MADE = {
     "fairseq-train": ("criterion", "optimizer", "lr_scheduler"),
     "fairseq-validate": (),
     "fairseq-eval-lm": (),
@@ -49,16 +49,16 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
             # No configuration can be made of the first; the second is an error once it is read.
             cannot_be_none = value is None and field.type in (str, int, float, bool)
             if cannot_be_none or (value == MISSING == field.default and _makes(command, choice, flags)):
-                missing.append(_flag(field.name))
+                missing.append(flag_of(field.name))
         if missing:
-            raise InputError(f"{' and '.join(missing)}: not given, and {_flag(choice)} {chosen} needs it")
+            raise InputError(f"{' and '.join(missing)}: not given, and {flag_of(choice)} {chosen} needs it")
 
 
 def _makes(command, choice, flags):
     """Whether the command reads the choice; a task may have a tokenizer and a splitting into pieces of its own."""
     task, method = TASK_REGISTRY.get(getattr(flags, "task", None), FairseqTask), f"build_{choice}"
     own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
-    return choice in MADE.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
+    return choice in _MADE.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
 
 
 def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str:
@@ -78,7 +78,7 @@ def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str
             owners = sorted((name for name, own in of.items() if flag in own), key=partial(_distance, kind, chosen))
             if owners:
                 names = ", ".join(owners[:3]) + (" and others" if len(owners) > 3 else "")
-                found += f"; {flag} is of {_flag(kind)} {names}"
+                found += f"; {flag} is of {flag_of(kind)} {names}"
     return found
 
 
@@ -86,7 +86,7 @@ def _kinds(command):
     """What is chosen by flags of a command."""
     if command == "fairseq-train":
         return ("arch", "task", *REGISTRIES)
-    return ("task", *MADE[command]) if command in MADE else ()
+    return ("task", *_MADE[command]) if command in _MADE else ()
 
 
 def _choices(kind, chosen):
@@ -126,10 +126,6 @@ def _flags(kind, name, made):
 def _given(kind, words):
     """What the words choose, or else what the command does."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(_flag(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
+    parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
     defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}
     return parser.parse_known_args(words)[0].chosen or defaults.get(kind) or ""
-
-
-def _flag(name):
-    return "--" + name.replace("_", "-")

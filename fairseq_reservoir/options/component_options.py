@@ -6,9 +6,9 @@ from typing import Optional
 
 from omegaconf import II
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..plan import freeze_spec
-from .flags import flag_of, option
+from .flags import option
 from .freeze_cache_options import FreezeCacheOptions, check_cache
 
 ADAPTERS = ("lora", "vera")

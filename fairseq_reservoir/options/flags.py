@@ -2,17 +2,12 @@
 
 from dataclasses import field, fields
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..plan.layer_plan import MOST_LAYERS
 
 
 def option(default, help_text, metavar=""):
     return field(default=default, metadata={"help": help_text, "metavar": metavar})
-
-
-def flag_of(name: str) -> str:
-    """The flag of an option: ``mask_pin`` -> ``--mask-pin``."""
-    return "--" + name.replace("_", "-")
 
 
 def check_texts(options, dataclass) -> None:

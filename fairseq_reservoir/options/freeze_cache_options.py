@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from .fast_options import FastOptions
-from .flags import flag_of, option
+from .flags import option
 
 MEMORY = "memory"
 # What of an fp32 output is kept: all of it, or the name of a type in torch that it is rounded to.

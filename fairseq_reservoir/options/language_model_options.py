@@ -13,8 +13,8 @@ from fairseq.models.transformer_lm import (
 )
 from omegaconf import II
 
-from ..errors import InputError
-from .flags import flag_of, option
+from ..errors import InputError, flag_of
+from .flags import option
 from .layer_options import DecoderPlanOptions, FrozenLayerOptions
 from .supermask_options import MaskOptions
 from .transformer_options import as_transformer_config

@@ -6,12 +6,12 @@ from typing import Optional
 
 from fairseq.dataclass import FairseqDataclass
 
-from ..errors import InputError, whole_number
+from ..errors import InputError, flag_of, whole_number
 from ..layers.backskip import ESTIMATORS
 from ..layers.frozen_dtype import DTYPES
 from ..plan import kinds
 from .component_options import ComponentOptions, check_components
-from .flags import check_ranges, flag_of, option
+from .flags import check_ranges, option
 
 NORMS = ("paper", "model")
 # Longer kernels than fairseq's longest sentences serve nobody, and those of millions of weights fill the memory.

@@ -8,10 +8,9 @@ of hydra's or of a checkpoint, or that ``--model-overrides`` has changed.
 
 from argparse import Namespace
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..plan import kinds, layer_plan
 from ..plan.layer_plan import Plans, slots
-from .flags import flag_of
 from .layer_options import FrozenLayerOptions, check_layer_options
 
 # Of fairseq's language models: factors within a layer.

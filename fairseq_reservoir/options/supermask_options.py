@@ -7,12 +7,12 @@ from typing import Optional
 
 from omegaconf import II
 
-from ..errors import InputError, whole_number
+from ..errors import InputError, flag_of, whole_number
 from ..masks.levels import KINDS as LEVELS, Levels
 from ..masks.masked_weight import WEIGHT_INITIALISERS
 from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fast_options import FastOptions
-from .flags import check_ranges, flag_of, option
+from .flags import check_ranges, option
 from .transformer_options import FlatTransformerConfig
 
 # Less is one weight of every matrix anyway, scaled up until numbers overflow.

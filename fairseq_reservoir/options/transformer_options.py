@@ -12,8 +12,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import II, DictConfig, OmegaConf
 
-from ..errors import InputError
-from .flags import flag_of
+from ..errors import InputError, flag_of
 from .layer_options import ReservoirOptions
 
 

@@ -69,12 +69,14 @@ def _check_tri_stage(scheduler, max_update):
 
 def _check_metric(cfg):
     """fairseq looks for it at the first validation, after an epoch that nobody has saved."""
-    metric, validates = cfg.checkpoint.best_checkpoint_metric, not cfg.dataset.disable_validation
-    if validates and metric == "bleu" and getattr(cfg.task, "eval_bleu", None) is False:
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if cfg.dataset.disable_validation:
+        return
+    if metric == "bleu" and getattr(cfg.task, "eval_bleu", None) is False:
         raise InputError("--best-checkpoint-metric bleu: needs --eval-bleu")
-    if validates and metric == "accuracy" and getattr(cfg.criterion, "report_accuracy", None) is False:
+    if metric == "accuracy" and getattr(cfg.criterion, "report_accuracy", None) is False:
         raise InputError("--best-checkpoint-metric accuracy: needs --report-accuracy")
-    if validates and metric in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_bleu"):
+    if metric in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_bleu"):
         raise InputError(
             f"--best-checkpoint-metric {metric}: must be without valid_, as {metric.removeprefix('valid_')}"
         )

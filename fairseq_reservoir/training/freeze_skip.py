@@ -13,11 +13,11 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..freezing.description import refuse_change
 from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
-from ..options.flags import check_texts, flag_of
+from ..options.flags import check_texts
 from ..options.freeze_skip_options import FreezeSkipOptions
 from .freeze_auto import FreezeAuto, check_model
 from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
@@ -175,7 +175,7 @@ def check_flags(cfg) -> None:
     parse_periods(options.freeze_update_every)
     if options.freeze_progressive:
         parse_progression(options.freeze_progressive)
-    flag = "--" + given[0].replace("_", "-")
+    flag = flag_of(given[0])
     common, engine = cfg.common, cfg.distributed_training
     if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
         raise InputError(

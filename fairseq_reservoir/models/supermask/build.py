@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
-from ...errors import InputError
+from ...errors import InputError, flag_of
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
 from ...masks.masked_weight import MaskedWeight, share_mask_cache
 from ...masks.rounded_weight import RoundedEmbedding, rounded_modules
-from ...options.flags import flag_of
 from ...options.supermask_options import MaskOptions, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
 from ...plan.layer_plan import Slot, slots
