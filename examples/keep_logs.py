@@ -1,15 +1,15 @@
 """What `fairseq-reservoir report` reads of a study's runs, in one small archive: a report can be made of it anywhere, again.
 
-Usage: keep_logs.py [--no-translations GLOB | --not-done GLOB]... OUT.tar.xz RUNS [OLD=NEW ...]
+Usage: keep_logs.py [--not-done GLOB]... [--references FILE] OUT.tar.xz RUNS [OLD=NEW ...]
 
 Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model,
-what `--freeze-auto` froze and the records of epochs and validations; of generate.log the references, the best translations, with 0 for
-the score of each, and BLEU; of validate.log the results; of export.log the size of the file. OLD=NEW writes NEW for the text OLD, such
-as a folder of this machine.
---no-translations leaves out those of the runs of such names, as of learning rates that were not chosen: they take most of the space.
+what `--freeze-auto` froze and the records of epochs and validations; of generate.log BLEU; of validate.log the results; of export.log the
+size of the file; of a language model's test.log the loss. Translations and references are not kept, since a test set may be nobody's to
+give away: counts.jsonl has what sacreBLEU counts in each sentence, and chrF and tokenised BLEU in all, of which a report makes the same
+scores; --references as for a report. OLD=NEW writes NEW for the text OLD, such as a folder of this machine.
 --not-done keeps the runs of such names too, as of those that were ended on the way. The report is made anew by
 
-    mkdir runs && tar xf OUT.tar.xz -C runs && fairseq-reservoir report runs --out report
+    mkdir -p runs/OUT && tar xf OUT.tar.xz -C runs/OUT && fairseq-reservoir report runs/OUT --out report
 """
 
 import io
@@ -20,8 +20,10 @@ from lzma import PRESET_EXTREME
 from pathlib import Path
 
 from fairseq_reservoir.files import replacing
+from fairseq_reservoir.report import counts
 from fairseq_reservoir.report.exports import LOGS
 from fairseq_reservoir.report.log_reader import read_log, read_record
+from fairseq_reservoir.report.translations import read_references, read_test
 
 
 def of_training(text):
@@ -41,20 +43,18 @@ def _is_read(line):
 
 
 def of_translating(text):
-    """The references, the best translations, each in the order of the sentences, which packs best, and their BLEU."""
-    kept, results = {}, []
-    for line in text.splitlines():
-        if line[:2] in ("T-", "H-", "D-"):
-            name, *score, sentence = line.split("\t", 1 if line[0] == "T" else 2)
-            kept.setdefault(("THD".index(line[0]), int(name[2:])), "\t".join([name, *("0" for _ in score), sentence]))
-        elif line.startswith("Generate "):
-            results.append(line)
-    return [*(line for _, line in sorted(kept.items())), *results]
+    """BLEU as fairseq prints it."""
+    return (line for line in text.splitlines() if line.startswith("Generate "))
 
 
 def of_validating(text):
     """The results of fairseq-validate, one line for each part of the data."""
     return (line for line in text.splitlines() if ' | {"' in line)
+
+
+def of_testing(text):
+    """The loss that fairseq-eval-lm prints."""
+    return (line for line in text.splitlines() if "Loss (base 2): " in line)
 
 
 def of_exporting(text):
@@ -66,10 +66,20 @@ KEPT = {
     "train.log": of_training,
     "generate.log": of_translating,
     "validate.log": of_validating,
+    "test.log": of_testing,
     **dict.fromkeys(LOGS, of_exporting),
     "state": str.splitlines,
     "command": str.splitlines,
 }
+
+
+def contents(folder, name, references):
+    """The text that is kept of a file of a run, "" if there is none."""
+    if name == counts.FILE:
+        counted = read_test(folder, references).counts
+        return counts.as_text(counted) if counted.by else ""
+    file = folder / name
+    return "".join(f"{line}\n" for line in KEPT[name](file.read_text(encoding="utf-8"))) if file.exists() else ""
 
 
 def is_done(folder):
@@ -82,35 +92,35 @@ def matches(folder, patterns):
     return any(fnmatch(folder.name, pattern) for pattern in patterns)
 
 
-def write(out, runs, renamed, untranslated=(), not_done=()):
-    """``renamed``: pairs of texts; ``untranslated``, ``not_done``: patterns of names. The same runs make the same bytes."""
+def write(out, runs, renamed, not_done=(), references=None):
+    """``renamed``: pairs of texts; ``not_done``: patterns of names; ``references``: lines. The same runs make the same bytes."""
     every = sorted(log.parent for log in runs.glob("*/train.log"))
     folders = [folder for folder in every if is_done(folder) or matches(folder, not_done)]
     with (
         replacing(out) as temporary,
         tarfile.open(temporary, "w:xz", preset=9 | PRESET_EXTREME, format=tarfile.USTAR_FORMAT) as archive,
     ):
-        for name, keep in KEPT.items():  # the same file of all runs, one after the other: they are much alike
-            for folder in (one for one in folders if (one / name).exists()):
-                if name == "generate.log" and matches(folder, untranslated):
-                    continue
-                text = "".join(f"{line}\n" for line in keep((folder / name).read_text(encoding="utf-8")))
-                for old, new in renamed:
+        for name in (*KEPT, counts.FILE):  # the same file of all runs, one after the other: they are much alike
+            for folder in folders:
+                text = contents(folder, name, references)
+                for old, new in renamed if name in KEPT else ():
                     text = text.replace(old, new)
-                content = text.encode()
-                member = tarfile.TarInfo(f"{folder.name}/{name}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+                if text:
+                    content = text.encode()
+                    member = tarfile.TarInfo(f"{folder.name}/{name}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
 
 
 def main():
-    words, patterns = sys.argv[1:], {"--no-translations": [], "--not-done": []}
-    while words and words[0] in patterns:
-        patterns[words[0]] += words[1:2]
+    words, flags = sys.argv[1:], {"--not-done": [], "--references": []}
+    while words and words[0] in flags:
+        flags[words[0]] += words[1:2]
         words = words[2:]
     if len(words) < 2 or not Path(words[1]).is_dir():
         sys.exit(__doc__)
-    write(words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], *patterns.values())
+    references = read_references(*flags["--references"][-1:] or [None])
+    write(words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], flags["--not-done"], references)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ HELP = """\
 Reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in RUNS, folders of runs or of folders of runs,
 and writes report.md, tables (Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR:
 convergence against training time, updates, tokens and FLOPs, AUCC, updates and seconds to the best score and to a common target,
-mean and deviation over seeds, sacreBLEU with a paired bootstrap.
+mean and deviation over seeds, sacreBLEU with a paired bootstrap. Folders of an archive have counts.jsonl, what BLEU counts in each
+sentence, in place of the sentences.
 
   fairseq-reservoir report runs/multi30k --out report --baseline dense
 """

@@ -54,7 +54,7 @@ def report(
     lines, given = read_references(references), exports.points(points)
     study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
     study.points = given
-    study.tests = {run.name: read_test(run, lines) for arm in study.arms for run in arm.runs}
+    study.tests = {run.name: read_test(run.folder, lines) for arm in study.arms for run in arm.runs}
     study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
     remark_other_test_sets(study.arms, study.baseline, study.tests)
     folder.write(out, files(study, with_figures))

@@ -52,7 +52,8 @@ def results(study: Study) -> Table:
     ]
     scored = [test for test in study.tests.values() if test.bleu is not None]
     notes += [
-        f"sacreBLEU: {text}" for text in sorted({f"{test.signature}, against {test.referred}" for test in scored})
+        f"sacreBLEU: {text}"
+        for text in sorted({f"{test.signature}, against {test.counts.referred}" for test in scored})
     ]
     notes += [f"chrF: {text}, of the same lines" for text in sorted({test.chrf_signature for test in scored})]
     notes += [

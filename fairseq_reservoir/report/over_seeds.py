@@ -49,12 +49,12 @@ def over_seeds(study: Study) -> Table | None:
     Test scores are compared where the references are the baseline's.
     """
     tests = [study.tests[run.name] for run in study.baseline.counted]
-    references = next((test.references for test in tests if test.bleu is not None), None)
+    references = next((test.counts.references for test in tests if test.bleu is not None), None)
 
     def tested(score):
         def of(run):
             test = study.tests[run.name]
-            return getattr(test, score) if test.bleu is not None and test.references == references else None
+            return getattr(test, score) if test.bleu is not None and test.counts.references == references else None
 
         return of
 

@@ -1,12 +1,14 @@
-"""Test scores: sacreBLEU, chrF and tokenised BLEU, all recomputed from the translations, and the paired bootstrap between arms."""
+"""Test scores: sacreBLEU, chrF and tokenised BLEU, all recomputed from the translations or what an archive has counted of them,
+and the paired bootstrap between arms."""
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InputError
-from .runs import Run
+from . import counts
+from .counts import CHRF, SACREBLEU, TOKENISED, Counts
 
 SAMPLES = 1000
 _SENTENCE = re.compile(r"([TDH])-(\d{1,15})\t(.*)", re.DOTALL)
@@ -19,7 +21,7 @@ _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 class Test:
     """The test scores of a run; what its folder does not hold is None.
 
-    ``source`` is the file of the translations, ``referred`` says where the references are from, ``remarks`` are for the reader.
+    ``source`` is the file of the translations, or of what was counted of them; ``remarks`` are for the reader.
     """
 
     bleu: float | None = None
@@ -29,10 +31,8 @@ class Test:
     tokenised: float | None = None
     tokenised_signature: str = ""
     bits: float | None = None
-    hypotheses: list[str] = field(default_factory=list)
-    references: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
     source: str = ""
-    referred: str = ""
     remarks: list[str] = field(default_factory=list)
 
 
@@ -64,56 +64,85 @@ def read_references(path: str | None) -> list[str] | None:
         raise InputError(f"--references {path}: cannot be read as text ({error})") from error
 
 
-def read_test(run: Run, references: list[str] | None) -> Test:
+def read_test(folder: Path, references: list[str] | None) -> Test:
     """The test scores in a run's folder.
 
     Translations are the D-lines of fairseq-generate's output (its standard output in ``generate*.log``, or ``generate-*.txt`` of
     --results-path), else the lines of a file ``hypotheses``; references are ``references``, else those of a file
-    ``references`` in the run's folder, else the T-lines. Output that stops in the middle has no score:
-    fairseq begins with the shortest sentences, which are no test set.
+    ``references`` in the run's folder, else the T-lines. Without translations the scores are of
+    what an archive has counted of them, ``counts.jsonl``. Output that stops in the middle has no score: fairseq begins with the
+    shortest sentences, which are no test set.
+
+    Raises:
+        InputError: ``counts.jsonl`` is needed and holds something else.
     """
     test = Test()
-    for log in sorted(run.folder.glob("test*.log")):
+    for log in sorted(folder.glob("test*.log")):
         if bits := _BITS.findall(log.read_text(encoding="utf-8", errors="replace")):
             test.bits, test.source = float(bits[-1]), str(log)
-    sentences = _generated(run, test)
+    sentences = _generated(folder, test)
     if sentences is None:
         return test
-    test.tokenised, test.tokenised_signature = tokenised_bleu(sentences) or (None, "")
-    hypotheses = run.folder / "hypotheses"
-    if sentences.get("D"):
-        numbers = sorted(sentences["D"])
-        test.hypotheses = [sentences["D"][number] for number in numbers]
-        test.references = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
-        test.referred = "fairseq-generate's T-lines"
-        if any(sentences.get("H", {}).get(number, line) != line for number, line in sentences["D"].items()):
-            test.references = []  # fairseq detokenises D-lines and not T-lines, nor is the BLEU4 right that it prints of the two
-    elif hypotheses.is_file():
-        test.source = str(hypotheses)
-        test.hypotheses = _lines(hypotheses)
-    if references is not None:
-        test.references, test.referred = references, "--references"
-    elif (written := run.folder / "references").is_file():
-        test.references, test.referred = _lines(written), "the file references beside the translations"
-    if test.hypotheses:
-        _score(test, run.folder / "bleu.json")
+    hypotheses, theirs, referred = _both(folder, sentences, references, test)
+    if hypotheses and len(theirs) == len(hypotheses):
+        test.counts = counts.compare(hypotheses, theirs, referred)
+    elif hypotheses and theirs:
+        test.remarks.append(
+            f"{len(hypotheses)} translations but {len(theirs)} references, so no BLEU: --references names others"
+        )
+    elif hypotheses:
+        test.remarks.append(
+            "its translations are detokenised and its T-lines are not, so no sacreBLEU: --references names raw text"
+        )
+    elif (kept := folder / counts.FILE).is_file():
+        test.counts, test.source = counts.read(kept), str(kept)
+        if theirs and counts.digest(theirs) != test.counts.references:
+            test.remarks.append(f"{kept.name} counts against other references than those of {referred}")
+    if words := _words(sentences):
+        test.counts = replace(test.counts, by=test.counts.by | {TOKENISED: words})
+    test.bleu, test.signature = test.counts.of(SACREBLEU)
+    test.chrf, test.chrf_signature = test.counts.of(CHRF)
+    test.tokenised, test.tokenised_signature = test.counts.of(TOKENISED)
+    if test.counts.unknown:
+        cure = ": --references names the real ones" if hypotheses else ""
+        test.remarks.append(f"{test.counts.unknown} references hold <<unk>>, words not in the dictionary{cure}")
+    _remark_another_bleu(test, folder / "bleu.json")
     return test
 
 
-def _generated(run, test):
+def _both(folder, sentences, references, test):
+    """Translations, references, either [] where there are none, and where the latter are from."""
+    ours, theirs, referred = [], [], "fairseq-generate's T-lines"
+    if sentences.get("D"):
+        numbers = sorted(sentences["D"])
+        ours = [sentences["D"][number] for number in numbers]
+        if all(sentences.get("H", {}).get(number, line) == line for number, line in sentences["D"].items()):
+            theirs = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
+        # Else fairseq detokenises D-lines and not T-lines, nor is the BLEU4 right that it prints of the two.
+    elif (hypotheses := folder / "hypotheses").is_file():
+        test.source, ours = str(hypotheses), _lines(hypotheses)
+    if references is not None:
+        theirs, referred = references, "--references"
+    elif (written := folder / "references").is_file():
+        theirs, referred = _lines(written), "the file references beside the translations"
+    return ours, theirs, referred
+
+
+def _generated(folder, test):
     """The sentences of fairseq-generate's output, {} if there is none, None if it did not come to its end."""
-    files = dict.fromkeys(file for name in _GENERATED for file in sorted(run.folder.glob(name)))
+    files = dict.fromkeys(file for name in _GENERATED for file in sorted(folder.glob(name)))
     texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
     # With --results-path the translations are elsewhere than in generate.log.
     found = {file: sentences for file, text in texts.items() if (sentences := read_sentences(text)).get("D")}
     if not found:
-        if texts and not any(map(_ENDED.search, texts.values())) and not (run.folder / "hypotheses").is_file():
+        elsewhere = any((folder / name).is_file() for name in ("hypotheses", counts.FILE))
+        if texts and not any(map(_ENDED.search, texts.values())) and not elsewhere:
             test.remarks.append(f"translation not finished: no sentence in {', '.join(file.name for file in texts)}")
         return {}
     (file, sentences), *others = found.items()
     test.source = str(file)
     if others:
-        names = ", ".join(str(other.relative_to(run.folder)) for other, _ in others)
+        names = ", ".join(str(other.relative_to(folder)) for other, _ in others)
         test.remarks.append(f"test scores of {file.name}, not of {names}")
     if "T" in sentences and not _ENDED.search(texts[file]):  # without references fairseq ends with no such line
         test.remarks.append(f"translation not finished: {file.name} lacks its last line, so no test score")
@@ -128,34 +157,12 @@ def _lines(file):
     return file.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
 
 
-def _score(test, written):
-    from sacrebleu.metrics import BLEU, CHRF
-
-    if not test.references:
-        test.remarks.append(
-            "its translations are detokenised and its T-lines are not, so no sacreBLEU: --references names raw text"
-        )
-        return
-    if len(test.references) != len(test.hypotheses):
-        test.remarks.append(
-            f"{len(test.hypotheses)} translations but {len(test.references)} references, so no BLEU: --references names others"
-        )
-        return
-    bleu = BLEU()
-    test.bleu = bleu.corpus_score(test.hypotheses, [test.references]).score
-    test.signature = str(bleu.get_signature())
-    chrf = CHRF()
-    test.chrf = chrf.corpus_score(test.hypotheses, [test.references]).score
-    test.chrf_signature = str(chrf.get_signature())
-    if unknown := sum("<<unk>>" in line for line in test.references):
-        test.remarks.append(
-            f"{unknown} references hold <<unk>>, words not in the dictionary: --references names the real ones"
-        )
+def _remark_another_bleu(test, written):
     try:
         said = float(json.loads(written.read_text(encoding="utf-8"))["score"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if abs(said - test.bleu) > 0.0051 and len(str(said)) > 3:
+    if test.bleu is not None and abs(said - test.bleu) > 0.0051 and len(str(said)) > 3:
         test.remarks.append(f"{written.name} beside it says {said}, against the references that it was given")
 
 
@@ -165,18 +172,18 @@ def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | 
     This is the BLEU4 that fairseq-generate prints, as long as no --tokenizer is given: with one it compares detokenised
     translations with tokenised references.
     """
-    from sacrebleu.metrics import BLEU
+    words = _words(sentences)
+    score, signature = Counts({TOKENISED: words} if words else {}).of(TOKENISED)
+    return None if score is None else (score, signature)
 
+
+def _words(sentences):
     ours, theirs = sentences.get("H", {}), sentences.get("T", {})
     if not ours or set(ours) != set(theirs):
         return None
-    bleu = BLEU(
-        tokenize="none", smooth_method="none", force=True
-    )  # as fairseq; without sacreBLEU's warning of tokenised words
-    score = bleu.corpus_score(
-        [ours[number] for number in sorted(ours)], [[theirs[number] for number in sorted(ours)]]
-    ).score
-    return score, str(bleu.get_signature())
+    return counts.count(
+        TOKENISED, [ours[number] for number in sorted(ours)], [theirs[number] for number in sorted(ours)]
+    )
 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:
@@ -199,7 +206,7 @@ def in_order(numbered: dict[int, str]) -> list[str] | None:
 def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
     """sacreBLEU's paired bootstrap of every run against the baseline's run of the same seed; its random seed is in the signature.
 
-    Runs without that, or translated from another test set, are left out; ``remark_other_test_sets`` tells of the latter.
+    Runs without that, or with other references or another signature, are left out; ``remark_other_test_sets`` tells of the latter.
     """
     pairs = []
     for run in baseline.runs:
@@ -209,9 +216,7 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
             for arm in arms
             if arm is not baseline
             for other in arm.runs
-            if other.seed == run.seed
-            and tests[other.name].bleu is not None
-            and tests[other.name].references == ours.references
+            if other.seed == run.seed and tests[other.name].bleu is not None and not _apart(tests[other.name], ours)
         ]
         if ours.bleu is not None and others:
             pairs += _resample(ours, run, others, tests)
@@ -225,16 +230,36 @@ def remark_other_test_sets(arms, baseline, tests: dict[str, Test]) -> None:
         ours = tests[base.name]
         for run in (run for arm in arms for run in arm.runs if run.seed == base.seed):
             test = tests[run.name]
-            if None not in (ours.bleu, test.bleu) and test.references != ours.references:
-                test.remarks.append(f"other references than those of {base.name}, so not in the bootstrap")
+            if None not in (ours.bleu, test.bleu) and (other := _apart(test, ours)):
+                test.remarks.append(f"{other} than {base.name}, so not in the bootstrap")
+
+
+def _apart(test, ours):
+    """What keeps two tests from being compared sentence by sentence; "" if nothing does."""
+    if test.counts.references != ours.counts.references:
+        return "other references"
+    return "" if test.signature == ours.signature else f"another sacreBLEU ({test.signature})"
 
 
 def _resample(ours, run, others, tests):
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
-    systems = [("baseline", ours.hypotheses), *((f"{n}", tests[o.name].hypotheses) for n, (_, o) in enumerate(others))]
-    trial = PairedTest(systems, {"BLEU": BLEU(references=[ours.references])}, None, test_type="bs", n_samples=SAMPLES)
+    class OfRows(BLEU):
+        """BLEU where rows of counts are given for translations."""
+
+        def __init__(self):
+            super().__init__()
+            self.num_refs = 1
+
+        def _extract_corpus_statistics(self, hypotheses, references):
+            return hypotheses
+
+    systems = [
+        ("baseline", ours.counts.by[SACREBLEU].rows),
+        *((f"{n}", tests[o.name].counts.by[SACREBLEU].rows) for n, (_, o) in enumerate(others)),
+    ]
+    trial = PairedTest(systems, {"BLEU": OfRows()}, None, test_type="bs", n_samples=SAMPLES)
     signatures, scores = trial()
     results, signature = scores["BLEU"], str(signatures["BLEU"])
     pairs = []

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from examples.keep_logs import main, of_training, write
+from examples.keep_logs import KEPT, main, of_training, write
 from fairseq_reservoir import cli
-from tests.support.runs_of_a_study import write_runs
+from fairseq_reservoir.report import counts
+from tests.support.runs_of_a_study import REFERENCES, translations, write_runs
 
 ROOT = Path(__file__).parents[2]
 ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
@@ -37,7 +38,9 @@ def test_a_report_of_the_archive_is_that_of_the_runs(tmp_path):
     kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert len(kept) == 9 and {name.rstrip("-123") for name in kept} == {"dense", "keep30", "keep70"}
     files = {path.name for path in (tmp_path / "kept" / "dense-1").iterdir()}
-    assert files == {"train.log", "generate.log", "state", "command"}
+    assert files == {"train.log", "generate.log", "counts.jsonl", "state", "command"}
+    kept_text = "".join(path.read_text() for path in (tmp_path / "kept").rglob("*") if path.is_file())
+    assert "BLEU4" in kept_text and not any(line in kept_text for line in (*REFERENCES, *translations(0)))
     assert not [path for path in (tmp_path / "kept").rglob("*.log") if str(tmp_path) in path.read_text()]
     for folder in (tmp_path / "runs").iterdir():
         if folder.name not in kept:
@@ -58,22 +61,6 @@ def test_runs_of_a_recipe(tmp_path):
     with tarfile.open(tmp_path / "kept.tar.xz") as archive:
         kept = {member.name: archive.extractfile(member).read().decode() for member in archive}
     assert kept == {"done-1/train.log": f"{record}\n", "done-1/validate.log": f"{result}\n"}
-
-
-def test_translations_of_some_runs_are_left_out(tmp_path, monkeypatch):
-    write_runs(tmp_path / "runs")
-    for folder in (tmp_path / "runs").iterdir():
-        (folder / "state").write_text("done\n")
-    out = tmp_path / "kept.tar.xz"
-    flags = ["--no-translations", "keep30-*", "--no-translations", "dense-2"]
-    monkeypatch.setattr("sys.argv", ["keep_logs.py", *flags, str(out), str(tmp_path / "runs")])
-    main()
-    with tarfile.open(out) as archive:
-        names = set(archive.getnames())
-    left_out = {"keep30-1", "keep30-2", "keep30-3", "dense-2"}
-    assert not {f"{name}/generate.log" for name in left_out} & names
-    assert {f"{name}/train.log" for name in left_out} <= names
-    assert {f"{name}/generate.log" for name in ("dense-1", "dense-3", "keep70-1")} <= names
 
 
 def test_runs_that_were_ended_are_kept_by_name(tmp_path, monkeypatch):
@@ -103,8 +90,13 @@ def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
     """The page of the same name has the command that makes the report, and every row of its tables of scores."""
     assert archive.stat().st_size < 200_000
     page = archive.with_name(archive.name.replace(".tar.xz", ".md")).read_text()
-    flags = re.search(r"fairseq-reservoir report runs --out report(.*)", page)[1].split()
+    folder = f"runs/{archive.name.removesuffix('.tar.xz')}"  # of its own: archives share names of runs
+    assert f"mkdir -p {folder} && tar xf {archive.relative_to(ROOT)} -C {folder}\n" in page
+    flags = re.search(rf"fairseq-reservoir report {folder} --out report(.*)", page)[1].split()
     with tarfile.open(archive) as files:
+        assert {name.partition("/")[2] for name in files.getnames()} <= {*KEPT, counts.FILE}
         files.extractall(tmp_path / "runs", filter="data")
+    logs = [line for log in (tmp_path / "runs").glob("*/generate.log") for line in log.read_text().splitlines()]
+    assert not [line for line in logs if not line.startswith("Generate ")], "a test set is not ours to give away"
     rows = sections(tmp_path / "runs", tmp_path / "report", *flags)
     assert rows and not [row for row in rows if row not in page]

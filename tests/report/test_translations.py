@@ -47,7 +47,7 @@ def test_sentences_in_order():
 
 def test_from_d_and_t_lines(run):
     generated(run.folder, REFERENCES, translations(12))
-    test = read_test(run, None)
+    test = read_test(run.folder, None)
     assert (test.bleu, test.remarks) == (pytest.approx(expected(translations(12))), [])
     assert test.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
 
@@ -63,21 +63,21 @@ def test_detokenised_translations_are_not_compared_with_tokenised_references(run
     """fairseq-generate --tokenizer joins the words of D-lines, and not those of T-lines."""
     words = [line.replace(".", " .") for line in REFERENCES]
     generated(run.folder, words, REFERENCES, words=words)
-    test = read_test(run, None)
+    test = read_test(run.folder, None)
     assert (test.bleu, test.tokenised) == (None, pytest.approx(100))
     assert "--references names raw text" in test.remarks[0]
-    assert read_test(run, REFERENCES).bleu == pytest.approx(100)
+    assert read_test(run.folder, REFERENCES).bleu == pytest.approx(100)
 
 
 def test_from_results_path_and_from_a_file_of_hypotheses(run):
     generated(run.folder / "translation", REFERENCES, translations(7))
     (run.folder / "translation" / "generate.log").rename(run.folder / "translation" / "generate-test.txt")
-    assert read_test(run, None).bleu == pytest.approx(expected(translations(7)))
+    assert read_test(run.folder, None).bleu == pytest.approx(expected(translations(7)))
     (run.folder / "translation" / "generate-test.txt").unlink()
     (run.folder / "hypotheses").write_text("\n".join(translations(9)) + "\n")
-    assert read_test(run, None).bleu is None
-    assert "--references names" in read_test(run, None).remarks[0]
-    assert read_test(run, REFERENCES).bleu == pytest.approx(expected(translations(9)))
+    assert read_test(run.folder, None).bleu is None
+    assert "--references names" in read_test(run.folder, None).remarks[0]
+    assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(9)))
 
 
 def test_a_translation_that_stops_in_the_middle_has_no_score(run):
@@ -86,41 +86,46 @@ def test_a_translation_that_stops_in_the_middle_has_no_score(run):
     whole = log.read_text()
     for third in (whole[: len(whole) // 3], whole[: whole.index("Generate test with")], whole[: whole.index("D-")]):
         log.write_text(third)
-        test = read_test(run, REFERENCES)
-        assert (test.bleu, test.tokenised, test.hypotheses) == (None, None, [])
+        test = read_test(run.folder, REFERENCES)
+        assert (test.bleu, test.tokenised, test.counts.by) == (None, None, {})
         (remark,) = test.remarks
         assert remark.startswith("translation not finished: ")
     log.write_text("".join(line for line in whole.splitlines(True) if line[1:5] != "-13\t"))
-    assert read_test(run, None).remarks == [
+    assert read_test(run.folder, None).remarks == [
         "translation not finished: generate.log lacks 1 of its sentences, so no test score"
     ]
     # Without a test set's references fairseq prints no last line of scores.
     log.write_text("".join(line for line in whole.splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-")))
-    assert read_test(run, REFERENCES).bleu == pytest.approx(expected(translations(12)))
+    assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(12)))
 
 
 def test_of_several_translations_generate_log_counts_and_the_others_are_told(run):
     generated(run.folder, REFERENCES, translations(7))
     (run.folder / "generate.log").rename(run.folder / "generate-2.log")
     generated(run.folder, REFERENCES, translations(12))
-    test = read_test(run, None)
+    test = read_test(run.folder, None)
     assert test.bleu == pytest.approx(expected(translations(12)))
     assert test.remarks == ["test scores of generate.log, not of generate-2.log"]
     (run.folder / "generate.log").write_text("WARNING | with --results-path it holds no sentence\n")
-    assert (read_test(run, None).bleu, read_test(run, None).remarks) == (pytest.approx(expected(translations(7))), [])
+    assert (read_test(run.folder, None).bleu, read_test(run.folder, None).remarks) == (
+        pytest.approx(expected(translations(7))),
+        [],
+    )
 
 
 def test_references_of_ones_own(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
-    assert read_test(run, None).remarks == [
+    assert read_test(run.folder, None).remarks == [
         "20 references hold <<unk>>, words not in the dictionary: --references names the real ones"
     ]
     (run.folder / "references").write_text("\n".join(REFERENCES) + "\n")
-    assert read_test(run, None).bleu == pytest.approx(expected(translations(12)))
-    assert read_test(run, None).referred == "the file references beside the translations"
+    assert read_test(run.folder, None).bleu == pytest.approx(expected(translations(12)))
+    assert read_test(run.folder, None).counts.referred == "the file references beside the translations"
     (run.folder / "references").rename(tmp_path / "test.de")
-    assert read_test(run, read_references(tmp_path / "test.de")).bleu == pytest.approx(expected(translations(12)))
-    assert read_test(run, REFERENCES[:-1]).bleu is None
+    assert read_test(run.folder, read_references(tmp_path / "test.de")).bleu == pytest.approx(
+        expected(translations(12))
+    )
+    assert read_test(run.folder, REFERENCES[:-1]).bleu is None
     with pytest.raises(InputError, match="--references .*nowhere: cannot be read as text"):
         read_references(tmp_path / "nowhere")
 
@@ -128,14 +133,16 @@ def test_references_of_ones_own(run, tmp_path):
 def test_another_bleu_beside_it_is_told(run):
     generated(run.folder, REFERENCES, translations(12))
     (run.folder / "bleu.json").write_text(json.dumps({"score": 12.34}))
-    assert read_test(run, None).remarks == ["bleu.json beside it says 12.34, against the references that it was given"]
+    assert read_test(run.folder, None).remarks == [
+        "bleu.json beside it says 12.34, against the references that it was given"
+    ]
     (run.folder / "bleu.json").write_text(json.dumps({"score": round(expected(translations(12)), 2)}))
-    assert read_test(run, None).remarks == []
+    assert read_test(run.folder, None).remarks == []
 
 
 def test_loss_of_a_language_model(run):
     (run.folder / "test.log").write_text("INFO:fairseq_cli.eval_lm:Loss (base 2): 3.2811, Perplexity: 9.72\n")
-    assert read_test(run, None).bits == 3.2811
+    assert read_test(run.folder, None).bits == 3.2811
 
 
 SOME = translations(12)
@@ -153,7 +160,7 @@ def test_equal_translations_have_p_1(tmp_path, how):
         generated(tmp_path / f"{arm}-1", REFERENCES, lines)
     runs = find_runs([tmp_path])
     arms = group(runs)
-    (pair,) = paired_bootstrap(arms, arms[0], {run.name: read_test(run, None) for run in runs})
+    (pair,) = paired_bootstrap(arms, arms[0], {run.name: read_test(run.folder, None) for run in runs})
     assert pair.bleu == pair.baseline and pair.p == 1
 
 
@@ -165,11 +172,11 @@ def test_pairs_are_of_one_seed_and_one_test_set(tmp_path):
     generated(tmp_path / "b-2", REFERENCES[:10], translations(5)[:10])
     runs = find_runs([tmp_path])
     arms = group(runs)
-    tests = {run.name: read_test(run, None) for run in runs}
+    tests = {run.name: read_test(run.folder, None) for run in runs}
     (pair,) = paired_bootstrap(arms, arms[0], tests)
     assert (pair.arm, pair.seed) == ("b", 1) and pair.bleu < pair.baseline and 0 < pair.p <= 0.05
     assert paired_bootstrap(arms, arms[0], tests) == [pair]  # the random seed is fixed
     remark_other_test_sets(arms, arms[0], tests)
     assert {name: test.remarks for name, test in tests.items() if test.remarks} == {
-        "b-2": ["other references than those of a-2, so not in the bootstrap"]
+        "b-2": ["other references than a-2, so not in the bootstrap"]
     }
