@@ -44,7 +44,7 @@ class Counts:
         if metric not in self.by:
             return None, ""
         counted = self.by[metric]
-        return _metric(metric)._aggregate_and_compute(counted.rows).score, counted.signature
+        return score(metric, counted), counted.signature
 
 
 def _metric(name):
@@ -60,6 +60,10 @@ def count(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
     counter = _metric(metric)
     rows = counter._extract_corpus_statistics(hypotheses, [references])
     return Counted(str(counter.get_signature()), [[int(number) for number in row] for row in rows])
+
+
+def score(metric: str, counted: Counted) -> float:
+    return _metric(metric)._aggregate_and_compute(counted.rows).score
 
 
 def compare(hypotheses: Sequence[str], references: Sequence[str], referred: str) -> Counts:

@@ -173,8 +173,7 @@ def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | 
     translations with tokenised references.
     """
     words = _words(sentences)
-    score, signature = Counts({TOKENISED: words} if words else {}).of(TOKENISED)
-    return None if score is None else (score, signature)
+    return (counts.score(TOKENISED, words), words.signature) if words else None
 
 
 def _words(sentences):
