@@ -14,6 +14,9 @@ case $arm in
     fnet-top) encoder=MMLL ;;
     fnet-random) encoder=SSSS freeze=encoder.v,encoder.o ;;
     ff-only) encoder=ffff ;;
+    ff-bottom) encoder=LLff ;;
+    ff-middle) encoder=fLLf ;;
+    ff-top) encoder=ffLL ;;
     random) encoder=SSSS ;;
     learned) encoder=ssss ;;
     mixit) encoder=SSSS decoder=SS ;;
