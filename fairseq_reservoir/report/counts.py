@@ -63,6 +63,7 @@ def count(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
 
 
 def score(metric: str, counted: Counted) -> float:
+    """The score of a corpus, 0 to 100, of the counts of its sentences."""
     return _metric(metric)._aggregate_and_compute(counted.rows).score
 
 

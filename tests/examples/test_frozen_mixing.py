@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import yaml
 from fairseq import options
 
 from fairseq_reservoir import cli
@@ -24,6 +25,14 @@ def flags_of(arm, data, *further):
 
 def test_the_readme_has_all_arms():
     assert ARMS.keys() == set(re.findall(r"^    ([a-z-]+)\)", RUN.read_text(), flags=re.MULTILINE))
+
+
+def test_the_run_list_has_all_arms():
+    arms = yaml.safe_load((EXAMPLES / "sweeps" / "frozen_mixing.yaml").read_text())["arms"]
+    assert {name: flags.split() for name, flags in arms.items()} == {
+        name: ["--reservoir-encoder", encoder, "--reservoir-decoder", decoder, *further]
+        for name, (encoder, decoder, further) in ARMS.items()
+    }
 
 
 @pytest.mark.parametrize("arm", ARMS)
