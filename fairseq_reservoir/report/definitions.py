@@ -20,7 +20,8 @@ backward pass yet, has no such axis.
 
 Arms: runs whose configurations, as fairseq-train logs them, differ only in seeds and paths; ± is the standard deviation over
 seeds with n − 1. A single seed has none. A run that was interrupted is in no mean as long as its arm has another; a cross marks
-where it ends. In figures the band is ± one deviation about the mean, as far as every seed has validations.
+where it ends. In figures of curves the band is ± one deviation about the mean, as far as every seed has validations; in those of
+differences a bar is the mean of an arm's seeds, and the whiskers the 95 % interval of the table of differences.
 
 Losses: as fairseq prints them, in bits (base 2). A language model of characters thus has bits per character.
 

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import textwrap
 import warnings
 
 from ..errors import InputError
@@ -12,6 +13,7 @@ from .contents import ratio
 from .curves import value_at
 from .exports import front, sized
 from .measures import Axis, Study
+from .over_seeds import Score, scores
 
 # Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
@@ -45,6 +47,10 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
     drawn = {}
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters of a folder's name that the font lacks
+        for name, score in zip(("over_seeds", "over_seeds_bleu"), scores(study)):
+            if any(score.differences(study).values()):
+                title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 %)"
+                drawn[name] = title, _saved(_over_seeds(study, score))
         for axis in study.axes:
             title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
             drawn[f"convergence_{axis.key}"] = title, _saved(_convergence(study, axis))
@@ -67,6 +73,38 @@ def _canvas(height=2.9):
 
     figure = Figure(figsize=(4.2, height), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def _over_seeds(study: Study, score: Score):
+    """A row for each arm that can be compared, the best on top: a dot a seed with their mean, and the difference with its interval."""
+    from matplotlib.figure import Figure
+
+    found = score.differences(study)
+    shown = [arm for arm in study.arms if arm is study.baseline or found[arm.name]]
+    shown.sort(key=lambda arm: mean(score.values(arm)), reverse=score.higher)
+    names = ["\n".join(textwrap.wrap(_label(arm), _LONGEST)) for arm in shown]
+    lines = sum(name.count("\n") + 1 for name in names)
+    figure = Figure(figsize=(4.2, 0.75 + 0.2 * max(lines, 6)), layout="constrained")
+    seeds, apart = figure.subplots(1, 2, sharey=True)
+    for row, arm in enumerate(shown):
+        colour, values = _COLOURS[study.arms.index(arm) % len(_COLOURS)], score.values(arm)
+        seeds.plot(values, [row] * len(values), "o", color=colour, markersize=4, alpha=0.6, markeredgewidth=0)
+        seeds.plot([mean(values)], [row], "|", color=colour, markersize=11, markeredgewidth=1.6)
+        if one := found.get(arm.name):
+            apart.errorbar(
+                [one.value], [row], xerr=[one.interval or 0.0], fmt="o", color=colour, markersize=4, capsize=2
+            )
+    apart.axvline(0, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    seeds.set_yticks(range(len(shown)), names)
+    seeds.set_ylim(len(shown) - 0.5, -0.5)
+    apart.tick_params(left=False)
+    seeds.set_xlabel(textwrap.fill(score.label, 20))
+    apart.set_xlabel("difference\n" + ("better →" if score.higher else "← better"))
+    for plot in (seeds, apart):
+        plot.tick_params(labelsize=8)
+        plot.grid(axis="y", visible=False)
+        plot.locator_params(axis="x", nbins=4)
+    return figure
 
 
 def _convergence(study: Study, axis: Axis):

@@ -1,11 +1,13 @@
 """Differences of arms from the baseline over seeds, by Welch's t-test: whether other seeds would show them, too."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .arms import Arm, deviation, mean
 from .cells import EMPTY, name_cell, score_digits, sources
 from .measures import Study
+from .runs import Run
 from .tables import Cell, Table
 
 
@@ -43,13 +45,34 @@ def difference(ours: list[float], theirs: list[float]) -> Difference | None:
     return Difference(value, float(stdtrit(degrees, 0.975)) * error, p, counts)
 
 
-def over_seeds(study: Study) -> Table | None:
-    """The table, None if no arm has two seeds beside two of the baseline.
+@dataclass(frozen=True)
+class Score:
+    """A score of runs; ``of`` gives a run's, None where it has none that can be compared with the baseline's."""
 
-    Test scores are compared where the references are the baseline's.
-    """
+    label: str
+    digits: int
+    higher: bool
+    of: Callable[[Run], float | None]
+
+    def values(self, arm: Arm) -> list[float]:
+        """Those of the arm's seeds that have one, interrupted runs left out."""
+        return [value for value in map(self.of, arm.counted) if value is not None and math.isfinite(value)]
+
+    def differences(self, study: Study) -> dict[str, Difference | None]:
+        """Of every other arm from the baseline, by the arm's name."""
+        theirs = self.values(study.baseline)
+        others = [arm for arm in study.arms if arm is not study.baseline]
+        return {arm.name: difference(self.values(arm), theirs) for arm in others}
+
+
+def scores(study: Study) -> list[Score]:
+    """The metric; test sacreBLEU and chrF, if the baseline has them, of the runs whose references are the baseline's."""
+    metric = study.metric
+    found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
     tests = [study.tests[run.name] for run in study.baseline.counted]
     references = next((test.counts.references for test in tests if test.bleu is not None), None)
+    if references is None:
+        return found
 
     def tested(score):
         def of(run):
@@ -58,36 +81,31 @@ def over_seeds(study: Study) -> Table | None:
 
         return of
 
-    measures = [(study.metric.label, score_digits(study), lambda run: study.measured[run.name].best)]
-    if references is not None:
-        measures += [("test sacreBLEU", 2, tested("bleu")), ("test chrF", 2, tested("chrf"))]
+    return [*found, Score("test sacreBLEU", 2, True, tested("bleu")), Score("test chrF", 2, True, tested("chrf"))]
+
+
+def over_seeds(study: Study) -> Table | None:
+    """The table, None if no arm has two seeds beside two of the baseline."""
+    compared = [(score, score.differences(study)) for score in scores(study)]
     rows = []
     for arm in study.arms:
-        if arm is study.baseline:
-            continue
-        found = [difference(_values(arm, of), _values(study.baseline, of)) for _, _, of in measures]
+        found = [differences.get(arm.name) for _, differences in compared]
         if any(found):
-            row = [
-                name_cell(arm),
-                Cell("; ".join(dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in found if one))),
-            ]
-            for one, (_, digits, _) in zip(found, measures):
-                row += _cells(one, digits, arm)
+            counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in found if one)
+            row = [name_cell(arm), Cell("; ".join(counts))]
+            for one, (score, _) in zip(found, compared):
+                row += _cells(one, score.digits, arm)
             rows.append(row)
     if not rows:
         return None
     head = ["arm", "seeds"]
-    for label, _, _ in measures:
-        head += [f"{label}: difference", f"{label}: 95 % ±", f"{label}: p"]
+    for score, _ in compared:
+        head += [f"{score.label}: difference", f"{score.label}: 95 % ±", f"{score.label}: p"]
     notes = [
         "Welch's t-test over seeds, two-sided: a difference whose interval holds 0 may be chance. p: how often chance alone would make one"
         " as large. Of twenty such p without any true difference one is expected below 0.05, so name beforehand what is compared."
     ]
     return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes)
-
-
-def _values(arm: Arm, of) -> list[float]:
-    return [value for value in map(of, arm.counted) if value is not None and math.isfinite(value)]
 
 
 def _cells(one: Difference | None, digits: int, arm: Arm) -> list[Cell]:

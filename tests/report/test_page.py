@@ -66,7 +66,7 @@ def test_every_figure_has_a_size(browser, address):
             "return [...document.querySelectorAll('figure > svg')].map(e =>"
             " [e.getBoundingClientRect(), e.getBBox()].map(b => [b.width, b.height]))"
         )
-        assert len(boxes) == 6
+        assert len(boxes) == 8
         for (wide, high), (drawn_wide, drawn_high) in boxes:
             assert wide > 250 and high > 150 and drawn_wide > 100 and drawn_high > 100
 
