@@ -41,6 +41,8 @@ ELSEWHERE = {
     "pip install pre-commit": "scripts/test.sh, which runs the same tools",
     "fairseq-hydra-train": "tests/test_hydra.py",
     "python -m tests.support.fake_cuda": "tests/integration/test_fake_cuda.py",
+    "python examples/quickstart/pieces.py": "tests/test_data_page.py",
+    "fairseq-preprocess": "tests/test_data_page.py",
     "fairseq-reservoir sweep": "tests/examples/test_sweeps.py",
     "fairseq-reservoir report": "tests/report/test_report.py",
     "bash benchmarks/gpu.sh": "tests/benchmarks/test_gpu.py",

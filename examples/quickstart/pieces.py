@@ -1,6 +1,8 @@
 """Learns one SentencePiece model for both languages and cuts every part of the split with it.
 
 Usage: pieces.py SPLIT_FOLDER SRC TGT VOCABULARY_SIZE OUTPUT_FOLDER
+
+SPLIT_FOLDER has train, valid and test in both languages (train.SRC, train.TGT, ...), OUTPUT_FOLDER is made if it is not there.
 """
 
 import sys
@@ -13,6 +15,7 @@ from pairs import read_lines, write_lines
 def main():
     folder, src, tgt, size, output = sys.argv[1:]
     model = Path(output, "joint")
+    model.parent.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         input=[f"{folder}/train.{language}" for language in (src, tgt)],
         model_prefix=str(model),
