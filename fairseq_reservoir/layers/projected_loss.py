@@ -19,7 +19,8 @@ class _ProjectedLoss(torch.autograd.Function):
         # Summed over slices, so in float32.
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs[1] else None
         of_bias = torch.zeros_like(bias, dtype=torch.float32) if needs[2] and bias is not None else None
-        loss, nll = features.new_zeros(2, dtype=torch.float32).unbind()
+        # Not two views of one tensor: fairseq multiplies the loss of a process that has no batch left by 0, in place.
+        loss, nll = (features.new_zeros((), dtype=torch.float32) for _ in range(2))
         rows = max(1, _LOGITS // len(weight))
         for first in range(0, len(features), rows):
             part = slice(first, first + rows)

@@ -48,3 +48,14 @@ def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
     run, after = alone[0], load(tmp_path)["model"]
     for entry in run.model.slot_table.entries:
         assert torch.equal(after[entry.name], run.initial[entry.name]) != entry.trained, entry.name
+
+
+def test_fast_with_a_process_that_has_no_batch_left(toy_data, tmp_path):
+    """160 sentences in batches of 32: in the third update one process has none, and takes part with a batch that counts nothing."""
+    flags = (
+        "--batch-size 32 --dropout 0 --max-epoch 1 --lr 0.001 --reservoir-encoder LF --decoder-layers 1 --fast".split()
+    )
+    flags += "--criterion label_smoothed_cross_entropy --label-smoothing 0.1".split()
+    ended = start_training(toy_data, *flags, "--distributed-world-size", 2, "--save-dir", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert load(tmp_path)["optimizer_history"][-1]["num_updates"] == 3

@@ -59,6 +59,17 @@ def test_bfloat16_is_summed_in_float():
         assert (one.grad - other.grad).norm() < 1e-2 * other.grad.norm()
 
 
+def test_the_loss_of_a_process_without_a_batch_is_multiplied_by_0_in_place():
+    """As ``FairseqTask.train_step`` does it with a batch that only keeps the processes together."""
+    (x, weight, _), target = draw(6, 5, 11, False)
+    x.requires_grad_(), weight.requires_grad_()
+    loss, _ = projected_loss(x, weight, None, target, 0.1)
+    assert loss.item() > 0
+    loss *= 0
+    loss.backward()
+    assert x.grad.eq(0).all() and weight.grad.eq(0).all()
+
+
 def test_no_word_at_all():
     (x, weight, _), target = draw(0, 5, 11, False)
     x.requires_grad_(), weight.requires_grad_()
