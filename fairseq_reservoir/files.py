@@ -67,13 +67,19 @@ def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written 
         yield temporary
         if os.path.exists(folder):
             os.replace(folder, old)
-        os.replace(temporary, folder)
+        try:
+            os.replace(temporary, folder)
+        except BaseException:
+            if old.exists() and not os.path.exists(folder):
+                os.replace(old, folder)
+            raise
     except Exception as error:
         _refuse(error, refusal, folder)
         raise
     finally:
-        for path in (temporary, old):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        if os.path.exists(folder):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def temporary_name(path) -> Path:

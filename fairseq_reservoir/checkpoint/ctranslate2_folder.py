@@ -45,6 +45,9 @@ def convert(
     """
     package = _package()
     _check_folder(folder, force)
+    for what, path in (("CHECKPOINT", checkpoint), ("OUT", out)):
+        if path and Path(folder).resolve() in Path(path).resolve().parents:
+            raise InputError(f"{what} {path}: is in the folder of --ctranslate2 {folder}, which is replaced whole")
     if out:
         check_out(out, force, ".pt")
     if quantization and quantization not in package.specs.model_spec.ACCEPTED_MODEL_TYPES:

@@ -1,5 +1,6 @@
 """``materialize --ctranslate2``: CTranslate2 translates as the export does, and what hinders is named in one line."""
 
+import shutil
 import sys
 
 import pytest
@@ -86,6 +87,18 @@ def test_folders_that_are_there(with_text, refused, tmp_path):
     (folder / "mine").rename(folder / "model.bin")
     ctranslate2_folder.convert(str(with_text), str(folder), force=True)
     assert ctranslate2.contains_model(str(folder)) and list(tmp_path.iterdir()) == [folder]
+
+
+def test_what_lies_in_the_folder_that_is_replaced_is_not_lost(with_text, refused, tmp_path):
+    folder = tmp_path / "ct2"
+    ctranslate2_folder.convert(str(with_text), str(folder))
+    inside = shutil.copy(with_text, folder / "model.safetensors")
+    whole = f"is in the folder of --ctranslate2 {folder}, which is replaced whole"
+    assert refused(inside, "--force") == f"CHECKPOINT {inside}: {whole}"
+    out = folder / "plain.pt"
+    with pytest.raises(InputError, match=f"OUT {out}: {whole}"):
+        ctranslate2_folder.convert(str(with_text), str(folder), out=str(out), force=True)
+    assert inside.exists() and ctranslate2.contains_model(str(folder))
 
 
 def test_flags_that_need_the_folder(with_text):

@@ -55,6 +55,15 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
+def test_the_old_folder_comes_back_where_the_new_one_cannot_take_its_place(tmp_path):
+    """The old one is moved away first; here there is nothing to put in its place."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine").write_text("mine")
+    with pytest.raises(InputError, match="OUT .*a: cannot be written"), replacing_folder(tmp_path / "a"):
+        pass
+    assert (tmp_path / "a" / "mine").read_text() == "mine" and list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
 @contextmanager
 def files_of_at_most(count):
     """A limit on the size of files stops a write midway, as a full disk does."""
