@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..errors import InputError
@@ -76,20 +77,22 @@ class DescribedInCheckpoint:
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """As fairseq's, but layers are left out as this model says, and not once more of a checkpoint that has no others.
 
-        fairseq goes by ``model_cfg``, and deletes the flags there, so that a training stored itself without them.
+        fairseq goes by ``model_cfg``, and deletes the flags there, so that a training stored itself without them; and it leaves layers
+        out last, when this model's layers and those of the state dict have been held against each other by their numbers.
         """
-        if strict and BUFFER not in state_dict:
-            self._refuse_without_random_tensors(state_dict)
         stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
         kept = {} if _kept(stored) else _kept(read_description(self.reservoir_version))
-        return super().load_state_dict(state_dict, strict, Namespace(arch=type(self).__name__, **kept))
+        state_dict = checkpoint_utils.prune_state_dict(state_dict, Namespace(arch=type(self).__name__, **kept))
+        if strict and BUFFER not in state_dict:
+            self._refuse_without_random_tensors(state_dict)
+        return super().load_state_dict(state_dict, strict)
 
     def upgrade_state_dict_named(self, state_dict, name):
         super().upgrade_state_dict_named(state_dict, name)
         fit_state(self, state_dict, f"{name}." if name else "", resuming=bool(resuming.get()))
         key = f"{name}.{BUFFER}" if name else BUFFER
         if key not in state_dict:
-            self._refuse_other_values(state_dict, f"{name}." if name else "")
+            self._refuse_other_values(state_dict, f"{name}." if name else "", {})
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_description(state_dict[key]), read_description(self.reservoir_version)
@@ -105,6 +108,8 @@ class DescribedInCheckpoint:
         if leaves_out and self.whole_only:
             given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in leaves_out.items())
             raise InputError(f"{given}: {self.whole_only}")
+        if not resuming.get() and any(stored.get(field) != own.get(field) for field in self.resume_flags):
+            self._refuse_other_values(state_dict, f"{name}." if name else "", stored)
         # What training from here on is free to change is from now on as it is given.
         given = {
             field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)
@@ -123,20 +128,29 @@ class DescribedInCheckpoint:
                     f"the checkpoint has no {name}: it is of another architecture; give one of {type(self).__name__}'s"
                 )
 
-    def _refuse_other_values(self, state_dict, prefix):
-        """A tensor that is drawn from the seed may not silently hold what another program trained."""
+    def _refuse_other_values(self, state_dict, prefix, stored):
+        """A tensor that is drawn from the seed may not silently hold what the checkpoint has, trained or of another seed.
+
+        ``stored`` is the checkpoint's description, empty if it has none.
+        """
         entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
         for name in getattr(self, "recipes", {}):
             given = state_dict.get(prefix + name)
             if name not in entries or given is None or own[name].is_meta or _are_close(given, own[name]):
                 continue
-            others = f"the checkpoint, which says of no tensor that it is random, has values of its own for {name}"
-            init, where = entries[name].frozen_init, layer_of(name)
+            here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
+            of_none = "" if stored else ", which says of no tensor that it is random,"
+            others = f"the checkpoint{of_none} has values of its own for {name}"
+            init, where = entries[name].frozen_init, layer_of(entries[name].random_name or name)
+            if seed is not None and seed != here.get("frozen_seed") and (init or atom(name) == ADAPTER):
+                raise InputError(
+                    f"--reservoir-seed {here.get('frozen_seed')} (--seed, where it is not given): {others}; give {seed}, as it was trained"
+                )
             if init:
                 raise InputError(f"--frozen-init {init}: {others}; leave --frozen-init out to freeze those")
             if where is None or where[0] not in self.description_flags:
                 raise InputError(f"{name} is drawn from the seed: {others}; give a checkpoint of this architecture")
-            stack, plan = where[0], read_description(self.reservoir_version)[where[0]]
+            stack, plan = where[0], here[where[0]]
             raise InputError(
                 f"{self.description_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze those, give its "
                 f"trained letter and --freeze {stack}.layers.{where[1]}"

@@ -11,6 +11,7 @@ from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.materialize import materialize
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.freezing.description import BUFFER
 from tests.support.building import build, build_supermask, pad, sentences, shift
 from tests.support.commands import error_of, load, train
 
@@ -94,6 +95,29 @@ def test_it_is_exported_and_materialized(pruned, tmp_path):
 def test_what_is_drawn_again_is_what_the_layer_was_trained_with(pruned, tmp_path):
     written = export(pruned[2], tmp_path / "model.safetensors", regenerate=True)
     assert written.stored == 0
+
+
+@pytest.mark.parametrize("adapter", ["lora", "vera"])
+def test_adapters_are_added_to_the_layers_that_are_kept_of_a_whole_model(adapter):
+    whole = build("LLL")
+    adapted = build("LLL", encoder_layers_to_keep="0,2", freeze="encoder.ffn", frozen_adapter=adapter)
+    adapted.load_state_dict(whole.state_dict())
+    for ours, theirs in ((0, 0), (1, 2)):
+        assert adapted.encoder.layers[ours].fc1.weight.equal(whole.encoder.layers[theirs].fc1.weight)
+
+
+@pytest.mark.parametrize("keep", ["0,1", "0,2", "1,2", "1"])
+def test_kept_layers_of_a_plain_checkpoint(keep):
+    """T is known by its number in the whole model: it takes its own values, and no others; a refusal names its letter and number."""
+    whole = build("LTL").state_dict()
+    plain = {name: tensor for name, tensor in whole.items() if name != BUFFER}
+    build("LTL", encoder_layers_to_keep=keep).load_state_dict(dict(plain))
+    if "1" in keep:
+        other = {name: tensor + 1 for name, tensor in plain.items()}
+        with pytest.raises(
+            InputError, match="--reservoir-encoder LTL: T is a random layer.* --freeze encoder.layers.1$"
+        ):
+            build("LTL", encoder_layers_to_keep=keep).load_state_dict(other)
 
 
 def test_a_layer_named_twice_is_refused(toy_data):

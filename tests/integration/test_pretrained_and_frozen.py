@@ -187,6 +187,35 @@ def test_drawn_components_do_not_take_the_values_of_a_plain_checkpoint(plain, to
     assert line.endswith("leave --frozen-init out to freeze those\n")
 
 
+def test_drawn_components_do_not_take_the_values_of_a_checkpoint_of_ours(plain, toy_data, tmp_path):
+    """Of one that trained them, and of one that drew them from another seed; with the seed's own values training goes on."""
+    sizes = [*plain.sizes, "--encoder-layers", 2, "--decoder-layers", 2]
+    model = [toy_data, "--arch", "frozen_transformer", *sizes]
+    drawn = ["--freeze", "encoder.ffn", "--frozen-init", "glorot"]
+    for name, flags in (("trained", ["--freeze", "decoder.ffn"]), ("drawn", drawn)):
+        train(*model, *flags, "--max-update", 2, "--save-dir", tmp_path / name)
+    start = ["--max-update", 1, "--reset-optimizer", "--save-dir", tmp_path / "new", "--restore-file"]
+    line, status = error_of(*model, *drawn, *start, tmp_path / "trained" / "checkpoint_last.pt")
+    assert status != 0 and line.count("\n") == 1 and line.endswith("leave --frozen-init out to freeze those\n")
+    assert "--frozen-init glorot: the checkpoint has values of its own for encoder.layers.0.fc1.weight" in line
+    line, status = error_of(*model, *drawn, "--reservoir-seed", 4, *start, tmp_path / "drawn" / "checkpoint_last.pt")
+    assert status != 0 and line.count("\n") == 1 and line.endswith("give 3, as it was trained\n")
+    assert "--reservoir-seed 4 (--seed, where it is not given): the checkpoint has values of its own" in line
+    assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
+    more = ["--freeze-except", "encoder.att,decoder", "--frozen-init", "glorot"]
+    line, status = error_of(*model, *more, *start, tmp_path / "drawn" / "checkpoint_last.pt")
+    assert status != 0 and "--frozen-init glorot: the checkpoint has values of its own for encoder" in line
+    on = train(
+        *model,
+        "--freeze",
+        "encoder.layers.0.ffn",
+        *drawn[2:],
+        *start,
+        tmp_path / "drawn" / "checkpoint_last.pt",
+    )
+    assert on.trainer.get_num_updates() == 1
+
+
 def test_a_plain_checkpoint_with_the_values_of_the_seed_is_no_other(plain, toy_data, tmp_path):
     """As ``materialize`` writes it, which folds T into an ordinary layer."""
     model = ["--arch", "reservoir_transformer", *plain.sizes, "--reservoir-encoder", "LT", "--reservoir-decoder", "LL"]
