@@ -7,6 +7,7 @@ from typing import Any
 from fairseq.file_io import PathManager
 
 from ..errors import InputError
+from ..plan import freeze_spec
 from . import packed_file
 from .damage import reading, refuse_damaged
 from .opened import read_state
@@ -27,13 +28,15 @@ def check_start(config: Any, model: Any = None) -> None:
 
     Raises:
         InputError: the file to start from is an export without optimizer state, or one of masks or rounded weights; or with a
-            model to start from, frozen components are to be drawn.
+            model to start from, or vectors of words, that which these would give is to be drawn.
     """
     frozen_init = getattr(model, "frozen_init", None) or "model"
     if getattr(config, "finetune_from_model", None) and frozen_init != "model":
         raise InputError(
             f"--frozen-init {frozen_init}: has no effect with --finetune-from-model, whose values are taken; leave one of them out"
         )
+    if frozen_init != "model":
+        _refuse_lost_vectors(model, frozen_init)
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
         path: Any = getattr(config, flag, None)
         if not str(path).endswith(packed_file.SUFFIX):
@@ -51,6 +54,33 @@ def check_start(config: Any, model: Any = None) -> None:
                 f"{name}: an export, without the optimizer's state; give the checkpoint it was made from, or start a new"
                 f" training with --finetune-from-model {path}"
             )
+
+
+def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
+    """Refuses to read word vectors into a table that is frozen at other values then."""
+    shared, tied = (getattr(model, f"share_{what}", False) for what in ("all_embeddings", "decoder_input_output_embed"))
+    names = {stack: {f"{stack}.embed_tokens.weight"} for stack in ("encoder", "decoder")}
+    if shared or tied:
+        names["decoder"].add("decoder.output_projection.weight")
+    if shared:
+        names["encoder"] |= names["decoder"]
+    for stack in names:
+        path = getattr(model, f"{stack}_embed_path", None)
+        if path and _is_frozen(names[stack], getattr(model, "freeze", None), getattr(model, "freeze_except", None)):
+            raise InputError(
+                f"--frozen-init {frozen_init}: would take the place of the vectors of --{stack}-embed-path {path}, which are frozen;"
+                " leave one of them out"
+            )
+
+
+def _is_frozen(names: set[str], freeze: str | None, spared: str | None) -> bool:
+    """Whether a parameter of these names is frozen by ``--freeze`` and ``--freeze-except``."""
+
+    def named(spec: str, flag: str) -> bool:
+        return any(item.matches(name) for item in freeze_spec.parse(spec, flag) for name in names)
+
+    chosen = named(freeze, "--freeze") if freeze else bool(spared)
+    return chosen and not (spared and named(spared, "--freeze-except"))
 
 
 def check_whole(config: Any) -> None:

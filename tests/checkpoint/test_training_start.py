@@ -5,8 +5,10 @@ from argparse import Namespace
 import pytest
 import torch
 
+from fairseq_reservoir.checkpoint.dry_build import build_arch
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.training_start import check_start
+from fairseq_reservoir.errors import InputError
 from tests.support.commands import error_of, train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 1 --decoder-layers 1".split()
@@ -82,3 +84,45 @@ def test_the_checkpoint_they_were_made_from_starts_a_training(of_masks, toy_data
         toy_data, *ARCH, "--finetune-from-model", of_masks / "checkpoint_last.pt", "--max-update", 1, "--no-save"
     )
     assert len(run.losses) == 1
+
+
+SPECS = [
+    "--freeze emb",
+    "--freeze encoder",
+    "--freeze encoder.emb,decoder.ffn",
+    "--freeze out",
+    "--freeze ffn",
+    "--freeze-except ln,out",
+    "--freeze-except emb",
+    "--freeze-except encoder.emb",
+    "--freeze encoder --freeze-except emb",
+    "--freeze encoder,decoder.emb --freeze-except encoder.layers.0",
+]
+
+
+@pytest.mark.parametrize("tie", ["", "--share-decoder-input-output-embed", "--share-all-embeddings"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_vectors_of_words_that_would_be_drawn_anew(spec, tie):
+    """They are refused for exactly the tables that the slot table says are frozen and drawn."""
+    flags = f"{spec} --frozen-init orthogonal {tie}".split()
+    model = build_arch("frozen_transformer_tiny", flags)
+    drawn = {entry.name for entry in model.slot_table.entries if entry.frozen_init}
+    for stack in ("encoder",) if "all" in tie else ("encoder", "decoder"):
+        owner = "encoder" if "all" in tie else stack
+        table = vars(model.flags) | {f"{stack}_embed_path": "v.txt"}
+        files = Namespace(restore_file="checkpoint_last.pt", finetune_from_model=None)
+        if f"{owner}.embed_tokens.weight" in drawn:
+            lost = f"--frozen-init orthogonal: would take the place of the vectors of --{stack}-embed-path v.txt, which are frozen;"
+            with pytest.raises(InputError, match=lost):
+                check_start(files, Namespace(**table))
+        else:
+            check_start(files, Namespace(**table))
+        check_start(files, Namespace(**table | {"frozen_init": "model"}))
+
+
+def test_vectors_are_refused_before_data_is_touched(tmp_path):
+    (tmp_path / "v.txt").write_text("1 16\n")
+    flags = "--arch frozen_transformer_tiny --freeze emb --frozen-init orthogonal --encoder-embed-path".split()
+    line, status = error_of("no-data", *flags, tmp_path / "v.txt", "--save-dir", tmp_path)
+    assert status == 2 and line.startswith("fairseq-train: error: --frozen-init orthogonal: would take the place")
+    assert line.count("\n") == 1 and line.endswith("which are frozen; leave one of them out\n")
