@@ -169,7 +169,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         untrained=[name for name, p in parameters.items() if not p.requires_grad],
         aliases=tied_names(model, parameters),
         shared=shared_matrices(model) if options.frozen_adapter else (),
-        adapters_follow=bool(options.frozen_adapter),
+        more_follows=bool(options.frozen_adapter) or hasattr(model, "register_classification_head"),
         kept=kept_layers(options),
         flow=flow_of(model),
     )

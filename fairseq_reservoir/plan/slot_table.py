@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NoReturn
 
 from ..errors import InputError
 from . import freeze_spec
@@ -159,7 +160,7 @@ def compile_table(
     untrained: Iterable[str] = (),
     aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
     shared: Iterable[tuple[str, Sequence[int], int]] = (),
-    adapters_follow: bool = False,
+    more_follows: bool = False,
     kept: dict[str, str] | None = None,
     flow: Flow = Flow(),
 ) -> SlotTable:
@@ -180,7 +181,7 @@ def compile_table(
         aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
         shared: triples (name, shape, number of layers) of the random tensors that layers see through masks, or (name, shape,
             number of adapters) of those that adapters share; frozen.
-        adapters_follow: frozen parts will get adapters, so that everything may be frozen.
+        more_follows: the model will get adapters or classification heads, so that everything else may be frozen.
         kept: of a stack that is pruned, the layers that are left, as in "0,2". Specs name layers as they were trained, and those
             that are gone may be named too.
         flow: how the model runs, where names and shapes do not say.
@@ -228,13 +229,16 @@ def compile_table(
         table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
     _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
-    if not adapters_follow and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
+    if not more_follows and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
-        plan = f" ({plan})" if plan else ""
-        raise InputError(
-            f"{_given(freeze, freeze_except) or 'the plan'} freezes every parameter{plan}: leave something to train"
-        )
+        refuse_all_frozen(freeze, freeze_except, f" ({plan})" if plan else "")
     return result
+
+
+def refuse_all_frozen(freeze: str | None, freeze_except: str | None, plan: str = "") -> NoReturn:
+    """Raises InputError, which names what was given."""
+    given = _given(freeze, freeze_except) or "the plan"
+    raise InputError(f"{given} freezes every parameter{plan}: leave something to train")
 
 
 def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]:

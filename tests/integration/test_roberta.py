@@ -101,6 +101,25 @@ def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
                 assert torch.equal(ours.eval()(tokens, **options)[0], theirs.eval()(tokens, **options)[0])
 
 
+@pytest.mark.parametrize(
+    "model", ["--arch frozen_roberta --encoder-layers 2", "--arch reservoir_roberta --reservoir-encoder LL"]
+)
+def test_a_classification_head_alone_is_trained(model, toy_data, moods, tmp_path):
+    """--freeze encoder freezes all that a RoBERTa has before its task adds the head; without a head nothing would be left."""
+    flags = [*model.split(), "--freeze", "encoder", "--max-update", 2, "--save-dir", tmp_path]
+    run = train(moods, *SENTENCES, *flags, begin=BEGIN)
+    moved = {
+        name for name, tensor in run.weights.items() if name in run.initial and not tensor.equal(run.initial[name])
+    }
+    trained = {entry.name for entry in run.model.slot_table.entries if entry.trained}
+    assert moved == trained and all(name.startswith("classification_heads.") for name in trained) and len(trained) == 4
+    line, status = error_of(toy_data, *MASKED_LM, *flags, begin=BEGIN)
+    assert (
+        status != 0
+        and line == "fairseq-train: error: --freeze encoder freezes every parameter: leave something to train\n"
+    )
+
+
 def test_resuming_as_another_model_is_refused(trained, toy_data, tmp_path):
     others = {
         SupermaskOneLayerRoberta: (
