@@ -25,6 +25,9 @@ _TASKS = {
     models.FairseqEncoderModel: "masked_lm",
 }
 
+# What building a model ends in that asks its task for more than dictionaries.
+WITHOUT_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
+
 # By a flag of training: a function (model, flags) -> the text that ``fairseq-reservoir plan`` prints with it.
 notes: dict[str, Callable[[Any, Any], str]] = {}
 
@@ -72,7 +75,7 @@ def build_arch(
         model = build_config(
             convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]
         )
-    except (AttributeError, AssertionError, ImportError, OmegaConfBaseException) as error:
+    except WITHOUT_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
     model.flags = args
@@ -113,6 +116,7 @@ class _NoTask:
         self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
         if target_words != source_words and not getattr(config, "share_all_embeddings", False):
             self.target_dictionary = _dictionary(target_words)
+        self.output_dictionary = self.target_dictionary  # what language_modeling calls it
 
     def max_positions(self) -> int:
         """That of sentence_prediction, unless its flag says another."""

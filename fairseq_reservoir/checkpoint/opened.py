@@ -8,8 +8,8 @@ from typing import Any, cast
 import torch
 from fairseq import checkpoint_utils
 
-from ..errors import InputError
-from .dry_build import build_config
+from ..errors import InputError, in_one_line
+from .dry_build import WITHOUT_ITS_TASK, build_config
 from .ledger import Ledger, ledger
 from .levels import shapes_of_scales
 
@@ -59,10 +59,15 @@ def open_checkpoint(path: str) -> Checkpoint:
     """Reads a checkpoint, or an export, without its training data.
 
     Raises:
-        InputError: there is none, it is not fairseq's, or its tensors are not those of its model.
+        InputError: there is none, it is not fairseq's, its model asks its task for more than dictionaries, or its tensors are not
+            those of its model.
     """
     state = read_state(path)
-    model = _build(state["cfg"].model, state["model"])
+    try:
+        model = _build(state["cfg"].model, state["model"])
+    except WITHOUT_ITS_TASK as error:
+        reason = in_one_line(f"{type(error).__name__}: {error}")
+        raise InputError(f"CHECKPOINT {path}: its model cannot be built without its task: {reason}") from error
     if hasattr(model, "recipes"):
         _check_tensors(path, model, state["model"])
     return Checkpoint(str(path), state, model)
