@@ -29,15 +29,16 @@ _ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class OneLayer:
-    """Drawn matrices of one layer at a time: those of another layer are dropped when one of the next is asked for."""
+    """Drawn matrices of one layer on one device: they are dropped when one of another layer or on another device is asked for."""
 
     def __init__(self) -> None:
         self.layer: str | None = None
+        self.device: torch.device | None = None
         self.matrices: dict[str, Tensor] = {}
 
-    def get(self, layer: str, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        if layer != self.layer:
-            self.layer, self.matrices = layer, {}
+    def get(self, layer: str, device: torch.device, name: str, draw: Callable[[], Tensor]) -> Tensor:
+        if (layer, device) != (self.layer, self.device):
+            self.layer, self.device, self.matrices = layer, device, {}
         if name not in self.matrices:
             self.matrices[name] = draw()
         return self.matrices[name]
@@ -71,7 +72,7 @@ class _Matrix:
 
     def times(self, mask: Tensor) -> Tensor:
         """W * mask; mask int8."""
-        weight = self.kept.get(self.layer, self.recipe.name, lambda: self._draw(mask.device))
+        weight = self.kept.get(self.layer, mask.device, self.recipe.name, lambda: self._draw(mask.device))
         return mask.to(self.dtype).mul_(weight)
 
     def _draw(self, device: torch.device) -> Tensor:

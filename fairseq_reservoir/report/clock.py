@@ -98,8 +98,11 @@ def _run(clock, records, start, kept):
     """Append the points of one part, which began at ``start`` after the ``kept`` records."""
     epoch_ends = [record.updates for record in kept if record.kind == "epoch"]
     epoch_begin = max(epoch_ends, default=clock.begins_at)
-    # In the middle of an epoch fairseq restores its meters: the first record then covers time before the resume, too.
-    logged = max((r.updates for r in kept if r.kind == "inner"), default=start) if start > epoch_begin else start
+    # In the middle of an epoch fairseq restores its meters: the first record then covers time before the resume, too,
+    # since the last record that is kept, or where there is none since the beginning.
+    logged = (
+        max((r.updates for r in kept if r.kind == "inner"), default=clock.begins_at) if start > epoch_begin else start
+    )
     rates, done = [], start
     for record in records:
         if record.kind == "inner" and record.updates > logged:

@@ -50,7 +50,9 @@ def test_a_model_that_asks_its_task_for_an_output_dictionary(toy_data, tmp_path,
 
 
 def test_a_model_that_asks_its_task_for_more_is_refused_in_a_line(toy_data, tmp_path):
-    flags = "--task multilingual_translation --lang-pairs en-de --arch frozen_multilingual_transformer --freeze ffn".split()
+    flags = (
+        "--task multilingual_translation --lang-pairs en-de --arch frozen_multilingual_transformer --freeze ffn".split()
+    )
     flags += "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --decoder-embed-dim 16".split()
     flags += "--encoder-attention-heads 2 --decoder-attention-heads 2".split()
     train(toy_data, *flags, "--max-update", 1, "--save-dir", tmp_path, begin=BEGIN)

@@ -114,6 +114,16 @@ def test_one_drawn_layer_is_kept_at_a_time(monkeypatch):
     )
 
 
+def test_a_model_that_moves_draws_its_layer_again_on_its_device():
+    """On ``meta``, which stands for a GPU: matrices that were kept on the CPU would meet its masks there."""
+    model = ready(regenerate_weights=True, mask_init_weights="kaiming_uniform")
+    layer = model.decoder.layers[0].fc1
+    drawn = layer.weight
+    model.to("meta")
+    assert layer.weight.is_meta and {matrix.device.type for matrix in layer.weights.kept.matrices.values()} == {"meta"}
+    assert drawn.device.type == "cpu"
+
+
 def test_what_cannot_be_drawn_again_is_folded():
     model = build_supermask(regenerate_weights=True).eval()
     model.encoder.embed_tokens.frozen_weight[7] = 0.5  # as vectors read from a file

@@ -46,6 +46,18 @@ def test_two_resumes(tmp_path, text):
     assert aucc(curve, 41, 0.0) == pytest.approx(40 + 240 + 132 + 297)
 
 
+def test_a_resume_before_the_first_record(tmp_path):
+    """2 s an update, a checkpoint every 2 and a record every 5; stopped at 4 and begun again at 2, stopped at 7 and begun again at 4.
+
+    The first record covers all updates from 0 on, both times. Lost are update 5 and, untold by any record, 3, 4, 6 and 7.
+    """
+    log = Writer(tmp_path).start().start(restored=2).inner(5, 10, 100, 6)
+    log.start(restored=4).inner(5, 10, 100, 2).inner(10, 10, 100, 12).inner(15, 10, 100, 22).inner(20, 10, 100, 32)
+    log.valid(20, loss=9, bleu=10).epoch(20, 40, 100, 33).done().write()
+    (run,) = find_runs([tmp_path])
+    assert run.clock.lost_seconds == pytest.approx(2) and run.clock.seconds_at(20) == pytest.approx(42)
+
+
 def test_a_log_file_of_records_alone_is_split_where_updates_go_back(tmp_path):
     log = resumed_twice(tmp_path)
     (tmp_path / "a-7").mkdir()
