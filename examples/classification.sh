@@ -6,13 +6,14 @@ classes() { task=(--task sentence_prediction --criterion sentence_prediction --n
 # binarise_phrases BIN DATA PIECES FOLDER [DICT]: train.tsv and dev.tsv of DATA, cut in FOLDER. PIECES, DICT and SPLIT are as sst2.sh
 # explains.
 binarise_phrases() {
-    local bin=$1 data=$2 vocabulary=$3 pieces=$4 part
+    # A folder for each split: one that held files of both would be taken for the one that it was made as.
+    local bin=$1 data=$2 vocabulary=$3 pieces=$4 split=$4-given-tsv part
     case ${SPLIT:-given} in
-        given) for part in train dev; do copy "$data/$part.tsv" "$pieces-tsv/$part.tsv"; done ;;
-        sentences) folder "$pieces-tsv" python "$root/examples/one_layer_supermask/sst2_sentences.py" "$data" "$pieces-tsv" ;;
+        given) for part in train dev; do copy "$data/$part.tsv" "$split/$part.tsv"; done ;;
+        sentences) split=$pieces-tsv; folder "$split" python "$root/examples/one_layer_supermask/sst2_sentences.py" "$data" "$split" ;;
         *) die "SPLIT='$SPLIT': choose given or sentences" ;;
     esac
-    folder "$pieces" python "$root/examples/one_layer_supermask/sst2_pieces.py" "$pieces-tsv" "$vocabulary" "$pieces"
+    folder "$pieces" python "$root/examples/one_layer_supermask/sst2_pieces.py" "$split" "$vocabulary" "$pieces"
     folder "$bin" binarise_columns "$bin" "$pieces" ${5:+"$5"}
 }
 

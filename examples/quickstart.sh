@@ -77,7 +77,8 @@ logged() {
         "$@"
     } | tee -a "$log" | progress || status=$?
     [[ $status != 0 ]] || return 0
-    [[ $status == 2 ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to go on" >&2
+    # With status 2 a command has said in a line what is wrong; these two said it to their log alone.
+    [[ $status == 2 && $1 != fairseq-preprocess && $1 != fairseq-generate ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to go on" >&2
     exit "$status"
 }
 

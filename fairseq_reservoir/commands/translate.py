@@ -92,6 +92,8 @@ def run(known, _):
     check_numbers(**{"--nbest": nbest})
     if nbest > known.beam:
         raise InputError(f"--nbest {nbest}: at most --beam, {known.beam}")
+    if sys.stdin is None or sys.stdout is None:
+        raise InputError("standard input and output: must be open; text comes from one and goes to the other")
     if not Path(known.model).is_file():
         raise InputError(f"MODEL {known.model}: no such file")
     translator = load_translator(known.model)

@@ -8,6 +8,7 @@ from . import configuration
 
 # Patterns are looked for one after the other in what is left of a line: one with two ".*" takes a line of a megabyte for hours.
 _CONFIGURATION = ("{'_name': ", "'common': ", "}")
+_PROGRAM = re.compile(r"\| fairseq_cli\.(\w+) \| ")
 _RESTORED = re.compile(r" \(epoch \d+ @ (\d+) updates\)")
 _SIZES = re.compile(r"num\. shared model params: (\d[\d,]*) \(num\. trained: (\d[\d,]*)\)")
 _TOTAL = re.compile(r"^total\s+[\d,]+\s+[\d,]+\s+(\d[\d,]{0,20}\.\d{1,9})$")
@@ -77,7 +78,10 @@ class Log:
 
 
 def looks_like_training(text: str) -> bool:
-    """Whether the beginning of a file is that of a training log."""
+    """Whether the beginning of a file is that of a training log: fairseq's other commands print their configuration, too."""
+    program = next((found[1] for line in text.splitlines() if (found := _PROGRAM.search(line))), "train")
+    if program not in ("train", "hydra_train"):
+        return False
     return any(_span(line, *marks) for line in text.splitlines() for marks in (_CONFIGURATION, _JSON)) or bool(
         re.search(r"\bepoch \d+( \||:)", text)
     )

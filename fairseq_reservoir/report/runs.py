@@ -80,8 +80,9 @@ def without_seed(name: str, seed: int | None) -> str:
     """``dense-1``, ``dense/seed=1`` and ``dense-seed1`` as ``dense``, ``dense-1/4e-3`` as ``dense/4e-3``, for seed 1."""
     if seed is None:
         return name
-    # The rate 4e-1 ends in no seed.
-    short = [re.sub(rf"((^|[-_,.])seed[-_=]?|^|(?<!\de)[-_,.]){seed}$", "", folder) for folder in name.split("/")]
+    # The rates 4e-1 and 0.1 end in no seed.
+    before = r"((^|[-_,.])seed[-_=]?|^|(?<!\de)[-_,]|(?<!\d)\.)"
+    short = [re.sub(rf"{before}{seed}$", "", folder) for folder in name.split("/")]
     return "/".join(filter(None, short)) or name
 
 
@@ -89,7 +90,7 @@ def find_runs(paths) -> list[Run]:
     """All runs below ``paths``, in the order given and then by name.
 
     Raises:
-        InputError: a path does not exist, or has no training log below it.
+        InputError: a path does not exist, has no training log below it or cannot be read; or two files are of one folder.
     """
     logs: dict = {}
     for path in map(Path, paths):
@@ -100,7 +101,10 @@ def find_runs(paths) -> list[Run]:
             raise InputError(
                 f"RUNS {path}: no log of fairseq-train (train.log, or another *.log or *.json) in it or below it"
             )
-        logs |= {log.parent: log for log in found if log.parent not in logs}
+        for log in found:
+            first = logs.setdefault(log.parent, log)
+            if path.is_file() and first != log:
+                raise InputError(f"RUNS {path}: {first} is in the same folder; give each run a folder of its own")
     shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
     return [_read_run(log, folder, _name(folder, shared, logs)) for folder, log in logs.items()]
 
@@ -119,10 +123,18 @@ def _logs_below(path):
             (name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name)
         )
         for name in candidates:
-            with open(Path(folder, name), encoding="utf-8", errors="replace") as file:
-                if looks_like_training(file.read(_BEGINNING)):
-                    yield Path(folder, name)
-                    break
+            log = Path(folder, name)
+            if log.is_file() and looks_like_training(_beginning(log)):  # not a link to nowhere
+                yield log
+                break
+
+
+def _beginning(log):
+    try:
+        with log.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_BEGINNING)
+    except OSError as error:
+        raise InputError(f"RUNS {log}: cannot be read ({error.strerror})") from error
 
 
 def _read_run(log_file, folder, name):
@@ -134,8 +146,8 @@ def _read_run(log_file, folder, name):
     kept = kept_records(log.parts)
     seed = log.configuration.get("common.seed")
     if not isinstance(seed, int):
-        number = re.search(r"(\d+)$", name)
-        seed = int(number[1]) if number else None
+        number = re.search(r"(?<![\d.])(\d+)$|(?<!\d)\.(\d+)$", name)
+        seed = int(number[1] or number[2]) if number else None
     subsets = [record.subset for record in kept if record.kind == "valid"]
     first = str(log.configuration.get("dataset.valid_subset", "valid")).split(",")[0]
     first = first if first in subsets else next(iter(subsets), first)

@@ -126,6 +126,11 @@ class _Grid:
     def error(self, key, problem):
         return InputError(f"GRID {self.path}: {key}: {problem}")
 
+    def _place_of(self, flag):
+        """Where the file gives a flag outside the axes, None if nowhere."""
+        places = {"the command": self.command} | {f"arms: {name}": words for name, words in self.arms.items()}
+        return next((place for place, words in places.items() if flag in [word.split("=")[0] for word in words]), None)
+
     def axes(self):
         """In the order of the file, arms before variables before flags before the seed."""
         axes = [Axis("arm", "arm", tuple(self.arms), True)] if self.arms else []
@@ -138,12 +143,12 @@ class _Grid:
                     raise self.error(
                         "arms" if axis.kind == "arm" else axis.name, f"{value!r}: a name needs a letter or a digit"
                     )
-            if axis.kind == "flag" and any(word.split("=")[0] == f"--{axis.name}" for word in self.command):
-                raise self.error(f"axes: {axis.name}", f"--{axis.name} is in the command too; leave it out there")
+            if axis.kind == "flag" and (place := self._place_of(f"--{axis.name}")):
+                raise self.error(f"axes: {axis.name}", f"--{axis.name} is in {place} too; leave it out there")
         seeds = [axis for axis in axes if axis.is_seed]
         if not seeds and self.command[0] == "fairseq-train":
-            if "--seed" in self.command:
-                raise self.error("command", "--seed belongs to the axes, as in seed: [1, 2]")
+            if place := self._place_of("--seed"):
+                raise self.error(place.removeprefix("the "), "--seed belongs to the axes, as in seed: [1, 2]")
             seeds = [Axis("seed", "flag", ("1",), True)]
         for value in itertools.chain.from_iterable(axis.values for axis in seeds):
             if not value.isdecimal():

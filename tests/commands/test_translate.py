@@ -37,6 +37,14 @@ def expected(with_text):
     return lines, load_translator(with_text).translate(lines, max_len_b=20)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_a_closed_input_or_output(closed, tmp_path):
+    command = f'exec "$0" -m fairseq_reservoir.cli translate {tmp_path}/none.safetensors {closed}'
+    ended = subprocess.run(["bash", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True)
+    assert ended.returncode != 0 and ended.stderr.count("\n") == 1
+    assert "standard input and output: must be open" in ended.stderr
+
+
 def test_a_line_for_a_line(run, expected):
     lines, translated = expected
     found, said = run("\n".join(lines).encode())

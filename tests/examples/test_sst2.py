@@ -34,6 +34,28 @@ def sst2(*arguments, **environment):
     return subprocess.run(["bash", FOLDER / "sst2.sh", *arguments], env=environment, capture_output=True, text=True)
 
 
+SPLITS = """
+. "$1/examples/common.sh" sst2
+. "$1/examples/classification.sh"
+binarise_columns() { mkdir -p "$1"; cat "$2"/dev.input0 >"$1/made"; }  # in place of two calls of fairseq-preprocess
+binarise_phrases "$RUNS/bin" "$DATA" 40 "$RUNS/pieces"
+"""
+
+
+def test_each_split_is_cut_from_its_own_files(data, tmp_path):
+    """One after the other in the same RUNS: what the first one made is not taken for what the second one asks for."""
+    lines = {}
+    for split in ("sentences", "given", "sentences"):
+        environment = {**os.environ, "DATA": str(data), "RUNS": str(tmp_path / "runs"), "SPLIT": split}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        command = ["bash", "-euc", SPLITS, "bash", str(FOLDER.parents[1])]
+        ended = subprocess.run(command, env=environment | {"PATH": path}, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        made = (tmp_path / "runs" / "bin" / "made").read_text()
+        assert lines.setdefault(split, made) == made
+    assert lines["given"].count("\n") == 10 and lines["given"] != lines["sentences"]
+
+
 def python(script, *arguments):
     return run_script(FOLDER / script, *arguments)
 

@@ -170,7 +170,8 @@ def test_keys_by_their_end():
 @pytest.mark.parametrize(
     "name, stem",
     [("dense-1", "dense"), ("dense/seed=1", "dense"), ("dense-seed1", "dense"), ("dense/1", "dense"), ("a-1/4e-3", "a/4e-3"),
-     ("4e-1", "4e-1"), ("v11", "v11"), ("dense-2", "dense-2"), ("1", "1")],
+     ("lr0.5-1", "lr0.5"), ("4e-1", "4e-1"), ("v11", "v11"), ("dropout0.1", "dropout0.1"), ("dense.1", "dense"),
+     ("dense-2", "dense-2"), ("1", "1")],
 )  # fmt: skip
 def test_names_without_their_seed(name, stem):
     assert without_seed(name, 1) == stem
@@ -180,6 +181,7 @@ def test_one_log_per_folder(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4]).write()
     plain_run(tmp_path / "a-1", [10], [4]).write("again.log")
     (tmp_path / "a-1" / "generate.log").write_text("T-0\tepoch\n")
+    (tmp_path / "a-1" / "gone.log").symlink_to(tmp_path / "nowhere")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "preprocess.log").write_text("Namespace()\n")
     assert [run.log_file.name for run in find_runs([tmp_path, tmp_path / "a-1"])] == ["train.log"]
@@ -187,6 +189,38 @@ def test_one_log_per_folder(tmp_path):
         find_runs([tmp_path / "bin"])
     with pytest.raises(InputError, match="RUNS .*nowhere: does not exist"):
         find_runs([tmp_path / "nowhere"])
+    again = tmp_path / "a-1" / "again.log"
+    assert [run.log_file for run in find_runs([again, again])] == [again]
+    with pytest.raises(InputError, match="RUNS .*again.log: .*/a-1/train.log is in the same folder"):
+        find_runs([tmp_path / "a-1" / "train.log", again])
+
+
+def test_logs_of_other_commands_are_none_of_training(tmp_path):
+    """They print their configuration as fairseq-train does, and fairseq-validate a line of results like its own."""
+    lines = plain_run(tmp_path / "a-1", [10], [4]).lines
+    plain_run(tmp_path / "a-1", [10], [4]).write("training.log")
+    begin, valid = lines[0], next(line for line in lines if "| valid |" in line)
+    for program in ("generate", "eval_lm", "validate"):
+        other = begin.replace("fairseq_cli.train", f"fairseq_cli.{program}")
+        assert other != begin and looks_like_training(begin) and not looks_like_training(f"{other}\n{valid}")
+        (tmp_path / "a-1" / f"{program}.log").write_text(f"{other}\n{valid}\n")
+        (tmp_path / "a-1" / "test").mkdir(exist_ok=True)
+        (tmp_path / "a-1" / "test" / f"{program}.log").write_text(f"{other}\n{valid}\n")
+    assert [run.log_file.name for run in find_runs([tmp_path])] == ["training.log"]
+
+
+def test_a_decimal_at_the_end_of_a_name_is_no_seed(tmp_path):
+    """Of logs without a configuration only the names tell the seed."""
+    for name in ("dropout0.1", "dropout0.2", "b-1", "b-2"):
+        lines = [line for line in plain_run(tmp_path / name, [10], [4]).lines if "'_name'" not in line]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.log").write_text("\n".join(lines))
+    assert {run.name: run.seed for run in find_runs([tmp_path])} == {
+        "dropout0.1": None,
+        "dropout0.2": None,
+        "b-1": 1,
+        "b-2": 2,
+    }
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,13 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ("command: x\naxes:\n  lr: 1\n  lr: 2", "line 4: lr is there twice"),
         ("command: x\naxes: {lr: [1", "line 3: expected ',' or ']', but got"),
         ("command: x --lr=3\naxes: {lr: [1]}", "axes: lr: --lr is in the command too; leave it out there"),
+        (
+            "command: x\narms: {a: --lr 3, b: ''}\naxes: {lr: [1]}",
+            "axes: lr: --lr is in arms: a too; leave it out there",
+        ),
         ("command: fairseq-train d --seed 1", "command: --seed belongs to the axes, as in seed: [1, 2]"),
+        ("command: fairseq-train d --seed=3", "command: --seed belongs to the axes, as in seed: [1, 2]"),
+        ("command: fairseq-train d\narms: {a: --seed 7}", "arms: a: --seed belongs to the axes, as in seed: [1, 2]"),
         ("command: x\naxes: {seed: [one]}", "axes: seed: 'one' is no whole number"),
         (
             "command: x\naxes: {a: [b/c, b_c]}",
