@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 options="PYTHON SYSTEM_TORCH TORCH_INDEX TORCH_VERSION EXTRAS"
-stamp=.venv/.setup-stamp  # empty while an installation is under way, else what was installed
+stamp=.venv/.setup-stamp  # what is installed, and by which options
 lock=.setup.lock
 
 say() { echo "setup: $*"; }
@@ -19,9 +19,11 @@ die() { echo "setup: $*" >&2; exit 1; }
 # Two lines: what the environment itself depends on, and what is installed into it.
 environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
 packages_line() { echo "$EXTRAS|$(cat pyproject.toml scripts/setup.sh | cksum)"; }
+# stamp_text [ENVIRONMENT [PACKAGES]]: other lines in their place while an installation is under way; the next run takes its options
 stamp_text() {
-    environment_line
-    packages_line
+    local name
+    echo "${1-$(environment_line)}"
+    echo "${2-$(packages_line)}"
     for name in $options; do echo "$name=${!name}"; done
 }
 
@@ -32,6 +34,14 @@ recall_options() {
         name=${line%%=*}
         case " $options " in *" $name "*) [[ -n ${!name+x} ]] || printf -v "$name" %s "${line#*=}" ;; esac
     done <"$stamp"
+}
+
+# Every option: as it was given, else as .venv was made, else empty.
+settle_options() {
+    local name
+    for name in $options; do [[ $given == *" $name "* ]] || unset "$name"; done
+    recall_options
+    for name in $options; do [[ -n ${!name+x} ]] || printf -v "$name" %s ""; done
 }
 
 ready() {
@@ -89,7 +99,7 @@ make_environment() {
     fi
     rm -rf .venv
     mkdir .venv
-    : >"$stamp"
+    stamp_text unfinished unfinished >"$stamp"
     "$PYTHON" -m venv ${SYSTEM_TORCH:+--system-site-packages} .venv
     if [[ -n $SYSTEM_TORCH ]]; then
         # A virtual environment made from another one sees only the packages of the Python below both.
@@ -197,17 +207,20 @@ take_lock() {
 
 started=$SECONDS
 [[ -z ${PYTHON:-} ]] || choose_python  # its full name is what the stamp holds
-recall_options
-for name in $options; do [[ -n ${!name+x} ]] || printf -v "$name" %s ""; done
+given=" "
+for name in $options; do [[ -z ${!name+x} ]] || given+="$name "; done
+settle_options
 if ready; then say ".venv is ready"; exit 0; fi
 
 choose_python
 check_machine
 take_lock
+settle_options  # another set-up may have made .venv meanwhile
+choose_python
 if ready; then say ".venv is ready"; exit 0; fi
 say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in .venv"
 if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]]; then
-    : >"$stamp"  # only the list of packages has changed
+    stamp_text "$(environment_line)" unfinished >"$stamp"  # only the list of packages has changed
 else
     make_environment
 fi

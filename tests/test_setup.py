@@ -115,18 +115,57 @@ def test_foreign_environment_is_not_removed(clone):
 
 
 def test_no_network_after_a_set_up_that_was_killed(clone):
-    """Of the killed one are left an environment with an empty stamp, and its lock."""
+    """Of the killed one are left an environment whose stamp has its options alone, and its lock; the next one takes these options."""
     (clone / ".venv").mkdir()
-    for name in (".setup-stamp", "half"):
-        (clone / ".venv" / name).touch()
+    (clone / ".venv" / "half").touch()
+    (clone / ".venv" / ".setup-stamp").write_text("unfinished\nunfinished\nTORCH_INDEX=http://a.invalid/\nEXTRAS=\n")
     dead = subprocess.Popen(["true"])
     dead.wait()
     (clone / ".setup.lock").symlink_to(str(dead.pid))
     result = run(clone, PYTHON=sys.executable)
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1 and "is the network reachable?" in result.stderr
-    assert (clone / ".venv" / ".setup-stamp").read_text() == "" and not (clone / ".venv" / "half").exists()
+    stamp = (clone / ".venv" / ".setup-stamp").read_text().splitlines()
+    assert stamp[:2] == ["unfinished"] * 2 and "TORCH_INDEX=http://a.invalid/" in stamp
+    assert not (clone / ".venv" / "half").exists()
     assert not (clone / ".setup.lock").is_symlink()
+
+
+def test_an_update_without_a_network_leaves_the_environment(clone):
+    """A list of packages that has changed is installed into it; where that fails, the next run goes on with the same options."""
+    assert "is the network reachable?" in run(clone, PYTHON=sys.executable).stderr
+    stamp = clone / ".venv" / ".setup-stamp"
+    environment = f"{clone}|{(made := stamp.read_text()).split('PYTHON=')[1].splitlines()[0]}|||0.0.0"
+    options = made.split("\n", 2)[2].replace("TORCH_VERSION=", "TORCH_VERSION=0.0.0")
+    stamp.write_text(f"{environment}\nan older list\n{options}")
+    (clone / ".venv" / "mine").touch()
+    for _ in range(2):
+        result = run(clone)
+        assert result.returncode == 1 and "is the network reachable?" in result.stderr
+        assert (clone / ".venv" / "mine").exists() and stamp.read_text() == f"{environment}\nunfinished\n{options}"
+
+
+def test_a_run_that_waited_for_another_takes_its_options(clone):
+    """The one under way makes .venv with options that are not the default's: it is taken as it is, not made anew."""
+    owner = subprocess.Popen(["sleep", "60"])
+    (clone / ".setup.lock").symlink_to(str(owner.pid))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(clone), "PIP_NO_INDEX": "1", "PYTHON": sys.executable}
+    waiting = subprocess.Popen(
+        ["bash", "scripts/setup.sh"],
+        cwd=clone,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = waiting.stdout.readline()
+    assert "waiting for the set-up under way" in said
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / ".setup-stamp").write_text("unfinished\nunfinished\nTORCH_INDEX=http://a.invalid/\n")
+    owner.kill(), owner.wait()
+    assert waiting.wait(120) == 1
+    assert "is the network reachable?" in waiting.stdout.read()
+    assert "TORCH_INDEX=http://a.invalid/" in (clone / ".venv" / ".setup-stamp").read_text().splitlines()
 
 
 LEAVE_OUT = r"""
