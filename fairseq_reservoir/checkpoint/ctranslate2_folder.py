@@ -94,11 +94,14 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuses what CTranslate2's Transformer has not; for the first of these it would write a model that computes something else."""
+    """Refuses what CTranslate2's Transformer has not; with some of it, it would write a model that computes something else."""
     config = source.config.model
     found = {
         "--cross-self-attention": getattr(config, "cross_self_attention", False),
         "--no-cross-attention": getattr(config, "no_cross_attention", False),
+        "--quant-noise-pq": getattr(
+            config, "quant_noise_pq", 0
+        ),  # a matrix after the embeddings, which it would leave out
         "--adaptive-softmax-cutoff": getattr(config, "adaptive_softmax_cutoff", None),
         "--decoder-output-dim": getattr(config, "decoder_output_dim", None)
         != getattr(config, "decoder_embed_dim", None),

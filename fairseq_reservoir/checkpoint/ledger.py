@@ -18,7 +18,6 @@ from .entropy_code import entropy_bits
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.
 _MOMENTS, _GRADIENT = 8, 4
-_LEARNED = ("trained", "mask", "rounded")
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Item:
             has if all are as frequent; otherwise less.
         levels: of rounded weights, what they are rounded to.
         keep_ratios: of a tensor behind masks, the share that each of them keeps.
+        learned: False for scores and latent weights that are frozen.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Item:
     entropy: float = 0.0
     keep_ratios: tuple[float, ...] = ()
     levels: Levels | None = None
+    learned: bool = True
 
     @property
     def size(self) -> int:
@@ -114,6 +115,11 @@ class Ledger:
         return [item for item in self.items if item.role in roles]
 
     @property
+    def learned(self) -> list[Item]:
+        """What has a gradient and Adam's moments."""
+        return [item for item in self.of("trained", "mask", "rounded") if item.learned]
+
+    @property
     def weight_bytes(self) -> int:
         """The bytes of the model's tensors in memory."""
         return sum(item.bytes for item in self.items)
@@ -121,12 +127,12 @@ class Ledger:
     @property
     def optimizer_bytes(self) -> int:
         """Adam's two moments of what is trained."""
-        return sum(item.size * _MOMENTS for item in self.of(*_LEARNED))
+        return sum(item.size * _MOMENTS for item in self.learned)
 
     @property
     def training_bytes(self) -> int:
         """Weights, gradients and Adam's moments in float32, without activations."""
-        return self.weight_bytes + self.optimizer_bytes + sum(i.size * _GRADIENT for i in self.of(*_LEARNED))
+        return self.weight_bytes + self.optimizer_bytes + sum(item.size * _GRADIENT for item in self.learned)
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -200,11 +206,33 @@ def ledger(model: nn.Module) -> Ledger:
         elif name in masks:
             choices = masks[name]
             entropy = mask_entropy(choices)
-            items.append(Item(name, shape, width, "mask", bits=choices.bits, lowest=choices.lowest, entropy=entropy))
+            items.append(
+                Item(
+                    name,
+                    shape,
+                    width,
+                    "mask",
+                    bits=choices.bits,
+                    lowest=choices.lowest,
+                    entropy=entropy,
+                    learned=tensor.requires_grad,
+                )
+            )
         elif name in rounded:
             levels = rounded[name]
             entropy = math.log2(levels.count)
-            items.append(Item(name, shape, width, "rounded", bits=levels.bits, levels=levels, entropy=entropy))
+            items.append(
+                Item(
+                    name,
+                    shape,
+                    width,
+                    "rounded",
+                    bits=levels.bits,
+                    levels=levels,
+                    entropy=entropy,
+                    learned=tensor.requires_grad,
+                )
+            )
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:

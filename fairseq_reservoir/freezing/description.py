@@ -36,6 +36,8 @@ BUFFER = "reservoir_version"
 _HASH = "sha256"
 # What a new training may add to the model of a checkpoint, and may not change or take away.
 _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank", "frozen_adapter_scale")
+# Written, since it always was, and compared with nothing: no tensor depends on it.
+ONLY_CHECKS = ("embed_min_coverage",)
 # What leaves layers out of a model; the rest of a description is that of the whole model.
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 

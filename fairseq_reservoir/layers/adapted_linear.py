@@ -58,8 +58,10 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq calls this before it loads: a model without adapters may be the start of one with them."""
+        """fairseq calls this before it loads: a model without adapters, or without their gains, may be the start of one with them."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
+        if self.frozen_adapter.gain is not None:
+            state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
 
     @torch.no_grad()
     def make_generation_fast_(self, **kwargs: Any) -> None:

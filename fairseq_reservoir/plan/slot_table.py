@@ -308,7 +308,9 @@ def _frozen_by_spec(
     names: list[str], aliases: Aliases, freeze: str | None, freeze_except: str | None, pruning: _Pruning
 ) -> set[str]:
     """Names that the specs freeze. A tied parameter answers to each of its names."""
-    known = {pruning.unpruned(name): name for name in names} | {alias: owner for alias, (owner, _) in aliases.items()}
+    known = {pruning.unpruned(name): name for name in names} | {
+        pruning.unpruned(alias): owner for alias, (owner, _) in aliases.items()
+    }
 
     def owners(spec: str, flag: str, spares: bool = False) -> set[str]:
         return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}

@@ -10,6 +10,7 @@ import torch
 from ..errors import InputError
 from ..freezing.description import Resumed, refuse_change, resuming
 from ..masks.masked_weight import nan_scores
+from ..models.supermask.build import refuse_moving_masks
 from ..plan.slot_table import refuse_all_frozen
 from .freeze_skip import LEARNED, PREFIX
 
@@ -24,6 +25,7 @@ def print_table(init, trainer, cfg, task, model, *args, **kwargs):
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
         # A RoBERTa may be frozen whole where its task adds a head, and this one has not.
         refuse_all_frozen(*(getattr(cfg.model, f"freeze{which}", None) for which in ("", "_except")))
+    refuse_moving_masks(model, getattr(cfg.model, "freeze", None))
     if table is not None:
         logger.info("what is trained and what is frozen:\n%s", table)
 

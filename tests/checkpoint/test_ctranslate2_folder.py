@@ -126,11 +126,12 @@ def test_without_the_package(with_text, refused, monkeypatch):
         ["--no-cross-attention"],
         ["--adaptive-softmax-cutoff", "6", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"],
         ["--decoder-output-dim", "8"],
+        ["--quant-noise-pq", "0.1"],
     ],
     ids=lambda flags: flags[0],
 )
 def test_options_that_it_has_not(toy_data, tmp_path, refused, flags):
-    """The first would be converted, into a model that computes something else."""
+    """The first and the last would be converted, into models that compute something else."""
     plans = ["--reservoir-encoder", "LT", "--reservoir-decoder", "TL"]
     train(toy_data, *plans, *flags, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path / "run")
     said = refused(tmp_path / "run" / "checkpoint_last.pt")

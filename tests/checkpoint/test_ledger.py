@@ -7,7 +7,7 @@ from torch import nn
 from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.random_tensors.recipe import Recipe
-from tests.support.building import build
+from tests.support.building import build, build_supermask
 from tests.support.letters import WITH_EVERY_KIND
 
 
@@ -72,6 +72,17 @@ def test_masks_are_counted_in_bits(choices, bits):
     assert found.export_bytes() == 2 * bits
     assert found.training_bytes == 15 * 4 + 15 * 16
     assert found.inference_bytes == 15 * 4
+
+
+def test_frozen_scores_and_latent_weights_have_no_gradient_and_no_moments():
+    for choices in ({}, {"mask_trained_weights": "sign"}):
+        trained, frozen = ledger(build_supermask(**choices)), ledger(build_supermask(freeze="encoder.ffn", **choices))
+        entries = sum(item.size for item in frozen.items if not item.learned)
+        assert entries > 0 and all(".fc" in item.name for item in frozen.items if not item.learned)
+        assert trained.optimizer_bytes - frozen.optimizer_bytes == 8 * entries
+        of_training = [found.training_bytes - found.weight_bytes for found in (trained, frozen)]
+        assert of_training[0] - of_training[1] == 12 * entries
+        assert trained.export_bytes() == frozen.export_bytes()
 
 
 @pytest.mark.parametrize("choices", [{}, {"pin": 0.4}, {"random": True}])

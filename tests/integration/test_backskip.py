@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.ledger import ledger
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
 from fairseq_reservoir.layers.backskip import ESTIMATORS, Identity
 from tests.support.building import build, logits, pad, sentences, shift
 from tests.support.commands import error_of, load, start_training, train
@@ -171,6 +173,9 @@ def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
     assert not any("backskip" in name for name in tensors) and any("backskip" in name for name in run.weights)
     model = load_translator(str(tmp_path / "model.safetensors"), str(toy_data)).models[0]
     assert all(model.state_dict()[name].equal(p) for name, p in run.model.named_parameters())
+    cli.main(["size", str(tmp_path / "model.safetensors")])
+    opened = open_checkpoint(tmp_path / "model.safetensors").built()
+    assert all(opened.state_dict()[name].equal(p) for name, p in run.model.named_parameters())
     found = ledger(run.model)
     estimators = sum(item.bytes for item in found.of("training"))
     # Two layers of width 16: three 16 x 16 matrices of 4 bytes each.

@@ -68,6 +68,17 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
         "vera": "--frozen-adapter-scale: the checkpoint was trained without it; leave it out, or --reset-optimizer, or",
     }[trained.kind]
     assert status != 0 and message_of_scale in line and line.count("\n") == 1
+    if trained.kind == "vera":  # as it advises; a gain begins as 1
+        anew = [
+            "--frozen-adapter-scale",
+            "--reset-optimizer",
+            "--reset-lr-scheduler",
+            "--reset-dataloader",
+            "--reset-meters",
+        ]
+        goes_on = train(toy_data, *start, *scale, *anew, "--max-update", 1)
+        gains = [name for name in goes_on.initial if name.endswith("frozen_adapter.gain")]
+        assert gains and all(goes_on.initial[name].eq(1).all() for name in gains)
     line, status = error_of(toy_data, *start, "--reset-optimizer")
     assert status != 0 and message in line and line.count("\n") == 1
 

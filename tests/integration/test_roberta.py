@@ -102,7 +102,12 @@ def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model", ["--arch frozen_roberta --encoder-layers 2", "--arch reservoir_roberta --reservoir-encoder LL"]
+    "model",
+    [
+        "--arch frozen_roberta --encoder-layers 2",
+        "--arch reservoir_roberta --reservoir-encoder LL",
+        "--arch supermask_one_layer_roberta --encoder-layers 2",
+    ],
 )
 def test_a_classification_head_alone_is_trained(model, toy_data, moods, tmp_path):
     """--freeze encoder freezes all that a RoBERTa has before its task adds the head; without a head nothing would be left."""

@@ -5,7 +5,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_reservoir.masks.masked_weight import masked_modules
-from tests.support.commands import train
+from tests.support.commands import error_of, train
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
 DECAY = "--weight-decay 0.1 --clip-norm 0.5 --update-freq 2 --store-ema --ema-decay 0.9".split()
@@ -82,3 +82,18 @@ def test_nan_scores_are_named(toy_data, tmp_path, caplog):
     with caplog.at_level("ERROR"):
         run.trainer.begin_valid_epoch(1)
     assert "update 2: NaN in the scores of encoder.layers.1.fc2.scores" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "flags, why",
+    [
+        ("--mask-scope global", "with --mask-scope global masks are chosen among all scores together"),
+        ("--mask-keep-schedule 2:0.5", "--mask-keep-schedule shrinks every mask"),
+    ],
+)
+def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, why):
+    run = [toy_data, *ARCH, *flags.split(), "--max-update", 1, "--no-save"]
+    line, status = error_of(*run, "--freeze", "encoder.ffn")
+    said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would not stay as drawn, since {why};"
+    assert status != 0 and line.count("\n") == 1 and said in line
+    train(*run, "--freeze", "ln")

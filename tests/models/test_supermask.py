@@ -195,6 +195,14 @@ def test_a_model_built_in_inference_mode_answers_there_and_is_trained_elsewhere(
     assert all(module.scores.grad.any() for module in masked_modules(built).values())
 
 
+def test_a_checkpoint_is_taken_whatever_share_of_words_had_to_be_found():
+    """--embed-min-coverage checks a file of vectors as it is read, and no tensor depends on it; --mask-keep-ratio is another matter."""
+    state = build_supermask(embed_min_coverage=0.2).state_dict()
+    build_supermask(embed_min_coverage=0.5).load_state_dict(dict(state))
+    with pytest.raises(InputError, match="--mask-keep-ratio 0.3: the checkpoint was trained with 0.5"):
+        build_supermask(mask_keep_ratio=0.3).load_state_dict(dict(state))
+
+
 def test_a_masked_layer_made_in_inference_mode():
     with torch.inference_mode():
         layer = MaskedLinear(8, 3, seed=1).eval()

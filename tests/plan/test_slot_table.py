@@ -5,7 +5,7 @@ import pytest
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan.layer_plan import slots
 from fairseq_reservoir.plan.slot_table import compile_table
-from tests.support.building import build
+from tests.support.building import build, build_supermask
 
 # A model of width 4 and FFN 8: one frozen and one trained feed-forward slot, and a decoder slot C with its cross-attention.
 PARAMETERS = [
@@ -189,6 +189,23 @@ def test_tables_of_words_are_not_made_all_alike(init, distinct):
 def test_specs_name_the_layers_of_a_pruned_model_as_they_were_trained(spec, kept, frozen):
     table = build("LLL", "L", freeze=spec, encoder_layers_to_keep=kept).slot_table
     assert sorted(row.place for row in table.rows if row.trained_parameters < row.parameters) == frozen
+
+
+def test_names_of_a_matrix_that_layers_share_are_those_of_the_layers_as_they_were_trained():
+    """Of layers 0 and 2 of three, whose matrices are one trained layer's: 2 names it, and 1, which is gone, names nothing."""
+
+    def frozen(spec):
+        model = build_supermask(
+            mask_trained_weights="sign", encoder_layers=3, encoder_layers_to_keep="0,2", freeze=spec
+        )
+        return {
+            e.name
+            for e in model.slot_table.entries
+            if not e.trained and ".fc" in e.name and e.name.startswith("encoder")
+        }
+
+    assert frozen("encoder.layers.2.ffn") == frozen("encoder.ffn") != set()
+    assert not frozen("encoder.layers.1.ffn")
 
 
 def test_the_printed_table_names_what_is_frozen():

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError, flag_of
+from ...freezing.description import ONLY_CHECKS
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
-from ...masks.masked_weight import MaskedWeight, share_mask_cache
+from ...masks.masked_weight import MaskedWeight, masked_modules, share_mask_cache
 from ...masks.rounded_weight import RoundedEmbedding, rounded_modules
 from ...options.supermask_options import MaskOptions, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
@@ -35,7 +36,7 @@ def description_flags(stacks) -> dict[str, str]:
     return {
         **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
         "generator": "generator of frozen tensors",
-        **{name: flag_of(name) for name in _DESCRIBED},
+        **{name: flag_of(name) for name in _DESCRIBED if name not in ONLY_CHECKS},
     }
 
 
@@ -96,6 +97,24 @@ def refuse_pin_of_everything(model, options) -> None:
         )
 
 
+def refuse_moving_masks(model, freeze: str | None) -> None:
+    """What is frozen of a supermask model are scores; where masks do not follow from those alone, they would change all the same.
+
+    Raises:
+        InputError: scores are frozen, and their masks depend on other ones' scores or on the update.
+    """
+    for name, masked in masked_modules(model).items():
+        if masked.scores is None or masked.scores.requires_grad:
+            continue
+        why = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
+        if masked.choices.scope == "global":
+            why = "with --mask-scope global masks are chosen among all scores together"
+        if why:
+            raise InputError(
+                f"--freeze {freeze}: the mask of {name} would not stay as drawn, since {why}; leave one of them out"
+            )
+
+
 def compile_mask_table(model, plans, options) -> SlotTable:
     """The slot table of a supermask model; sets every ``requires_grad`` from it.
 
@@ -115,6 +134,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
             shared=_shared(model, plans),
             kept=kept_layers(options),
             flow=flow_of(model),
+            more_follows=hasattr(model, "register_classification_head"),
         )
     except InputError as error:
         if options.freeze:
