@@ -195,6 +195,8 @@ def obituary(rank, error):
 def run_process(index, main, cfg, kwargs, count):
     """Be one of ``count`` processes; this is where a started process begins."""
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
+        # Those that this process may use, which on a shared machine are fewer than there are.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // count))
     distributed_utils.distributed_main(index, main, cfg, kwargs)
     leave_group()

@@ -92,5 +92,7 @@ def projected_loss(
     Returns:
         The smoothed loss, differentiable, and the unsmoothed one, which is not, both summed in float32.
     """
+    if not torch.is_grad_enabled():  # which the function below is not told; in a validation nobody wants gradients
+        features, weight, bias = features.detach(), weight.detach(), None if bias is None else bias.detach()
     losses: tuple[Tensor, Tensor] = _ProjectedLoss.apply(features, weight, bias, target, epsilon)  # type: ignore[no-untyped-call]  # torch's
     return losses

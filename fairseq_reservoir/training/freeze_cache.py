@@ -133,7 +133,11 @@ def tell_size(get_train_iterator, trainer, *args, **kwargs):
             )
         else:
             mib = -(-needed // _MIB)
-            logger.info("--freeze-cache %s: about %d MiB when it has all batches", options.freeze_cache, mib)
+            processes = trainer.data_parallel_world_size if options.freeze_cache == MEMORY else 1
+            each = f" in each of {processes} processes, as they exchange batches between epochs; a FILE is shared" * (
+                processes > 1
+            )
+            logger.info("--freeze-cache %s: about %d MiB when it has all batches%s", options.freeze_cache, mib, each)
             if mib > limit:
                 logger.warning("--freeze-cache-mib %d: not all batches will be kept; %d would hold all", limit, mib)
             free = _free(options.freeze_cache)

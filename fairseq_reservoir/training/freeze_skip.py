@@ -185,6 +185,11 @@ def check_flags(cfg) -> None:
         raise InputError(
             f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out"
         )
+    if common.quantization_config_path:
+        raise InputError(
+            f"{flag} with --quantization-config-path {common.quantization_config_path}: code books would take the place of what is"
+            " to be frozen; leave one of them out"
+        )
     wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
     if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
         raise InputError(

@@ -1,13 +1,24 @@
 """Updates whose loss depends on nothing that is trained."""
 
+import logging
+
 from torch import Tensor
+
+logger = logging.getLogger(__name__)
 
 
 def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
     """A hook of the optimizers' ``backward``: the gradient of such a loss is 0, so that nothing is to be done.
 
     LayerDrop makes one where it leaves out every layer that is trained, and embeddings and all else are frozen; so may a freeze
-    schedule beside it. torch would end the training there.
+    schedule beside it. torch would end the training there. The log says so the first time, since a criterion that detaches its loss
+    would be such a one in every update.
     """
     if loss.requires_grad:
         backward(optimizer, loss)
+    elif not vars(optimizer).setdefault("said_nothing_to_train", False):
+        optimizer.said_nothing_to_train = True
+        logger.warning(
+            "the loss of a batch depends on nothing that is trained (LayerDrop, a freeze schedule, or a criterion that detaches it):"
+            " its gradient is 0; further ones are not named"
+        )

@@ -253,6 +253,10 @@ def test_two_processes_are_one(toy_data, tmp_path):
     "flags, message",
     [
         (
+            ["--freeze-schedule", "5:emb", "--quantization-config-path", "pq.yaml"],
+            "--freeze-schedule with --quantization-config-path pq.yaml: code books would take the place",
+        ),
+        (
             ["--freeze-schedule", "5:emb", "--fp16"],
             "--freeze-schedule with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no",
         ),

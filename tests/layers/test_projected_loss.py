@@ -46,6 +46,17 @@ def test_what_is_frozen_gets_no_gradient():
         assert not projected_loss(x, weight, None, target, 0.1)[0].requires_grad
 
 
+def test_a_validation_works_out_no_gradient(monkeypatch):
+    (x, weight, bias), target = draw(6, 5, 11, True)
+    trained = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    expected = projected_loss(*trained, target, 0.1)
+    monkeypatch.setattr(module, "_add_product", None)  # which adds up the gradient of the projection
+    with torch.no_grad():
+        assert all(ours.equal(theirs) for ours, theirs in zip(projected_loss(*trained, target, 0.1), expected))
+    with pytest.raises(TypeError):
+        projected_loss(*trained, target, 0.1)
+
+
 def test_bfloat16_is_summed_in_float():
     (x, weight, _), target = draw(300, 16, 50, False)
     ours = [t.bfloat16().requires_grad_() for t in (x, weight)]
