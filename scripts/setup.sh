@@ -5,7 +5,8 @@
 #   TORCH_INDEX=URL   take torch from this wheel index, e.g. https://download.pytorch.org/whl/cpu
 #   TORCH_VERSION=... another torch than the one that was measured
 #   EXTRAS=fastbpe    optional packages, separated by commas
-# An option left out keeps the value .venv was made with. Runs on bash 3.2 (macOS).
+# An option left out keeps the value it had in the last run, whether that came to its end or not; NAME= empties it.
+# Runs on bash 3.2 (macOS).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -82,7 +83,8 @@ check_machine() {
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$PYTHON cannot make virtual environments: install its venv module (Debian: apt-get install python$version-venv)"
     if [[ -n $SYSTEM_TORCH ]]; then
-        [[ -z $TORCH_INDEX$TORCH_VERSION ]] || die "SYSTEM_TORCH keeps the torch there is: leave out TORCH_INDEX and TORCH_VERSION"
+        [[ -z $TORCH_INDEX$TORCH_VERSION ]] || 
+            die "SYSTEM_TORCH keeps the torch there is: leave out TORCH_INDEX and TORCH_VERSION, or give TORCH_INDEX= TORCH_VERSION= after a run with them"
         "$PYTHON" -c 'import torch' 2>/dev/null || die "SYSTEM_TORCH=$SYSTEM_TORCH, but $PYTHON has no torch: install one there, or leave SYSTEM_TORCH out"
     fi
     # fairseq comes as a wheel for this one platform; anywhere else it is compiled.
@@ -219,7 +221,8 @@ settle_options  # another set-up may have made .venv meanwhile
 choose_python
 if ready; then say ".venv is ready"; exit 0; fi
 say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in .venv"
-if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]]; then
+if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]] &&
+    .venv/bin/python -m pip --version >/dev/null 2>&1; then
     stamp_text "$(environment_line)" unfinished >"$stamp"  # only the list of packages has changed
 else
     make_environment

@@ -143,6 +143,9 @@ def test_an_update_without_a_network_leaves_the_environment(clone):
         result = run(clone)
         assert result.returncode == 1 and "is the network reachable?" in result.stderr
         assert (clone / ".venv" / "mine").exists() and stamp.read_text() == f"{environment}\nunfinished\n{options}"
+    shutil.rmtree(next(clone.glob(".venv/lib/python*/site-packages/pip")))  # into such a one nothing can be installed
+    run(clone)
+    assert not (clone / ".venv" / "mine").exists()
 
 
 def test_a_run_that_waited_for_another_takes_its_options(clone):

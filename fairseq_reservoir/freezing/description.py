@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -84,6 +85,9 @@ class DescribedInCheckpoint:
         """
         stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
         kept = {} if _kept(stored) else _kept(read_description(self.reservoir_version))
+        if kept and hasattr(self, "register_classification_head"):
+            # As old checkpoints of RoBERTa call its stack; fairseq puts them right later.
+            state_dict = {re.sub("^decoder\\.", "encoder.", name): tensor for name, tensor in state_dict.items()}
         state_dict = checkpoint_utils.prune_state_dict(state_dict, Namespace(arch=type(self).__name__, **kept))
         if strict and BUFFER not in state_dict:
             self._refuse_without_random_tensors(state_dict)
@@ -105,7 +109,10 @@ class DescribedInCheckpoint:
                 flag,
                 own.get(field),
                 stored.get(field),
-                field in self.resume_flags and field not in self._lasting(stored),
+                # Values of another seed, or trained ones, stay where others are to be drawn.
+                field in self.resume_flags
+                and field not in self._lasting(stored)
+                and not (field in ("frozen_init", "frozen_seed") and own.get(field) is not None),
             )
         if leaves_out and self.whole_only:
             given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in leaves_out.items())
@@ -139,6 +146,9 @@ class DescribedInCheckpoint:
         for name in getattr(self, "recipes", {}):
             given = state_dict.get(prefix + name)
             if name not in entries or given is None or own[name].is_meta or _are_close(given, own[name]):
+                continue
+            # What a letter or a mask is made of is known to agree, and may be a file's, or a LayerNorm's that was trained.
+            if stored and not (entries[name].frozen_init or atom(name) == ADAPTER):
                 continue
             here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
             of_none = "" if stored else ", which says of no tensor that it is random,"

@@ -82,7 +82,7 @@ class MaskOptions(FastOptions):
     mask_row_gain: bool = option(
         False,
         "train a factor of each row of every masked matrix, too, 1 at the start: a better score for a file that is larger by two "
-        "bytes a row",
+        "bytes a row, four without export's --dtype fp16",
     )
     mask_random: bool = option(False, "control: random masks that are never trained")
     mask_share: str = option(

@@ -79,8 +79,8 @@ class Log:
 
 def looks_like_training(text: str) -> bool:
     """Whether the beginning of a file is that of a training log: fairseq's other commands print their configuration, too."""
-    program = next((found[1] for line in text.splitlines() if (found := _PROGRAM.search(line))), "train")
-    if program not in ("train", "hydra_train"):
+    programs = set(_PROGRAM.findall(text))
+    if programs and not programs & {"train", "hydra_train"}:
         return False
     return any(_span(line, *marks) for line in text.splitlines() for marks in (_CONFIGURATION, _JSON)) or bool(
         re.search(r"\bepoch \d+( \||:)", text)

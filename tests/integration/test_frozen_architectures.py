@@ -64,11 +64,11 @@ OTHERS = {
     ),
     "other values": (
         ["--frozen-init", "zero"],
-        "--frozen-init zero: the checkpoint was trained with signed_constant; give signed_constant, or --reset",
+        "--frozen-init zero: the checkpoint was trained with signed_constant; give signed_constant, or train anew",
     ),
     "another seed": (
         ["--reservoir-seed", 4],
-        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3; give 3, or --reset-optimizer",
+        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3; give 3, or train anew",
     ),
     "fewer still": (
         ["--freeze-except", "k"],

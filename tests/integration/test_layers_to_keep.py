@@ -12,7 +12,7 @@ from fairseq_reservoir.checkpoint.materialize import materialize
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import BUFFER
-from tests.support.building import build, build_supermask, pad, sentences, shift
+from tests.support.building import build, build_roberta, build_supermask, pad, sentences, shift
 from tests.support.commands import error_of, load, train
 
 KEEP = "--encoder-layers-to-keep 0,2 --decoder-layers-to-keep 1"
@@ -118,6 +118,25 @@ def test_kept_layers_of_a_plain_checkpoint(keep):
             InputError, match="--reservoir-encoder LTL: T is a random layer.* --freeze encoder.layers.1$"
         ):
             build("LTL", encoder_layers_to_keep=keep).load_state_dict(other)
+
+
+def test_kept_layers_of_an_old_checkpoint_of_a_roberta():
+    """Which calls the stack of its encoder a decoder's."""
+    whole = build_roberta("frozen_roberta", encoder_layers=3).state_dict()
+    old = {name.replace("encoder.", "decoder.", 1): tensor for name, tensor in whole.items() if name != BUFFER}
+    model = build_roberta("frozen_roberta", encoder_layers=3, encoder_layers_to_keep="0,2", torch_seed=2)
+    model.load_state_dict(old)
+    layer, number = "encoder.sentence_encoder.layers.1.fc1.weight", "encoder.sentence_encoder.layers.2.fc1.weight"
+    assert model.state_dict()[layer].equal(whole[number])
+
+
+def test_layernorms_that_were_trained_within_frozen_layers_are_taken():
+    state = build("LT", reservoir_train_layernorm=True).state_dict()
+    name = "encoder.layers.1.final_layer_norm.weight"
+    state[name] = state[name] + 1
+    model = build("LT")
+    model.load_state_dict(dict(state))
+    assert model.state_dict()[name].equal(state[name])
 
 
 def test_a_layer_named_twice_is_refused(toy_data):

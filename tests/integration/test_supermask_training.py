@@ -97,3 +97,8 @@ def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, why):
     said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would not stay as drawn, since {why};"
     assert status != 0 and line.count("\n") == 1 and said in line
     train(*run, "--freeze", "ln")
+
+
+def test_masks_of_one_choice_stay_where_all_scores_are_frozen(toy_data):
+    run = train(toy_data, *ARCH, "--mask-scope", "global", "--freeze", "att,ffn,emb", "--max-update", 2, "--no-save")
+    assert not any(masked.scores.requires_grad for masked in masked_modules(run.model).values())

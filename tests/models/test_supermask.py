@@ -203,6 +203,15 @@ def test_a_checkpoint_is_taken_whatever_share_of_words_had_to_be_found():
         build_supermask(mask_keep_ratio=0.3).load_state_dict(dict(state))
 
 
+def test_a_checkpoint_of_vectors_from_a_file_is_taken_with_more_frozen():
+    """Its table behind a mask is not the one that the seed draws, and nothing asks for that."""
+    model, state = build_supermask(freeze="encoder.ffn"), build_supermask().state_dict()
+    name = next(name for name in model.recipes if "embed_tokens" in name)
+    state[name] = state[name] + 1
+    model.load_state_dict(dict(state))
+    assert model.state_dict()[name].equal(state[name])
+
+
 def test_a_masked_layer_made_in_inference_mode():
     with torch.inference_mode():
         layer = MaskedLinear(8, 3, seed=1).eval()

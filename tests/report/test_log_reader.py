@@ -207,6 +207,8 @@ def test_logs_of_other_commands_are_none_of_training(tmp_path):
         (tmp_path / "a-1" / "test").mkdir(exist_ok=True)
         (tmp_path / "a-1" / "test" / f"{program}.log").write_text(f"{other}\n{valid}\n")
     assert [run.log_file.name for run in find_runs([tmp_path])] == ["training.log"]
+    prepared = "2026-11-20 10:00:00 | INFO | fairseq_cli.preprocess | Namespace(no_progress_bar=False)"
+    assert looks_like_training(f"{prepared}\n{begin}\n{valid}")  # of a script that prepares its data and trains
 
 
 def test_a_decimal_at_the_end_of_a_name_is_no_seed(tmp_path):

@@ -103,11 +103,13 @@ def refuse_moving_masks(model, freeze: str | None) -> None:
     Raises:
         InputError: scores are frozen, and their masks depend on other ones' scores or on the update.
     """
-    for name, masked in masked_modules(model).items():
+    every = masked_modules(model)
+    some_move = any(masked.scores is not None and masked.scores.requires_grad for masked in every.values())
+    for name, masked in every.items():
         if masked.scores is None or masked.scores.requires_grad:
             continue
         why = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
-        if masked.choices.scope == "global":
+        if masked.choices.scope == "global" and some_move:
             why = "with --mask-scope global masks are chosen among all scores together"
         if why:
             raise InputError(
