@@ -141,7 +141,10 @@ def test_a_checkpoint_goes_on_with_its_own_spec_only(arch):
 def test_freezing_everything_is_refused(arch):
     components = {entry.atom for entry in MODELS[arch]().slot_table.entries if entry.trained}
     spec = ",".join(sorted(components))
-    with pytest.raises(InputError, match="freezes every parameter"):
-        MODELS[arch](freeze=spec)
+    if "roberta" in arch:  # its task may add a head; where none does the trainer refuses it (test_roberta.py)
+        assert MODELS[arch](freeze=spec).slot_table.trained_parameters == 0
+    else:
+        with pytest.raises(InputError, match="freezes every parameter"):
+            MODELS[arch](freeze=spec)
     with pytest.raises(InputError, match="'layers.9' matches nothing in this model"):
         MODELS[arch](freeze="layers.9")
