@@ -80,6 +80,8 @@ def test_a_schedule_freezes_what_freeze_does(model, spec):
     try:
         frozen = {name for name, p in TIED[model](freeze=spec).named_parameters() if not p.requires_grad}
     except InputError:  # it matches nothing there, or everything
+        frozen = trained
+    if frozen >= trained:  # as may be of a RoBERTa, whose task adds a head when it is built
         with pytest.raises(InputError):
             schedule_of(asked, plain, seed=1)
     else:
