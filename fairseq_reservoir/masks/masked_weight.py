@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..errors import InputError
 from ..random_tensors import philox
 from ..random_tensors.recipe import Recipe
 from .pinned_mask import draw_pinned, pinned_per_row
@@ -346,3 +347,23 @@ def nan_scores(model: nn.Module) -> list[str]:
         return []
     found = torch.stack([s.detach().isnan().any() for s in scores.values()]).tolist()
     return [name for name, has_nan in zip(scores, found) if has_nan]
+
+
+def refuse_moving_masks(model: nn.Module, freeze: str | None) -> None:
+    """What is frozen of a supermask model are scores; where masks do not follow from those alone, they would change all the same.
+
+    Raises:
+        InputError: scores are frozen, and their masks depend on other ones' scores or on the update.
+    """
+    every = masked_modules(model)
+    some_move = any(masked.scores is not None and masked.scores.requires_grad for masked in every.values())
+    for name, masked in every.items():
+        if masked.scores is None or masked.scores.requires_grad:
+            continue
+        why = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
+        if masked.choices.scope == "global" and some_move:
+            why = "with --mask-scope global masks are chosen among all scores together"
+        if why:
+            raise InputError(
+                f"--freeze {freeze}: the mask of {name} would not stay as drawn, since {why}; leave one of them out"
+            )

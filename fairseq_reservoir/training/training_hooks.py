@@ -9,8 +9,7 @@ import torch
 
 from ..errors import InputError
 from ..freezing.description import Resumed, refuse_change, resuming
-from ..masks.masked_weight import nan_scores
-from ..models.supermask.build import refuse_moving_masks
+from ..masks.masked_weight import nan_scores, refuse_moving_masks
 from ..plan.slot_table import refuse_all_frozen
 from .freeze_skip import LEARNED, PREFIX
 

@@ -13,7 +13,7 @@ from ...freezing.description import ONLY_CHECKS
 from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
 from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
-from ...masks.masked_weight import MaskedWeight, masked_modules, share_mask_cache
+from ...masks.masked_weight import MaskedWeight, share_mask_cache
 from ...masks.rounded_weight import RoundedEmbedding, rounded_modules
 from ...options.supermask_options import MaskOptions, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
@@ -95,26 +95,6 @@ def refuse_pin_of_everything(model, options) -> None:
             f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; "
             f"with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
         )
-
-
-def refuse_moving_masks(model, freeze: str | None) -> None:
-    """What is frozen of a supermask model are scores; where masks do not follow from those alone, they would change all the same.
-
-    Raises:
-        InputError: scores are frozen, and their masks depend on other ones' scores or on the update.
-    """
-    every = masked_modules(model)
-    some_move = any(masked.scores is not None and masked.scores.requires_grad for masked in every.values())
-    for name, masked in every.items():
-        if masked.scores is None or masked.scores.requires_grad:
-            continue
-        why = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
-        if masked.choices.scope == "global" and some_move:
-            why = "with --mask-scope global masks are chosen among all scores together"
-        if why:
-            raise InputError(
-                f"--freeze {freeze}: the mask of {name} would not stay as drawn, since {why}; leave one of them out"
-            )
 
 
 def compile_mask_table(model, plans, options) -> SlotTable:
