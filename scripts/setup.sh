@@ -83,7 +83,7 @@ check_machine() {
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$PYTHON cannot make virtual environments: install its venv module (Debian: apt-get install python$version-venv)"
     if [[ -n $SYSTEM_TORCH ]]; then
-        [[ -z $TORCH_INDEX$TORCH_VERSION ]] || 
+        [[ -z $TORCH_INDEX$TORCH_VERSION ]] ||
             die "SYSTEM_TORCH keeps the torch there is: leave out TORCH_INDEX and TORCH_VERSION, or give TORCH_INDEX= TORCH_VERSION= after a run with them"
         "$PYTHON" -c 'import torch' 2>/dev/null || die "SYSTEM_TORCH=$SYSTEM_TORCH, but $PYTHON has no torch: install one there, or leave SYSTEM_TORCH out"
     fi

@@ -99,9 +99,8 @@ def _check_options(source: Checkpoint) -> None:
     found = {
         "--cross-self-attention": getattr(config, "cross_self_attention", False),
         "--no-cross-attention": getattr(config, "no_cross_attention", False),
-        "--quant-noise-pq": getattr(
-            config, "quant_noise_pq", 0
-        ),  # a matrix after the embeddings, which it would leave out
+        # A matrix after the embeddings, which it would leave out.
+        "--quant-noise-pq": getattr(config, "quant_noise_pq", 0),
         "--adaptive-softmax-cutoff": getattr(config, "adaptive_softmax_cutoff", None),
         "--decoder-output-dim": getattr(config, "decoder_output_dim", None)
         != getattr(config, "decoder_embed_dim", None),

@@ -1,7 +1,7 @@
 """Lists the tensors of a built model: trained, frozen, random, masked or tied, and what that costs in bytes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -205,34 +205,14 @@ def ledger(model: nn.Module) -> Ledger:
             items.append(Item(name, shape, width, "frozen", keep_ratios=kept))
         elif name in masks:
             choices = masks[name]
-            entropy = mask_entropy(choices)
-            items.append(
-                Item(
-                    name,
-                    shape,
-                    width,
-                    "mask",
-                    bits=choices.bits,
-                    lowest=choices.lowest,
-                    entropy=entropy,
-                    learned=tensor.requires_grad,
-                )
-            )
+            bits, entropy = choices.bits, mask_entropy(choices)
+            item = Item(name, shape, width, "mask", bits=bits, lowest=choices.lowest, entropy=entropy)
+            items.append(replace(item, learned=tensor.requires_grad))
         elif name in rounded:
             levels = rounded[name]
             entropy = math.log2(levels.count)
-            items.append(
-                Item(
-                    name,
-                    shape,
-                    width,
-                    "rounded",
-                    bits=levels.bits,
-                    levels=levels,
-                    entropy=entropy,
-                    learned=tensor.requires_grad,
-                )
-            )
+            item = Item(name, shape, width, "rounded", bits=levels.bits, levels=levels, entropy=entropy)
+            items.append(replace(item, learned=tensor.requires_grad))
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:

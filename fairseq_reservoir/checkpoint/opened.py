@@ -122,10 +122,11 @@ def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
 def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    for item in ledger(model).of("training"):
+    items = ledger(model)
+    for item in items.of("training"):
         if item.name not in found:  # an export leaves it out
             del expected[item.name]
-    expected |= {name: shape for name, shape in shapes_of_scales(ledger(model)).items() if name in found}
+    expected |= {name: shape for name, shape in shapes_of_scales(items).items() if name in found}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name) and not name.endswith("reservoir_version"):
             raise InputError(f"CHECKPOINT {path}: {name} is {found.get(name)}, in its model {expected.get(name)}")
