@@ -29,6 +29,15 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("--baseline", metavar="ARM", help="the arm that others are compared with (default: the first)")
     parser.add_argument(
+        "--compare",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("ARM", "OTHER"),
+        help="a comparison decided on before the runs: a table of all that are named has their differences over seeds, the p corrected for "
+        "how many they are; repeat for more",
+    )
+    parser.add_argument(
         "--target", type=float, metavar="X", help="score to reach (default: one that every finished run reaches)"
     )
     parser.add_argument(
@@ -77,6 +86,7 @@ def run(known, fairseq_flags):
         ignore=known.ignore,
         with_figures=not known.no_figures,
         points=known.point,
+        comparisons=known.compare,
     )
     runs = sum(len(arm.runs) for arm in study.arms)
     return f"{known.out}/index.html: {len(study.arms)} arms, {runs} runs, {len(study.skipped)} left out"

@@ -102,8 +102,8 @@ def _pooled(arm, ignored):
     return "; ".join(said)
 
 
-def find_arm(name: str | None, arms: list[Arm]) -> Arm:
-    """The arm that others are compared with; the first unless named.
+def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm:
+    """The arm of this name, or that a run of this name is in; the first if none is given.
 
     Raises:
         InputError: there is no such arm.
@@ -113,7 +113,7 @@ def find_arm(name: str | None, arms: list[Arm]) -> Arm:
     for arm in arms:
         if name in (arm.name, *(run.name for run in arm.runs)):
             return arm
-    raise InputError(f"--baseline {name}: the arms are {', '.join(arm.name for arm in arms)}")
+    raise InputError(f"{flag} {name}: the arms are {', '.join(arm.name for arm in arms)}")
 
 
 def _tell_apart(arms, ignored):

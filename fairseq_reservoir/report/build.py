@@ -1,7 +1,7 @@
 """A report from folders of runs: read, measure, and only then write."""
 
 from ..errors import InputError
-from . import contents, exports, folder, page
+from . import contents, exports, folder, named, page
 from .arms import find_arm, group
 from .cautions import cautions
 from .configuration import find_key
@@ -25,6 +25,7 @@ def report(
     ignore=(),
     with_figures: bool = True,
     points=(),
+    comparisons=(),
 ) -> Study:
     """Write the report of ``runs`` (folders of runs, or of folders of runs) into the folder ``out``.
 
@@ -37,6 +38,7 @@ def report(
         references: a file of references for the translations, instead of fairseq-generate's T-lines.
         ignore: keys of the configuration in which the runs of an arm may differ.
         with_figures: whether to draw.
+        comparisons: pairs of arms, by name, that are compared besides; their p are corrected together.
         points: files beside the arms' exports in the figure of bytes, each (name, bytes, sacreBLEU) as text.
 
     Raises:
@@ -53,7 +55,7 @@ def report(
         check_matplotlib()
     lines, given = read_references(references), exports.points(points)
     study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
-    study.points = given
+    study.points, study.named = given, named.find_pairs(comparisons, study.arms)
     study.tests = {run.name: read_test(run.folder, lines) for arm in study.arms for run in arm.runs}
     study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
     remark_other_test_sets(study.arms, study.baseline, study.tests)

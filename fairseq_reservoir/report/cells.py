@@ -19,6 +19,10 @@ def sources(arm: Arm) -> str:
     return ", ".join(str(run.log_file) for run in arm.runs)
 
 
+def p_cell(p: float, where: str) -> Cell:
+    return Cell(f"{p:.4f}" if p >= 0.0001 else "<0.0001", p, source=where)
+
+
 def cell(found: Spread, digits: int | None, arm: Arm) -> Cell:
     """``mean ± deviation``, and over how many seeds where not all have a value; None digits are four significant ones."""
     if found.mean is None:

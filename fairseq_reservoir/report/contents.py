@@ -5,6 +5,7 @@ from .arms import Arm
 from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
 from .exports import exported
 from .measures import Spread, Study, spread
+from .named import named
 from .over_seeds import over_seeds
 from .tables import Cell, Table
 
@@ -14,6 +15,8 @@ def tables(study: Study) -> list[Table]:
     made = [results(study)]
     if table := over_seeds(study):
         made.append(table)
+    if study.named:
+        made.append(named(study))
     made += [to_best(study), to_target(study), ratios(study), aucc(study)]
     if study.pairs:
         made.append(bootstrap(study))

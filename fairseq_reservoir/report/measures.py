@@ -51,7 +51,8 @@ class Point:
 class Study:
     """Everything that tables, figures and page show.
 
-    ``skipped`` are pairs (run, reason): runs without a validation. ``horizons`` has a value per axis.
+    ``skipped`` are pairs (run, reason): runs without a validation. ``horizons`` has a value per axis. ``named`` are the pairs of arms that
+    --compare compares.
     """
 
     metric: Metric
@@ -68,6 +69,7 @@ class Study:
     against: str | None = None
     ignored: tuple[str, ...] = ()
     points: list[Point] = field(default_factory=list)
+    named: list[tuple[Arm, Arm]] = field(default_factory=list)
 
     def of(self, arm: Arm) -> list[Measured]:
         """The runs that the arm's means are over."""

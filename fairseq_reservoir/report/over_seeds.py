@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .arms import Arm, deviation, mean
-from .cells import EMPTY, name_cell, score_digits, sources
+from .cells import EMPTY, name_cell, p_cell, score_digits, sources
 from .measures import Study
 from .runs import Run
 from .tables import Cell, Table
@@ -94,7 +94,7 @@ def over_seeds(study: Study) -> Table | None:
             counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in found if one)
             row = [name_cell(arm), Cell("; ".join(counts))]
             for one, (score, _) in zip(found, compared):
-                row += _cells(one, score.digits, arm)
+                row += difference_cells(one, score.digits, sources(arm))
             rows.append(row)
     if not rows:
         return None
@@ -108,12 +108,11 @@ def over_seeds(study: Study) -> Table | None:
     return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes)
 
 
-def _cells(one: Difference | None, digits: int, arm: Arm) -> list[Cell]:
+def difference_cells(one: Difference | None, digits: int, where: str) -> list[Cell]:
+    """Difference, interval and p; ``where`` names the logs."""
     if one is None:
         return [EMPTY] * 3
-    where = sources(arm)
     cells = [Cell(f"{one.value:+.{digits}f}", one.value, source=where)]
     if one.interval is None or one.p is None:
         return [*cells, EMPTY, EMPTY]
-    p = f"{one.p:.4f}" if one.p >= 0.0001 else "<0.0001"
-    return [*cells, Cell(f"{one.interval:.{digits}f}", one.interval, source=where), Cell(p, one.p, source=where)]
+    return [*cells, Cell(f"{one.interval:.{digits}f}", one.interval, source=where), p_cell(one.p, where)]
