@@ -14,7 +14,7 @@ from tests.support.runs_of_a_study import REFERENCES, translations, write_runs
 ROOT = Path(__file__).parents[2]
 ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
 # What is neither a time nor made of the records within an epoch, nor of the files of a run that are not kept.
-SECTIONS = ("## Scores", "## Test score against")
+SECTIONS = ("## Scores", "## Test score against", "## Comparisons named")
 
 
 def sections(runs, out, *flags):
