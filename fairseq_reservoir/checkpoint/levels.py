@@ -15,7 +15,9 @@ def name_of_scales(latent: str) -> str:
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
     """By name, the shapes of the scales that the state dict of an export has, and that of a checkpoint has not."""
-    return {name_of_scales(item.name): (item.scales, 1) for item in ledger.of("rounded")}
+    shapes = {item.name: (item.scales, 1) for item in ledger.of("rounded")}
+    shapes |= {item.name: shapes[item.owner] for item in ledger.of("tied") if item.owner in shapes}
+    return {name_of_scales(name): shape for name, shape in shapes.items()}
 
 
 def pack_levels(model: torch.nn.Module, ledger: Ledger) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

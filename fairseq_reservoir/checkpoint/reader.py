@@ -57,6 +57,8 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
             )
     for name, owner in body["tied"].items():
         state[name] = state[owner]
+        if owner in body.get("levels", {}):  # one module under two names, which is loaded under both
+            state[f"{name.removesuffix('latent')}scales"] = state[f"{owner.removesuffix('latent')}scales"]
     return state
 
 
