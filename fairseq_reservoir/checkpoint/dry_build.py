@@ -28,8 +28,8 @@ _TASKS = {
 # What building a model ends in that asks its task for more than dictionaries.
 WITHOUT_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
 
-# By a flag of training: a function (model, flags) -> the text that ``fairseq-reservoir plan`` prints with it.
-notes: dict[str, Callable[[Any, Any], str]] = {}
+# Functions (model, flags) -> what ``fairseq-reservoir plan`` prints of flags of training, or nothing.
+notes: list[Callable[[Any, Any], str]] = []
 
 
 def build_arch(
@@ -75,6 +75,9 @@ def build_arch(
         model = build_config(
             convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]
         )
+        if args.task == "sentence_prediction":
+            with torch.device("meta"):
+                model.register_classification_head(args.classification_head_name, num_classes=args.num_classes)
     except WITHOUT_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error

@@ -4,7 +4,8 @@ import argparse
 
 HELP = """\
 Prints the slot table of a model without data: what each layer is, what is trained, what is frozen, parameters and matmul
-FLOPs per token. Takes every flag of fairseq-train, for example
+FLOPs per token; with --fast, what it changes, and with --optimizer freeze_skip, what freezes when. Takes every flag of
+fairseq-train, of which others than those of the model change nothing here, for example
 
   fairseq-reservoir plan --arch reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL
 """
@@ -31,10 +32,8 @@ def run(known, fairseq_flags):
     from ..checkpoint.dry_build import build_arch, notes
 
     model = build_arch(known.arch, fairseq_flags, known.source_words, known.target_words)
-    asked = [
-        f"--{flag}:\n{note(model, model.flags)}" for flag, note in notes.items() if getattr(model.flags, flag, False)
-    ]
-    return "\n\n".join([str(model.slot_table), *asked])
+    said = [note(model, model.flags) for note in notes]
+    return "\n\n".join([str(model.slot_table), *filter(None, said)])
 
 
 def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):

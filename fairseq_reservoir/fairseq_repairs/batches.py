@@ -4,6 +4,7 @@ import numpy as np
 from fairseq.data import data_utils
 from fairseq.tasks import FairseqTask
 
+from ..errors import InputError
 from .repair import repair, wrap
 
 
@@ -29,7 +30,16 @@ def keep_last_batch():
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
         if len(indices) == 0:
             return []
-        batches = original(indices, *args, **kwargs)
+        try:
+            batches = original(indices, *args, **kwargs)
+        except AssertionError as error:
+            if "should not exceed max_tokens" not in str(error):
+                raise
+            limit = str(error).rpartition("max_tokens=")[2]
+            raise InputError(
+                f"--max-tokens {limit} (in validation --max-tokens-valid): a sentence is longer; give at least its length, or leave such "
+                "sentences out, as by --max-source-positions, --max-target-positions and --skip-invalid-size-inputs-valid-test"
+            ) from error
         kept = sum(map(len, batches))
         return batches if kept == len(indices) else [*batches, indices[kept:]]
 

@@ -2,13 +2,14 @@
 
 import argparse
 import dataclasses
+import re
 from difflib import SequenceMatcher
 from functools import partial
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_REGISTRY, FairseqTask
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, FairseqTask
 from omegaconf import MISSING
 
 from ..errors import InputError, flag_of
@@ -40,6 +41,7 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     """
     if getattr(flags, "lr_scheduler", None) == "polynomial_decay" and getattr(flags, "total_num_update", 0) is None:
         flags.total_num_update = getattr(flags, "max_update", 1) or None  # only a training has --max-update
+    _refuse_other_criterion(flags)
     for choice, of in REGISTRIES.items():
         chosen = getattr(flags, choice, None)
         dataclass = of["dataclass_registry"].get(chosen)
@@ -52,6 +54,17 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
                 missing.append(flag_of(field.name))
         if missing:
             raise InputError(f"{' and '.join(missing)}: not given, and {flag_of(choice)} {chosen} needs it")
+
+
+def _refuse_other_criterion(flags):
+    """A task that takes options from its criterion, as sentence_prediction the name of its head, where that has none of the kind."""
+    task, criterion = getattr(flags, "task", None), getattr(flags, "criterion", None)
+    dataclass, of = TASK_DATACLASS_REGISTRY.get(task), REGISTRIES["criterion"]["dataclass_registry"].get(criterion)
+    own = {field.name for field in dataclasses.fields(of)} if of else set()
+    for field in dataclasses.fields(dataclass) if dataclass and criterion else ():
+        taken = re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
+        if taken and taken[1] not in own:
+            raise InputError(f"--criterion {criterion}: is none of --task {task}; give --criterion {task}")
 
 
 def _makes(command, choice, flags):

@@ -5,7 +5,7 @@ from argparse import ArgumentTypeError
 from functools import partial
 from pathlib import Path
 
-from fairseq import options
+from fairseq import models, options
 from fairseq.dataclass import utils
 from omegaconf import MISSING
 
@@ -68,7 +68,17 @@ def refuse_flags_in_one_line():
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # argparse knows two of them
             raise ArgumentTypeError(f"{text!r} is neither a number nor several with commas between them") from error
 
+    def build_model(original, *args, **kwargs):
+        try:
+            return original(*args, **kwargs)
+        except ValueError as error:
+            if isinstance(error, InputError) or not str(error).startswith("--"):
+                raise
+            made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
+            raise InputError(f"{error}{made}") from error
+
     wrap(options, "parse_args_and_arch", parse_args_and_arch)
+    wrap(models, "build_model", build_model)
     wrap(utils, "eval_str_list", eval_str_list)
 
 

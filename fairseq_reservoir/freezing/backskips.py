@@ -6,6 +6,7 @@ from ..errors import InputError
 from ..layers.backskip import NAME, Backskip, skipping_backward
 from ..layers.frozen_dtype import frozen_layers
 from ..options.layer_options import FrozenLayerOptions
+from ..plan import freeze_spec
 from ..plan.layer_plan import Slot
 
 
@@ -19,7 +20,7 @@ def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
     """
     skips = {}
     for place, layer in frozen_layers(model, plans):
-        if not any("encoder_attn" in name for name, _ in layer.named_modules()):
+        if not any("encoder_attn" in name for name, _ in layer.named_modules()) and _trained_below(model, place):
             width = getattr(options, f"{place.split('.')[0]}_embed_dim")
             skip = Backskip(
                 options.backskip, place, width, options.reservoir_seed, options.backskip_anneal, options.backskip_warmup
@@ -29,9 +30,21 @@ def add_backskips(model, plans: dict[str, tuple[Slot, ...]], options) -> None:
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(
-            f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed, such as F or T in an encoder"
+            f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed above something trained, such as F "
+            "or T in an encoder"
         )
     setattr(model, NAME, nn.ModuleDict(skips))
+
+
+def _trained_below(model, place: str) -> bool:
+    """Whether a gradient that a layer hands down would reach anything that is trained."""
+    stack, depth = place.partition(".layers.")[::2]
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        layer = freeze_spec.layer_of(name)
+        below = layer[1] < int(depth) if layer else freeze_spec.is_below_layers(name)
+        if parameter.requires_grad and below and freeze_spec.plain(name).startswith(f"{stack}."):
+            return True
+    return False
 
 
 def fit_state(model, state_dict: dict, prefix: str, resuming: bool) -> None:

@@ -66,6 +66,9 @@ class DescribedInCheckpoint:
 
     register_buffer: Callable[..., None]  # of the model
 
+    # By its flag, the layers that a model keeps of a stack where it leaves some out, as in "0,2".
+    keeps: dict[str, str] = {}
+
     def remember_description(self, description: dict, kept: dict[str, str]) -> None:
         """Called once the model is built.
 
@@ -73,6 +76,7 @@ class DescribedInCheckpoint:
             description: what describes the model with all its layers; JSON types.
             kept: by stack, the layers that are kept of it, as in "0,2"; empty if all are.
         """
+        self.keeps = {PRUNING_FLAGS[f"{stack}_layers_to_keep"]: layers for stack, layers in kept.items() if layers}
         self.register_buffer(
             BUFFER, _encode(description | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()})
         )

@@ -2,8 +2,10 @@
 
 from dataclasses import field, fields
 
-from ..errors import InputError, flag_of
+from ..errors import InputError, flag_of, whole_number
 from ..plan.layer_plan import MOST_LAYERS
+
+_AT_LEAST_ONE = ("max_source_positions", "max_target_positions", "quant_noise_pq_block_size")
 
 
 def option(default, help_text, metavar=""):
@@ -28,6 +30,12 @@ def check_texts(options, dataclass) -> None:
             )
 
 
+def _check_cutoffs(text):
+    cutoffs = [whole_number(part.strip()) or 0 for part in text.split(",")]
+    if any(larger <= smaller for smaller, larger in zip([0, *cutoffs], cutoffs)):
+        raise InputError(f"--adaptive-softmax-cutoff {text}: must be whole numbers that ascend, such as 10000,50000")
+
+
 def check_ranges(options) -> None:
     """Refuses shares of dropout and of dropped layers that are none, and widths, heads and depths that nobody can build.
 
@@ -39,5 +47,11 @@ def check_ranges(options) -> None:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
         if name.endswith(("_embed_dim", "_attention_heads")) and isinstance(value, int) and value < 1:
             raise InputError(f"{flag_of(name)} {value}: must be at least 1")
+        if name in _AT_LEAST_ONE and isinstance(value, int) and value < 1:
+            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
+        if name in ("quant_noise_pq", "quant_noise_scalar") and value is not None and not 0 <= value <= 1:
+            raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
+        if name == "adaptive_softmax_cutoff" and isinstance(value, str):
+            _check_cutoffs(value)
         if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
             raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")

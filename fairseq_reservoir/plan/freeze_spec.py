@@ -68,6 +68,9 @@ _PATTERNS = tuple(
         (r"output_projection|adaptive_softmax|lm_head|classification_heads|fc_out|decoder\.fc3", "out"),
     )
 )  # fmt: skip
+_BELOW = re.compile(
+    r"(^|\.)(embed_tokens|embed_positions|segment_embeddings|layernorm_embedding|emb_layer_norm|project_in_dim)(\.|$)"
+)
 _ITEM = re.compile(
     r"((?P<stack>encoder|decoder)(\.|$))?(layers\.(?P<first>\d+)(-(?P<last>\d+))?(\.|$))?(?P<component>.*)", re.DOTALL
 )
@@ -94,6 +97,11 @@ def atom(name: str) -> str:
 def is_bias(name: str) -> bool:
     """Whether the parameter ``name`` is a bias, as ``fc1.bias`` and the ``bias_ih_l0`` of an LSTM are."""
     return "bias" in name.rpartition(".")[2]
+
+
+def is_below_layers(name: str) -> bool:
+    """Whether a word meets the parameter before the first layer of its stack: its vector, its position's, their norm, a matrix to width."""
+    return bool(_BELOW.search(name))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from ..errors import InputError
 from . import freeze_spec
 from .flops import Flow, Tensor, per_token
 from .freeze_spec import ADAPTER, SHARED_LAYER
+from .frozen_by_spec import Aliases, Pruning, frozen_by_spec, given_specs
 from .layer_plan import Slot
 
-Aliases = dict[str, tuple[str, tuple[int, ...]]]
 Counted = dict[str, tuple[int, int]]
 
 
@@ -192,7 +192,7 @@ def compile_table(
     shapes = [(name, tuple(shape)) for name, shape in parameters]
     aliases, untrained = aliases or {}, set(untrained)
     names = [name for name, _ in shapes if freeze_spec.atom(name) != ADAPTER]
-    by_spec = _frozen_by_spec(names, aliases, freeze, freeze_except, _Pruning(kept or {}))
+    by_spec = frozen_by_spec(names, aliases, freeze, freeze_except, Pruning(kept or {}))
     rows: dict[str, tuple[str, list[Entry]]] = {}
     order = []
     for name, shape in shapes:
@@ -205,7 +205,7 @@ def compile_table(
         random_name = _random_name(plain, place, slot) if by_letter or init else None
         trained = not (by_letter or name in by_spec or name in untrained)
         entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
-        _check_table(entry)
+        _check_drawn(entry)
         if place not in rows:
             order.append(place)
             rows[place] = (_kind(place, slot), [])
@@ -237,7 +237,7 @@ def compile_table(
 
 def refuse_all_frozen(freeze: str | None, freeze_except: str | None, plan: str = "") -> NoReturn:
     """Raises InputError, which names what was given."""
-    given = _given(freeze, freeze_except) or "the plan"
+    given = given_specs(freeze, freeze_except) or "the plan"
     raise InputError(f"{given} freezes every parameter{plan}: leave something to train")
 
 
@@ -287,51 +287,6 @@ def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
         table[i] = replace(table[i], flops=table[i].flops + forward, backward_flops=table[i].backward_flops + backward)
 
 
-class _Pruning:
-    """Names as they were before layers were left out, by the lists of those that are kept."""
-
-    def __init__(self, kept: dict[str, str]) -> None:
-        self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}
-
-    def __bool__(self) -> bool:
-        return bool(self.kept)
-
-    def unpruned(self, name: str) -> str:
-        place = freeze_spec.layer_of(name)
-        if place is None or place[0] not in self.kept:
-            return name
-        stack, layer = place
-        return name.replace(f".layers.{layer}.", f".layers.{self.kept[stack][layer]}.", 1)
-
-
-def _frozen_by_spec(
-    names: list[str], aliases: Aliases, freeze: str | None, freeze_except: str | None, pruning: _Pruning
-) -> set[str]:
-    """Names that the specs freeze. A tied parameter answers to each of its names."""
-    known = {pruning.unpruned(name): name for name in names} | {
-        pruning.unpruned(alias): owner for alias, (owner, _) in aliases.items()
-    }
-
-    def owners(spec: str, flag: str, spares: bool = False) -> set[str]:
-        return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}
-
-    frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
-    spared = owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
-    if freeze and freeze_except and not frozen & spared and not pruning:
-        raise InputError(f"--freeze-except {freeze_except}: spares nothing of --freeze {freeze}; leave one of them out")
-    frozen -= spared
-    if not frozen and (freeze or freeze_except) and not pruning:
-        raise InputError(f"{_given(freeze, freeze_except)} freezes nothing: spare less, or leave it out")
-    return frozen
-
-
-def _given(freeze: str | None, freeze_except: str | None) -> str:
-    """The specs as they were given, each with its flag."""
-    return " ".join(
-        f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec
-    )
-
-
 def _module(name: str) -> str:
     return freeze_spec.plain(name).rsplit(".", 1)[0]
 
@@ -371,7 +326,13 @@ def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 
-def _check_table(entry: Entry) -> None:
+def _check_drawn(entry: Entry) -> None:
+    """Refuses ``--frozen-init`` where a matrix is the product of two tensors, and where rows of a table would be the same."""
+    if entry.frozen_init and entry.name.endswith((".weight_g", ".weight_v")):
+        raise InputError(
+            f"--frozen-init {entry.frozen_init}: {entry.name} is one of two parts of a weight-normalised matrix, which it cannot draw; "
+            f"leave it out, or do not freeze {entry.atom}"
+        )
     if entry.atom not in ("emb", "out") or len(entry.shape) < 2:
         return
     distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init or "", entry.shape[0])

@@ -8,6 +8,9 @@ from ..errors import InputError
 # Tasks of fairseq whose batches are made of at most so many tokens or sentences.
 BATCHED = ("translation", "language_modeling", "masked_lm")
 
+# Schedules that begin from a rate and go on by themselves; others take one for each epoch.
+ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "triangular")
+
 
 def check(cfg: Any) -> None:
     """Refuses a training without optimizer or size of a batch, and numbers that fairseq divides by or counts with.
@@ -28,9 +31,15 @@ def check(cfg: Any) -> None:
     for value in cfg.optimization.update_freq:
         if value < 1:
             raise InputError(f"--update-freq {value}: must be at least 1")
-    for flag, value, least in (("--log-interval", cfg.common.log_interval, 1), ("--num-workers", data.num_workers, 0)):
+    for flag, value, least in (
+        ("--log-interval", cfg.common.log_interval, 1),
+        ("--validate-interval", data.validate_interval, 1),
+        ("--save-interval", cfg.checkpoint.save_interval, 1),
+        ("--num-workers", data.num_workers, 0),
+    ):
         if value < least:
             raise InputError(f"{flag} {value}: must be at least {least}")
+    _check_rates(cfg)
     if getattr(cfg.criterion, "_name", None) == "adaptive_loss":
         _check_adaptive_loss(cfg)
     if getattr(cfg.lr_scheduler, "_name", None) == "tri_stage":
@@ -39,6 +48,17 @@ def check(cfg: Any) -> None:
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if isinstance(betas, str) and not _are_betas(betas):
         raise InputError(f"--adam-betas {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+
+
+def _check_rates(cfg):
+    scheduler, rates = getattr(cfg.lr_scheduler, "_name", None), cfg.optimization.lr
+    if scheduler in ONE_RATE and len(rates) > 1:
+        raise InputError(
+            f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} takes one; fixed takes one for each epoch"
+        )
+    warmup, least = getattr(cfg.lr_scheduler, "warmup_updates", 1), int(scheduler == "inverse_sqrt")
+    if warmup < least:
+        raise InputError(f"--warmup-updates {warmup}: must be at least {least} with --lr-scheduler {scheduler}")
 
 
 def _check_adaptive_loss(cfg):

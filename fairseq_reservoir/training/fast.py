@@ -74,8 +74,10 @@ def parts(model, criterion: type, options, optimizer: str | None, half: str = ""
 
 
 def planned(model, args) -> str:
-    """``parts`` for a model built without data, and the flags of the training it was built for."""
-    return parts(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer, _half(args))
+    """``parts`` for a model built without data, and the flags of the training it was built for; nothing without ``--fast``."""
+    if not getattr(args, "fast", False):
+        return ""
+    return "--fast:\n" + parts(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer, _half(args))
 
 
 def _half(cfg):

@@ -1,16 +1,10 @@
 """The order in which ``--freeze-auto`` may freeze a model: from what its input passes first to what its output comes from."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import InputError
 from ..plan import freeze_spec
-
-# What a word passes before the first layer of its stack: vectors of words and positions, their norm, and a matrix between two widths.
-_BELOW = re.compile(
-    r"(^|\.)(embed_tokens|embed_positions|segment_embeddings|layernorm_embedding|emb_layer_norm|project_in_dim)(\.|$)"
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ def _neighbour(name: str, places: list[tuple[str, int]]) -> tuple[str, int] | No
     own = [place for place in places if place[0] == stack]
     if not own:
         return None
-    if _BELOW.search(name):
+    if freeze_spec.is_below_layers(name):
         return own[0]
     above_encoder = stack == "encoder" and any(other == "decoder" for other, _ in places)
     return own[-1] if above_encoder and freeze_spec.plain(name).startswith("encoder.layer_norm.") else None

@@ -42,7 +42,8 @@ class FreezeSchedule:
     Args:
         names: the parameters that may be trained, in the model's order.
         schedule: ``"0:emb;2000:encoder.layers.0-2;8000:-emb"``.
-        progressive: ``"START:EVERY"``: at update START + i EVERY, layer i of every stack is frozen, except its last.
+        progressive: ``"START:EVERY"``: at update START + i EVERY, layer i of every stack is frozen, except its last. What layers
+            share freezes with the last of them.
         rotate: ``"K:PERIOD"``.
         update_every: ``"ffn:4,emb:2"``: updates 0, 4, 8, ... of ffn.
         seed: of the rotation.
@@ -167,19 +168,33 @@ class FreezeSchedule:
         return freeze_spec.selected(spec, self.owners, flag, others=self.untrained)
 
     def _progressive(self, text):
+        """Layer by layer, a tensor that several layers share with the last of them, and never if one of those stays trained."""
         if not text:
             return []
         start, every = parse_progression(text)
         last = {}
         for stack, layer in layers_of(self.names):
             last[stack] = max(last.get(stack, 0), layer)
-        if not any(last.values()):
+        turns = [
+            (stack, layer) for layer in range(max(last.values(), default=0)) for stack in last if layer < last[stack]
+        ]
+        if not turns:
             raise InputError(f"--freeze-progressive {text}: no stack of the model has a layer below its last")
+        places = {name: set() for name in self.names}
+        for name, owner in self.owners.items():
+            places[owner].add(freeze_spec.layer_of(name))
+        freezes = {turn: [] for turn in turns}
+        for name, of in places.items():
+            if of <= freezes.keys():
+                freezes[max(of, key=turns.index)].append(name)
+        if not any(freezes.values()):
+            raise InputError(
+                f"--freeze-progressive {text}: all that layers below the last have is shared with that one"
+            )
         return [
-            Change(start + layer * every, f"{stack}.layers.{layer}", True, "--freeze-progressive")
-            for layer in range(max(last.values()))
-            for stack in last
-            if layer < last[stack] and (stack, layer) in layers_of(self.names)
+            Change(start + layer * every, f"{stack}.layers.{layer}", True, "--freeze-progressive", tuple(names))
+            for (stack, layer), names in freezes.items()
+            if names
         ]
 
     def _parts(self, schedule, keep):

@@ -19,6 +19,7 @@ from ..freezing.reservoir_build import tied_names
 from ..layers.quant_noise import spare_frozen
 from ..options.flags import check_texts
 from ..options.freeze_skip_options import FreezeSkipOptions
+from ..plan import freeze_spec
 from .freeze_auto import FreezeAuto, check_model
 from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
 
@@ -144,12 +145,28 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
     given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in _FLAGS}
     if not any(given.values()):
         return None
+    for flag, layers in getattr(model, "keeps", {}).items():
+        _refuse_numbers(options, f"{flag} {layers}")
     parameters = dict(model.named_parameters())
     names = {trained: [n for n, p in parameters.items() if p.requires_grad == trained] for trained in (True, False)}
     aliases = {
         name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad
     }
     return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
+
+
+def _refuse_numbers(options, pruning):
+    """Layers that are left have other numbers than --freeze knows them by."""
+    specs = {
+        "freeze_schedule": [change.spec for change in parse_schedule(options.freeze_schedule)],
+        "freeze_update_every": [spec for spec, _ in parse_periods(options.freeze_update_every)],
+    }
+    for name, said in specs.items():
+        if any(item.layers is not None for spec in said for item in freeze_spec.parse(spec)):
+            raise InputError(
+                f"{flag_of(name)} {getattr(options, name)!r}: names layers by number, which {pruning} changes; "
+                "name components, or leave one of them out"
+            )
 
 
 def check_flags(cfg) -> None:
@@ -299,6 +316,18 @@ def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
         logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
         spare_frozen(model)
     init(trainer, cfg, task, model, *args, **kwargs)
+
+
+def planned(model, args) -> str:
+    """What a training with these flags would freeze and when, for a model built without data; nothing without such flags.
+
+    Raises:
+        InputError: it could not start with them.
+    """
+    cfg = convert_namespace_to_omegaconf(args)
+    check_flags(cfg)
+    schedule = schedule_of(args, model, args.seed)
+    return f"what the optimizer freezes:\n{schedule}" if schedule else ""
 
 
 def bind(build, trainer):

@@ -228,6 +228,7 @@ def test_cosines_are_logged(toy_data, tmp_path):
         ),
         (["--reservoir-decoder", "LTL", "--backskip", "synthetic"], "no layer to skip (encoder LLLLLL, decoder LTL)"),
         (["--reservoir-encoder", "LFL", "--reservoir-train-layernorm", "--backskip", "synthetic"], "no layer to skip"),
+        (["--reservoir-encoder", "FL", "--freeze", "encoder.emb", "--backskip", "synthetic"], "no layer to skip"),
         (
             ["--reservoir-encoder", "LFL", "--backskip", "guess"],
             "--backskip 'guess': choose from synthetic, reinforce, identity",

@@ -67,6 +67,10 @@ def test_plans_of_options():
         ({"encoder_attention_heads": 3}, "--encoder-attention-heads 3: must divide --encoder-embed-dim 8"),
         ({"backskip": "none"}, "--backskip 'none': choose from"),
         ({"activation_dropout": 5.0}, "--activation-dropout 5.0: must be from 0 to 1"),
+        ({"max_source_positions": 0}, "--max-source-positions 0: must be at least 1"),
+        ({"quant_noise_pq": 2.0}, "--quant-noise-pq 2.0: must be from 0 to 1"),
+        ({"quant_noise_pq_block_size": 0}, "--quant-noise-pq-block-size 0: must be at least 1"),
+        ({"adaptive_softmax_cutoff": "60,50"}, "--adaptive-softmax-cutoff 60,50: must be whole numbers that ascend"),
         ({"freeze": "attention"}, "--freeze 'attention': unknown component"),
     ],
 )

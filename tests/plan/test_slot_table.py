@@ -147,6 +147,17 @@ def test_what_a_spec_froze_is_drawn_by_name_if_asked():
     }, "the LayerNorm is frozen by its letter, which says how it is drawn"
 
 
+def test_a_matrix_that_is_the_product_of_two_tensors_is_not_drawn():
+    """A gain of zeros, or rows of zeros to divide by their length, would make NaN."""
+    parameters = [("encoder.fc1.weight_g", (4, 1)), ("encoder.fc1.weight_v", (4, 3)), ("decoder.fc1.weight", (2, 2))]
+    for init in ("zero", "diagonal", "orthogonal", "glorot"):
+        with pytest.raises(
+            InputError, match=f"--frozen-init {init}: encoder.fc1.weight_g is one of two parts of a weight-normalised"
+        ):
+            compile_table(parameters, {}, seed=1, freeze="encoder", frozen_init=init)
+    assert compile_table(parameters, {}, seed=1, freeze="encoder").trained_parameters == 4
+
+
 def test_a_vector_of_unknown_meaning_keeps_its_values():
     parameters = [
         ("decoder.scale", (4,)),

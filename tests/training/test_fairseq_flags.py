@@ -18,6 +18,20 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --update-freq 2,0", "--update-freq 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --log-interval 0", "--log-interval 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be at least 0"),
+        ("--optimizer adam --batch-size 4 --validate-interval 0", "--validate-interval 0: must be at least 1"),
+        ("--optimizer adam --batch-size 4 --save-interval 0", "--save-interval 0: must be at least 1"),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler inverse_sqrt --warmup-updates 0",
+            "--warmup-updates 0: must be at least 1 with --lr-scheduler inverse_sqrt",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --lr-scheduler inverse_sqrt --lr 1e-3,1e-4",
+            "--lr 0.001,0.0001: --lr-scheduler inverse_sqrt takes one; fixed takes one for each epoch",
+        ),
+        (
+            "--optimizer adam --batch-size 4 --arch frozen_roberta --task sentence_prediction --num-classes 2",
+            "--criterion cross_entropy: is none of --task sentence_prediction; give --criterion sentence_prediction",
+        ),
         ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay",
@@ -96,6 +110,21 @@ def test_mistakes_are_one_line(tmp_path, flags, message):
 def test_others_get_as_far_as_the_data(tmp_path, flags):
     line, _ = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
     assert line.splitlines()[-1] == f"fairseq-train: error: DATA: {tmp_path}/none is no folder; {WRITES}"
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--max-tokens 3", "--max-tokens 3 (in validation --max-tokens-valid): a sentence is longer; give at least"),
+        (
+            "--batch-size 4 --share-all-embeddings --decoder-embed-dim 16",
+            "--share-all-embeddings requires --encoder-embed-dim to match --decoder-embed-dim",
+        ),
+    ],
+)
+def test_mistakes_that_data_and_model_show_are_one_line(toy_data, flags, message):
+    line, status = error_of(toy_data, *"--optimizer adam --max-update 1".split(), *flags.split(), begin=BEGIN)
+    assert status != 0 and message in line.splitlines()[-1] and "Traceback" not in line
 
 
 def test_the_rate_falls_until_the_last_update(toy_data):

@@ -96,6 +96,17 @@ def test_of_real_models():
         assert [part.name for part in schedule.parts] == [s for s in stacks.split() if s in str(schedule)]
 
 
+def test_a_schedule_by_number_of_a_model_that_leaves_layers_out_is_refused():
+    """--freeze knows its layers by the numbers of the whole model, a schedule would by those that are left."""
+    model = build("LLL", "L", encoder_layers_to_keep="0,2")
+    for flag, value in (("freeze_schedule", "3:encoder.layers.1"), ("freeze_update_every", "encoder.layers.1.ffn:2")):
+        asked = Namespace(**{"freeze_schedule": None, "freeze_update_every": None, flag: value})
+        with pytest.raises(InputError, match="names layers by number, which --encoder-layers-to-keep 0,2 changes"):
+            schedule_of(asked, model, seed=1)
+    asked = Namespace(freeze_schedule="3:encoder.ffn", freeze_update_every=None)
+    assert len(schedule_of(asked, model, seed=1).frozen(3)) == 2 * 4
+
+
 def test_entries_that_are_learned_stand_between_those_that_were_given():
     schedule = FreezeSchedule(NAMES, schedule="2:encoder.emb;9:-encoder.emb", auto=True)
     schedule.freeze("encoder.layers.0", 5)

@@ -55,6 +55,20 @@ def test_from_the_bottom_up():
     assert schedule.frozen(15) == schedule.frozen(999) == {*ENCODER[:4], *DECODER[:2]}
 
 
+def test_what_layers_share_freezes_with_the_last_of_them():
+    """A matrix of all three layers stays trained, for layer 2 does; one of layers 0 and 1 waits for layer 1."""
+    own = [f"encoder.layers.{i}.layer_norm.weight" for i in range(3)]
+    names = ["encoder.shared_layer.fc1.latent", "encoder.layers.0.fc2.weight", *own]
+    aliases = {f"encoder.layers.{i}.shared_layer.fc1.latent": names[0] for i in range(3)}
+    aliases["encoder.layers.1.fc2.weight"] = names[1]
+    schedule = FreezeSchedule(names, progressive="10:5", aliases=aliases)
+    assert schedule.frozen(10) == {own[0]} and schedule.frozen(15) == {own[0], own[1], names[1]}
+    with pytest.raises(InputError, match="--freeze-progressive 10:5: all that layers below the last have is shared"):
+        FreezeSchedule(
+            [names[0], own[2]], progressive="10:5", aliases=aliases | {"encoder.layers.1.fc2.weight": own[2]}
+        )
+
+
 def test_from_the_bottom_up_with_embeddings_frozen_first():
     schedule = FreezeSchedule(NAMES, schedule="4:emb", progressive="10:5")
     assert schedule.frozen(4) == {EMB} and schedule.frozen(10) == {EMB, *ENCODER[:2], *DECODER[:2]}
