@@ -96,6 +96,8 @@ def write(out, runs, renamed, not_done=(), references=None):
     """``renamed``: pairs of texts; ``not_done``: patterns of names; ``references``: lines. The same runs make the same bytes."""
     every = sorted(log.parent for log in runs.glob("*/train.log"))
     folders = [folder for folder in every if is_done(folder) or matches(folder, not_done)]
+    if not folders:
+        sys.exit(f"keep_logs.py: no run that is done in {runs}")
     with (
         replacing(out) as temporary,
         tarfile.open(temporary, "w:xz", preset=9 | PRESET_EXTREME, format=tarfile.USTAR_FORMAT) as archive,
@@ -117,7 +119,7 @@ def main():
     while words and words[0] in flags:
         flags[words[0]] += words[1:2]
         words = words[2:]
-    if len(words) < 2 or not Path(words[1]).is_dir():
+    if len(words) < 2 or not Path(words[1]).is_dir() or any("=" not in word for word in words[2:]):
         sys.exit(__doc__)
     references = read_references(*flags["--references"][-1:] or [None])
     write(words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], flags["--not-done"], references)

@@ -21,7 +21,7 @@ def read_training(folder):
     (run,) = find_runs([folder / "train.log"])
     if not run.updates or run.log.parameters is None:
         sys.exit(f"summarise: {folder}/train.log has no updates yet")
-    times = f"{run.seconds / run.updates:.3f}", f"{run.wall / 60:.1f}", f"{run.updates:,}"
+    times = f"{run.seconds / (run.updates - run.clock.begins_at):.3f}", f"{run.wall / 60:.1f}", f"{run.updates:,}"
     return (f"{run.log.parameters:,}", f"{run.log.trained:,}"), times, run
 
 

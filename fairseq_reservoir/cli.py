@@ -101,6 +101,9 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
     words: Sequence[str] = ()
 
+    def __init__(self, **options):
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
     def parse_known_args(self, args=None, namespace=None):
         self.words = args or ()
         return super().parse_known_args(args, namespace)

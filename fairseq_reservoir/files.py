@@ -14,7 +14,7 @@ def check_out(path: str, force: bool, suffix: str) -> None:
     Raises:
         InputError: ``path`` has another suffix, is a folder, lies in none, or exists and ``force`` is not given.
     """
-    if Path(path).suffix != suffix:
+    if not Path(path).name.endswith(suffix):
         raise InputError(f"OUT {path}: the name must end in {suffix}")
     folder = Path(path).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -26,7 +26,7 @@ def check_out(path: str, force: bool, suffix: str) -> None:
 
 
 @contextmanager
-def replacing(path: str, refusal: str = "OUT {path}: cannot be written ({why})"):
+def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({why})"):
     """Yields a temporary name beside ``path``; what was written there takes the place of ``path`` in one step.
 
     It reaches the disk before the name changes. If the body raises, ``path`` stays as it was and the temporary file is

@@ -13,8 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError, in_one_line
 from ..fairseq_repairs.error_report import raise_as_mistake
-from ..freezing.reservoir_build import flow_of, tied_names
-from ..plan.slot_table import compile_table
+from ..freezing.reservoir_build import table_of
 from .pretrained_embeddings import building_for_a_checkpoint
 
 DEFAULT_WORDS = 10_000
@@ -75,7 +74,7 @@ def build_arch(
         model = build_config(
             convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]
         )
-        if args.task == "sentence_prediction":
+        if args.task == "sentence_prediction" and args.num_classes > 0:
             with torch.device("meta"):
                 model.register_classification_head(args.classification_head_name, num_classes=args.num_classes)
     except WITHOUT_ITS_TASK as error:
@@ -83,14 +82,7 @@ def build_arch(
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
     model.flags = args
     if not hasattr(model, "slot_table"):
-        parameters = dict(model.named_parameters())
-        model.slot_table = compile_table(
-            [(name, p.shape) for name, p in parameters.items()],
-            plans={},
-            seed=args.seed,
-            aliases=tied_names(model, parameters),
-            flow=flow_of(model),
-        )
+        model.slot_table = table_of(model, plans={}, seed=args.seed)
     return model
 
 

@@ -1,7 +1,5 @@
 """``fairseq-reservoir average``: the mean of several checkpoints of one run."""
 
-import argparse
-
 HELP = """\
 Writes a checkpoint whose trained tensors are the means of several checkpoints of one run, as the last ones of it. Masks
 are selected anew from the mean scores; random tensors keep their bits. Checkpoints of different seeds or plans are refused.
@@ -15,7 +13,6 @@ def add_parser(commands) -> None:
         "average",
         help="write the mean of several checkpoints",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "checkpoints", metavar="CHECKPOINT", nargs="+", help="two or more checkpoints of one training run"

@@ -39,13 +39,10 @@ _NAME = 23
 
 
 def add_parser(commands) -> None:
-    from argparse import RawDescriptionHelpFormatter
-
     parser = commands.add_parser(
         "doctor",
         help="print versions, repairs of fairseq, threads, processor, GPUs and advice: for issue reports",
         description=HELP,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
 

@@ -1,7 +1,5 @@
 """``fairseq-reservoir dump-embeddings``: a model's word vectors as text files."""
 
-import argparse
-
 HELP = """\
 Writes the token embeddings of a checkpoint, ours or any of fairseq's, in word2vec's text format: of a translation model
 PREFIX.SRC by the source dictionary and PREFIX.TGT by the target dictionary, of any other PREFIX.txt. Another model starts
@@ -17,7 +15,6 @@ def add_parser(commands) -> None:
         "dump-embeddings",
         help="write a model's word vectors as text, each side by its own dictionary",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export")
     parser.add_argument("prefix", metavar="PREFIX", help="the files to write, without .SRC, .TGT or .txt at their end")

@@ -1,7 +1,5 @@
 """``fairseq-reservoir export``: a checkpoint as one small file without pickle."""
 
-import argparse
-
 HELP = """\
 Writes a checkpoint of this plugin's models as a safetensors file: the seed and the SHA-256 of every random tensor, masks
 and rounded weights as bits, trained tensors, slot table, configuration and hashes of the dictionaries; no optimizer state.
@@ -23,7 +21,6 @@ def add_parser(commands) -> None:
         "export",
         help="write a checkpoint as seed, masks and trained tensors",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of one of this plugin's models")
     parser.add_argument("out", metavar="OUT.safetensors", help="the file to write")

@@ -1,7 +1,5 @@
 """``fairseq-reservoir materialize``: a checkpoint that runs without this plugin."""
 
-import argparse
-
 from ..errors import InputError
 
 HELP = """\
@@ -26,7 +24,6 @@ def add_parser(commands) -> None:
         "materialize",
         help="write a checkpoint that plain fairseq and CTranslate2 read",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export of this plugin's models")
     parser.add_argument("out", metavar="OUT.pt", nargs="?", help="the file to write")

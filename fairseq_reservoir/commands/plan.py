@@ -1,7 +1,5 @@
 """``fairseq-reservoir plan``: the slot table of a model, without data."""
 
-import argparse
-
 HELP = """\
 Prints the slot table of a model without data: what each layer is, what is trained, what is frozen, parameters and matmul
 FLOPs per token; with --fast, what it changes, and with --optimizer freeze_skip, what freezes when. Takes every flag of
@@ -16,7 +14,6 @@ def add_parser(commands) -> None:
         "plan",
         help="print what a model trains and what it freezes, without data",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--arch", required=True, help="an architecture of text models, of this plugin or of fairseq")
     add_dictionary_sizes(parser)

@@ -1,7 +1,5 @@
 """``fairseq-reservoir report``: tables, figures and a page from the logs of training runs."""
 
-import argparse
-
 HELP = """\
 Reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in RUNS, folders of runs or of folders of runs,
 and writes report.md, tables (Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR:
@@ -18,7 +16,6 @@ def add_parser(commands) -> None:
         "report",
         help="make tables, figures and a page of training runs",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders, each a run or a parent of runs")
     parser.add_argument(

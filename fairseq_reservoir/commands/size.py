@@ -1,6 +1,5 @@
 """``fairseq-reservoir size``: what a model is made of and what it costs, in bytes."""
 
-import argparse
 from pathlib import Path
 
 from ..errors import InputError
@@ -25,7 +24,6 @@ def add_parser(commands) -> None:
         "size",
         help="print what a model, its training and its exports cost in bytes",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="CHECKPOINT|ARCH", help="a checkpoint, an export, or an architecture")
     add_dictionary_sizes(parser)

@@ -1,6 +1,5 @@
 """``fairseq-reservoir sweep``: many training runs from one grid file."""
 
-import argparse
 import contextlib
 import sys
 from pathlib import Path
@@ -52,7 +51,6 @@ def add_parser(commands) -> None:
         "sweep",
         help="do the training runs of a grid file, resumable and several at a time",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("grid", metavar="GRID", help="the grid file")
     parser.add_argument("--out", required=True, metavar="DIR", help="where the folders of the runs are")
@@ -78,7 +76,6 @@ def add_parser(commands) -> None:
 
 def run(known, fairseq_flags):
     from ..sweep import local, slurm
-    from ..sweep.choose import Decisions
     from ..sweep.grid import read_grid
 
     if known.jobs is not None and known.jobs < 1:
@@ -87,54 +84,85 @@ def run(known, fairseq_flags):
     runs, choices = read_grid(known.grid, known.out)
     for each in [*runs, *(run for choice in choices for others in choice.others.values() for run in others)]:
         each.check()
-    minutes, due, errors = {}, [], []
-
-    def is_awaited(run):
-        return run.is_due(known.retry_failed) and run.name not in minutes
-
-    decisions = Decisions(choices, _score, is_awaited)
+    sweep = _Sweep(runs, choices, known.out, known.retry_failed)
     if known.dry_run:
-        return "\n".join(_shown(runs, decisions))
+        return "\n".join(_shown(runs, sweep.decisions))
     executor = slurm.executor(known.out, **options) if known.slurm else None
-
-    def add(some, what):
-        for each in some:
-            each.prepare()
-        due.extend(new := [each for each in some if each.is_due(known.retry_failed)])
-        print(f"{len(some)} {what} in {known.out}, {len(new)} of them to do", flush=True)
-
-    def say(done, took):
-        minutes[done.name] = took
-        print(f"[{len(minutes)}/{len(due)}] {done.name}: {done.describe()} ({took:.1f} min)", flush=True)
-
-    def following():
-        """What follows from what is over by now, told and kept; what is wrong with one arm's does not end the others."""
-        before, decided = len(runs), len(decisions.made)
-        for line, more in decisions.following():
-            print(line, flush=True)
-            with _kept_in(errors):
-                for each in more:
-                    each.check()
-                if more:
-                    add(more, "more runs")
-                runs.extend(more)
-        with _kept_in(errors):
-            if len(decisions.made) > decided:
-                _keep(decisions.made.values(), Path(known.out) / "choices.txt")
-        return runs[before:]
-
-    add(list(runs), "runs of the first seed" if choices else "runs")
-    following()
+    sweep.add(list(runs), "runs of the first seed" if choices else "runs")
+    sweep.following()
     if executor:
-        finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, say, following)
+        finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, sweep.say, sweep.following)
     else:
-        finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, say, following)
-    table = "\n".join([_table(runs, minutes), *decisions.lines, *map(str, errors)])
-    undecided = any(choice.others and choice.best(choice.scores(_score)) is None for choice in choices)
-    if finished and not (errors or decisions.open or undecided) and all(each.state[0] == "done" for each in runs):
+        finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, sweep.say, sweep.following)
+    table = "\n".join([_table(runs, sweep.minutes), *sweep.decisions.lines, *map(str, sweep.errors)])
+    if finished and sweep.is_done():
         return table
     print(table, flush=True)
     sys.exit(1 if finished else 130)
+
+
+class _Sweep:
+    """The runs of a sweep while it goes on, and what is printed of them.
+
+    Args:
+        runs: those of the grid file; runs that follow from others are added to this list.
+        choices: as of ``read_grid``.
+        out: the folder of the sweep.
+        retry_failed: whether failed runs are tried again.
+
+    Attributes:
+        minutes: by name, how long each run took that is over.
+        errors: what was wrong with runs that followed; the others go on.
+    """
+
+    def __init__(self, runs, choices, out: str, retry_failed: bool):
+        from ..sweep.choose import Decisions
+
+        self.runs, self.out, self.retry_failed = runs, out, retry_failed
+        self.minutes: dict[str, float] = {}
+        self.errors: list[InputError] = []
+        self.due = 0
+        self.decisions = Decisions(choices, _score, self._is_awaited)
+
+    def _is_awaited(self, run):
+        return run.is_due(self.retry_failed) and run.name not in self.minutes
+
+    def add(self, runs, what: str) -> None:
+        """Makes the folders of runs, and prints how many of them are to be done."""
+        for each in runs:
+            each.prepare()
+        due = sum(each.is_due(self.retry_failed) for each in runs)
+        self.due += due
+        print(f"{len(runs)} {what} in {self.out}, {due} of them to do", flush=True)
+
+    def say(self, run, minutes: float) -> None:
+        """To be called when a run is over."""
+        self.minutes[run.name] = minutes
+        print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)", flush=True)
+
+    def following(self) -> list:
+        """The runs that follow from what is over by now; the choices behind them are printed and kept in a file."""
+        before, decided = len(self.runs), len(self.decisions.made)
+        for line, more in self.decisions.following():
+            print(line, flush=True)
+            with _kept_in(self.errors):
+                for each in more:
+                    each.check()
+                if more:
+                    self.add(more, "more runs")
+                self.runs.extend(more)
+        with _kept_in(self.errors):
+            if len(self.decisions.made) > decided:
+                _keep(self.decisions.made.values(), Path(self.out) / "choices.txt")
+        return self.runs[before:]
+
+    def is_done(self) -> bool:
+        """Whether everything was decided and done, without an error."""
+        undecided = any(
+            choice.others and choice.best(choice.scores(_score)) is None for choice in self.decisions.choices
+        )
+        done = all(each.state[0] == "done" for each in self.runs)
+        return done and not (self.errors or self.decisions.open or undecided)
 
 
 @contextlib.contextmanager

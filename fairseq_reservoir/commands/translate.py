@@ -1,6 +1,5 @@
 """``fairseq-reservoir translate``: text in, text out, by a model of one file."""
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +30,6 @@ def add_parser(commands) -> None:
         "translate",
         help="translate text with an export that carries its dictionaries",
         description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL.safetensors", help="an export with text (see `export --help`)")
     parser.add_argument(

@@ -98,39 +98,41 @@ class DescribedInCheckpoint:
         return super().load_state_dict(state_dict, strict)
 
     def upgrade_state_dict_named(self, state_dict, name):
+        """fairseq calls this before it loads: compares descriptions, and completes that of the state dict.
+
+        Raises:
+            InputError: the checkpoint's model is another one.
+        """
         super().upgrade_state_dict_named(state_dict, name)
-        fit_state(self, state_dict, f"{name}." if name else "", resuming=bool(resuming.get()))
-        key = f"{name}.{BUFFER}" if name else BUFFER
+        prefix = f"{name}." if name else ""
+        key = prefix + BUFFER
+        fit_state(self, state_dict, prefix, resuming=bool(resuming.get()))
         if key not in state_dict:
-            self._refuse_other_values(state_dict, f"{name}." if name else "", {})
+            self._refuse_other_values(state_dict, prefix, {})
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_description(state_dict[key]), read_description(self.reservoir_version)
         # A whole model's layers are yet to be left out.
         leaves_out = {} if _kept(stored) else _kept(own)
+        self._refuse_differences(stored, own, leaves_out)
+        changed = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
+        if changed and not resuming.get():
+            self._refuse_other_values(state_dict, prefix, stored)
+        # Checkpoints from here on say what this training was given.
+        if changed or leaves_out:
+            state_dict[key] = _encode(stored | changed | leaves_out)
+        self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
+        return state_dict
+
+    def _refuse_differences(self, stored, own, leaves_out):
         for field, flag in self._differences(stored | leaves_out, own).items():
-            refuse_change(
-                flag,
-                own.get(field),
-                stored.get(field),
-                # Values of another seed, or trained ones, stay where others are to be drawn.
-                field in self.resume_flags
-                and field not in self._lasting(stored)
-                and not (field in ("frozen_init", "frozen_seed") and own.get(field) is not None),
-            )
+            # Where tensors are to be drawn, a new optimizer is no help: the checkpoint's values, trained or of another seed, would stay.
+            is_drawn = field in ("frozen_init", "frozen_seed") and own.get(field) is not None
+            can_reset = field in self.resume_flags and field not in self._lasting(stored) and not is_drawn
+            refuse_change(flag, own.get(field), stored.get(field), can_reset)
         if leaves_out and self.whole_only:
             given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in leaves_out.items())
             raise InputError(f"{given}: {self.whole_only}")
-        if not resuming.get() and any(stored.get(field) != own.get(field) for field in self.resume_flags):
-            self._refuse_other_values(state_dict, f"{name}." if name else "", stored)
-        # What training from here on is free to change is from now on as it is given.
-        given = {
-            field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)
-        } | leaves_out
-        if given:
-            state_dict[key] = _encode(stored | given)
-        self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
-        return state_dict
 
     def _refuse_without_random_tensors(self, state_dict):
         own = self.state_dict()

@@ -158,26 +158,31 @@ def _recipe(entry, model, shapes):
 
 def _compile_and_freeze(model, plans, options) -> SlotTable:
     parameters = dict(model.named_parameters())
-    table = compile_table(
-        [(name, p.shape) for name, p in parameters.items()],
+    table = table_of(
+        model,
         plans,
-        seed=options.reservoir_seed,
+        options.reservoir_seed,
         freeze=options.freeze,
         freeze_except=options.freeze_except,
         frozen_init=options.frozen_init,
         train_layernorm=getattr(options, "reservoir_train_layernorm", False),
         untrained=[name for name, p in parameters.items() if not p.requires_grad],
-        aliases=tied_names(model, parameters),
         shared=shared_matrices(model) if options.frozen_adapter else (),
         more_follows=bool(options.frozen_adapter) or hasattr(model, "register_classification_head"),
         kept=kept_layers(options),
-        flow=flow_of(model),
     )
     for entry in table.entries:
         if not entry.trained and entry.name in parameters:
             parameters[entry.name].requires_grad_(False)
     spare_frozen(model)
     return table
+
+
+def table_of(model, plans, seed: int, **choices) -> SlotTable:
+    """The slot table of a built model; ``choices`` are further arguments of ``compile_table``."""
+    parameters = dict(model.named_parameters())
+    shapes = [(name, p.shape) for name, p in parameters.items()]
+    return compile_table(shapes, plans, seed, aliases=tied_names(model, parameters), flow=flow_of(model), **choices)
 
 
 def kept_layers(options) -> dict[str, str]:

@@ -58,5 +58,5 @@ class CountedWords(MixedIn):
         counted = wanted.target.ne(wanted.padding)
         features, target = features[counted], wanted.target[counted]
         if self.is_product and features.dtype in (torch.float32, torch.bfloat16):
-            return projected_loss(features, project.weight, None, target, wanted.epsilon)
+            return projected_loss(features, project.weight, target, wanted.epsilon)
         return label_smoothing(project(features), target, wanted.epsilon, wanted.padding)

@@ -6,26 +6,43 @@ import torch
 from torch import Tensor
 
 
+def loss_and_gradient(
+    logits: Tensor, target: Tensor, epsilon: float, padded: Tensor | None = None, out: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(loss, unsmoothed loss, gradient by logits), in float32; see ``label_smoothing``.
+
+    Args:
+        logits: (words, V).
+        target: (words,), int64.
+        padded: (words,), true where a word does not count in the losses; its gradient is for the caller to clear.
+        out: where to write the gradient, (words, V), float32; may be ``logits``.
+    """
+    words, place = logits.shape[-1], target.unsqueeze(-1)
+    other = epsilon / (words - 1)
+    own = 1 - epsilon - other
+    largest, at_target = logits.amax(-1).float(), logits.gather(-1, place).squeeze(-1).float()
+    total = logits.sum(-1, dtype=torch.float32) if epsilon else 0
+    p = torch.softmax(logits, -1, dtype=torch.float32, out=out)
+    # log sum exp z. The largest p is at least 1 / V, so its logarithm is exact enough, where that of another may be -inf.
+    normaliser = largest - p.amax(-1).log_()
+    nll, smooth = normaliser - at_target, words * normaliser - total
+    if padded is not None:
+        nll, smooth = nll.masked_fill_(padded, 0), smooth.masked_fill_(padded, 0)
+    nll = nll.sum()
+    # dL/dz = p - q, where q is the smoothed target: its sum is 1.
+    gradient = p.sub_(other) if epsilon else p
+    gradient.scatter_add_(-1, place, gradient.new_full(place.shape, -own))
+    return own * nll + other * smooth.sum(), nll, gradient
+
+
 class _LabelSmoothing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, epsilon: float, padding: int) -> tuple[Tensor, Tensor]:
-        words = logits.shape[-1]
-        other = epsilon / (words - 1)
-        own = 1 - epsilon - other
         padded = target.eq(padding)
-        place = target.unsqueeze(-1)
-        p = torch.softmax(logits, -1, dtype=torch.float32)
-        # log sum exp z. The largest p is at least 1 / V, so its logarithm is exact enough, where that of another may be -inf.
-        normaliser = logits.amax(-1).float() - p.amax(-1).log_()
-        nll = (normaliser - logits.gather(-1, place).squeeze(-1).float()).masked_fill_(padded, 0).sum()
-        smooth = (words * normaliser - logits.sum(-1, dtype=torch.float32)).masked_fill_(padded, 0).sum()
-        # dL/dz = p - q, where q is the smoothed target: its sum is 1.
-        gradient = p.sub_(other)
-        gradient.scatter_add_(-1, place, gradient.new_full(place.shape, -own))
-        ctx.gradient, ctx.counted = gradient, (~padded).unsqueeze(-1)
-        ctx.type = logits.dtype
+        loss, nll, ctx.gradient = loss_and_gradient(logits, target, epsilon, padded)
+        ctx.counted, ctx.type = (~padded).unsqueeze(-1), logits.dtype
         ctx.mark_non_differentiable(nll)
-        return own * nll + other * smooth, nll
+        return loss, nll
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:

@@ -10,7 +10,7 @@ from argparse import Namespace
 
 from ..errors import InputError, flag_of
 from ..plan import kinds, layer_plan
-from ..plan.layer_plan import Plans, slots
+from ..plan.layer_plan import Plans, layers_kept, slots
 from .layer_options import FrozenLayerOptions, check_layer_options
 
 # Of fairseq's language models: factors within a layer.
@@ -89,13 +89,13 @@ def check(options: Namespace, plans: Plans) -> None:
 
 
 def _check_flags_of_fairseqs_layer(options, plans):
-    """Refuses what only fairseq's own layers obey, beside other layers that train: a comparison of them would be of two things."""
-    others = [slot for plan in plans.unpruned.values() for slot in plan if not slot.kind.fairseqs]
-    deaf = [slot for slot in others if not (slot.frozen and slot.kind.freezes == kinds.WHOLE)]
+    """Refuses flags that only fairseq's own layers follow if any other layer is trained: two things would differ between the layers."""
+    slots = [slot for plan in plans.unpruned.values() for slot in plan]
+    letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})
     for name in ("quant_noise_pq", *_GAINS):
         value = getattr(options, name, None)
-        if value and deaf:
-            letters, given = sorted({slot.letter for slot in deaf}), "" if value is True else f" {value}"
+        if value and letters:
+            given = "" if value is True else f" {value}"
             raise InputError(
                 f"{flag_of(name)}{given}: not with {kinds.listed(letters, 'or')} layers, which have none; leave it out"
             )
@@ -155,4 +155,4 @@ def _kept(args, stack, plan):
     """The slots that are built: those that ``--encoder-layers-to-keep`` and the like leave."""
     name = f"{stack}_layers_to_keep"
     to_keep = getattr(args, name, None)
-    return slots("".join(slot.letter for slot in plan), to_keep, flag_of(name)) if to_keep else plan
+    return tuple(plan[i] for i in layers_kept(to_keep, len(plan), flag_of(name))) if to_keep else plan

@@ -193,40 +193,36 @@ def compile_table(
     aliases, untrained = aliases or {}, set(untrained)
     names = [name for name, _ in shapes if freeze_spec.atom(name) != ADAPTER]
     by_spec = frozen_by_spec(names, aliases, freeze, freeze_except, Pruning(kept or {}))
-    rows: dict[str, tuple[str, list[Entry]]] = {}
-    order = []
+    rows: dict[str, tuple[str, list[Entry]]] = {}  # kind and entries by place, in the model's order
     for name, shape in shapes:
         plain = freeze_spec.plain(name)
         place, slot = _place(plain, plans)
         atom = freeze_spec.atom(name)
         by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, train_layernorm)
-        drawn = frozen_init if name in by_spec and not by_letter and _can_be_drawn(name, shape, atom) else "model"
-        init = None if drawn == "model" else drawn
+        drawn_by_spec = name in by_spec and not by_letter and _can_be_drawn(name, shape, atom)
+        init = frozen_init if drawn_by_spec and frozen_init != "model" else None
         random_name = _random_name(plain, place, slot) if by_letter or init else None
         trained = not (by_letter or name in by_spec or name in untrained)
         entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
         _check_drawn(entry)
-        if place not in rows:
-            order.append(place)
-            rows[place] = (_kind(place, slot), [])
-        rows[place][1].append(entry)
-    in_order = [entry for place in order for entry in rows[place][1]]
-    counted = {freeze_spec.plain(e.name): (0, 0) for e in in_order if _is_shared(e.name)}
-    counted |= per_token(_tensors(in_order, aliases, flow), flow)
-    table = [_row(place, _with_adapters(*rows[place]), rows[place][1], counted) for place in order]
+        rows.setdefault(place, (_kind(place, slot), []))[1].append(entry)
+    entries = [entry for _, of_row in rows.values() for entry in of_row]
+    counted = {freeze_spec.plain(e.name): (0, 0) for e in entries if _is_shared(e.name)}
+    counted |= per_token(_tensors(entries, aliases, flow), flow)
+    table = [_row(place, _with_adapters(kind, of_row), of_row, counted) for place, (kind, of_row) in rows.items()]
     table += [
         _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
         for alias, (owner, _) in aliases.items()
         if _layer_place(alias) not in rows  # of a layer's own row, where its products are counted
     ]
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
-        entries = tuple(
+        of_row = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
             for name, shape, layers in tensors
         )
-        depth = max(e.seen_by for e in entries)
-        by = f"shared by up to {depth} adapter" if entries[0].atom == ADAPTER else f"seen through {depth} mask"
-        table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", entries))
+        depth = max(e.seen_by for e in of_row)
+        by = f"shared by up to {depth} adapter" if of_row[0].atom == ADAPTER else f"seen through {depth} mask"
+        table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", of_row))
     _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
     if not more_follows and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
@@ -254,17 +250,19 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
         if _is_shared(name):
             continue  # it is multiplied with where layers have it
         atom, plain = freeze_spec.atom(name), freeze_spec.plain(name)
-        adapted = name.rpartition(".frozen_adapter.")[0]
         unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
-        is_product = (
-            len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not plain.startswith(unused)
-        )
-        is_product = is_product and f"{adapted}.weight" not in flow.with_adapter_added
-        differentiated = trained or name in flow.with_adapter_added
-        found.append(Tensor(plain, math.prod(shapes[name]) if is_product else 0, trained, differentiated))
-        if name.endswith(".frozen_adapter.d") and f"{adapted}.weight" not in flow.with_adapter_added:
-            sizes = dict(zip("BA", (math.prod(shapes[name]) * n for n in shapes[f"{adapted}.weight"])))
-            found += [Tensor(f"{freeze_spec.plain(adapted)}.frozen_adapter.{m}", sizes[m], False, False) for m in "AB"]
+        adapted = f"{name.rpartition('.frozen_adapter.')[0]}.weight"  # the matrix of this adapter, if it is one
+        is_added = adapted in flow.with_adapter_added
+        is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not is_added
+        size = math.prod(shapes[name]) if is_product and not plain.startswith(unused) else 0
+        found.append(Tensor(plain, size, trained, trained or name in flow.with_adapter_added))
+        if name.endswith(".frozen_adapter.d") and not is_added:
+            # VeRA's A (r, in) and B (out, r) are shared and stand in a row of their own, but every d (r) is multiplied with them.
+            (rank,), (rows, columns) = shapes[name], shapes[adapted]
+            found += [
+                Tensor(f"{plain.removesuffix('d')}{matrix}", rank * side, False, False)
+                for matrix, side in (("A", columns), ("B", rows))
+            ]
     return found
 
 

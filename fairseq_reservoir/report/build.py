@@ -122,7 +122,7 @@ def files(study: Study, with_figures: bool) -> dict[str, bytes]:
             written[f"tables/{table.name}.{suffix}"] = (text if text.endswith("\n") else f"{text}\n").encode()
     for name, (_, formats) in drawn.items():
         written |= {f"figures/{name}.{ending}": formats[ending] for ending in ("png", "pdf")}
-    return written | {"index.html": page.page(study, made, drawn, title, lead, warnings).encode()}
+    return written | {"index.html": page.page(made, drawn, title, lead, warnings).encode()}
 
 
 def _markdown(tables, drawn, title, lead, warnings):

@@ -12,6 +12,9 @@ def cautions(study: Study) -> list[str]:
         shown = ", ".join(arms) if len(arms) <= 5 else f"{len(arms)} of {len(study.arms)} arms"
         said.append(f"seed {seed} is missing: {shown}")
     said += [f"{run.name}: {why}, left out" for run, why in study.skipped]
+    late = [run.name for arm in study.arms for run in arm.runs if run.clock.begins_at]
+    if late:
+        said.append(f"Logs that begin in the middle of training, without the time before that: {', '.join(late)}.")
     criteria = {
         str({k: v for k, v in run.configuration.items() if k.startswith("criterion.")})
         for arm in study.arms

@@ -108,7 +108,10 @@ def _cost(study, arm, what):
     if not updates.count:
         return [NEVER, NEVER, EMPTY] + [NEVER] * counted
     minutes = spread([None if cost["seconds"] is None else cost["seconds"] / 60 for cost in costs])
-    rates = spread([cost["seconds"] / cost["updates"] if cost["updates"] else None for cost in costs])
+    begun = [
+        cost["updates"] - one.run.clock.begins_at if cost["updates"] else 0 for one, cost in zip(study.of(arm), costs)
+    ]
+    rates = spread([cost["seconds"] / own if own > 0 else None for cost, own in zip(costs, begun)])
     assert seconds.count == updates.count
     flops = spread([cost["flops"] / 1e15 if cost.get("flops") is not None else None for cost in costs])
     return [cell(updates, 0, arm), cell(minutes, 2, arm), cell(rates, 4, arm)] + [cell(flops, None, arm)] * counted
@@ -137,10 +140,13 @@ def ratios(study: Study) -> Table:
 def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
     """(ratio of updates, of seconds per update, of seconds) to the baseline; None unless every seed of both gets there.
 
-    The seeds that do are the fast ones: a mean over them alone would be too small.
+    The seeds that do are the fast ones: a mean over them alone would be too small. None, too, where a log begins in the middle of a
+    training, whose seconds before that nobody knows.
     """
     means: list[float] = []
     for one in (arm, study.baseline):
+        if any(measured.run.clock.begins_at for measured in study.of(one)):
+            return None
         costs = [getattr(measured, what) for measured in study.of(one)]
         found = [spread([cost[key] for cost in costs]) for key in ("updates", "seconds")]
         if any(of.count < of.total for of in found):

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from ..errors import InputError
+from ..files import replacing
 
 # Names the files of a report, one per line after the first; it says that the folder is ours.
 _LIST = "files.txt"
@@ -64,13 +65,5 @@ def _earlier(folder):
 
 
 def _replace(path, content):
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "xb") as file:  # new, and no link to elsewhere
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, "--out: {path} cannot be written ({why})") as temporary:
+        temporary.write_bytes(content)

@@ -38,7 +38,8 @@ def difference(ours: list[float], theirs: list[float]) -> Difference | None:
     error = math.sqrt(sum(errors))
     if not error:
         return Difference(value, None, None, counts)
-    degrees = sum(errors) ** 2 / sum(one**2 / (len(values) - 1) for one, values in zip(errors, (ours, theirs)))
+    shares = [one / sum(errors) for one in errors]  # of which powers are no more than 1
+    degrees = 1 / sum(share**2 / (len(values) - 1) for share, values in zip(shares, (ours, theirs)))
     from scipy.special import stdtr, stdtrit  # Student's distribution and its inverse
 
     p = 2 * float(stdtr(degrees, -abs(value) / error))

@@ -3,7 +3,6 @@
 import html
 
 from .definitions import DEFINITIONS
-from .measures import Study
 from .tables import Table, as_html
 
 _STYLE = """
@@ -77,7 +76,7 @@ for (const table of document.querySelectorAll("table")) {
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def page(study: Study, tables: list[Table], drawn: dict, title: str, lead: str, warnings: list[str]) -> str:
+def page(tables: list[Table], drawn: dict, title: str, lead: str, warnings: list[str]) -> str:
     """The page as text; ``drawn`` is of ``figures.figures``."""
     figures = "\n".join(
         f"<figure><figcaption>{html.escape(caption)}</figcaption>{_labelled(formats['svg'].decode(), caption)}</figure>"

@@ -122,11 +122,20 @@ def _logs_below(path):
         candidates = sorted(
             (name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name)
         )
-        for name in candidates:
-            log = Path(folder, name)
-            if log.is_file() and looks_like_training(_beginning(log)):  # not a link to nowhere
-                yield log
-                break
+        logs = (Path(folder, name) for name in candidates)
+        training = (
+            log for log in logs if log.is_file() and looks_like_training(_beginning(log))
+        )  # not a link to nowhere
+        first = next(training, None)
+        if first is None:
+            continue
+        other = next(training, None) if first.name != "train.log" else None
+        if other is not None:
+            raise InputError(
+                f"RUNS {folder}: {first.name} and {other.name} are logs of training; give each run a folder of its own, or call the one "
+                "to be read train.log"
+            )
+        yield first
 
 
 def _beginning(log):

@@ -218,7 +218,7 @@ def paired_bootstrap(arms, baseline, tests: dict[str, Test]) -> list[Pair]:
             if other.seed == run.seed and tests[other.name].bleu is not None and not _apart(tests[other.name], ours)
         ]
         if ours.bleu is not None and others:
-            pairs += _resample(ours, run, others, tests)
+            pairs += _resample(ours, others, tests)
     order = [arm.name for arm in arms]
     return sorted(pairs, key=lambda pair: order.index(pair.arm))
 
@@ -240,7 +240,7 @@ def _apart(test, ours):
     return "" if test.signature == ours.signature else f"another sacreBLEU ({test.signature})"
 
 
-def _resample(ours, run, others, tests):
+def _resample(ours, others, tests):
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 

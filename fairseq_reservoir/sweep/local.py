@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+from ..errors import InputError
 from .run import Run, begin
 
 _POLL_SECONDS = 0.1
@@ -38,14 +39,19 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list)
                     if gpus:
                         taken = list(active.values())
                         environment["CUDA_VISIBLE_DEVICES"] = min(gpus, key=taken.count)
-                    under_way = begin(run, retry_failed, environment)
+                    try:
+                        under_way = begin(run, retry_failed, environment)
+                    except InputError as error:
+                        print(error, flush=True)
+                        queue.over(run, 0.0)
+                        continue
                     if under_way:
                         active[under_way] = environment.get("CUDA_VISIBLE_DEVICES")
                     else:
                         queue.elsewhere.add(run)
                 time.sleep(_POLL_SECONDS)
                 for under_way in list(active):
-                    if under_way.poll():
+                    if _is_over(under_way):
                         del active[under_way]
                         queue.over(under_way.run, under_way.minutes)
         finally:
@@ -54,6 +60,17 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list)
             for under_way in active:
                 under_way.end()
     return not interrupted
+
+
+def _is_over(under_way) -> bool:
+    """Whether a run is over; one whose folder cannot be written any more is ended, and the others go on."""
+    try:
+        return under_way.poll()
+    except InputError as error:
+        print(error, flush=True)
+        under_way.terminate()
+        under_way.end()
+        return True
 
 
 class Queue:

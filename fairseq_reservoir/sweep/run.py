@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
+from ..files import replacing
 
 # What ends a run without being a fault of its own; it is resumed then.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -58,10 +59,12 @@ class Run:
 
     @property
     def state(self) -> list[str]:
-        """The words of the state, such as ["failed", "train", "1"]."""
+        """The words of the state, such as ["failed", "train", "1"]; what somebody has left out of them is "?"."""
+        words = []
         with contextlib.suppress(FileNotFoundError):
-            return (self.folder / "state").read_text().split() or ["waiting"]
-        return ["waiting"]
+            words = (self.folder / "state").read_text().split()
+        words = words or ["waiting"]
+        return words + ["?"] * ({"failed": 3, "running": 2}.get(words[0], 1) - len(words))
 
     def is_due(self, retry_failed: bool) -> bool:
         """Whether there is something left to do: done runs are kept, failed ones too unless told otherwise."""
@@ -76,8 +79,8 @@ class Run:
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
                 raise InputError(f"GRID: {step.words[0]}: no such command")
-        # Another sweep may be at the same, which begins with a .part.
-        found = {path.name for path in self.folder.glob("*") if path.suffix != ".part"}
+        # Another sweep may be at the same, which begins with a .tmp.
+        found = {path.name for path in self.folder.glob("*") if path.suffix != ".tmp"}
         written = self.folder / "command"
         if "command" in found and written.read_text() != self.commands:
             raise InputError(
@@ -108,15 +111,8 @@ class Run:
         Raises:
             InputError: the disk refuses it.
         """
-        part = self.folder / f"{name}.{os.getpid()}.part"
-        with _naming_the_folder(self.folder / name):
-            try:
-                part.unlink(missing_ok=True)
-                with open(part, "x") as file:  # new, and no link to elsewhere
-                    file.write(text if text.endswith("\n") else f"{text}\n")
-                os.replace(part, self.folder / name)
-            finally:
-                part.unlink(missing_ok=True)
+        with replacing(self.folder / name, "--out: {path} cannot be written ({why})") as temporary:
+            temporary.write_text(text if text.endswith("\n") else f"{text}\n")
 
     def locked(self):
         """The open lock, or None where somebody else has it."""
@@ -130,7 +126,9 @@ class Run:
             return None
 
     def is_locked(self) -> bool:
-        """Whether somebody runs it."""
+        """Whether somebody runs it; nobody does whose folder is gone."""
+        if not self.folder.is_dir():
+            return False
         lock = self.locked()
         if lock:
             lock.close()
@@ -176,7 +174,11 @@ class UnderWay:
         return (time.monotonic() - self.started) / 60
 
     def poll(self) -> bool:
-        """Whether the run is over; starts its next step where there is one."""
+        """Whether the run is over; starts its next step where there is one.
+
+        Raises:
+            InputError: its folder cannot be written any more.
+        """
         status = self.process.poll() if self.process else _NOT_STARTED
         if status is None:
             return False

@@ -4,7 +4,6 @@ Frozen tensors follow from the seed and their names, so they are equal by constr
 broadcast would ever make them so, and a host with another version, flags or memory errors would train against the others unseen.
 """
 
-import hashlib
 import inspect
 import os
 from collections import Counter
@@ -13,7 +12,8 @@ import torch
 import torch.distributed as dist
 from fairseq.file_io import PathManager
 
-from ..errors import InputError
+from ..checkpoint import digest
+from ..errors import InputError, flag_of
 from ..fairseq_repairs.cpu_launch import TORCHRUN_VARIABLES
 from .frozen_guard import freezes
 
@@ -61,9 +61,8 @@ def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
                 "all need the same flags, and --save-dir has to be a folder that all hosts see"
             )
         if name:
-            flag = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"rank {rank}: {flag} is {asked[name]}, but {first[name]} on rank 0; all need the same flags"
+                f"rank {rank}: {flag_of(name)} is {asked[name]}, but {first[name]} on rank 0; all need the same flags"
             )
     if len(set(found)) > 1:
         raise InputError(
@@ -92,12 +91,7 @@ def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
         for name, parameter in model.named_parameters()
         if not parameter.requires_grad or name in scheduled
     }
-    return {name: _hash(tensor) for name, tensor in (frozen | dict(model.named_buffers())).items()}
-
-
-def _hash(tensor):
-    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return hashlib.sha256(data).hexdigest()
+    return {name: digest.of_tensor(tensor) for name, tensor in (frozen | dict(model.named_buffers())).items()}
 
 
 def compare(model: torch.nn.Module, group, scheduled=()) -> None:

@@ -79,8 +79,19 @@ def test_when_layers_froze_is_kept():
     assert list(of_training(f"Start iterating over samples\n2026-01-02 {said}\n")) == [f"2026-01-02 {said}"]
 
 
-def test_usage(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["keep_logs.py", "out.tar.xz", "/no/such/folder"])
+def test_no_run_that_is_done_leaves_the_archive_there_was(tmp_path):
+    write_runs(tmp_path / "runs")
+    for folder in (tmp_path / "runs").iterdir():
+        (folder / "state").write_text("running train\n")
+    (tmp_path / "kept.tar.xz").write_text("before")
+    with pytest.raises(SystemExit, match=f"no run that is done in {tmp_path}/runs"):
+        write(tmp_path / "kept.tar.xz", tmp_path / "runs", [])
+    assert (tmp_path / "kept.tar.xz").read_text() == "before"
+
+
+@pytest.mark.parametrize("words", [["/no/such/folder"], [str(ROOT), "no pair"]])
+def test_usage(words, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["keep_logs.py", "out.tar.xz", *words])
     with pytest.raises(SystemExit, match="Usage: keep_logs.py"):
         main()
 

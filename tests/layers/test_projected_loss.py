@@ -8,47 +8,44 @@ from fairseq_reservoir.layers import projected_loss as module
 from fairseq_reservoir.layers.projected_loss import projected_loss
 
 
-def slow(features, weight, bias, target, epsilon):
-    logits = features @ weight.t() + (0 if bias is None else bias)
+def slow(features, weight, target, epsilon):
+    logits = features @ weight.t()
     return label_smoothed_nll_loss(torch.log_softmax(logits, -1), target, epsilon)
 
 
-def draw(rows, dim, words, bias, seed=0):
+def draw(rows, dim, words, seed=0):
     torch.manual_seed(seed)
-    tensors = [torch.randn(rows, dim), torch.randn(words, dim), torch.randn(words) if bias else None]
-    return tensors, torch.randint(0, words, (rows,))
+    return [torch.randn(rows, dim), torch.randn(words, dim)], torch.randint(0, words, (rows,))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
-@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 6, 7, 20])
-def test_loss_and_gradients_whatever_the_slices(monkeypatch, epsilon, bias, rows):
+def test_loss_and_gradients_whatever_the_slices(monkeypatch, epsilon, rows):
     monkeypatch.setattr(module, "_LOGITS", 3 * 11)  # slices of three rows
-    tensors, target = draw(rows, 5, 11, bias)
-    ours = [t if t is None else t.clone().requires_grad_() for t in tensors]
-    theirs = [t if t is None else t.double().requires_grad_() for t in tensors]
+    tensors, target = draw(rows, 5, 11)
+    ours = [t.clone().requires_grad_() for t in tensors]
+    theirs = [t.double().requires_grad_() for t in tensors]
     loss, nll = projected_loss(*ours, target, epsilon)
     expected, expected_nll = slow(*theirs, target, epsilon)
     (3 * loss).backward(), (3 * expected).sum().backward()
     torch.testing.assert_close(loss.double(), expected.sum(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(nll.double(), expected_nll.sum(), rtol=1e-5, atol=1e-5)
     for one, other in zip(ours, theirs):
-        if one is not None:
-            torch.testing.assert_close(one.grad.double(), other.grad, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(one.grad.double(), other.grad, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_frozen_gets_no_gradient():
-    (x, weight, _), target = draw(6, 5, 11, False)
+    (x, weight), target = draw(6, 5, 11)
     x.requires_grad_()
-    projected_loss(x, weight, None, target, 0.1)[0].backward()
+    projected_loss(x, weight, target, 0.1)[0].backward()
     assert x.grad is not None and weight.grad is None
     with torch.no_grad():
-        assert not projected_loss(x, weight, None, target, 0.1)[0].requires_grad
+        assert not projected_loss(x, weight, target, 0.1)[0].requires_grad
 
 
 def test_a_validation_works_out_no_gradient(monkeypatch):
-    (x, weight, bias), target = draw(6, 5, 11, True)
-    trained = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    (x, weight), target = draw(6, 5, 11)
+    trained = [tensor.requires_grad_() for tensor in (x, weight)]
     expected = projected_loss(*trained, target, 0.1)
     monkeypatch.setattr(module, "_add_product", None)  # which adds up the gradient of the projection
     with torch.no_grad():
@@ -58,11 +55,11 @@ def test_a_validation_works_out_no_gradient(monkeypatch):
 
 
 def test_bfloat16_is_summed_in_float():
-    (x, weight, _), target = draw(300, 16, 50, False)
+    (x, weight), target = draw(300, 16, 50)
     ours = [t.bfloat16().requires_grad_() for t in (x, weight)]
-    loss, _ = projected_loss(*ours, None, target, 0.1)
+    loss, _ = projected_loss(*ours, target, 0.1)
     theirs = [t.detach().double().requires_grad_() for t in ours]
-    expected, _ = slow(*theirs, None, target, 0.1)
+    expected, _ = slow(*theirs, target, 0.1)
     loss.backward(), expected.sum().backward()
     assert loss.dtype == torch.float32 and loss.item() == pytest.approx(expected.sum().item(), rel=2e-3)
     for one, other in zip(ours, theirs):
@@ -72,9 +69,9 @@ def test_bfloat16_is_summed_in_float():
 
 def test_the_loss_of_a_process_without_a_batch_is_multiplied_by_0_in_place():
     """As ``FairseqTask.train_step`` does it with a batch that only keeps the processes together."""
-    (x, weight, _), target = draw(6, 5, 11, False)
+    (x, weight), target = draw(6, 5, 11)
     x.requires_grad_(), weight.requires_grad_()
-    loss, _ = projected_loss(x, weight, None, target, 0.1)
+    loss, _ = projected_loss(x, weight, target, 0.1)
     assert loss.item() > 0
     loss *= 0
     loss.backward()
@@ -82,8 +79,8 @@ def test_the_loss_of_a_process_without_a_batch_is_multiplied_by_0_in_place():
 
 
 def test_no_word_at_all():
-    (x, weight, _), target = draw(0, 5, 11, False)
+    (x, weight), target = draw(0, 5, 11)
     x.requires_grad_(), weight.requires_grad_()
-    loss, nll = projected_loss(x, weight, None, target, 0.1)
+    loss, nll = projected_loss(x, weight, target, 0.1)
     loss.backward()
     assert loss.item() == nll.item() == 0 and weight.grad.eq(0).all()

@@ -195,6 +195,16 @@ def test_one_log_per_folder(tmp_path):
         find_runs([tmp_path / "a-1" / "train.log", again])
 
 
+def test_logs_of_several_runs_in_one_folder_are_refused(tmp_path):
+    """But for one called train.log, which is the run's."""
+    for name in ("dense-1.log", "dense-2.log"):
+        plain_run(tmp_path / "two", [10], [4]).write(name)
+    with pytest.raises(
+        InputError, match=r"RUNS .*two: dense-1.log and dense-2.log are logs of training; give each run"
+    ):
+        find_runs([tmp_path])
+
+
 def test_logs_of_other_commands_are_none_of_training(tmp_path):
     """They print their configuration as fairseq-train does, and fairseq-validate a line of results like its own."""
     lines = plain_run(tmp_path / "a-1", [10], [4]).lines

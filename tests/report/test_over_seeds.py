@@ -45,6 +45,12 @@ def test_any_two_arms(seed):
     assert (back.value, back.interval, back.p) == pytest.approx((-found.value, found.interval, found.p))
 
 
+def test_numbers_whose_powers_overflow():
+    found = difference([2e90, 3e90], [5e90, 7e90])
+    small = difference([2.0, 3.0], [5.0, 7.0])
+    assert found.p == pytest.approx(small.p) and found.interval == pytest.approx(small.interval * 1e90)
+
+
 def test_one_seed_says_nothing_and_equal_seeds_have_no_interval():
     assert difference([36.0], [35.0, 35.5]) is None and difference([36.0, 36.2], [35.0]) is None
     assert difference([36.0, 36.0], [35.5] * 3) == Difference(0.5, None, None, (2, 3))

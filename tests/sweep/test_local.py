@@ -134,7 +134,7 @@ def test_an_interrupt_ends_the_waiting_and_leaves_what_others_run(sweep, capfd):
 
 
 @pytest.mark.parametrize("what", ["state", "command"])
-def test_a_full_disk_is_one_line_and_leaves_all_resumable(what, sweep, monkeypatch):
+def test_a_full_disk_is_one_line_and_leaves_all_resumable(what, sweep, monkeypatch, capsys):
     sweep.write("command: sh -c 'echo done'\naxes: {seed: [1, 2]}")
     replace = os.replace
 
@@ -144,13 +144,31 @@ def test_a_full_disk_is_one_line_and_leaves_all_resumable(what, sweep, monkeypat
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", full)
-    assert (
-        sweep()
-        == f"fairseq-reservoir: error: --out: {sweep.out}/run-2/{what} cannot be written (No space left on device)"
-    )
-    assert not list(sweep.out.glob("*/*.part"))
+    line = f"--out: {sweep.out}/run-2/{what} cannot be written (No space left on device)"
+    if what == "command":  # before anything runs
+        assert sweep() == f"fairseq-reservoir: error: {line}"
+    else:  # other runs go on
+        assert sweep() == 1 and line in capsys.readouterr().out.splitlines()
+        assert sweep.states() == {"run-1": "done", "run-2": "waiting"}
+    assert not list(sweep.out.glob("*/*.tmp"))
     monkeypatch.undo()
     assert sweep() == 0 and sweep.said("run-1") == ["done"]
+
+
+def test_a_run_whose_folder_is_taken_away_is_told_and_the_others_go_on(sweep, capsys):
+    sweep.write("command: sh -c 'test $0 = stay || rm -rf {out}'\narms: {a: stay, b: go, c: stay}")
+    assert sweep() == 1 and sweep.states() == {"a": "done", "c": "done"}
+    out = capsys.readouterr().out
+    assert f"--out: {sweep.out}/b/state cannot be written (No such file or directory)" in out and "3/3] c: done" in out
+
+
+@pytest.mark.parametrize("state, said", [("failed", "failed: ?, exit status ?"), ("running", "interrupted: ?")])
+def test_a_state_that_was_written_by_hand_may_lack_words(state, said, sweep, capsys):
+    sweep.write("command: sh -c 'echo one'\naxes: {a: [1]}")
+    assert sweep() == 0
+    (sweep.out / "a1" / "state").write_text(f"{state}\n")
+    sweep("--dry-run")
+    assert f"a1: {said}" in capsys.readouterr().out
 
 
 def test_a_command_that_is_killed_has_failed_and_one_that_is_asked_to_end_was_interrupted(sweep, capsys):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError, flag_of
 from ...freezing.description import ONLY_CHECKS
-from ...freezing.reservoir_build import flow_of, kept_layers, tied_names
+from ...freezing.reservoir_build import kept_layers, table_of, tied_names
 from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
 from ...masks.masked_weight import MaskedWeight, share_mask_cache
@@ -18,7 +18,7 @@ from ...masks.rounded_weight import RoundedEmbedding, rounded_modules
 from ...options.supermask_options import MaskOptions, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
 from ...plan.layer_plan import Slot, slots
-from ...plan.slot_table import SlotTable, compile_table
+from ...plan.slot_table import SlotTable
 from ...random_tensors import philox
 from ...random_tensors.fill import draw, recipes_in
 from ...random_tensors.recipe import Recipe
@@ -104,18 +104,14 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     """
     frozen = [options.freeze, "ln" if options.mask_layernorm == "plain" else None]
     frozen.append(getattr(model, "frozen_with_embeddings", {"frozen": "emb,out"}).get(options.mask_embeddings))
-    parameters = dict(model.named_parameters())
-    tied = tied_names(model, parameters)
     try:
-        table = compile_table(
-            [(name, p.shape) for name, p in parameters.items()],
+        table = table_of(
+            model,
             plans,
-            seed=options.mask_seed,
+            options.mask_seed,
             freeze=",".join(filter(None, frozen)) or None,
-            aliases=tied,
             shared=_shared(model, plans),
             kept=kept_layers(options),
-            flow=flow_of(model),
             more_follows=hasattr(model, "register_classification_head"),
         )
     except InputError as error:
@@ -124,11 +120,12 @@ def compile_mask_table(model, plans, options) -> SlotTable:
         # Only this is left to be wrong with it, and nobody has given the --freeze that the error speaks of.
         given = f"--mask-random --mask-layernorm plain --mask-embeddings {options.mask_embeddings}"
         raise InputError(f"{given} freezes every parameter: leave something to train") from error
+    parameters = dict(model.named_parameters())
     for entry in table.entries:
         if entry.name in parameters:
             parameters[entry.name].requires_grad_(entry.trained)
     rounded = {f"{name}.latent": module.levels for name, module in rounded_modules(model).items()}
-    return _with_levels(table, rounded, tied) if rounded else table
+    return _with_levels(table, rounded, tied_names(model, parameters)) if rounded else table
 
 
 def _with_levels(table: SlotTable, rounded: dict[str, Levels], tied) -> SlotTable:
