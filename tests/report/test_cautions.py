@@ -1,8 +1,10 @@
 """Cautions that a report prints before its first number."""
 
+import csv
+
 import pytest
 
-from fairseq_reservoir.report import find_runs, measure
+from fairseq_reservoir.report import find_runs, measure, report
 from fairseq_reservoir.report.cautions import cautions
 from fairseq_reservoir.report.metrics import Metric
 from tests.support.logs import Writer, plain_run
@@ -94,3 +96,24 @@ def test_a_target_that_a_hopeless_run_sets(tmp_path):
 def test_half_as_good_as_30(name, higher, fine, far):
     metric = Metric(name, higher, name)
     assert (metric.far_worse(fine, 30.0), metric.far_worse(far, 30.0)) == (False, True)
+
+
+def test_a_log_that_begins_in_the_middle(tmp_path):
+    """Seed 2's has its last 40 updates of 80 alone, a second each as seed 1's: no minutes can be compared."""
+    plain_run(tmp_path / "runs" / "a-1", [10, 20, 30, 40], [20] * 4).write()
+    plain_run(tmp_path / "runs" / "b-1", [10, 20, 30, 40], [20] * 4, layers=4).write()
+    log = Writer(tmp_path / "runs" / "a-2", seed=2).start(restored=40, epoch=3)
+    for update, wall in ((60, 20), (80, 40)):
+        for inner in range(update - 15, update + 1, 5):
+            log.inner(inner, 5, 100, wall)
+        log.valid(update, loss=10 - update / 20, bleu=update / 2).epoch(update, 20, 100, wall)
+    log.done().write()
+    report([tmp_path / "runs"], tmp_path / "out", baseline="b", with_figures=False)
+    said = (tmp_path / "out" / "report.md").read_text()
+    assert "* Logs that begin in the middle of training, without the time before that: a-2." in said
+    with open(tmp_path / "out" / "tables" / "to_best.csv", newline="") as file:
+        rates = {row["arm"]: row["seconds per update"] for row in csv.DictReader(file)}
+    assert float(rates["a"]) == float(rates["b"]) == 1
+    with open(tmp_path / "out" / "tables" / "steps_or_speed.csv", newline="") as file:
+        ratios = {row["arm"]: row["time ×, best"] for row in csv.DictReader(file)}
+    assert ratios["a"] == "" and float(ratios["b"]) == 1
