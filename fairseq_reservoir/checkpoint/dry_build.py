@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError, in_one_line
 from ..fairseq_repairs.error_report import raise_as_mistake
-from ..freezing.reservoir_build import table_of
+from ..freezing.table_of_model import table_of
 from .pretrained_embeddings import building_for_a_checkpoint
 
 DEFAULT_WORDS = 10_000

@@ -1,24 +1,18 @@
 """Freezes and initialises a built model and attaches its slot table, before any optimizer exists."""
 
-from fairseq.models.transformer import TransformerDecoderBase
-
 from ..errors import InputError
-from ..layers.adapted_linear import AdaptedLinear
 from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
-from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
-from ..masks.masked_linear import MaskedLinear
-from ..masks.rounded_weight import RoundedEmbedding, SharedLinear
 from ..options.layer_options import FrozenLayerOptions
-from ..plan.flops import Flow
-from ..plan.freeze_spec import FROZEN_INITS, TABLES, plain
+from ..plan.freeze_spec import FROZEN_INITS, TABLES
 from ..plan.layer_plan import Plans, layers_kept
-from ..plan.slot_table import SlotTable, compile_table
+from ..plan.slot_table import SlotTable
 from ..random_tensors.fill import component_recipe, fill, recipe
 from ..random_tensors.philox import GENERATOR
 from .backskips import add_backskips
 from .frozen_adapters import adapt, shared_matrices
+from .table_of_model import table_of
 
 COMPONENT_FLAGS = {
     "freeze": "--freeze",
@@ -48,7 +42,7 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def finish_reservoir(model, plans: Plans, options):
-    """Makes a freshly built model one of ours: what is frozen, its values, slot table, recipes, description; returns it.
+    """Freezes and initialises a built model, attaches its slot table, recipes and description; returns it.
 
     Args:
         model: a ``DescribedInCheckpoint`` with fairseq's initial values.
@@ -178,13 +172,6 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
     return table
 
 
-def table_of(model, plans, seed: int, **choices) -> SlotTable:
-    """The slot table of a built model; ``choices`` are further arguments of ``compile_table``."""
-    parameters = dict(model.named_parameters())
-    shapes = [(name, p.shape) for name, p in parameters.items()]
-    return compile_table(shapes, plans, seed, aliases=tied_names(model, parameters), flow=flow_of(model), **choices)
-
-
 def kept_layers(options) -> dict[str, str]:
     """By stack, the layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` leave, if they are given: "0,2".
 
@@ -198,63 +185,3 @@ def kept_layers(options) -> dict[str, str]:
             layers = layers_kept(given, depth, f"--{stack}-layers-to-keep")
             kept[stack] = ",".join(map(str, layers))
     return kept
-
-
-def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The further names of tied parameters: name -> (owner's name, shape); of an embedding behind a mask, the scores are tied.
-
-    Of what is rounded, the latent weights are: of an embedding, and of the matrices that layers share.
-    """
-    owners = {id(p): name for name, p in parameters.items()}
-    tied = {
-        name: (owners[id(p)], tuple(p.shape))
-        for name, p in model.named_parameters(remove_duplicate=False)
-        if owners[id(p)] != name
-    }
-    for name, module in model.named_modules():
-        learned, shape = _learned_elsewhere(module)
-        if learned is not None:
-            tied[f"{name}.weight"] = (owners[id(learned)], tuple(shape))
-    return tied
-
-
-def _learned_elsewhere(module):
-    """What is learned of the weight of a module that has none of its own, or None; and the shape of the weight."""
-    if isinstance(module, SharedLinear):
-        return module.owner.latent, module.owner.weight_shape
-    if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):
-        return module.embedding.latent, module.embedding.weight_shape
-    return (module.embedding.scores, module.embedding.weight_shape) if _is_masked_tie(module) else (None, ())
-
-
-def _is_masked_tie(module):
-    return isinstance(module, TiedProjection) and isinstance(module.embedding, MaskedEmbedding)
-
-
-def flow_of(model) -> Flow:
-    """The ``Flow`` of a model: all of its forward pass that names and shapes of parameters do not say."""
-    modules = dict(model.named_modules())
-    first = [
-        name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)
-    ]
-    decoder = getattr(model, "decoder", None)
-    both = any(getattr(module, "cross_self_attention", False) for module in modules.values())
-    alone = isinstance(decoder, TransformerDecoderBase) and not any(".encoder_attn" in name for name in modules)
-    return Flow(
-        norm_first=frozenset(".".join(plain(name).split(".")[:3]) for name in first),
-        behind_masks=dict(_behind_masks(modules)),
-        with_adapter_added=frozenset(
-            f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
-        ),
-        source_unread=alone and hasattr(model, "encoder") and not both,
-        source_and_target=both,
-    )
-
-
-def _behind_masks(modules):
-    """(name of its scores, shape) of every random matrix that a mask makes a linear layer of."""
-    for name, module in modules.items():
-        if isinstance(module, MaskedLinear):
-            yield f"{name}.scores", tuple(module.weight_shape)
-        elif _is_masked_tie(module):
-            yield f"{name}.weight", tuple(module.embedding.weight_shape)

@@ -15,7 +15,7 @@ from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, regi
 
 from ..errors import InputError, flag_of
 from ..freezing.description import refuse_change
-from ..freezing.reservoir_build import tied_names
+from ..freezing.table_of_model import tied_names
 from ..layers.quant_noise import spare_frozen
 from ..options.flags import check_texts
 from ..options.freeze_skip_options import FreezeSkipOptions

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError, flag_of
 from ...freezing.description import ONLY_CHECKS
-from ...freezing.reservoir_build import kept_layers, table_of, tied_names
+from ...freezing.reservoir_build import kept_layers
+from ...freezing.table_of_model import table_of, tied_names
 from ...masks.levels import Levels
 from ...masks.masked_embedding import MaskedEmbedding
 from ...masks.masked_weight import MaskedWeight, share_mask_cache
