@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
     backskip_hooks,
+    data_files,
     fast,
     freeze_auto,
     freeze_cache,
@@ -38,7 +39,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (options, "parse_args_and_arch", named_models.check_flags),
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),
-    *((task, name, preflight.name_missing_files)
+    *((task, name, data_files.name_missing_files)
       for task in (TranslationTask, LanguageModelingTask, MaskedLMTask) for name in ("setup_task", "load_dataset")),
     # A trainer is made. The table is printed when fairseq's own part of it has succeeded; the schedule is made before that,
     # while the model's names are its own; processes are compared after all this, by the schedule too.

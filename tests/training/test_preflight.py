@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.training import preflight
+from fairseq_reservoir.training import data_files, preflight
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_counts_of_the_older_format(tmp_path):
     for _ in range(3):
         builder.add_item(torch.IntTensor([4, 2]))
     builder.finalize(str(tmp_path / "train.idx"))
-    assert preflight.count_sentences(str(tmp_path / "train")) == 3
+    assert data_files.count_sentences(str(tmp_path / "train")) == 3
 
 
 @pytest.mark.parametrize("task, arch", [("language_modeling", "transformer_lm"), ("masked_lm", "roberta_base")])
@@ -148,12 +148,12 @@ def test_several_folders_and_text_are_left_to_fairseq(make_corpus):
     )
     task = SimpleNamespace(_name="translation", source_lang="en", target_lang="de", dataset_impl=None)
     cfg = SimpleNamespace(task=task, dataset=dataset)
-    preflight.check_translation(cfg, [str(first), str(second)])
+    data_files.check_translation(cfg, [str(first), str(second)])
     task.dataset_impl = "raw"
-    preflight.check_translation(cfg, [str(first)])
+    data_files.check_translation(cfg, [str(first)])
     task.dataset_impl = None
     with pytest.raises(InputError):
-        preflight.check_translation(cfg, [str(first)])
+        data_files.check_translation(cfg, [str(first)])
 
 
 def test_other_commands_are_not_checked(monkeypatch):
