@@ -22,6 +22,7 @@ from . import (
     freeze_auto,
     freeze_cache,
     freeze_skip,
+    freeze_skip_hooks,
     frozen_guard,
     fused_criterion,  # noqa: F401  registers the criterion
     mask_flips,
@@ -45,10 +46,10 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # while the model's names are its own; processes are compared after all this, by the schedule too.
     (Trainer, "__init__", training_hooks.print_table),
     (Trainer, "__init__", freeze_cache.look_at_model),
-    (Trainer, "__init__", freeze_skip.make_schedule),
+    (Trainer, "__init__", freeze_skip_hooks.make_schedule),
     (Trainer, "__init__", fast.start),
     (Trainer, "__init__", rank_checks.check_processes),
-    (Trainer, "_build_optimizer", freeze_skip.bind),
+    (Trainer, "_build_optimizer", freeze_skip_hooks.bind_optimizer),
     (Trainer, "_build_optimizer", fast.build_optimizer),
     # It goes on from a checkpoint: processes agree on the file before any of them reads it.
     # What is frozen is hashed when all of it has been loaded.
@@ -58,8 +59,8 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "load_checkpoint", freeze_cache.start),
     (Trainer, "load_checkpoint", rank_checks.agree_on_checkpoint),
     (FairseqOptimizer, "load_state_dict", training_hooks.refuse_state_of_others),
-    (AMPOptimizer, "state_dict", freeze_skip.state_inside_amp),
-    (AMPOptimizer, "load_state_dict", freeze_skip.load_inside_amp),
+    (AMPOptimizer, "state_dict", freeze_skip_hooks.state_inside_amp),
+    (AMPOptimizer, "load_state_dict", freeze_skip_hooks.load_inside_amp),
     (Trainer, "get_train_iterator", freeze_cache.tell_size),
     # It trains: estimators begin before the step, scores and masks are looked at after it; parameters freeze before estimators are told.
     (Trainer, "train_step", training_hooks.report_nan_scores_at_log_interval),
@@ -69,7 +70,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "train_step", freeze_auto.take_probe),
     *((of, "backward", nothing_to_train.leave_out_backward)
       for of in (FairseqOptimizer, _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin)),
-    (Trainer, "set_num_updates", freeze_skip.go_to),
+    (Trainer, "set_num_updates", freeze_skip_hooks.follow_update),
     (Trainer, "set_num_updates", freeze_cache.follow_schedule),
     (Trainer, "set_num_updates", backskip_hooks.end_update),
     (Trainer, "begin_epoch", freeze_cache.check_and_report),
@@ -100,4 +101,4 @@ def install() -> None:
     for owner, name, hook in HOOKS:
         repair.wrap(owner, name, hook)
     freeze_skip.register_all()
-    dry_build.notes[:] = [fast.planned, freeze_skip.planned]
+    dry_build.notes[:] = [fast.planned, freeze_skip_hooks.planned]

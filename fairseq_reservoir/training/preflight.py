@@ -17,7 +17,7 @@ from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
 from ..options.flags import check_texts
 from ..options.supermask_options import MaskOptions
-from . import fairseq_flags, freeze_cache, freeze_skip, threads
+from . import fairseq_flags, freeze_cache, freeze_skip_flags, threads
 from .data_files import check_data
 from .frozen_guard import refuse_quantization
 from .rank_checks import refuse_sharding
@@ -50,7 +50,7 @@ def check_training(cfg):
     refuse_empty_texts(cfg.model)
     refuse_in_training(cfg.model)
     check_start(cfg.checkpoint, cfg.model)
-    freeze_skip.check_flags(cfg)
+    freeze_skip_flags.check_flags(cfg)
     freeze_cache.check_flags(cfg)
     refuse_sharding(cfg)
     refuse_fp16(cfg)

@@ -7,7 +7,7 @@ import pytest
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.training.freeze_parts import parts
 from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
-from fairseq_reservoir.training.freeze_skip import schedule_of
+from fairseq_reservoir.training.freeze_skip_flags import schedule_of
 from tests.support.building import build, build_lm, build_roberta
 
 EMB, BELOW = "encoder.embed_tokens.weight", "encoder.layernorm_embedding.weight"

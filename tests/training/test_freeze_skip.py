@@ -10,7 +10,8 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
-from fairseq_reservoir.training.freeze_skip import FreezeSkip, FreezeSkipOptions, schedule_of
+from fairseq_reservoir.training.freeze_skip import FreezeSkip, FreezeSkipOptions
+from fairseq_reservoir.training.freeze_skip_flags import schedule_of
 from tests.support.building import build, build_lm, build_roberta, build_supermask
 
 FAIRSEQS = {name for name, cls in OPTIMIZER_REGISTRY.items() if not issubclass(cls, FreezeSkip)}

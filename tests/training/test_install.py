@@ -61,7 +61,7 @@ def test_the_order_of_those_that_share_a_function():
             "say_resuming",
             "begin_average",
         ],
-        "set_num_updates": ["end_update", "follow_schedule", "go_to"],
+        "set_num_updates": ["end_update", "follow_schedule", "follow_update"],
     }
     names = [hook.__name__ for hook in hooks_of(distributed_utils.call_main)]
     assert names[-2:] == ["check_first", "call_main"]  # before them hydra_start's, where its callback has run
