@@ -44,7 +44,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
       for task in (TranslationTask, LanguageModelingTask, MaskedLMTask) for name in ("setup_task", "load_dataset")),
     # A trainer is made. The table is printed when fairseq's own part of it has succeeded; the schedule is made before that,
     # while the model's names are its own; processes are compared after all this, by the schedule too.
-    (Trainer, "__init__", training_hooks.print_table),
+    (Trainer, "__init__", training_hooks.refuse_and_print),
     (Trainer, "__init__", freeze_cache.look_at_model),
     (Trainer, "__init__", freeze_skip_hooks.make_schedule),
     (Trainer, "__init__", fast.start),
@@ -53,7 +53,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "_build_optimizer", fast.build_optimizer),
     # It goes on from a checkpoint: processes agree on the file before any of them reads it.
     # What is frozen is hashed when all of it has been loaded.
-    (Trainer, "load_checkpoint", training_hooks.say_resuming),
+    (Trainer, "load_checkpoint", training_hooks.load_in_one_line),
     (Trainer, "load_checkpoint", origin.take_over),
     (Trainer, "load_checkpoint", frozen_guard.take_hashes),
     (Trainer, "load_checkpoint", freeze_cache.start),

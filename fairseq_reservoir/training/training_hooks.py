@@ -1,4 +1,4 @@
-"""Hooks in fairseq's Trainer and optimizers: print the slot table, refuse optimizer state of others, report NaN scores."""
+"""Hooks in fairseq's Trainer and optimizers: print the slot table, refuse what does not fit a checkpoint, report NaN scores."""
 
 import ast
 import logging
@@ -18,7 +18,11 @@ SAME_FLAGS = "give the flags it was trained with"
 SAME_WORDS = "give the DATA, languages and task it was trained with, and so its dictionaries"
 
 
-def print_table(init, trainer, cfg, task, model, *args, **kwargs):
+def refuse_and_print(init, trainer, cfg, task, model, *args, **kwargs):
+    """A hook of the trainer's start: refuses what cannot be trained, then prints the slot table.
+
+    That is a model of which nothing is trained, or whose frozen masks would move.
+    """
     init(trainer, cfg, task, model, *args, **kwargs)
     table = getattr(model, "slot_table", None)
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
@@ -29,14 +33,16 @@ def print_table(init, trainer, cfg, task, model, *args, **kwargs):
         logger.info("what is trained and what is frozen:\n%s", table)
 
 
-def say_resuming(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
+def load_in_one_line(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
+    """A hook of load_checkpoint: tells the model that training is resuming, and answers a checkpoint that does not fit in one line."""
     token = resuming.set(None if reset_optimizer else Resumed(filename, trainer.cfg.checkpoint.save_dir))
     try:
         return load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except AssertionError as error:
         if "--reset-optimizer" not in str(error):
             raise
-        raise InputError(f"--restore-file {filename}: {error}") from error  # another optimizer or criterion
+        # It is of another optimizer or criterion.
+        raise InputError(f"--restore-file {filename}: {error}") from error
     except Exception as error:
         # Around it fairseq has put that "the architectures" have to "match".
         difference = _difference(str(error.__context__))
@@ -74,12 +80,15 @@ def _of_words(sizes):
 
 
 def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_overrides=None):
-    """torch's own word on it is of parameter groups, and of a flat buffer that has become shorter comes after an update."""
+    """Refuses an optimizer state that is not of the parameters trained here.
+
+    torch would only speak of parameter groups, and with fp16's flat buffer would fail only after the first update.
+    """
     if state_dict.get(PREFIX):
         _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
     resumed = resuming.get()
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
-        elsewhere = " with another --save-dir" if resumed.leaves_one_behind else ""
+        elsewhere = " with another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
         raise InputError(
             f"--restore-file {resumed.file}: its optimizer state is not that of what is trained here; --reset-optimizer goes on "
             f"without it, or --finetune-from-model {resumed.file} in place of --restore-file{elsewhere} starts a new training"

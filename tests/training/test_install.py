@@ -52,13 +52,13 @@ def test_the_order_of_those_that_share_a_function():
         for name in ("__init__", "load_checkpoint", "set_num_updates")
     }
     assert order == {
-        "__init__": ["check_processes", "start", "make_schedule", "look_at_model", "print_table"],
+        "__init__": ["check_processes", "start", "make_schedule", "look_at_model", "refuse_and_print"],
         "load_checkpoint": [
             "agree_on_checkpoint",
             "start",
             "take_hashes",
             "take_over",
-            "say_resuming",
+            "load_in_one_line",
             "begin_average",
         ],
         "set_num_updates": ["end_update", "follow_schedule", "follow_update"],
