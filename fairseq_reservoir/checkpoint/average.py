@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from ..errors import InputError
 from ..fairseq_repairs import archive
 from ..files import check_out, replacing
-from ..freezing.description import BUFFER, ONLY_CHECKS, read_description
+from ..freezing.description import BUFFER, NOT_COMPARED, read_description
 from . import packed_file
 from .opened import Checkpoint, open_checkpoint
 from .origin import origin, without_run
@@ -92,7 +92,7 @@ def _check_description(first: Checkpoint, other: Checkpoint) -> None:
     descriptions = [read_description(c.tensors[BUFFER]) if BUFFER in c.tensors else {} for c in (first, other)]
     for field in sorted(descriptions[0].keys() | descriptions[1].keys()):
         values = [description.get(field) for description in descriptions]
-        if values[0] != values[1] and field not in ONLY_CHECKS:
+        if values[0] != values[1] and field not in NOT_COMPARED:
             raise InputError(
                 f"CHECKPOINT {other.path}: trained with {field} {values[1]}, {first.path} with {values[0]}; average"
                 " checkpoints of one run"

@@ -25,7 +25,7 @@ class Resumed(NamedTuple):
     save_dir: str
 
     @property
-    def leaves_one_behind(self) -> bool:
+    def save_dir_has_a_checkpoint(self) -> bool:
         """Whether a training without ``--restore-file`` would go on from a checkpoint in the same ``--save-dir``."""
         return PathManager.exists(os.path.join(self.save_dir, "checkpoint_last.pt"))
 
@@ -37,8 +37,8 @@ BUFFER = "reservoir_version"
 _HASH = "sha256"
 # What a new training may add to the model of a checkpoint, and may not change or take away.
 _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank", "frozen_adapter_scale")
-# Written, since it always was, and compared with nothing: no tensor depends on it.
-ONLY_CHECKS = ("embed_min_coverage",)
+# Described, as in earlier versions, but not compared: no tensor depends on it.
+NOT_COMPARED = ("embed_min_coverage",)
 # What leaves layers out of a model; the rest of a description is that of the whole model.
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 
@@ -151,7 +151,7 @@ class DescribedInCheckpoint:
         entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
         for name in getattr(self, "recipes", {}):
             given = state_dict.get(prefix + name)
-            if name not in entries or given is None or own[name].is_meta or _are_close(given, own[name]):
+            if name not in entries or given is None or own[name].is_meta or _may_be_drawn_here(given, own[name]):
                 continue
             # What a letter or a mask is made of is known to agree, and may be a file's, or a LayerNorm's that was trained.
             if stored and not (entries[name].frozen_init or atom(name) == ADAPTER):
@@ -186,8 +186,11 @@ class DescribedInCheckpoint:
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 
-def _are_close(given, own):
-    """Whether a tensor is the one drawn here, by another machine or in half precision."""
+def _may_be_drawn_here(given, own):
+    """Whether a tensor may be the one drawn here: equal up to another machine's rounding or half precision.
+
+    One of another shape passes; loading refuses it.
+    """
     return given.shape != own.shape or torch.allclose(
         given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
     )
@@ -210,7 +213,11 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     value = "it" if trained is True else trained
     was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
     resumed = resuming.get()
-    anew = "in another --save-dir" if resumed is not None and resumed.leaves_one_behind else "without that checkpoint"
+    anew = (
+        "in another --save-dir"
+        if resumed is not None and resumed.save_dir_has_a_checkpoint
+        else "without that checkpoint"
+    )
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
         f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew {anew}"

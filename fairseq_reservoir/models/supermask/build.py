@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError, flag_of
-from ...freezing.description import ONLY_CHECKS
+from ...freezing.description import NOT_COMPARED
 from ...freezing.reservoir_build import kept_layers
 from ...freezing.table_of_model import table_of, tied_names
 from ...masks.levels import Levels
@@ -37,7 +37,7 @@ def description_flags(stacks) -> dict[str, str]:
     return {
         **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
         "generator": "generator of frozen tensors",
-        **{name: flag_of(name) for name in _DESCRIBED if name not in ONLY_CHECKS},
+        **{name: flag_of(name) for name in _DESCRIBED if name not in NOT_COMPARED},
     }
 
 
