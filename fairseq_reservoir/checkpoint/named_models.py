@@ -1,4 +1,4 @@
-"""Answers what the commands that read a model are told wrong in one line, before any file is read."""
+"""Checks ``--path``, ``--task`` and the batch size of the commands that read a model, before any file is read."""
 
 import os.path
 from argparse import Namespace

@@ -8,9 +8,9 @@ from ..errors import InputError
 from ..files import replacing
 
 HELP = """\
-Does every run of a grid file, each in a folder of its own below DIR, several at a time. Started again it keeps the runs that are done
-and resumes those that were interrupted; one that fails is marked, and the others go on. Ctrl-C ends all. What another sweep is at, or
-what a killed one has left running, is waited for and then gone on with. The grid file is YAML:
+Runs every combination in a grid file, each in a folder of its own below DIR, several at a time. Run it again to resume: finished
+runs are kept, interrupted ones continue, a failed one is marked and the others go on. Ctrl-C ends all. Runs that another sweep is
+working on, or that a killed sweep left running, are waited for and then continued. The grid file is YAML:
 
   command: fairseq-train {DATA} --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
   axes:                              # flags of the command; every combination is a run

@@ -1,1 +1,1 @@
-"""Repairs of the installed fairseq, each applied once, and where its defect can be looked for only where it is found."""
+"""Repairs of the installed fairseq. Each is applied once; where its defect is cheap to detect, only if it is there."""

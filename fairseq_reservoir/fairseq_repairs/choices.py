@@ -1,4 +1,4 @@
-"""Answers a choice, such as of ``--optimizer``, without a flag that it needs, and a flag that only other choices have."""
+"""Hints for the command line: the flag that a choice such as ``--lr-scheduler`` still needs, and the choice an unknown flag belongs to."""
 
 import argparse
 import dataclasses

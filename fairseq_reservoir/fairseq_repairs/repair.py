@@ -1,6 +1,6 @@
 """Repairs and hooks: what a repair is, and the one way in which a function of fairseq is changed.
 
-``training.install`` has the list of both and their order.
+The repairs are listed in order in ``in_order``, the hooks in ``training.install``.
 """
 
 import functools

@@ -34,7 +34,7 @@ class ComponentOptions(FreezeCacheOptions):
     )
     frozen_init: str = option(
         "model",
-        "what --freeze and --freeze-except freeze things at: model, the values that the model starts with, which follow --seed; "
+        "initial values of what --freeze and --freeze-except freeze: model, those the model starts with (they follow --seed); "
         "or matrices drawn from --reservoir-seed and their names, each projection by itself: orthogonal, glorot, "
         "kaiming_uniform or signed_constant; or diagonal, ones on the diagonal and zeros elsewhere, square or not (the likely "
         'reading of the undefined "diagonal zeroed" of Bogoychev, 2021); or zero. Biases become 0, LayerNorms 1 and 0, '

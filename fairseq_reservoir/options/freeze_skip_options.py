@@ -40,8 +40,8 @@ class FreezeSkipOptions(FairseqDataclass):
     freeze_auto: bool = option(
         False,
         "freeze layers once they have learned: the encoder's from the lowest on, with the embeddings below it, then the decoder's. Every "
-        "interval some sentences are passed through the model; a layer has learned when its outputs change little since the last time, "
-        "beside the most they ever did. A frozen layer stays so",
+        "interval some sentences are passed through the model; a layer has learned when its outputs have changed little since the last "
+        "look, compared with the most they ever changed between two looks. A frozen layer stays so",
     )
     freeze_auto_interval: Optional[int] = option(
         None, "for --freeze-auto: how many updates lie between two looks at the layers. Default: 100", "UPDATES"

@@ -1,4 +1,4 @@
-"""Initial values of frozen tensors: of reservoirs (Shen et al., 2021), orthogonal where matrices, and of what a spec froze."""
+"""Chooses how each frozen tensor is drawn, for reservoirs (Shen et al., 2021) and for freeze specs, and writes the values."""
 
 import math
 from collections.abc import Mapping

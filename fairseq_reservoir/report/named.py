@@ -14,7 +14,7 @@ def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
     """The arms of each of ``names``, pairs of names of arms or of their runs.
 
     Raises:
-        InputError: there is no such arm, a pair is twice the same, or two pairs are.
+        InputError: an arm does not exist, a pair names one arm twice, or a pair is given twice.
     """
     pairs: list[tuple[Arm, Arm]] = []
     for two in names:
@@ -30,8 +30,8 @@ def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
 def corrected(values: list[float | None]) -> list[float | None]:
     """Holm's correction: with p₁ <= ... <= pₘ, the i-th becomes the largest of min(1, (m + 1 - k) pₖ) over k <= i.
 
-    Calling shown what is then below 0.05 is wrong about any of the m comparisons at most once in twenty times, whatever they have to do
-    with each other (Holm, 1979). None, of a comparison without p, stays None and counts among the m.
+    If every comparison whose corrected p is below 0.05 is called shown, the chance that any of them is a false alarm is at most 5 %,
+    however they depend on each other (Holm, 1979). None, of a comparison without p, stays None and counts among the m.
     """
     found: list[float | None] = [None] * len(values)
     order = sorted((p, i) for i, p in enumerate(values) if p is not None)

@@ -1,4 +1,4 @@
-"""Mistakes in fairseq's own flags that it meets with a traceback, often after it has read the data: told in one line, before."""
+"""Refuses, in one line and before data is read, values of fairseq's own flags that would end in a traceback."""
 
 import ast
 from typing import Any
