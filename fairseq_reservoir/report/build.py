@@ -1,9 +1,10 @@
 """A report from folders of runs: read, measure, and only then write."""
 
 from ..errors import InputError
-from . import contents, exports, folder, named, page
+from . import contents, exports, folder, page
 from .arms import find_arm, group
 from .cautions import cautions
+from .comparisons import find_pairs
 from .configuration import find_key
 from .definitions import DEFINITIONS
 from .measures import Study, common_horizons, common_target, compare, measure_run, scored
@@ -53,9 +54,9 @@ def report(
         from .figures import check_matplotlib
 
         check_matplotlib()
-    lines, given = read_references(references), exports.points(points)
+    lines, given = read_references(references), exports.read_points(points)
     study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
-    study.points, study.named = given, named.find_pairs(comparisons, study.arms)
+    study.points, study.comparisons = given, find_pairs(comparisons, study.arms)
     study.tests = {run.name: read_test(run.folder, lines) for arm in study.arms for run in arm.runs}
     study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
     remark_other_test_sets(study.arms, study.baseline, study.tests)

@@ -3,9 +3,9 @@
 from .against import against_table
 from .arms import Arm
 from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
+from .comparisons import comparisons_table
 from .exports import exported
 from .measures import Spread, Study, spread
-from .named import named
 from .over_seeds import over_seeds
 from .tables import Cell, Table
 
@@ -15,8 +15,8 @@ def tables(study: Study) -> list[Table]:
     made = [results(study)]
     if table := over_seeds(study):
         made.append(table)
-    if study.named:
-        made.append(named(study))
+    if study.comparisons:
+        made.append(comparisons_table(study))
     made += [to_best(study), to_target(study), ratios(study), aucc(study)]
     if study.pairs:
         made.append(bootstrap(study))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from .arms import Arm, mean
-from .measures import Point, Spread, Study, spread
+from .measures import OtherFile, Spread, Study, spread
 from .runs import Run
 
 # As sweeps of version 0.1 called it, too.
@@ -33,18 +33,18 @@ class Sized:
     name: str = ""
 
 
-def points(given: Sequence[Sequence[str]]) -> list[Point]:
-    """Points of the figure of bytes from their NAME, BYTES and BLEU.
+def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
+    """The files that --point adds to the figure of bytes, from their NAME, BYTES and BLEU.
 
     Raises:
         InputError: the bytes are no positive whole number, the score is not one of 0 to 100, or a name stands twice.
     """
-    read: list[Point] = []
+    read: list[OtherFile] = []
     for name, size, score in given:
         try:
-            point = Point(name, int(size), float(score))
+            point = OtherFile(name, int(size), float(score))
         except ValueError:
-            point = Point(name, 0, 0.0)
+            point = OtherFile(name, 0, 0.0)
         if point.bytes < 1 or not 0 <= point.bleu <= 100:
             raise InputError(
                 f"--point {name} {size} {score}: BYTES must be a positive whole number, BLEU from 0 to 100"

@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Point:
+class OtherFile:
     """A file that is no run's export, such as another program's, in the figure of bytes: its size and test sacreBLEU."""
 
     name: str
@@ -51,8 +51,8 @@ class Point:
 class Study:
     """Everything that tables, figures and page show.
 
-    ``skipped`` are pairs (run, reason): runs without a validation. ``horizons`` has a value per axis. ``named`` are the pairs of arms that
-    --compare compares.
+    ``skipped`` are pairs (run, reason): runs without a validation. ``horizons`` has a value per axis. ``comparisons`` are the pairs of arms
+    that --compare compares.
     """
 
     metric: Metric
@@ -68,8 +68,8 @@ class Study:
     pairs: list = field(default_factory=list)
     against: str | None = None
     ignored: tuple[str, ...] = ()
-    points: list[Point] = field(default_factory=list)
-    named: list[tuple[Arm, Arm]] = field(default_factory=list)
+    points: list[OtherFile] = field(default_factory=list)
+    comparisons: list[tuple[Arm, Arm]] = field(default_factory=list)
 
     def of(self, arm: Arm) -> list[Measured]:
         """The runs that the arm's means are over."""

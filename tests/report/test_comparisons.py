@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report import report
-from fairseq_reservoir.report.named import corrected
+from fairseq_reservoir.report.comparisons import corrected
 from fairseq_reservoir.report.over_seeds import difference
 from tests.support.logs import plain_run
 

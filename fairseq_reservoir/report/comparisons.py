@@ -42,13 +42,15 @@ def corrected(values: list[float | None]) -> list[float | None]:
     return found
 
 
-def named(study: Study) -> Table:
+def comparisons_table(study: Study) -> Table:
     """The table of the study's named comparisons, each score's p corrected by itself."""
     compared = scores(study)
-    found = [[difference(score.values(one), score.values(other)) for score in compared] for one, other in study.named]
+    found = [
+        [difference(score.values(one), score.values(other)) for score in compared] for one, other in study.comparisons
+    ]
     adjusted = [corrected([one.p if one else None for one in of_score]) for of_score in zip(*found)]
     rows = []
-    for (first, second), differences, p_of_scores in zip(study.named, found, zip(*adjusted)):
+    for (first, second), differences, p_of_scores in zip(study.comparisons, found, zip(*adjusted)):
         where = f"{sources(first)}, {sources(second)}"
         counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in differences if one)
         row = [name_cell(first), name_cell(second), Cell("; ".join(counts) or "fewer than two of one")]
