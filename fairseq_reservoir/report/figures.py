@@ -75,6 +75,20 @@ def _canvas(height=2.9):
     return figure, figure.add_subplot()
 
 
+def _colour(number):
+    """The colour of the arm or series at this place."""
+    return _COLOURS[number % len(_COLOURS)]
+
+
+def _style(number):
+    """Its line, another one each time that the colours begin anew; so are the markers."""
+    return _STYLES[number // len(_COLOURS) % len(_STYLES)]
+
+
+def _marker(number):
+    return _MARKERS[number // len(_COLOURS) % len(_MARKERS)]
+
+
 def _over_seeds(study: Study, score: Score):
     """A row for each arm that can be compared, the best on top: a dot a seed with their mean, and the difference with its interval."""
     from matplotlib.figure import Figure
@@ -87,7 +101,7 @@ def _over_seeds(study: Study, score: Score):
     figure = Figure(figsize=(4.2, 0.75 + 0.2 * max(lines, 6)), layout="constrained")
     seeds, apart = figure.subplots(1, 2, sharey=True)
     for row, arm in enumerate(shown):
-        colour, values = _COLOURS[study.arms.index(arm) % len(_COLOURS)], score.values(arm)
+        colour, values = _colour(study.arms.index(arm)), score.values(arm)
         seeds.plot(values, [row] * len(values), "o", color=colour, markersize=4, alpha=0.6, markeredgewidth=0)
         seeds.plot([mean(values)], [row], "|", color=colour, markersize=11, markeredgewidth=1.6)
         if one := found.get(arm.name):
@@ -109,7 +123,7 @@ def _over_seeds(study: Study, score: Score):
 
 def _convergence(study: Study, axis: Axis):
     direct = len(study.arms) <= _LABELLED and max(len(_label(arm)) for arm in study.arms) <= _LONGEST
-    figure, plot = _canvas() if direct else _canvas(2.9 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
+    figure, plot = _canvas(2.9 + (0.0 if direct else _legend_height(study, len(study.arms))))
     last = max(curve[-1][0] for one in study.measured.values() if (curve := one.curves.get(axis.key)))
     unit, scale = _unit(axis, last)
     ends = []
@@ -119,9 +133,8 @@ def _convergence(study: Study, axis: Axis):
             continue
         xs, middle, spreads = _mean_curve(curves)
         xs = [x / scale for x in xs]
-        colour = _COLOURS[number % len(_COLOURS)]
-        style = dict(color=colour, linestyle=_STYLES[number // len(_COLOURS) % len(_STYLES)])
-        plot.plot(xs, middle, label=_label(arm), marker="o" if len(xs) < 30 else None, markersize=3, **style)
+        colour, marker = _colour(number), "o" if len(xs) < 30 else None
+        plot.plot(xs, middle, label=_label(arm), marker=marker, markersize=3, color=colour, linestyle=_style(number))
         if spreads:
             low, high = ([m + sign * s for m, s in zip(middle, spreads)] for sign in (-1, 1))
             plot.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -189,17 +202,22 @@ def _columns(study):
     return 2 if max(map(len, names)) <= 26 and len(names) > 3 else 1
 
 
+def _legend_height(study, entries):
+    """Inches that a legend of so many entries adds to a figure."""
+    return 0.17 * math.ceil(entries / _columns(study))
+
+
 def _legend(figure, plot, study):
     figure.legend(*plot.get_legend_handles_labels(), loc="outside lower left", ncols=_columns(study), handlelength=2.4)
 
 
 def _steps_or_speed(study):
-    figure, plot = _canvas(3.0 + 0.17 * math.ceil(len(study.arms) / _columns(study)))
+    figure, plot = _canvas(3.0 + _legend_height(study, len(study.arms)))
     found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
     found = [(number, arm, pair) for number, arm, pair in found if pair]
     for number, arm, (updates, speed, _) in found:
-        marker, colour = _MARKERS[number // len(_COLOURS) % len(_MARKERS)], _COLOURS[number % len(_COLOURS)]
-        plot.plot([updates], [speed], marker, color=colour, markersize=7, label=arm.name, linestyle="none")
+        look = dict(color=_colour(number), markersize=7, label=arm.name, linestyle="none")
+        plot.plot([updates], [speed], _marker(number), **look)
     plot.set_xscale("log")
     plot.set_yscale("log")
     reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
@@ -229,14 +247,14 @@ def _against(study, leaf):
     numbers = all(isinstance(point.value, (int, float)) and not isinstance(point.value, bool) for point in placed)
     names = list(dict.fromkeys(str(point.value) for point in placed))
     series = list(dict.fromkeys(point.series for point in placed))
-    figure, plot = _canvas(2.9 + 0.17 * math.ceil(len(series) / _columns(study)) * (len(series) > 1))
+    figure, plot = _canvas(2.9 + (_legend_height(study, len(series)) if len(series) > 1 else 0.0))
     for number, name in enumerate(series):
         mine = [point for point in placed if point.series == name]
         xs = [point.value if numbers else names.index(str(point.value)) for point in mine]
         scores = [point.test if tested else point.best for point in mine]
         plot.errorbar(
             xs, [score.mean for score in scores], [score.deviation or 0 for score in scores], marker="o", markersize=4, capsize=2,
-            color=_COLOURS[number % len(_COLOURS)], linestyle=_STYLES[number // len(_COLOURS) % len(_STYLES)], label=name,
+            color=_colour(number), linestyle=_style(number), label=name,
         )  # fmt: skip
     if not numbers:
         long = max(map(len, names)) > 8
@@ -250,7 +268,7 @@ def _against(study, leaf):
 
 def _bytes(study):
     placed = sized(study)
-    figure, plot = _canvas(2.9 + 0.17 * math.ceil((len(placed) + 1) / _columns(study)))
+    figure, plot = _canvas(2.9 + _legend_height(study, len(placed) + 1))
     best = front(placed)
     if len(best) > 1:
         plot.plot(
@@ -278,8 +296,7 @@ def _look(study, one):
         place = [point.name for point in study.points].index(one.name)
         return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=one.name, zorder=3)
     number = study.arms.index(one.arm)
-    marker, colour = _MARKERS[number // len(_COLOURS) % len(_MARKERS)], _COLOURS[number % len(_COLOURS)]
-    return dict(marker=marker, color=colour, label=_label(one.arm))
+    return dict(marker=_marker(number), color=_colour(number), label=_label(one.arm))
 
 
 def _marks(low, high):
