@@ -8,7 +8,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import InputError
 from . import digest
-from .own_kinds import check_task
+from .unregistered import check_task
 
 
 def describe(task: Any) -> dict[str, dict[str, Any]]:

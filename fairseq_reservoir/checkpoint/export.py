@@ -15,10 +15,9 @@ from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import compact as compact_form, dictionaries, digest, entropy_code, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
-from .levels import pack_levels
-from .masks import pack_masks
 from .opened import Checkpoint, open_checkpoint
 from .origin import dictionaries_of
+from .packed_masks import pack_levels, pack_masks
 from .text import collect
 from .text.collect import TextFlags
 

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from ..errors import InputError
 from . import damage, dictionaries, packed_file, reader
-from .own_kinds import refuse_unknown_kinds
 from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
+from .unregistered import refuse_unknown_kinds
 
 
 def _is_export(path: str) -> bool:

@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils
 from ..errors import InputError, in_one_line
 from .dry_build import WITHOUT_ITS_TASK, build_config
 from .ledger import Ledger, ledger
-from .levels import shapes_of_scales
+from .packed_masks import shapes_of_scales
 
 Tensors = dict[str, torch.Tensor]
 
@@ -94,9 +94,9 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 def _build(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
     """The model of these tensors; RoBERTa's classification heads are not in its configuration, since tasks add them."""
     model: Any = build_config(config, *dictionary_sizes(tensors), device=device)
-    if hasattr(model, "heads_of"):
+    if hasattr(model, "add_heads_of"):
         with torch.device(device):
-            model.heads_of(tensors)
+            model.add_heads_of(tensors)
     built: torch.nn.Module = model
     return built
 

@@ -12,7 +12,7 @@ class HeadsInTable:
         super().register_classification_head(name, num_classes, inner_dim, **kwargs)
         self.slot_table = self.compile_slot_table()
 
-    def heads_of(self, state_dict) -> None:
+    def add_heads_of(self, state_dict) -> None:
         """Adds the classification heads of a state dict that the model does not have."""
         for name, tensor in state_dict.items():
             group, _, head = name.partition(".")

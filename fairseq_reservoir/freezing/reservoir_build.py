@@ -8,7 +8,7 @@ from ..options.layer_options import FrozenLayerOptions
 from ..plan.freeze_spec import FROZEN_INITS, TABLES
 from ..plan.layer_plan import Plans, layers_kept
 from ..plan.slot_table import SlotTable
-from ..random_tensors.fill import component_recipe, fill, recipe
+from ..random_tensors.fill import component_recipe, fill, reservoir_recipe
 from ..random_tensors.philox import GENERATOR
 from .backskips import add_backskips
 from .frozen_adapters import adapt, shared_matrices
@@ -138,7 +138,7 @@ def freeze_and_fill(model, plans, options) -> SlotTable:
 
 def _recipe(entry, model, shapes):
     if entry.frozen_init is None:
-        return recipe(entry.name, entry.random_name, shapes)
+        return reservoir_recipe(entry.name, entry.random_name, shapes)
     module = model.get_submodule(entry.name.rpartition(".")[0])
     return component_recipe(
         FROZEN_INITS[entry.frozen_init],

@@ -43,7 +43,7 @@ def recipes_in(model: nn.Module) -> dict[str, Recipe]:
     }
 
 
-def recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
+def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
     """The recipe of the frozen tensor ``name`` of a reservoir.
 
     A matrix becomes orthogonal, each projection by itself. The weights of static mixing become +-1/4, a size that its
@@ -82,7 +82,7 @@ def component_recipe(
 
     Args:
         initialiser: key of ``initialisers.MATRIX_INITIALISERS``.
-        name, random_name, shapes: as for ``recipe``.
+        name, random_name, shapes: as for ``reservoir_recipe``.
         table: whether it belongs to such a table.
         padding: a row to set to 0.
     """

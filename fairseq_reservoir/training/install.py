@@ -12,7 +12,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from ..checkpoint import dry_build, fairseq_loader, named_models, origin, own_kinds
+from ..checkpoint import dry_build, fairseq_loader, named_models, origin, unregistered
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
@@ -81,8 +81,8 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # Any command reads a model: exports too, and no word vectors that a checkpoint replaces.
     (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
     (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
-    (models, "build_model", own_kinds.refuse_unknown_architecture),
-    (tasks, "setup_task", own_kinds.refuse_unknown_task),
+    (models, "build_model", unregistered.refuse_unknown_architecture),
+    (tasks, "setup_task", unregistered.refuse_unknown_task),
     (utils, "parse_embedding", fairseq_loader.read_no_vectors),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_reservoir.random_tensors.fill import fill, recipe
+from fairseq_reservoir.random_tensors.fill import fill, reservoir_recipe
 from tests.support.commands import train
 from tests.support.letters import WITH_EVERY_KIND
 
@@ -69,7 +69,7 @@ def test_reservoirs_follow_from_seed_and_name(toy_data):
     assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 13)
     blank = {name: nn.Parameter(torch.empty_like(run.weights[name])) for name in random_names}
     shapes = {name: tuple(tensor.shape) for name, tensor in blank.items()}
-    fill(blank, {name: recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=3)
+    fill(blank, {name: reservoir_recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=3)
     assert hashes(blank, random_names) == hashes(run.weights, random_names)
 
 

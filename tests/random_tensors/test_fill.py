@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_reservoir.random_tensors.fill import fill, recipe
+from fairseq_reservoir.random_tensors.fill import fill, reservoir_recipe
 from tests.support.building import build
 from tests.support.letters import FROZEN, named
 
@@ -65,7 +65,7 @@ def test_a_bias_of_an_lstm_goes_by_its_hidden_size():
     shapes = {f"lstm.{name}": p.shape for name, p in nn.LSTM(5, 9, num_layers=2, bidirectional=True).named_parameters()}
     biases = [name for name in shapes if "bias" in name]
     assert len(biases) == 8
-    assert {recipe(name, name, shapes).fan_in for name in biases} == {9}
+    assert {reservoir_recipe(name, name, shapes).fan_in for name in biases} == {9}
 
 
 @pytest.mark.parametrize("letter", named(FROZEN["encoder"]))
@@ -133,7 +133,9 @@ def test_tensors_without_storage_are_left_alone():
     }
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     random_names = {"a.weight": "x", "b.weight": "y", "b.bias": "z"}
-    fill(parameters, {name: recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=1)
+    fill(
+        parameters, {name: reservoir_recipe(name, drawn_as, shapes) for name, drawn_as in random_names.items()}, seed=1
+    )
     weight = parameters["b.weight"].detach()
     assert (weight @ weight.T - torch.eye(3)).abs().max() < 1e-5
     assert parameters["b.bias"].abs().max() <= 5**-0.5

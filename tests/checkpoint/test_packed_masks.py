@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fairseq_reservoir.checkpoint.ledger import ledger
-from fairseq_reservoir.checkpoint.masks import pack_masks
+from fairseq_reservoir.checkpoint.packed_masks import pack_masks
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks import bits
 from fairseq_reservoir.masks.masked_embedding import MaskedEmbedding
