@@ -68,19 +68,20 @@ def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     def refuse(name: str, what: str) -> NoReturn:
         raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
 
-    for name, mask in body["masks"].items():
-        shape, planes = mask["shape"], mask["bits"]
+    def check_packed(name: str, shape: Any, planes: Any, otherwise: str) -> None:
+        """Refuses what is not ``planes`` bits, 1 to 8 of them, for each entry of ``shape``."""
         if name not in tensors or not is_shape(shape) or planes not in range(1, 9):
-            refuse(name, "no mask")
-        if tensors[name].dtype != torch.uint8 or tensors[name].numel() != bits.bytes_of(math.prod(shape), planes):
-            refuse(name, f"shape {shape} in {tensors[name].numel():,} bytes")
-    for name, rounded in body.get("levels", {}).items():
-        shape = rounded["shape"]
-        if name not in tensors or not is_shape(shape) or rounded["kind"] not in KINDS:
-            refuse(name, "no rounded weights")
-        packed, planes = tensors[name], Levels(rounded["kind"]).bits
+            refuse(name, otherwise)
+        packed = tensors[name]
         if packed.dtype != torch.uint8 or packed.numel() != bits.bytes_of(math.prod(shape), planes):
             refuse(name, f"shape {shape} in {packed.numel():,} bytes")
+
+    for name, mask in body["masks"].items():
+        check_packed(name, mask["shape"], mask["bits"], "no mask")
+    for name, rounded in body.get("levels", {}).items():
+        kind = rounded["kind"]
+        planes = Levels(kind).bits if kind in KINDS else None
+        check_packed(name, rounded["shape"], planes, "no rounded weights")
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq.file_io import PathManager
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..plan import freeze_spec
 from . import packed_file
 from .damage import reading, refuse_damaged
@@ -41,7 +41,7 @@ def check_start(config: Any, model: Any = None) -> None:
         path: Any = getattr(config, flag, None)
         if not str(path).endswith(packed_file.SUFFIX):
             continue
-        name = f"--{flag.replace('_', '-')} {path}"
+        name = f"{flag_of(flag)} {path}"
         with reading(path):
             body = packed_file.read_body(path)
         for found, missing in (("masks", "scores"), ("levels", "latent weights")):
@@ -128,4 +128,4 @@ def _starts(config: Any) -> Iterator[tuple[str, str]]:
     for flag in ("continue_once", "finetune_from_model"):
         path = getattr(config, flag, None)
         if path is not None:
-            yield f"--{flag.replace('_', '-')}", path
+            yield flag_of(flag), path

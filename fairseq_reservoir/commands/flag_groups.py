@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import textwrap
 
+from ..errors import flag_of
 from ..plan import kinds
 
 WIDTH = 100
@@ -83,7 +84,7 @@ def _options() -> dict[str, dataclasses.Field]:
 
 
 def _explained(option: dataclasses.Field) -> str:
-    flag = f"  --{option.name.replace('_', '-')} {option.metadata['metavar']}".rstrip()
+    flag = f"  {flag_of(option.name)} {option.metadata['metavar']}".rstrip()
     text = textwrap.wrap(option.metadata["help"], WIDTH - 6, break_on_hyphens=False)
     return "\n".join([flag, *(f"      {line}" for line in text)])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 from .standard_output import writing
 
@@ -86,8 +86,8 @@ def run(known, _):
 
     nbest = 1 if known.nbest is None else known.nbest
     for name in ("beam", "max_len_b", "split_above", "batch_size", "buffer_size"):
-        check_numbers(**{f"--{name.replace('_', '-')}": getattr(known, name)})
-    check_numbers(**{"--nbest": nbest})
+        check_numbers({flag_of(name): getattr(known, name)})
+    check_numbers({"--nbest": nbest})
     if nbest > known.beam:
         raise InputError(f"--nbest {nbest}: at most --beam, {known.beam}")
     if sys.stdin is None or sys.stdout is None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, in_one_line
+from ..plan.freeze_spec import is_bias
 from ..plan.kinds import Kind
 from .base import Slot, SlotConfig, build_slot
 
@@ -66,7 +67,7 @@ def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
         _compare(layer(x, memory + 1)[0], whole, "it sees the source, and its row says sees_source=False")
     if memory is not None and kind.sees_source and "cross" not in dict(layer.named_children()):
         # What starts with a matrix or a factor of zeros may see it later.
-        learns = [p for name, p in layer.named_parameters() if "bias" not in name.rpartition(".")[2]]
+        learns = [p for name, p in layer.named_parameters() if not is_bias(name)]
         if _alike(layer(x, memory + 1)[0], whole) and all(bool(p.any()) for p in learns):
             _fail("it does not see the source, and its row says sees_source=True; see cross_attention")
     _try_word_by_word(layer, x, memory, whole)

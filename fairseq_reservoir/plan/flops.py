@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-STACKS = ("encoder", "decoder")
+from .kinds import STACKS
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.optim.adam import Adam
 
+from ..errors import flag_of
 from ..layers.fast_attention import is_usual, use_fast_attention
 from ..layers.fast_dropout import use_fast_dropout
 from ..layers.mix_in import mix_in
@@ -84,4 +85,4 @@ def _half(cfg):
     """The flag that leaves the optimizer without float32 copies; ``cfg`` may be flat."""
     common = getattr(cfg, "common", None) or cfg
     flags = ("memory_efficient_fp16", "memory_efficient_bf16")
-    return next((f"--{flag.replace('_', '-')}" for flag in flags if getattr(common, flag, False)), "")
+    return next((flag_of(flag) for flag in flags if getattr(common, flag, False)), "")

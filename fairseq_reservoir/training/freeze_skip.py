@@ -11,6 +11,7 @@ import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
+from ..errors import flag_of
 from ..freezing.description import refuse_change
 from ..options.freeze_skip_options import FreezeSkipOptions
 from .freeze_auto import FreezeAuto
@@ -114,7 +115,7 @@ class FreezeSkip:
                 if given and trained:
                     continue
             if given != trained:
-                refuse_change(f"--{flag.replace('_', '-')}", given, trained, can_reset=True)
+                refuse_change(flag_of(flag), given, trained, can_reset=True)
         if self.auto and LEARNED in stored:
             self.auto.load_state_dict(stored[LEARNED])
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)

@@ -7,7 +7,7 @@ import shlex
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from ..freezing.description import Resumed, refuse_change, resuming
 from ..masks.masked_weight import nan_scores, refuse_moving_masks
 from ..plan.slot_table import refuse_all_frozen
@@ -101,7 +101,7 @@ def _refuse_to_drop_schedule(optimizer, schedule):
     options = getattr(optimizer, "cfg", None) or optimizer.args
     name = getattr(options, "_name", None) or options.optimizer
     flags = [
-        (f"--{flag.replace('_', '-')}", *(() if value is True else (str(value),)))
+        (flag_of(flag), *(() if value is True else (str(value),)))
         for flag, value in schedule.items()
         if flag not in ("seed", LEARNED)
     ]

@@ -127,7 +127,7 @@ class Translator(GeneratorHubInterface):
         Raises:
             InputError: an option does not exist or is out of its range.
         """
-        check_numbers(beam=beam, nbest=nbest, batch_size=batch_size, split_above=split_above)
+        check_numbers({"beam": beam, "nbest": nbest, "batch_size": batch_size, "split_above": split_above})
         if nbest > beam:
             raise InputError(f"nbest {nbest}: at most beam, {beam}")
         generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
@@ -204,8 +204,8 @@ _ADVICE = (
 )
 
 
-def check_numbers(**numbers: Any) -> None:
-    """Refuses what is no whole number of at least 1."""
+def check_numbers(numbers: dict[str, Any]) -> None:
+    """Refuses, by its name, what is no whole number of at least 1."""
     for name, number in numbers.items():
         if type(number) is not int or number < 1:
             raise InputError(f"{name} {number}: must be a whole number of at least 1")
