@@ -68,10 +68,8 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         "model": model,
         "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)},
     }
-    with (
-        replacing(out) as temporary,
-        temporary.open("wb") as file,
-    ):  # torch's own file would not say that the disk is full
+    # torch's own file would not say that the disk is full.
+    with replacing(out) as temporary, temporary.open("wb") as file:
         archive.save(state, file)
     size = Path(out).stat().st_size
     found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"

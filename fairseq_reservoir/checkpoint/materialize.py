@@ -114,9 +114,8 @@ def _args(source: Checkpoint) -> Any:
     vars(args).update({name: model[name] for name in sorted(flat) if name not in ("_name", "quant_noise")})
     for stack in ("encoder", "decoder"):
         layers = getattr(source.model, stack).layers
-        vars(args).update(
-            {f"{stack}_layers": len(layers), f"{stack}_layers_to_keep": None}
-        )  # no others are in the file
+        # No others are in the file.
+        vars(args).update({f"{stack}_layers": len(layers), f"{stack}_layers_to_keep": None})
     args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
     args.encoder_embed_path = args.decoder_embed_path = None
     if getattr(args, "source_lang", None) is None or getattr(args, "target_lang", None) is None:

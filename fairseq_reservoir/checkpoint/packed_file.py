@@ -37,9 +37,8 @@ _IN_SIGHT = ("version", "seed", "generator")
 _BODY, _TENSORS = "body", "tensors"  # names of the compact form
 _TEXT = "text"
 _LARGEST_BODY = 2**26
-_USUAL = (
-    Path(__file__).parent / "usual_configuration.json"
-)  # files are read with the text they were written with: it stays as it is
+# Files are read with the text they were written with: it stays as it is.
+_USUAL = Path(__file__).parent / "usual_configuration.json"
 
 
 def write(

@@ -23,9 +23,8 @@ def unscale_once() -> None:
 
 def step(original, amp):
     """Tells the scaler that the optimizer it is about to step is the one whose gradients it has unscaled."""
-    known = getattr(
-        amp.scaler, "_per_optimizer_states", {}
-    )  # without a GPU the scaler is switched off, and knows nothing
+    # Without a GPU the scaler is switched off, and knows nothing.
+    known = getattr(amp.scaler, "_per_optimizer_states", {})
     if id(amp.optimizer) in known:
         known[id(amp.fp32_optimizer)] = known.pop(id(amp.optimizer))
     return original(amp)

@@ -39,9 +39,8 @@ def copy_checkpoints_whole() -> None:
     """
 
     def copy(original, src_path, dst_path, overwrite=False):
-        if not all(
-            map(file_io.PathManager.supports_rename, (src_path, dst_path))
-        ):  # not both on this machine: iopath's affair
+        # Where not both are on this machine, it is iopath's affair.
+        if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):
             return original(src_path, dst_path, overwrite)
         with replacing(dst_path, REFUSAL) as part:
             shutil.copyfile(src_path, str(part))  # iopath does so too, but keeps errors to itself

@@ -88,7 +88,6 @@ class LeastSquares(nn.Module):
             held.copy_(torch.where(learned, held * self.decay + added, held))
         variance = self.gram.diagonal().mean()
         penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)
-        found, info = torch.linalg.solve_ex(
-            self.gram + penalty, self.cross.t()
-        )  # ``solve`` reads info, to raise an error
+        # ``torch.linalg.solve`` would read info, to raise an error.
+        found, info = torch.linalg.solve_ex(self.gram + penalty, self.cross.t())
         self.map.copy_(torch.where(learned & (info == 0), found.t(), self.map))

@@ -57,9 +57,8 @@ class _Flags:
     def add_args(cls, parser):
         super().add_args(parser)
         for action in parser._actions:
-            if action.dest.endswith(
-                "_layers_to_keep"
-            ):  # a list by fairseq's reckoning, and a SyntaxError if it is none
+            # A list by fairseq's reckoning, and a SyntaxError if it is none.
+            if action.dest.endswith("_layers_to_keep"):
                 action.type = str
         gen_parser_from_dataclass(parser, ComponentOptions(), delete_default=True)
 

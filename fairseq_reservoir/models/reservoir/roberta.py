@@ -23,9 +23,8 @@ class ReservoirRobertaEncoder(RobertaEncoder):
 
     def build_encoder(self, args, dictionary, embed_tokens):
         encoder = ReservoirEncoder(as_transformer_config(args), dictionary, embed_tokens, self.slots)
-        encoder.apply(
-            init_bert_params
-        )  # as fairseq does, and once more in RobertaModel: the same random numbers are used up
+        # As fairseq does, and once more in RobertaModel: the same random numbers are used up.
+        encoder.apply(init_bert_params)
         return encoder
 
 
