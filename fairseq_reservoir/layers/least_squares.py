@@ -6,9 +6,12 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+# The weight of what came before, per update.
+_DECAY = 0.99
+
 
 class LeastSquares(nn.Module):
-    """W = argmin sum_t decay^age(t) |y_t - W x_t|^2 + ridge tr(X X^T) / d |W|^2, over all samples seen so far.
+    """W = argmin sum_t 0.99^age(t) |y_t - W x_t|^2 + ridge tr(X X^T) / d |W|^2, over all samples seen so far.
 
     Each batch is added up until ``solve`` is called, once per update, which also adds up those of all processes. A batch is
     scaled to a mean |x_t|^2 of 1, both sides alike, so that W does not depend on a loss scale. Nothing here waits for the
@@ -17,7 +20,6 @@ class LeastSquares(nn.Module):
     Args:
         inputs: d, the length of x.
         outputs: the length of y.
-        decay: weight of what came before, per update.
         ridge: relative to the mean variance of an input.
 
     Buffers, float32 whatever type the model is given: ``gram`` (d, d), ``cross`` (outputs, d), ``map`` W (outputs, d).
@@ -27,9 +29,9 @@ class LeastSquares(nn.Module):
     cross: Tensor
     map: Tensor
 
-    def __init__(self, inputs: int, outputs: int, decay: float = 0.99, ridge: float = 1e-3):
+    def __init__(self, inputs: int, outputs: int, ridge: float = 1e-3):
         super().__init__()
-        self.decay, self.ridge = decay, ridge
+        self.ridge = ridge
         self.register_buffer("gram", torch.zeros(inputs, inputs))
         self.register_buffer("cross", torch.zeros(outputs, inputs))
         self.register_buffer("map", torch.zeros(outputs, inputs))
@@ -85,7 +87,7 @@ class LeastSquares(nn.Module):
                 torch.distributed.all_reduce(tensor)
         learned = new[0].any()
         for held, added in zip((self.gram, self.cross), new):
-            held.copy_(torch.where(learned, held * self.decay + added, held))
+            held.copy_(torch.where(learned, held * _DECAY + added, held))
         variance = self.gram.diagonal().mean()
         penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)
         # ``torch.linalg.solve`` would read info, to raise an error.

@@ -32,12 +32,12 @@ class FreezeAuto:
     from that update on, and everything else follows from the schedule. All of this is part of the optimizer's state in a checkpoint.
 
     Args:
-        schedule: to be extended; its ``parts`` are what may freeze, and ``look`` says how it is decided.
+        schedule: to be extended; its ``parts`` are what may freeze, ``auto_interval`` and ``auto_threshold`` say how it is decided.
     """
 
     def __init__(self, schedule: FreezeSchedule):
-        self.schedule, (self.interval, threshold) = schedule, schedule.look
-        self.plasticity = Plasticity((part.name for part in schedule.parts), threshold)
+        self.schedule, self.interval = schedule, schedule.auto_interval
+        self.plasticity = Plasticity((part.name for part in schedule.parts), schedule.auto_threshold)
         self.probe: dict[str, Any] | None = None
         self.looked_at = 0
 
@@ -128,7 +128,7 @@ def take_probe(train_step, trainer, samples, *args, **kwargs):
     return train_step(trainer, samples, *args, **kwargs)
 
 
-def first_sentences(sample: Mapping[str, Any], most: int = SENTENCES) -> dict[str, Any]:
+def first_sentences(sample: Mapping[str, Any]) -> dict[str, Any]:
     """What a model is given of a batch, of its first sentences only, on the processor.
 
     Raises:
@@ -139,17 +139,17 @@ def first_sentences(sample: Mapping[str, Any], most: int = SENTENCES) -> dict[st
     if tokens is None:
         raise InputError(f"{FLAG_AUTO}: the batches of this task have no src_tokens; leave it out")
     return {
-        name: value[:most].detach().cpu().clone()
+        name: value[:SENTENCES].detach().cpu().clone()
         if torch.is_tensor(value) and value.dim() and len(value) == len(tokens)
         else value
         for name, value in given.items()
     }
 
 
-def positions(words: torch.Tensor, padding: int | None, most: int = POSITIONS) -> list[int]:
-    """Of (batch, time) words, time after time, at most ``most`` that are no padding, evenly spaced."""
+def positions(words: torch.Tensor, padding: int | None) -> list[int]:
+    """Of (batch, time) words, time after time, at most ``POSITIONS`` that are no padding, evenly spaced."""
     real = [i for i, word in enumerate(words.T.reshape(-1).tolist()) if word != padding]
-    return real[:: max(1, -(-len(real) // most))]
+    return real[:: max(1, -(-len(real) // POSITIONS))]
 
 
 @torch.no_grad()

@@ -18,9 +18,7 @@ class Part:
     tensors: tuple[str, ...]
 
 
-def parts(
-    owners: Mapping[str, str], keep: int = 1, spared: Iterable[str] = (), flag: str = "--freeze-auto-keep"
-) -> tuple[Part, ...]:
+def parts(owners: Mapping[str, str], keep: int = 1, spared: Iterable[str] = ()) -> tuple[Part, ...]:
     """What may freeze, in this order: the encoder's layers from its lowest on, then the decoder's, without the top ``keep``.
 
     This is the order in which a batch passes them, so that what is frozen is always the beginning of the model, of which the
@@ -35,7 +33,6 @@ def parts(
         owners: every name of a trained parameter, those of tied ones among them -> its own name, in the model's order.
         keep: how many layers, from the top, always stay trained.
         spared: parameters that are frozen by other means.
-        flag: for the error.
 
     Raises:
         InputError: no layer would be left.
@@ -45,7 +42,7 @@ def parts(
     )
     if len(places) <= keep:
         raise InputError(
-            f"{flag} {keep}: the model has {len(places)} layers with something to train, and none is left that may freeze; "
+            f"--freeze-auto-keep {keep}: the model has {len(places)} layers with something to train, and none is left that may freeze; "
             f"{'keep fewer' if len(places) > 1 else 'leave out --freeze-auto'}"
         )
     order = {place: i for i, place in enumerate(places)}

@@ -88,7 +88,7 @@ class FreezeSchedule:
                 f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
             )
         self.parts = self._parts(schedule, auto_keep or KEEP) if auto else ()
-        self.look = (auto_interval or INTERVAL, auto_threshold or THRESHOLD)
+        self.auto_interval, self.auto_threshold = auto_interval or INTERVAL, auto_threshold or THRESHOLD
         self._check_something_is_trained()
 
     def freeze(self, name: str, update: int) -> Change:
@@ -208,7 +208,6 @@ class FreezeSchedule:
         return freeze_parts.parts(self.owners, keep, spared=named)
 
     def _said_of_parts(self):
-        interval, threshold = self.look
         theirs = {name for part in self.parts for name in part.tensors}
         shared = {owner for name, owner in self.owners.items() if name != owner and freeze_spec.atom(owner) == "emb"}
         tied = sorted(shared - theirs - {name for _, names in self.phases for name in names})
@@ -216,8 +215,8 @@ class FreezeSchedule:
             f"; {', '.join(tied)} stay{'' if tied[1:] else 's'} trained, shared with what never freezes" if tied else ""
         )
         return (
-            f"every {interval} updates: what changes by less than {threshold:g} of the most it ever did freezes, in this order: "
-            f"{', '.join(part.name for part in self.parts)}{stays}"
+            f"every {self.auto_interval} updates: what changes by less than {self.auto_threshold:g} of the most it ever did freezes, "
+            f"in this order: {', '.join(part.name for part in self.parts)}{stays}"
         )
 
     def _periods(self, text):
