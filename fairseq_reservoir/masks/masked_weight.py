@@ -127,7 +127,7 @@ class MaskedWeight(nn.Module):
         weight = self.mask_cache.get(self)[1]
         if self.scores is not None and torch.is_grad_enabled():
             follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
-            weight = StraightThrough.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)  # type: ignore[no-untyped-call]  # torch's
+            weight = _ThroughMask.apply(self.scores, weight, self.frozen_weight, follow_sign, self.learned)  # type: ignore[no-untyped-call]  # torch's
         return times_rows(weight, self.row_gain)
 
     @property
@@ -232,7 +232,7 @@ class MaskCache:
         return self._kept[member][0] if member in self._kept else None
 
     def _is_fresh(self, member: MaskedWeight) -> bool:
-        return member in self._kept and self._kept[member][2] == _stamp(member)
+        return member in self._kept and self._kept[member][2] == _stamp_of_mask(member)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -249,7 +249,7 @@ class MaskCache:
         for batch in batches.values():
             for m, mask in zip(batch, _masks_of(batch)):
                 weight = mask.to(m.frozen_weight.dtype).mul_(m.frozen_weight)
-                kept[m] = (mask, weight, _stamp(m))
+                kept[m] = (mask, weight, _stamp_of_mask(m))
         return kept
 
 
@@ -271,13 +271,20 @@ def _masks_of(members: list[MaskedWeight]) -> Iterator[Tensor]:
             yield m.pinned.scatter(1, m.learned, next(selected))
 
 
-def _stamp(member: MaskedWeight) -> Stamp:
-    """What a tensor shows of its changes: another storage, or a write that torch counted, as it does not in inference mode."""
+def _stamp_of_mask(member: MaskedWeight) -> Stamp:
     tensors = [member.frozen_weight] + ([] if member.scores is None else [member.scores])
-    return (member.keep_ratios, *((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors))
+    return (member.keep_ratios, *stamp_of(*tensors))
 
 
-class StraightThrough(torch.autograd.Function):
+def stamp_of(*tensors: Tensor) -> Stamp:
+    """What tensors show of their changes: another storage, or a write that torch counted, as it does not in inference mode.
+
+    A write to ``.data`` is not among it.
+    """
+    return tuple((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors)
+
+
+class _ThroughMask(torch.autograd.Function):
     """W * M, differentiated as if the mask M were its scores.
 
     Gradient of the scores = (gradient of the masked weight) * W [* sign(scores)]. With ``learned``, the scores belong to these

@@ -12,7 +12,7 @@ from ..random_tensors.recipe import Recipe
 from .levels import Levels
 from .masked_embedding import ordinary_embedding
 from .masked_linear import all_rows, ordinary_linear
-from .masked_weight import never_below_32_bits
+from .masked_weight import never_below_32_bits, stamp_of
 
 SCALES = "scales"
 
@@ -63,11 +63,11 @@ class RoundedWeight(nn.Module):
     def weight(self) -> Tensor:
         """The rounded matrix (rows, columns), differentiable in the latent one."""
         if torch.is_grad_enabled() and self.scales is None:
-            rounded: Tensor = StraightThrough.apply(self.latent, self._rounded(), self.zero_row)  # type: ignore[no-untyped-call]  # torch's
+            rounded: Tensor = _ThroughRounding.apply(self.latent, self._rounded(), self.zero_row)  # type: ignore[no-untyped-call]  # torch's
             return rounded
         if self.training:
             return self._rounded()
-        stamp = _stamp(self.latent, self.like)
+        stamp = stamp_of(self.latent, self.like)
         if self._kept is None or self._kept[0] != stamp:
             self._kept = (stamp, self._rounded())
         return self._kept[1]
@@ -112,7 +112,7 @@ class RoundedWeight(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-class StraightThrough(torch.autograd.Function):
+class _ThroughRounding(torch.autograd.Function):
     """W', differentiated as if it were W; the gradient of ``zero_row`` is 0."""
 
     @staticmethod
@@ -201,8 +201,3 @@ class RoundedEmbedding(RoundedWeight):
 def rounded_modules(model: nn.Module) -> dict[str, RoundedWeight]:
     """The rounded modules in a model, by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, RoundedWeight)}
-
-
-def _stamp(*tensors: Tensor) -> tuple[Any, ...]:
-    """What tensors show of their changes; a write to ``.data`` is not among it."""
-    return tuple((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors)

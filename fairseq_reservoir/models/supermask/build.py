@@ -201,7 +201,7 @@ def fill_embedding(
     if options.mask_embeddings == "frozen":
         _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx)
     if read:
-        # Nor when the tensors of a checkpoint follow.
+        # Vectors of a file follow from no seed, also when a checkpoint brings them.
         embedding.recipes = {}
         if not weight.is_meta and not tensors_follow.get():
             indices, vectors = read()
