@@ -20,9 +20,8 @@ _MIB = 2**20
 
 
 def asked(cfg: Any) -> tuple[str | None, bool]:
-    """(where to keep the prefix's output, whether it is to have no dropout), of a configuration or a flat one."""
-    options = getattr(cfg, "model", None) or cfg
-    return getattr(options, "freeze_cache", None), bool(getattr(options, "frozen_prefix_no_dropout", False))
+    """(where to keep the prefix's output, whether it is to have no dropout)."""
+    return getattr(cfg.model, "freeze_cache", None), bool(getattr(cfg.model, "frozen_prefix_no_dropout", False))
 
 
 def check_flags(cfg: Any) -> None:
@@ -74,7 +73,7 @@ def look_at_model(init, trainer, cfg, task, model, *args, **kwargs):
 def start(load_checkpoint, trainer, *args, **kwargs):
     """A hook of the trainer's load_checkpoint, which fairseq calls once when a training starts: now tensors are as they stay."""
     result = load_checkpoint(trainer, *args, **kwargs)
-    prefix, options = trainer.frozen_prefix, getattr(trainer.cfg, "model", trainer.cfg)
+    prefix, options = trainer.frozen_prefix, trainer.cfg.model
     where, _ = asked(trainer.cfg)
     if prefix is not None:
         if where:
@@ -123,9 +122,9 @@ def tell_size(get_train_iterator, trainer, *args, **kwargs):
     """A hook of the trainer's get_train_iterator: says what the cache will take once batches are known."""
     iterator = get_train_iterator(trainer, *args, **kwargs)
     cache = trainer.prefix_cache
-    if cache and not vars(cache).setdefault("size_told", False):
+    if cache and not cache.size_told:
         cache.size_told = True
-        options = getattr(trainer.cfg, "model", trainer.cfg)
+        options = trainer.cfg.model
         needed, limit = size_of(iterator, cache, trainer), options.freeze_cache_mib
         if needed is None:
             logger.info(

@@ -16,7 +16,7 @@ def measure(train_step, trainer, *args, **kwargs):
     interval, update = trainer.cfg.common.log_interval, trainer.get_num_updates()
     if not interval or update % interval not in (0, interval - 1):
         return result
-    held = trainer.__dict__.get("_masks_before")
+    held = getattr(trainer, "_masks_before", None)
     if held is not None and held[0] == update:
         return result  # fairseq left the update out, and will go on with the same masks
     learned = {name: m for name, m in masked_modules(trainer.get_model()).items() if _is_learned(m)}

@@ -87,6 +87,7 @@ class PrefixCache:
         # Hash and depth of the prefixes that this one has grown out of and whose outputs are gone on from, the smallest first.
         self.smaller: list[tuple[str | None, int]] = []
         self.hits = self.grown = self.misses = 0  # batches found, found of a smaller prefix, and not found
+        self.size_told = False  # whether the log has what it will take
         self.idle_epochs = 0  # one after the other in which none was found
         self._batch: bytes | None = None
         self._found: tuple[bytes, Tensor] | None = None
