@@ -20,6 +20,7 @@ from .origin import dictionaries_of
 from .packed_masks import pack_levels, pack_masks
 from .text import collect
 from .text.collect import TextFlags
+from .text.parts import TextParts
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,7 @@ def export(
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
         raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
-    trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
-    text_parts = packed_file.text_of(checkpoint)
-    if text_parts is None or text.given or data:
-        task = dictionaries.task_of_config(source.config, data)
-        dictionaries.check(f"--data {source.config.task.data}", trained, task)
-        trained = dictionaries.describe(task)
-        text_parts = collect.collect(text, pieces, task) if text.given else text_parts
+    trained, text_parts = _dictionaries_and_text(source, checkpoint, text, pieces, data)
     table: Any = source.model.slot_table
     ledger, seed = source.ledger, table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
@@ -134,6 +129,19 @@ def export(
         len(random) - len(kept),
         packed_file.text_bytes(out),
     )
+
+
+def _dictionaries_and_text(
+    source: Checkpoint, checkpoint: str, text: TextFlags, pieces: bytes, data: str | None
+) -> tuple[dict[str, dict[str, Any]], TextParts | None]:
+    """Hashes of the dictionaries trained with, and the text parts or None; compares the dictionaries where they are read."""
+    trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
+    text_parts = packed_file.text_of(checkpoint)
+    if text_parts is not None and not text.given and not data:
+        return trained, text_parts
+    task = dictionaries.task_of_config(source.config, data)
+    dictionaries.check(f"--data {source.config.task.data}", trained, task)
+    return dictionaries.describe(task), collect.collect(text, pieces, task) if text.given else text_parts
 
 
 def _stored(source: Checkpoint, item: Item, dtype: str) -> torch.Tensor:

@@ -66,21 +66,21 @@ def run(known, _):
     from ..checkpoint.text.collect import TextFlags
 
     text = TextFlags(
-        known.with_text,
-        known.sentencepiece_model,
-        known.bpe_codes,
-        known.tokenizer,
-        known.moses_no_dash_splits,
-        known.lowercase,
+        with_text=known.with_text,
+        sentencepiece_model=known.sentencepiece_model,
+        bpe_codes=known.bpe_codes,
+        tokenizer=known.tokenizer,
+        moses_no_dash_splits=known.moses_no_dash_splits,
+        lowercase=known.lowercase,
     )
     return export(
         known.checkpoint,
         known.out,
-        known.dtype,
-        known.with_weights,
-        known.regenerate,
-        known.force,
-        known.data,
-        known.compact,
-        text,
+        dtype=known.dtype,
+        with_weights=known.with_weights,
+        regenerate=known.regenerate,
+        force=known.force,
+        data=known.data,
+        compact=known.compact,
+        text=text,
     )
