@@ -99,7 +99,7 @@ class FreezeSkip:
 
     def state_dict(self):
         learned = {LEARNED: self.auto.state_dict()} if self.auto else {}
-        return super().state_dict() | {PREFIX: self._asked() | learned}
+        return super().state_dict() | {PREFIX: self.asked() | learned}
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """A checkpoint's state is that of its own schedule: what it froze has none.
@@ -107,7 +107,7 @@ class FreezeSkip:
         Raises:
             InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
         """
-        stored, own = state_dict.get(PREFIX, {}), self._asked()
+        stored, own = state_dict.get(PREFIX, {}), self.asked()
         for flag in (*FLAGS, "seed"):
             given, trained = own.get(flag), stored.get(flag)
             if given is True or trained is True:  # a switch
@@ -120,7 +120,7 @@ class FreezeSkip:
             self.auto.load_state_dict(stored[LEARNED])
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
-    def _asked(self):
+    def asked(self):
         """The flags that were given, with the seed where it has a say."""
         options = getattr(self, "cfg", None) or self.args
         given = {flag: getattr(options, flag, None) for flag in FLAGS}

@@ -31,7 +31,7 @@ def load_inside_amp(load_state_dict, amp, state_dict, optimizer_overrides=None):
     state_dict = {key: value for key, value in state_dict.items() if key != _SCALER}
     # Files from before this forwarding do not say by which schedule they were trained.
     if isinstance(inner, FreezeSkip):
-        state_dict = {PREFIX: inner._asked()} | state_dict
+        state_dict = {PREFIX: inner.asked()} | state_dict
     inner.load_state_dict(state_dict, optimizer_overrides)
 
 
