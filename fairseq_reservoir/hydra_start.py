@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 from fairseq.distributed import utils as distributed_utils
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from hydra.utils import to_absolute_path
 
 from .errors import InputError
@@ -44,4 +46,6 @@ def _start(call_main, cfg, main, **kwargs):
         if mistake is None:
             raise
         print(f"fairseq-hydra-train: error: {mistake}", file=sys.stderr)
+        if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise  # which hydra keeps until the jobs behind this one are done
         raise SystemExit(2) from None  # hydra prints a traceback of every other exception

@@ -48,7 +48,13 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
         raise InputError(
             f"data {folder}: fairseq takes what is around {os.pathsep!r} for two folders; give it another name"
         )
-    found = hub_utils.from_pretrained(str(file.parent), _OneFile(file.name), str(folder), **overrides)
+    try:
+        found = hub_utils.from_pretrained(str(file.parent), _OneFile(file.name), str(folder), **overrides)
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # Of no class of its own: there are no languages in the names of the files.
+        raise InputError(f"data {folder}: does not hold the dictionaries of the model ({error})") from error
     return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
 
 

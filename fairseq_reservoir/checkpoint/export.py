@@ -169,7 +169,8 @@ def _random(
     for item in ledger.of("random"):
         tensor = source.tensors[item.name]
         recipe = item.drawn
-        entry = {**recipe.as_json(), "sha256": digest.of_tensor(tensor)}
+        # Of float32, as it is read again: a script may have saved the checkpoint in half precision.
+        entry = {**recipe.as_json(), "sha256": digest.of_tensor(tensor.float())}
         if recipe.name == item.name:
             del entry["name"]
         left_out = not with_weights and (regenerate or recipe.exact)

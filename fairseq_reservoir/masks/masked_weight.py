@@ -11,7 +11,7 @@ every use, except inside ``cached_masks``.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self
 
 import torch
@@ -356,21 +356,26 @@ def nan_scores(model: nn.Module) -> list[str]:
     return [name for name, has_nan in zip(scores, found) if has_nan]
 
 
-def refuse_moving_masks(model: nn.Module, freeze: str | None) -> None:
+def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor] | None = None) -> None:
     """What is frozen of a supermask model are scores; where masks do not follow from those alone, they would change all the same.
+
+    Args:
+        given: what freezes them, for the error.
+        frozen: parameters that are frozen together at some update; by default those that are frozen now.
 
     Raises:
         InputError: scores are frozen, and their masks depend on other ones' scores or on the update.
     """
-    every = masked_modules(model)
-    some_move = any(masked.scores is not None and masked.scores.requires_grad for masked in every.values())
+    every = {name: masked for name, masked in masked_modules(model).items() if masked.scores is not None}
+    still = set(map(id, frozen)) if frozen is not None else {id(p) for p in model.parameters() if not p.requires_grad}
+    some_move = any(id(masked.scores) not in still for masked in every.values())
     for name, masked in every.items():
-        if masked.scores is None or masked.scores.requires_grad:
+        if id(masked.scores) not in still:
             continue
         why = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
         if masked.choices.scope == "global" and some_move:
             why = "with --mask-scope global masks are chosen among all scores together"
         if why:
             raise InputError(
-                f"--freeze {freeze}: the mask of {name} would not stay as drawn, since {why}; leave one of them out"
+                f"{given}: the mask of {name} would not stay while its scores are frozen, since {why}; leave one of them out"
             )

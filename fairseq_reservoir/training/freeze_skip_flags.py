@@ -4,6 +4,7 @@ import torch
 
 from ..errors import InputError, flag_of
 from ..freezing.table_of_model import tied_names
+from ..masks.masked_weight import refuse_moving_masks
 from ..options.flags import check_texts
 from ..options.freeze_skip_options import FreezeSkipOptions
 from ..plan import freeze_spec
@@ -25,7 +26,12 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
     aliases = {
         name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad
     }
-    return FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
+    schedule = FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
+    which = next(flag for flag in FLAGS if given[flag.removeprefix("freeze_")])
+    said = f"{flag_of(which)} {getattr(options, which)}" if which != "freeze_auto" else FLAG_AUTO
+    for frozen in (schedule.frozen(0),) if schedule.rotate else schedule.may_freeze():
+        refuse_moving_masks(model, said, [parameters[name] for name in (*frozen, *names[False])])
+    return schedule
 
 
 def _refuse_numbers(options, pruning):

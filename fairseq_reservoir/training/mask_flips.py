@@ -9,8 +9,8 @@ from ..masks.masked_weight import masked_modules
 def measure(train_step, trainer, *args, **kwargs):
     """The masks that an update worked with differ from those of the update before by what that one changed.
 
-    Counted are entries that have scores, unless these are frozen; what a --mask-keep-schedule changes counts, too. A share that
-    does not fall as the rate does means masks that have not settled. The value waits for the device once.
+    Counted are entries that have scores, unless these are frozen in one of the two updates; what a --mask-keep-schedule changes counts,
+    too. A share that does not fall as the rate does means masks that have not settled. The value waits for the device once.
     """
     result = train_step(trainer, *args, **kwargs)
     interval, update = trainer.cfg.common.log_interval, trainer.get_num_updates()
@@ -24,9 +24,11 @@ def measure(train_step, trainer, *args, **kwargs):
     trainer._masks_before = None
     if not masks or any(mask is None for mask in masks.values()):
         return result
-    if held is not None and held[0] == update - 1 and update % interval == 0:
-        changed = torch.stack([torch.count_nonzero(mask != held[1][name]) for name, mask in masks.items()]).sum().item()
-        share = changed / sum(m.scores.numel() for m in learned.values())
+    # Those that a schedule has thawed in this update have none of the update before.
+    both = masks.keys() & held[1].keys() if held is not None and held[0] == update - 1 else set()
+    if both and update % interval == 0:
+        changed = torch.stack([torch.count_nonzero(masks[name] != held[1][name]) for name in sorted(both)]).sum().item()
+        share = changed / sum(learned[name].scores.numel() for name in both)
         metrics.log_scalar("mask_flips", share, priority=1500, round=7)
     if (update + 1) % interval == 0:
         trainer._masks_before = update, masks

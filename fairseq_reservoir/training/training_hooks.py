@@ -28,7 +28,7 @@ def refuse_and_print(init, trainer, cfg, task, model, *args, **kwargs):
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
         # A RoBERTa may be frozen whole where its task adds a head, and this one has not.
         refuse_all_frozen(*(getattr(cfg.model, f"freeze{which}", None) for which in ("", "_except")))
-    refuse_moving_masks(model, getattr(cfg.model, "freeze", None))
+    refuse_moving_masks(model, f"--freeze {getattr(cfg.model, 'freeze', None)}")
     if table is not None:
         logger.info("what is trained and what is frozen:\n%s", table)
 

@@ -107,6 +107,19 @@ def test_half_precision_checkpoints_draw_and_round(toy_data, tmp_path, flags):
     assert equal(read_state_dict(tmp_path / "a.safetensors"), torch.load(path)["model"])
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_checkpoint_that_was_saved_again_in_half_precision(every_kind, tmp_path, kind):
+    state = copy.deepcopy(every_kind.state)
+    state["model"] = {n: t.to(kind) if t.is_floating_point() else t for n, t in state["model"].items()}
+    torch.save(state | {"cfg": torch.load(every_kind.path)["cfg"]}, tmp_path / "half.pt")
+    written = export(tmp_path / "half.pt", tmp_path / "a.safetensors")
+    assert equal(
+        read_state_dict(tmp_path / "a.safetensors"),
+        {n: t.float() if t.is_floating_point() else t for n, t in state["model"].items()},
+    )
+    assert written.drawn_again > 5
+
+
 def test_a_random_tensor_that_is_another_is_stored(every_kind, tmp_path):
     state = copy.deepcopy(every_kind.state)
     state["model"]["encoder.layers.1.fc1.bias"] += 1

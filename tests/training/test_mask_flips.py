@@ -59,6 +59,27 @@ def test_the_share_of_entries_that_an_update_changes(toy_data, tmp_path, flags, 
         assert changed > 0
 
 
+@pytest.mark.parametrize(
+    "schedule", ["--freeze-update-every ffn:4", "--freeze-schedule 0:ffn;4:-ffn", "--freeze-rotate 1:4"]
+)
+def test_what_is_thawed_at_an_update_with_a_line_is_left_out(toy_data, schedule):
+    """A mask that was frozen in the update before has nothing to be compared with; the training ended there."""
+    flags = [
+        "--optimizer",
+        "freeze_skip",
+        *schedule.split(),
+        *LOG,
+        "--max-update",
+        10,
+        "--no-save",
+        "--log-format",
+        "json",
+    ]
+    run = start_training(toy_data, *ARCH, *flags)
+    assert run.returncode == 0, run.stderr
+    assert sorted(logged(run.stdout + run.stderr)) == [4, 8]
+
+
 @pytest.mark.parametrize("flags", [
     ["--arch", "reservoir_transformer", "--reservoir-encoder", "LF"],
     [*ARCH, "--mask-random"],

@@ -1,6 +1,7 @@
 """Text in, text out: a model of one file, its dictionaries and pieces in it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,6 +12,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from ...errors import InputError
 from ...options.translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
@@ -130,7 +132,8 @@ class Translator(GeneratorHubInterface):
         check_numbers({"beam": beam, "nbest": nbest, "batch_size": batch_size, "split_above": split_above})
         if nbest > beam:
             raise InputError(f"nbest {nbest}: at most beam, {beam}")
-        generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
+        with _in_range(generation):
+            generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
         most = min(split_above, self._longest_source())
         parts = [
             _Part(number, self._ids(words))
@@ -140,7 +143,9 @@ class Translator(GeneratorHubInterface):
         ]
         answers: list[list[_Answer]] = [[] for _ in parts]
         for batch in _batches(parts, batch_size):
-            for i, answer in zip(batch, self._answers(generator, [parts[i].words for i in batch], nbest)):
+            with _in_range(generation):
+                found = self._answers(generator, [parts[i].words for i in batch], nbest)
+            for i, answer in zip(batch, found):
                 answers[i] = answer
             if after_batch:
                 after_batch(len(batch))
@@ -222,7 +227,28 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
     known = {field.name for field in fields(GenerationConfig)}
     if unknown := sorted(options.keys() - known):
         raise InputError(f"{unknown[0]}: no option of fairseq's generation, such as lenpen or max_len_b")
-    return OmegaConf.merge(OmegaConf.structured(GenerationConfig()), {**options, "beam": beam, "nbest": nbest})
+    for name in ("score_reference", "constraints"):
+        if options.get(name):
+            raise InputError(f"{name} {options[name]}: is for fairseq-generate, which has references; leave it out")
+    try:
+        return OmegaConf.merge(OmegaConf.structured(GenerationConfig()), {**options, "beam": beam, "nbest": nbest})
+    except OmegaConfBaseException as error:
+        raise InputError(f"{_shown(options)}: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def _in_range(options: dict[str, Any]) -> Iterator[None]:
+    """Values that fairseq finds out of range, in its generator or at the first word, are told by their names."""
+    try:
+        yield
+    except (AssertionError, ValueError) as error:
+        if not options or isinstance(error, InputError):
+            raise
+        raise InputError(f"{_shown(options)}: {' '.join(str(error).split()) or 'out of range'}") from error
+
+
+def _shown(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in options.items())
 
 
 def task_of_text(body: dict[str, Any], text: TextParts) -> TranslationTask:

@@ -123,6 +123,12 @@ def test_options(translator):
         ({"batch_size": 1.5}, "batch_size 1.5: must be"),
         ({"nbest": 6}, "nbest 6: at most beam, 5"),
         ({"verbose": True}, "verbose: no option of fairseq's generation, such as lenpen or max_len_b"),
+        ({"lenpen": "a"}, "lenpen a: "),
+        ({"temperature": 0}, "temperature 0: --temperature must be greater than 0"),
+        ({"max_len_b": -5}, "max_len_b -5: "),
+        ({"sampling_topp": 2.0}, "sampling_topp 2.0: "),
+        ({"diverse_beam_groups": 2}, "diverse_beam_groups 2: "),
+        ({"score_reference": True}, "score_reference True: is for fairseq-generate, which has references"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             translator.hypotheses(["one"], **options)
@@ -150,6 +156,11 @@ def test_files_without_text(of_numbers, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             load_translator(path)
+
+
+def test_a_folder_without_dictionaries(with_text, tmp_path):
+    with pytest.raises(InputError, match=f"data {tmp_path}: does not hold the dictionaries of the model"):
+        load_translator(with_text, tmp_path)
 
 
 def test_with_a_folder_of_data_sentences_are_pieces_as_before(with_text, of_numbers, translator, test_set):
