@@ -4,8 +4,9 @@ import torch
 
 from ..errors import InputError
 from ..masks import bits
+from ..masks.levels import name_of_scales
 from ..masks.masked_weight import masked_modules, nan_scores
-from ..masks.rounded_weight import SCALES, rounded_modules
+from ..masks.rounded_weight import rounded_modules
 from .ledger import Ledger
 
 
@@ -26,11 +27,6 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
         mask = module.mask if module.learned is None else module.mask.gather(1, module.learned)
         packed[item.name] = bits.pack(mask, item.bits, item.lowest)
     return packed
-
-
-def name_of_scales(latent: str) -> str:
-    """The name of the scales that belong to latent weights: ``fc1.latent`` -> ``fc1.scales``."""
-    return latent.removesuffix("latent") + SCALES
 
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,7 @@ import torch
 
 from ..errors import InputError
 from ..masks import bits
-from ..masks.levels import KINDS, Levels
+from ..masks.levels import KINDS, Levels, name_of_scales
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import damage, digest, packed_file
@@ -58,7 +58,7 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
     for name, owner in body["tied"].items():
         state[name] = state[owner]
         if owner in body.get("levels", {}):  # one module under two names, which is loaded under both
-            state[f"{name.removesuffix('latent')}scales"] = state[f"{owner.removesuffix('latent')}scales"]
+            state[name_of_scales(name)] = state[name_of_scales(owner)]
     return state
 
 

@@ -13,8 +13,15 @@ NORMAL_STEPS = {
     11: 0.4546, 12: 0.4238, 13: 0.3972, 14: 0.3739, 15: 0.3534, 16: 0.3352,
 }  # fmt: skip
 KINDS = (SIGN, TERNARY, *map(str, NORMAL_STEPS))
+# What rounded weights call their scales, in place of the latent weights that they were made of.
+SCALES = "scales"
 # BitNet's, which keeps a matrix of zeros from dividing by 0.
 _SMALLEST_MEAN = 1e-5
+
+
+def name_of_scales(latent: str) -> str:
+    """The name of the scales that belong to latent weights: ``fc1.latent`` -> ``fc1.scales``."""
+    return latent.removesuffix("latent") + SCALES
 
 
 @dataclass(frozen=True)

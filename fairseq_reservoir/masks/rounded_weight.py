@@ -9,12 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..random_tensors.recipe import Recipe
-from .levels import Levels
+from .levels import SCALES, Levels
 from .masked_embedding import ordinary_embedding
 from .masked_linear import all_rows, ordinary_linear
 from .masked_weight import never_below_32_bits, stamp_of
-
-SCALES = "scales"
 
 
 class RoundedWeight(nn.Module):
