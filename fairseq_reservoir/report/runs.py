@@ -122,10 +122,9 @@ def _logs_below(path):
         candidates = sorted(
             (name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name)
         )
-        logs = (Path(folder, name) for name in candidates)
-        training = (
-            log for log in logs if log.is_file() and looks_like_training(_beginning(log))
-        )  # not a link to nowhere
+        # is_file: a link may lead nowhere.
+        logs = (log for name in candidates if (log := Path(folder, name)).is_file())
+        training = (log for log in logs if looks_like_training(_beginning(log)))
         first = next(training, None)
         if first is None:
             continue
