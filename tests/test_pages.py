@@ -223,6 +223,7 @@ def test_links_lead_somewhere(page):
     folder = ROOT if (ROOT / page).exists() else ROOT / "docs"
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGES[page]):
         assert (folder / link).exists(), link
+        assert folder == ROOT or not link.startswith("../"), f"{link}: the site holds docs/ alone"
 
 
 def test_paths_on_the_pages_exist():
