@@ -37,7 +37,8 @@ class MaskedWeight(nn.Module):
     of S is that of W * M, times W, times sign(S) where magnitudes rank an unsigned mask. It reaches the entries that the mask
     leaves out, which is how they come back (Ramanujan et al., 2020).
 
-    S starts as U(-1/sqrt(columns), 1/sqrt(columns)). W is drawn by ``init``, whose fan_in is ``columns``, and multiplied
+    S starts as U(-1/sqrt(columns), 1/sqrt(columns)), and as U(-1/16, 1/16) where tensors are ranked together, of which each then
+    keeps its share at the start. W is drawn by ``init``, whose fan_in is ``columns``, and multiplied
     by ``gain``. Both depend on the seed and the name only. Without a seed, one is drawn from torch's generator.
 
     Args:
@@ -109,7 +110,7 @@ class MaskedWeight(nn.Module):
         self.register_buffer("learned", learned_columns, persistent=False)
         self.register_parameter("scores", None)
         if learned:
-            bound = 1 / math.sqrt(columns)
+            bound = 1 / 16 if self.choices.scope == "global" else 1 / math.sqrt(columns)
             self.scores = nn.Parameter(philox.uniform(seed, f"{name}.scores", (rows, learned), bound))
         self.register_parameter("row_gain", nn.Parameter(torch.ones(rows)) if row_gain else None)
         if self.choices.keep_schedule:

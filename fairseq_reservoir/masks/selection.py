@@ -27,6 +27,7 @@ RANKINGS = ("magnitude", "value")
 MASK_KINDS = ("binary", "signed")
 
 _SAMPLE = 4096
+_LEAST = 10  # of several tensors ranked together each keeps at least this fraction of its share
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class MaskChoices:
         keep_ratio: share of the weights kept.
         coats: further, smaller keep ratios in descending order; the masks of all ratios are nested and summed, so that a
             weight counts once for every ratio that keeps it (Okoshi et al., 2022).
-        scope: the ratio is of each ``tensor``, each ``row``, or all ``global`` tensors of one mask cache together.
+        scope: the ratio is of each ``tensor``, each ``row``, or all ``global`` tensors of one mask cache together, each of which keeps
+            at least a tenth of it: one without any weight left would pass no gradient on.
         ranking: by ``magnitude`` of the score, or by its ``value``.
         kind: ``binary``, or ``signed``: a kept weight takes the sign of its score too (Koster et al., 2022).
         pin: share of each row's mask entries fixed at random from the start; they have no score (Otsuka et al., 2024).
@@ -161,19 +163,29 @@ def select_masks(
     Returns:
         Masks of the scores' shapes: bool, or int8 if signed or of several coats.
     """
-    if choices.scope == "global":
-        rows = [torch.cat([s.reshape(-1) for s in scores])[None]]
-    else:
-        rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
-    ranked = rows[0].shape[1]
+    rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
+    together, magnitude = choices.scope == "global", choices.ranking == "magnitude"
+    ranked = sum(row.shape[1] for row in rows) if together else rows[0].shape[1]
     size = ranked if size is None else size
     kept = pinned or [0] * len(ratios)
     counts = [min(max(0, keep_count(ratio, size) - already), ranked) for ratio, already in zip(ratios, kept)]
-    masks = select_largest(rows, counts, choices.ranking == "magnitude")
-    if choices.scope == "global":
-        masks = list(masks[0][0].split([s.numel() for s in scores]))
+    if together:
+        masks = [_sum(coats) for coats in zip(*(_select_together(rows, count, magnitude) for count in counts))]
+    else:
+        masks = select_largest(rows, counts, magnitude)
     masks = [mask.reshape(s.shape) for mask, s in zip(masks, scores)]
     return [_with_signs(mask, s) for mask, s in zip(masks, scores)] if choices.kind == "signed" else masks
+
+
+def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
+    """(1, n) each -> bool (1, n) each, ``count`` ones in all: the largest of each that are its least share, then the largest of all."""
+    sizes = [row.shape[1] for row in rows]
+    keys = []
+    for row, n in zip(rows, sizes):
+        (first,) = select_largest([row], [count * n // (_LEAST * sum(sizes))], magnitude)
+        key = row.detach().float()
+        keys.append((key.abs() if magnitude else key).masked_fill(first, math.inf))
+    return list(select_largest([torch.cat(keys, 1)], [count], magnitude=False)[0].split(sizes, 1))
 
 
 def _with_signs(mask: Tensor, scores: Tensor) -> Tensor:

@@ -47,7 +47,8 @@ class MaskOptions(FastOptions):
     )
     mask_scope: str = option(
         "tensor",
-        "what the kept share is of: each weight matrix (tensor), each row, or all together (global). Default: tensor",
+        "what the kept share is of: each weight matrix (tensor), each row, or all together (global), where each matrix keeps at least a "
+        "tenth of the share. Default: tensor",
         "SCOPE",
     )
     mask_scores: str = option(

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.masks import selection
 from fairseq_reservoir.masks.selection import MaskChoices, keep_count, select_largest, select_masks
-from tests.support.masks_by_sorting import by_sorting, expected_entries
+from tests.support.masks_by_sorting import by_sorting, expected_entries, expected_masks_together
 
 KEEPS = [0.1, 0.3, 0.5, 0.7, 0.9]
 
@@ -147,6 +147,31 @@ def test_scope_global_ranks_all_tensors_together():
     first, second = torch.tensor([5.0, 1.0, 2.0]), torch.tensor([[9.0], [-8.0], [3.0]])
     masks = mask_of([first, second], 0.5, scope="global")
     assert [m.tolist() for m in masks] == [[1, 0, 0], [[1], [1], [0]]]
+
+
+def test_scope_global_leaves_each_tensor_a_tenth_of_its_share():
+    # Of 40 scores 20 are kept. The second tensor has the 20 smallest; its share of 20 is 10, a tenth of that 1: its largest, the first.
+    high, low = torch.arange(21.0, 41), -torch.arange(20.0, 0, -1)
+    first, second = mask_of([high, low], 0.5, scope="global")
+    assert first.tolist() == [0] + [1] * 19 and second.tolist() == [1] + [0] * 19
+    # By value the largest of the second tensor is its last.
+    assert mask_of([high, low], 0.5, scope="global", ranking="value")[1].tolist() == [0] * 19 + [1]
+    # Signed coats of 0.5 and 0.25: the second coat keeps 10, of which half of a share rounds down to nothing.
+    first, second = mask_of([high, low], 0.5, (0.25,), scope="global", kind="signed")
+    assert first.tolist() == [0] + [1] * 9 + [2] * 10 and second.tolist() == [-1] + [0] * 19
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.sampled_from([0.01, 1, 100])), min_size=1, max_size=4),
+    st.sampled_from(KEEPS),
+    st.integers(0, 10**6),
+)
+def test_scope_global_equals_sorting(tensors, keep, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = [torch.randn(n, generator=generator) * size for n, size in tensors]
+    for mask, expected in zip(mask_of(scores, keep, scope="global"), expected_masks_together(scores, keep)):
+        assert torch.equal(mask.bool(), expected)
 
 
 def test_a_list_is_selected_tensor_by_tensor():

@@ -25,9 +25,18 @@ def expected_mask(scores, keep_ratio, scope="tensor"):
 
 
 def expected_masks_together(tensors, keep_ratio):
-    """The masks of several tensors of scores that are ranked together."""
-    masks = expected_mask(torch.cat([scores.flatten() for scores in tensors]), keep_ratio)
-    return [mask.reshape(scores.shape) for mask, scores in zip(masks.split([s.numel() for s in tensors]), tensors)]
+    """The masks of several tensors of scores that are ranked together: each keeps a tenth of its share, rounded down, and then the largest."""
+    sizes = [scores.numel() for scores in tensors]
+    entries = [(-abs(float(x)), place, i) for place, s in enumerate(tensors) for i, x in enumerate(s.detach().flatten())]
+    count = number_kept(keep_ratio, len(entries))
+    least = {
+        entry
+        for place, n in enumerate(sizes)
+        for entry in sorted(e for e in entries if e[1] == place)[: count * n // (10 * len(entries))]
+    }
+    kept = least | set(sorted(set(entries) - least)[: count - len(least)])
+    whole = [torch.tensor([e in kept for e in entries if e[1] == place]) for place in range(len(sizes))]
+    return [mask.reshape(scores.shape) for mask, scores in zip(whole, tensors)]
 
 
 def expected_entries(scores, keep_ratios, ranking="magnitude", signed=False):

@@ -153,11 +153,15 @@ def spreads(keep, **options):
     return gains, before_activations
 
 
-def test_9_activations_at_the_start_do_not_depend_on_the_share_kept():
+@pytest.mark.parametrize("scope", ["tensor", "row", "global"])
+def test_9_activations_at_the_start_do_not_depend_on_the_share_kept(scope):
     dense = spreads(1.0)
     for keep in (0.1, 0.5):
-        for found, expected in zip(spreads(keep), dense):
+        for found, expected in zip(spreads(keep, mask_scope=scope), dense):
             assert (found / expected - 1).abs().max() < 0.1, keep
+
+
+def test_9_without_the_scale_they_do():
     # Without the scale, a matrix of which a tenth is kept gives sqrt(1 / 10) = 0.32 of what the whole matrix does.
     unscaled = {"mask_init_weights": "paper_code"}
     assert (spreads(0.1, **unscaled)[0] / spreads(1.0, **unscaled)[0]).max() < 0.5
