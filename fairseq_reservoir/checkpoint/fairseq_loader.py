@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ..errors import InputError
 from . import damage, dictionaries, packed_file, reader
-from .pretrained_embeddings import building_for_a_checkpoint, tensors_follow
+from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
 
 
@@ -46,11 +46,6 @@ def check_dictionaries(
         with damage.reading(path):
             dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
     return models, config, task
-
-
-def read_no_vectors(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
-    """Every model of fairseq that was started from --encoder-embed-path would read the file again to translate."""
-    return {} if tensors_follow.get() else parse_embedding(embed_path)
 
 
 def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:

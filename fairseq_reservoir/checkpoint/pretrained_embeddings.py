@@ -1,12 +1,13 @@
-"""Word vectors in the text format of word2vec: read for a dictionary, written from a model.
+"""Word vectors in the text format of word2vec: read for a dictionary, by every model of fairseq, and written from a model.
 
 One line "COUNT DIM", then one line per token: the token and DIM numbers.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -101,6 +102,32 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
     if not len(indices):
         raise InputError(f"{flag} {path}: has none of the dictionary's entries; is it the file of the other language?")
     embedding.weight.data[indices] = vectors
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A file of vectors that a model of fairseq asks for before it says for which dictionary."""
+
+    path: str
+
+
+def ask_for_vectors(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
+    """Reads nothing yet; for a model whose tensors a checkpoint gives, there is nothing to read."""
+    return {} if tensors_follow.get() else _Asked(embed_path)
+
+
+def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
+    """As fairseq, which says neither how many words a file has, nor when it has none of them, nor that it has other dimensions."""
+    if not isinstance(embed_dict, _Asked):
+        return load_embedding(embed_dict, vocab, embedding)
+    start_from(embedding, embed_dict.path, vocab, "word vectors")
+    return embedding
+
+
+def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
+    """``load_vectors`` says how many words were found."""
+    if not isinstance(embed_dict, _Asked):
+        print_embed_overlap(embed_dict, vocab_dict)
 
 
 def write_embeddings(path: str, dictionary: Any, weight: torch.Tensor) -> None:

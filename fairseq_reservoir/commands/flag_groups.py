@@ -31,7 +31,7 @@ GROUPS = {
     "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_row_gain mask_pin mask_random",
     "masks: trained matrices in their stead (supermask_*)": "mask_trained_weights",
     "masks: embeddings under masks that are given, not random (supermask_*)": "mask_embeddings_from",
-    "training: from pretrained embeddings (every model that has such an embedding)": (
+    "training: from pretrained embeddings (every model that has such an embedding; the least coverage: supermask_*)": (
         "encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",

@@ -220,7 +220,7 @@ def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True
     return masks
 
 
-def _sum(masks: list[Tensor]) -> Tensor:
+def _sum(masks: Sequence[Tensor]) -> Tensor:
     whole = masks[0] if len(masks) == 1 else masks[0].to(torch.int8)
     for mask in masks[1:]:
         whole = whole + mask.to(torch.int8)

@@ -12,7 +12,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from ..checkpoint import dry_build, fairseq_loader, named_models, origin, unregistered
+from ..checkpoint import dry_build, fairseq_loader, named_models, origin, pretrained_embeddings, unregistered
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
@@ -83,7 +83,9 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
     (models, "build_model", unregistered.refuse_unknown_architecture),
     (tasks, "setup_task", unregistered.refuse_unknown_task),
-    (utils, "parse_embedding", fairseq_loader.read_no_vectors),
+    (utils, "parse_embedding", pretrained_embeddings.ask_for_vectors),
+    (utils, "load_embedding", pretrained_embeddings.load_vectors),
+    (utils, "print_embed_overlap", pretrained_embeddings.print_overlap),
 )  # fmt: skip
 
 

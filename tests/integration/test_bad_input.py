@@ -9,7 +9,7 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from fairseq_reservoir import cli
-from tests.support.commands import error_of, start_training
+from tests.support.commands import RUN, error_of, start_training, train
 
 SUPERMASK = "--arch supermask_one_layer_transformer"
 # Flags, and what the line says: the flag, the value, and what would do.
@@ -183,6 +183,35 @@ def test_word_vectors_of_reservoir_models_are_checked(toy_data, tmp_path, side, 
     assert_refused(answer, message)
     assert f"--{side}-embed-path {vectors}: " in line
     assert not list(save_dir.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "arch",
+    [
+        "frozen_transformer_tiny --freeze emb",
+        "transformer --encoder-embed-dim 64 --decoder-embed-dim 64",
+        "lstm --encoder-embed-dim 64",
+    ],
+)
+def test_word_vectors_of_any_model_are_checked_and_counted(toy_data, tmp_path, arch, caplog):
+    """fairseq builds the model without them, or ends in torch's own error."""
+    vectors, save_dir = tmp_path / "vectors", tmp_path / "checkpoints"
+    flags = f"--arch {arch} --encoder-embed-path {vectors} --max-update 1 --save-dir {save_dir}".split()
+    for content, message in (
+        ("1 3\na 1 2 3\n", "vectors of 3 numbers; the model needs 64"),
+        (f"1 64\nzzz{' 1' * 64}\n", "has none of the dictionary's entries; is it the file of the other language?"),
+    ):
+        vectors.write_text(content)
+        line, status = answer = error_of(toy_data, *flags, begin=RUN)
+        assert_refused(answer, message)
+        assert f"word vectors {vectors}: " in line
+    assert not list(save_dir.rglob("*"))
+    vectors.write_text(f"1 64\na{' 0.25' * 64}\n")
+    with caplog.at_level("INFO"):
+        run = train(toy_data, *flags, "--no-save", begin=RUN)
+    assert f"word vectors {vectors}: 1 of " in caplog.text
+    row = run.trainer.task.source_dictionary.index("a")
+    assert run.initial["encoder.embed_tokens.weight"][row].eq(0.25).all()
 
 
 @pytest.mark.parametrize("mistake", LATE_MISTAKES)

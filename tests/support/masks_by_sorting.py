@@ -25,9 +25,11 @@ def expected_mask(scores, keep_ratio, scope="tensor"):
 
 
 def expected_masks_together(tensors, keep_ratio):
-    """The masks of several tensors of scores that are ranked together: each keeps a tenth of its share, rounded down, and then the largest."""
+    """The masks of several tensors of scores that are ranked together: a tenth of its share of each, then the largest."""
     sizes = [scores.numel() for scores in tensors]
-    entries = [(-abs(float(x)), place, i) for place, s in enumerate(tensors) for i, x in enumerate(s.detach().flatten())]
+    entries = [
+        (-abs(float(x)), place, i) for place, s in enumerate(tensors) for i, x in enumerate(s.detach().flatten())
+    ]
     count = number_kept(keep_ratio, len(entries))
     least = {
         entry
