@@ -28,7 +28,8 @@ def check_start(config: Any, model: Any = None) -> None:
 
     Raises:
         InputError: the file to start from is an export without optimizer state, or one of masks or rounded weights; or with a
-            model to start from, or vectors of words, that which these would give is to be drawn.
+            model to start from, or vectors of words, that which these would give is to be drawn; or a file that one stack is to start
+            from is not there, or would not be used.
     """
     frozen_init = getattr(model, "frozen_init", None) or "model"
     if getattr(config, "finetune_from_model", None) and frozen_init != "model":
@@ -37,6 +38,9 @@ def check_start(config: Any, model: Any = None) -> None:
         )
     if frozen_init != "model":
         _refuse_lost_vectors(model, frozen_init)
+    for stack in ("encoder", "decoder"):
+        if start := getattr(model, f"start_{stack}_from", None):
+            _check_stack(config, f"--start-{stack}-from {start}", start)
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
         path: Any = getattr(config, flag, None)
         if not str(path).endswith(packed_file.SUFFIX):
@@ -54,6 +58,16 @@ def check_start(config: Any, model: Any = None) -> None:
                 f"{name}: an export, without the optimizer's state; give the checkpoint it was made from, or start a new"
                 f" training with --finetune-from-model {path}"
             )
+
+
+def _check_stack(config: Any, given: str, path: str) -> None:
+    """Refuses to start a stack from what is no file, or beside a model that would take its place."""
+    if getattr(config, "finetune_from_model", None):
+        raise InputError(
+            f"{given}: has no effect with --finetune-from-model, whose values are taken; leave one of them out"
+        )
+    if not Path(path).is_file() and not goes_on(config):
+        raise InputError(f"{given}: no such file")
 
 
 def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
@@ -102,6 +116,11 @@ def check_whole(config: Any) -> None:
             )
         refuse_damaged(path, f"{flag} ")
         read_state(path, flag)
+
+
+def goes_on(config: Any) -> bool:
+    """Whether the model's values come from a checkpoint, as those of a training that goes on."""
+    return any(True for _ in _starts(config))
 
 
 def _check_address(flag: str, path: str) -> None:

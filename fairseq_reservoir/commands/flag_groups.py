@@ -31,9 +31,10 @@ GROUPS = {
     "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_row_gain mask_pin mask_random",
     "masks: trained matrices in their stead (supermask_*)": "mask_trained_weights",
     "masks: embeddings under masks that are given, not random (supermask_*)": "mask_embeddings_from",
-    "training: from pretrained embeddings (every model that has such an embedding; the least coverage: supermask_*)": (
+    "training: from pretrained embeddings (all models; the minimum: supermask_*)": (
         "encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
+    "training: one stack from another model (reservoir_*, frozen_*)": "start_encoder_from start_decoder_from",
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
     "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (

@@ -41,6 +41,17 @@ class ComponentOptions(FreezeCacheOptions):
         "rows of embeddings get length 1. Default: model",
         "INIT",
     )
+    start_encoder_from: Optional[str] = option(
+        None,
+        "start the encoder from that of another model of the same shape and dictionary, a translation model's or a RoBERTa's: "
+        "a checkpoint or an export. --freeze encoder then leaves it as it was trained",
+        "CHECKPOINT",
+    )
+    start_decoder_from: Optional[str] = option(
+        None,
+        "start the decoder likewise, from that of a translation model or of a language model, beside which attention to the source is new",
+        "CHECKPOINT",
+    )
     frozen_adapter: Optional[str] = option(
         None,
         "train a small change of every frozen matrix of attention and feed-forward blocks, 0 at the start: lora, a product of "

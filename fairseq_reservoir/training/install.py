@@ -29,6 +29,7 @@ from . import (
     nothing_to_train,
     preflight,
     rank_checks,
+    start_stack,
     threads,
     training_hooks,
 )
@@ -49,6 +50,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "__init__", freeze_skip_hooks.make_schedule),
     (Trainer, "__init__", fast.start),
     (Trainer, "__init__", rank_checks.check_processes),
+    (Trainer, "__init__", start_stack.start),
     (Trainer, "_build_optimizer", freeze_skip_hooks.bind_optimizer),
     (Trainer, "_build_optimizer", fast.build_optimizer),
     # It goes on from a checkpoint: processes agree on the file before any of them reads it.
