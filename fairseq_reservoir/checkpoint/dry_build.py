@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError, in_one_line
-from ..fairseq_repairs.error_report import raise_as_mistake
+from ..fairseq_repairs.error_report import NO_DATA, raise_as_mistake
 from ..freezing.table_of_model import table_of
 from .pretrained_embeddings import building_for_a_checkpoint
 
@@ -66,7 +66,7 @@ def build_arch(
     if task != "translation":
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
-    line = ["no-data", "--arch", arch, *fairseq_flags]
+    line = [NO_DATA, "--arch", arch, *fairseq_flags]
     # argparse's own prints all flags of fairseq.
     parser.error = partial(raise_as_mistake, command="fairseq-train", words=line)
     args = options.parse_args_and_arch(parser, input_args=line)

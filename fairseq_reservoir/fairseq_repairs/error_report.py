@@ -13,6 +13,9 @@ from ..errors import InputError, check_words
 from .choices import refuse_missing, whose
 from .repair import repair, wrap
 
+# What stands for the folder of data on a command line of ours that builds a model without any.
+NO_DATA = "no-data"
+
 
 def find_input_error(error):
     """Return the first ``InputError`` in the chain of causes and contexts of ``error``, or None."""
@@ -92,7 +95,10 @@ def raise_as_mistake(message, command=None, words=()):
     if message.endswith(f"value: {MISSING!r}"):  # a default that stands for none
         raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is not given, and has no default")
     unrecognized = message.partition("unrecognized arguments: ")[2].split()
-    raise InputError(message.removeprefix("argument ") + whose(command, unrecognized, words))
+    hint = ""
+    if unrecognized and words[:1] == [NO_DATA] and not unrecognized[0].startswith("-"):
+        hint = f"; no data are needed here: leave {unrecognized[0]} out"
+    raise InputError(message.removeprefix("argument ") + whose(command, unrecognized, words) + hint)
 
 
 @repair("input-errors")

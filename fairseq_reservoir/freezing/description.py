@@ -125,6 +125,12 @@ class DescribedInCheckpoint:
         return state_dict
 
     def _refuse_differences(self, stored, own, leaves_out):
+        plans = [stack for stack in ("encoder", "decoder") if stack in self.description_flags]
+        if plans and not any(stack in stored for stack in plans):
+            raise InputError(
+                "the checkpoint is of a model without a layer plan, as those of --arch frozen_... are: "
+                f"{type(self).__name__} starts from its own checkpoints and from fairseq's of that shape"
+            )
         for field, flag in self._differences(stored | leaves_out, own).items():
             # Where tensors are to be drawn, a new optimizer is no help: the checkpoint's values, trained or of another seed, would stay.
             is_drawn = field in ("frozen_init", "frozen_seed") and own.get(field) is not None

@@ -28,8 +28,8 @@ class ComponentOptions(FreezeCacheOptions):
     )
     freeze_except: Optional[str] = option(
         None,
-        "freeze everything but these components, written as for --freeze; with --freeze, everything that it names but these. What the "
-        "model does not have, as pos where positions are sinusoidal, is passed over. Example: ln,pos,emb,out",
+        "freeze everything but these components, written as for --freeze; with --freeze, everything that it names but these. Of a list, a "
+        "component alone that the model does not have, as pos where positions are sinusoidal, is passed over. Example: ln,pos,emb,out",
         "SPEC",
     )
     frozen_init: str = option(

@@ -65,7 +65,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_norm: str = option(
         "paper",
         f"LayerNorm of {kinds.listed(kinds.letters(own_norm=True))} layers: paper puts it before the layer's function "
-        "even in a post-norm model; model follows --encoder-normalize-before. Default: paper",
+        "even in a post-norm model; model follows --encoder-normalize-before and --decoder-normalize-before. Default: paper",
         "NORM",
     )
     reservoir_train_layernorm: bool = option(
@@ -101,8 +101,8 @@ class FrozenLayerOptions(ComponentOptions):
     )
     backskip_anneal: float = option(
         0.99,
-        "probability of a true gradient in the first update after --backskip-warmup; it is multiplied by itself from "
-        "update to update. 1: always, 0: never. Default: 0.99",
+        "probability P of a true gradient in the first update after --backskip-warmup; P squared in the second, P to the third in "
+        "the third, and so on. 1: always, 0: never. Default: 0.99",
         "P",
     )
 

@@ -103,11 +103,20 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     test.bleu, test.signature = test.counts.of(SACREBLEU)
     test.chrf, test.chrf_signature = test.counts.of(CHRF)
     test.tokenised, test.tokenised_signature = test.counts.of(TOKENISED)
+    if any(map(_is_of_pieces, theirs)):
+        test.remarks.append(
+            "its references hold pieces of words (▁ or @@), and so the scores are of those: translate with --remove-bpe sentencepiece or "
+            "--remove-bpe"
+        )
     if test.counts.unknown:
         cure = ": --references names the real ones" if hypotheses else ""
         test.remarks.append(f"{test.counts.unknown} references hold <<unk>>, words not in the dictionary{cure}")
     _remark_another_bleu(test, folder / "bleu.json")
     return test
+
+
+def _is_of_pieces(line):
+    return "▁" in line or "@@ " in line or line.endswith("@@")
 
 
 def _both(folder, sentences, references, test):

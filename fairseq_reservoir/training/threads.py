@@ -40,6 +40,13 @@ def read_flag(parse_args_and_arch, parser, *args, **kwargs):
     return parsed
 
 
+def point_to_help(parse_args_and_arch, parser, *args, **kwargs):
+    """fairseq's ``--help`` of a training has no flag of a model; say at its end where ours are."""
+    if "--max-update" in parser._option_string_actions:
+        parser.epilog = "Flags of layers, freezing and masks: fairseq-reservoir plan --help"
+    return parse_args_and_arch(parser, *args, **kwargs)
+
+
 def asked() -> int | str | None:
     """A number of threads, ``auto``, or None if nobody has asked.
 

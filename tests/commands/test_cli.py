@@ -143,6 +143,10 @@ def test_plain_architectures_too(capsys, arch, row):
         (["--arch=reservoir_transformer", "--freeze"], "--freeze: expected one argument"),
         (["--arch=reservoir_transformer", "--no-such"], "unrecognized arguments: --no-such"),
         (
+            ["data-bin", "--arch=reservoir_transformer"],
+            "unrecognized arguments: data-bin; no data are needed here: leave data-bin out",
+        ),
+        (
             ["--arch=transformer", "--reservoir-encoder=LF"],
             "unrecognized arguments: --reservoir-encoder=LF; --reservoir-encoder is of --arch reservoir_transformer",
         ),

@@ -41,6 +41,24 @@ def test_what_the_spec_names_stays_and_the_rest_moves(trained):
     assert still == named == {e.name for e in run.model.slot_table.entries if not e.trained}
 
 
+def test_a_model_with_a_plan_does_not_start_from_it(trained, toy_data, tmp_path):
+    _, folder = trained
+    flags = [
+        "--arch",
+        "reservoir_transformer",
+        "--finetune-from-model",
+        folder / "checkpoint_last.pt",
+        "--save-dir",
+        tmp_path,
+    ]
+    line, status = error_of(toy_data, *ARCH[2:], *flags)
+    assert (
+        status == 2
+        and "the checkpoint is of a model without a layer plan, as those of --arch frozen_... are: ReservoirTransformer"
+        in line
+    )
+
+
 def test_the_checkpoint_carries_the_spec(trained, toy_data):
     run, folder = trained
     stored = load(folder)

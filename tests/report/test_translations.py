@@ -113,6 +113,17 @@ def test_of_several_translations_generate_log_counts_and_the_others_are_told(run
     )
 
 
+@pytest.mark.parametrize("piece", ["▁{}", "{}@@ s"])
+def test_scores_of_pieces_are_told(run, piece):
+    generated(
+        run.folder, [piece.format(line) for line in REFERENCES], [piece.format(line) for line in translations(12)]
+    )
+    (remark,) = read_test(run.folder, None).remarks
+    assert remark.startswith(
+        "its references hold pieces of words (▁ or @@), and so the scores are of those: translate with --remove-bpe"
+    )
+
+
 def test_references_of_ones_own(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run.folder, None).remarks == [

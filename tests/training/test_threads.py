@@ -4,12 +4,13 @@ import subprocess
 import sys
 import time
 
+import fairseq_cli.train
 import pytest
 import torch
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.training import threads
-from tests.support.commands import error_of, train
+from tests.support.commands import command_line, error_of, train
 
 PLAN = ("--reservoir-encoder", "LT", "--reservoir-decoder", "L", "--no-save", "--disable-validation")
 
@@ -112,3 +113,10 @@ def test_auto_trains(toy_data, caplog, monkeypatch):
     run = train(toy_data, *PLAN, "--max-update", 4, "--threads", "auto")
     assert len(run.losses) == 4 and 1 <= torch.get_num_threads() <= run.trainer.thread_watch.most
     assert any(record.getMessage().startswith("threads: up to ") for record in caplog.records)
+
+
+def test_help_of_a_training_says_where_the_other_flags_are(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", command_line("no-data", "--help"))
+    with pytest.raises(SystemExit):
+        fairseq_cli.train.cli_main()
+    assert capsys.readouterr().out.endswith("Flags of layers, freezing and masks: fairseq-reservoir plan --help\n")
