@@ -79,7 +79,11 @@ def contents(folder, name, references):
         counted = read_test(folder, references).counts
         return counts.as_text(counted) if counted.by else ""
     file = folder / name
-    return "".join(f"{line}\n" for line in KEPT[name](file.read_text(encoding="utf-8"))) if file.exists() else ""
+    return (
+        "".join(f"{line}\n" for line in KEPT[name](file.read_text(encoding="utf-8", errors="replace")))
+        if file.exists()
+        else ""
+    )
 
 
 def is_done(folder):

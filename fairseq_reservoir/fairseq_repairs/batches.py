@@ -2,7 +2,6 @@
 
 import numpy as np
 from fairseq.data import data_utils
-from fairseq.tasks import FairseqTask
 
 from ..errors import InputError
 from .repair import repair, wrap
@@ -44,26 +43,3 @@ def keep_last_batch():
         return batches if kept == len(indices) else [*batches, indices[kept:]]
 
     wrap(data_utils, "batch_by_size", batch_by_size)
-
-
-@repair("resumed-batches")
-def keep_batches_when_resuming():
-    """Give a resumed run the batches of the run that it continues.
-
-    A run makes its batches when it starts, from ``--seed`` and the epoch, which is 1, and keeps them for all epochs.
-    A run resumed in epoch 2 made others: it was no longer the same run, and resumed within an epoch it trained on
-    some sentences twice and left others out.
-    """
-
-    def get_batch_iterator(original, task, dataset, *args, **flags):
-        epoch = flags.get("epoch", 1)
-        kept = task.can_reuse_epoch_itr(dataset) and not (
-            flags.get("disable_iterator_cache") or flags.get("update_epoch_batch_itr")
-        )
-        if not kept or dataset in task.dataset_to_epoch_iter:
-            return original(task, dataset, *args, **flags)
-        iterator = original(task, dataset, *args, **{**flags, "epoch": 1})
-        iterator.epoch = epoch
-        return iterator
-
-    wrap(FairseqTask, "get_batch_iterator", get_batch_iterator)

@@ -6,6 +6,7 @@ from . import (
     batches,
     checkpoints,
     cpu_launch,
+    epochs,
     error_report,
     mixed_precision,
     moving_average,
@@ -13,6 +14,7 @@ from . import (
     recomputation,
     saving,
     start_up,
+    stopping,
 )
 
 REPAIRS = (
@@ -21,13 +23,18 @@ REPAIRS = (
     error_report.refuse_flags_in_one_line,
     # What a command meets while it starts; these and those below do not depend on each other, but for the last.
     start_up.restore_numpy_names,
+    start_up.find_buckets_of_lengths,
+    start_up.name_unused_validation,
     start_up.hush_hydra,
     start_up.keep_bf16_off_tpu,
     # Before anything large is allocated.
     allocator.keep_freed_memory,
     # Data.
     batches.keep_last_batch,
-    batches.keep_batches_when_resuming,
+    epochs.load_every_epoch_anew,
+    epochs.keep_batches_when_resuming,
+    epochs.train_on_the_last_group,
+    epochs.resume_with_other_processes,
     # Checkpoints.
     checkpoints.load_no_programs,
     checkpoints.trust_classes_in_checkpoints,
@@ -36,6 +43,9 @@ REPAIRS = (
     saving.write_once,
     saving.copy_checkpoints_whole,
     # Training.
+    stopping.remember_patience,
+    stopping.train_no_further,
+    stopping.name_what_diverged,
     adaptive_loss.count_the_second_word_of_every_band,
     moving_average.keep_untrained_tensors_in_ema,
     moving_average.begin_average_from_any_checkpoint,
@@ -46,6 +56,8 @@ REPAIRS = (
     processes.let_gloo_gather_objects,
     processes.broadcast_checkpoints,
     processes.reduce_only_what_is_trained,
+    processes.score_everything_in_one_process,
+    processes.validate_without_a_batch,
     # Last, since hooks below are called before it: it starts processes, and each of them installs everything anew.
     cpu_launch.start_processes_on_cpus,
 )

@@ -4,9 +4,13 @@ import inspect
 
 import torch
 import torch.distributed as dist
+from fairseq import options
 from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 
+from ..errors import InputError
 from .repair import repair, wrap
 
 
@@ -78,14 +82,45 @@ def reduce_only_what_is_trained():
     """Let ``--ddp-backend legacy_ddp`` send between processes the gradients of what is trained, and no more.
 
     It sums a buffer with room for all parameters, however few of them have a gradient, in the number format of the first
-    of them, which may be frozen.
+    of them, which may be frozen, or of half precision where others, as scores of masks, are not.
     """
 
     def all_reduce_grads(original, ddp):
         trained = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
         size = min(ddp.buffer_size, sum(parameter.numel() for parameter in trained))
         if trained and (ddp.buffer is None or ddp.buffer.numel() != size):  # a freeze schedule changes what is trained
-            ddp.buffer = trained[0].new(size)
+            ddp.buffer = next((p for p in trained if p.dtype == torch.float32), trained[0]).new(size)
         original(ddp)
 
     wrap(LegacyDistributedDataParallel, "all_reduce_grads", all_reduce_grads)
+
+
+@repair("whole-test-set")
+def score_everything_in_one_process():
+    """Refuse ``--distributed-world-size`` above 1 where fairseq would translate or score the first part of the data alone.
+
+    So do ``fairseq-generate`` and ``fairseq-eval-lm``: they share the data out and print the BLEU or the loss of one share.
+    """
+
+    def parse_args_and_arch(original, parser, *args, **kwargs):
+        parsed = original(parser, *args, **kwargs)
+        flags = parsed[0] if isinstance(parsed, tuple) else parsed
+        processes = getattr(flags, "distributed_world_size", 1)
+        if {"--beam", "--context-window"} & parser._option_string_actions.keys() and processes > 1:
+            raise InputError(
+                f"--distributed-world-size {processes}: this command would do the first of as many parts of the data; leave it out"
+            )
+        return parsed
+
+    wrap(options, "parse_args_and_arch", parse_args_and_arch)
+
+
+@repair("validation-without-a-batch")
+def validate_without_a_batch():
+    """Let ``fairseq-validate`` share out a number of batches that its processes do not divide: one without a batch ended in a KeyError."""
+
+    def valid_step(original, task, sample, *args, **kwargs):
+        return original(task, sample, *args, **kwargs) if len(sample) else (0.0, 0, {})
+
+    for task in (FairseqTask, TranslationTask):
+        wrap(task, "valid_step", valid_step)

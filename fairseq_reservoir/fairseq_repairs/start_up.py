@@ -1,12 +1,15 @@
-"""Repairs of what every command meets first: numpy's names, ``--bf16``, hydra's advice."""
+"""Repairs of what every command meets first: numpy's names, ``--bf16``, hydra's advice, data in the folder that nobody asks for."""
 
+import inspect
 import sys
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 from fairseq import options
+from fairseq.data import data_utils
 
+from ..errors import InputError
 from .repair import repair, wrap
 
 _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.int64)}
@@ -22,6 +25,29 @@ def restore_numpy_names():
     """
     for name in _NUMPY_NAMES.keys() - vars(np).keys():
         setattr(np, name, _NUMPY_NAMES[name])
+
+
+@repair("length-buckets", needed=lambda: "interpolation" not in inspect.signature(np.percentile).parameters)
+def find_buckets_of_lengths():
+    """Let ``--num-batch-buckets`` work where numpy 2.4 has taken the old name of an argument away."""
+
+    def get_buckets(original, sizes, num_buckets):
+        return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
+
+    wrap(data_utils, "get_buckets", get_buckets)
+
+
+@repair("unused-validation")
+def name_unused_validation():
+    """Name in one line the validation data of a folder that no flag asks for."""
+
+    def raise_if_ignored(original, cfg):
+        try:
+            original(cfg)
+        except ValueError as error:
+            raise InputError(f"--valid-subset {cfg.dataset.valid_subset}: {error}") from error
+
+    wrap(data_utils, "raise_if_valid_subsets_unintentionally_ignored", raise_if_ignored)
 
 
 @repair("bf16-off-tpu")

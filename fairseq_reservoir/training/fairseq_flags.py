@@ -1,6 +1,7 @@
 """Refuses, in one line and before data is read, values of fairseq's own flags that would end in a traceback."""
 
 import ast
+from importlib.util import find_spec
 from typing import Any
 
 from ..errors import InputError
@@ -36,9 +37,15 @@ def check(cfg: Any) -> None:
         ("--validate-interval", data.validate_interval, 1),
         ("--save-interval", cfg.checkpoint.save_interval, 1),
         ("--num-workers", data.num_workers, 0),
+        ("--required-batch-size-multiple", data.required_batch_size_multiple, 1),
+        ("--max-valid-steps", data.max_valid_steps, 0),
     ):
-        if value < least:
+        if value is not None and value < least:
             raise InputError(f"{flag} {value}: must be at least {least}")
+    if cfg.checkpoint.write_checkpoints_asynchronously and not find_spec("iopath"):
+        raise InputError(
+            "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out"
+        )
     _check_rates(cfg)
     if getattr(cfg.criterion, "_name", None) == "adaptive_loss":
         _check_adaptive_loss(cfg)

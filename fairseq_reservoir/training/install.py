@@ -52,6 +52,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "__init__", fast.start),
     (Trainer, "__init__", rank_checks.check_processes),
     (Trainer, "__init__", start_stack.start),
+    (Trainer, "_build_optimizer", nothing_to_train.look_at_backend),
     (Trainer, "_build_optimizer", freeze_skip_hooks.bind_optimizer),
     (Trainer, "_build_optimizer", fast.build_optimizer),
     # It goes on from a checkpoint: processes agree on the file before any of them reads it.

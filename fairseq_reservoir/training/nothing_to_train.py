@@ -3,8 +3,18 @@
 import logging
 
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from ..errors import InputError
 
 logger = logging.getLogger(__name__)
+
+
+def look_at_backend(build_optimizer, trainer) -> None:
+    """A hook of the trainer: torch's own way of several processes adds gradients up while they are worked out."""
+    build_optimizer(trainer)
+    wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper has torch's inside
+    trainer._optimizer.waits_for_gradients = isinstance(wrapped, DistributedDataParallel)
 
 
 def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
@@ -16,6 +26,11 @@ def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
     """
     if loss.requires_grad:
         backward(optimizer, loss)
+    elif getattr(optimizer, "waits_for_gradients", False):
+        raise InputError(
+            "--ddp-backend pytorch_ddp: LayerDrop or a freeze schedule has left one process without anything to train in an update, for "
+            "whose gradients the others wait; give --ddp-backend legacy_ddp"
+        )
     elif not vars(optimizer).setdefault("said_nothing_to_train", False):
         optimizer.said_nothing_to_train = True
         logger.warning(

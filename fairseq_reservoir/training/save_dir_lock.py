@@ -12,6 +12,7 @@ from pathlib import Path
 from fairseq.distributed import utils as distributed_utils
 
 from ..errors import InputError
+from ..fairseq_repairs.stopping import forget_earlier_runs
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ def train_alone(main, cfg, **kwargs):
     Raises:
         InputError: somebody does; the message names host and process.
     """
+    forget_earlier_runs()
     saves = not cfg.checkpoint.no_save and "://" not in cfg.checkpoint.save_dir
     with (
         held(cfg.checkpoint.save_dir)

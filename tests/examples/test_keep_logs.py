@@ -63,6 +63,16 @@ def test_runs_of_a_recipe(tmp_path):
     assert kept == {"done-1/train.log": f"{record}\n", "done-1/validate.log": f"{result}\n"}
 
 
+def test_a_log_that_is_not_utf_8(tmp_path):
+    record = '2026-11-22 19:25:50 | INFO | valid | {"epoch": 1, "valid_loss": "0.6", "valid_num_updates": "450"}'
+    (tmp_path / "runs" / "one-1").mkdir(parents=True)
+    (tmp_path / "runs" / "one-1" / "train.log").write_bytes(b"a word \xff\n" + record.encode() + b"\n")
+    (tmp_path / "runs" / "one-1" / "state").write_text("done\n")
+    write(tmp_path / "kept.tar.xz", tmp_path / "runs", [])
+    with tarfile.open(tmp_path / "kept.tar.xz") as archive:
+        assert archive.extractfile("one-1/train.log").read().decode() == f"{record}\n"
+
+
 def test_runs_that_were_ended_are_kept_by_name(tmp_path, monkeypatch):
     write_runs(tmp_path / "runs")
     for folder in (tmp_path / "runs").iterdir():

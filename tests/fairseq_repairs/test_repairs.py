@@ -111,6 +111,30 @@ def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
     assert all(np.array_equal(loaded[name], value) for name, value in values.items())
 
 
+@pytest.mark.parametrize("command", ["generate", "eval_lm"])
+def test_a_share_of_the_data_is_not_scored_for_the_whole(run_fairseq, capsys, command):
+    with pytest.raises(
+        InputError, match="^--distributed-world-size 2: this command would do the first of as many parts of the data"
+    ):
+        run_fairseq(command, "no-data", "--path", "no-model", "--distributed-world-size", 2)
+
+
+def test_buckets_of_lengths():
+    # Of 1 to 9, a third each: the largest lengths of a third, taken from below.
+    assert data_utils.get_buckets(np.arange(1, 10), 3).tolist() == [3, 6, 9]
+
+
+def test_validation_data_that_nobody_asks_for(make_corpus, run_fairseq, tiny_training, tmp_path, monkeypatch):
+    data = make_corpus()
+    for file in data.glob("valid.*"):
+        (data / file.name.replace("valid.", "valid1.")).write_bytes(file.read_bytes())
+    with pytest.raises(
+        InputError,
+        match="^--valid-subset valid: Valid paths .*valid1.* will be ignored. Set --combine-val to combine them or ",
+    ):
+        run_fairseq("train", data, *tiny_training, "--save-dir", tmp_path / "ck")
+
+
 def test_language_model_checkpoint_loads(make_corpus, run_fairseq, tmp_path):
     # The flags of a language model are a DictConfig, not a Namespace.
     flags = (
@@ -210,7 +234,7 @@ def test_a_resumed_run_keeps_its_batches():
         iterator = get_batch_iterator(FairseqTask(Namespace()), Pairs(), max_sentences=2, seed=5, **flags)
         return [list(batch) for batch in iterator.frozen_batches], iterator.epoch
 
-    plain, repaired = FairseqTask.get_batch_iterator.__wrapped__, FairseqTask.get_batch_iterator
+    plain, repaired = inspect.unwrap(FairseqTask.get_batch_iterator), FairseqTask.get_batch_iterator
     expected, _ = batches(plain, epoch=1)
     assert batches(plain, epoch=3)[0] != expected
     assert batches(repaired, epoch=3) == (expected, 3)

@@ -60,6 +60,19 @@ def test_legacy_ddp_sums_in_the_format_of_what_is_trained():
     assert model[1].weight.grad.eq(torch.tensor(1 / 3)).all()
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_legacy_ddp_sums_in_float32_what_is_trained_in_it(half):
+    """As the scores of masks are beside trained token vectors of half precision."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3, dtype=half), torch.nn.Linear(3, 2))
+    ddp = LegacyDistributedDataParallel(model, None)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1 / 3 if parameter.dtype == half else 1e5 + 1 / 3)
+    with patch.object(distributed_utils, "all_reduce", lambda *args: None):
+        ddp.all_reduce_grads()
+    assert model[1].weight.grad.eq(torch.tensor(1e5 + 1 / 3)).all()
+    assert model[0].weight.grad.eq(torch.tensor(1 / 3, dtype=half)).all()
+
+
 PLAN = "--reservoir-encoder LTF --reservoir-decoder LT --freeze emb".split()
 SCHEDULED = ["--optimizer", "freeze_skip", "--freeze-schedule", "0:emb;2:encoder.layers.0,ffn;3:-emb"]
 RUNS = {

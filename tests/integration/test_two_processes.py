@@ -1,10 +1,13 @@
 """Two CPU processes train the same reservoir transformer as one process that sums the gradients of two batches."""
 
+import json
+
 import pytest
 import torch
 
-from tests.support.commands import load, start_training, train
+from tests.support.commands import RUN as COMMON, USER_DIR, load, start_training, train
 from tests.support.letters import WITH_EVERY_KIND
+from tests.support.warm_start import run_command
 
 # 160 sentences in batches of 8: 20 batches, 10 updates of two.
 RUN = "--batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --reservoir-encoder {encoder} --reservoir-decoder {decoder}"
@@ -17,7 +20,7 @@ def alone(toy_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     run = train(toy_data, *RUN, "--update-freq", 2, "--save-dir", folder)
     assert len(run.losses) == 10
-    return run, load(folder)
+    return run, load(folder), folder
 
 
 # With legacy_ddp, too: the two processes of test_freeze_skip.
@@ -26,7 +29,7 @@ def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
     flags = [*RUN, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", tmp_path]
     ended = start_training(toy_data, *flags)
     assert ended.returncode == 0, ended.stderr
-    run, expected = alone
+    run, expected, _ = alone
     checkpoint = load(tmp_path)
     assert checkpoint["optimizer_history"][-1]["num_updates"] == 10
     together, expected = checkpoint["model"], expected["model"]
@@ -48,6 +51,43 @@ def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
     run, after = alone[0], load(tmp_path)["model"]
     for entry in run.model.slot_table.entries:
         assert torch.equal(after[entry.name], run.initial[entry.name]) != entry.trained, entry.name
+
+
+def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data):
+    """8 sentences in batches of 3: of the third batch the second process has none."""
+    folder = alone[2]
+    flags = "--task translation --batch-size 3 --required-batch-size-multiple 1 --log-format json --cpu".split()
+    said = []
+    for processes in (1, 2):
+        ended = run_command(
+            "fairseq-validate",
+            toy_data,
+            "--user-dir",
+            USER_DIR,
+            "--path",
+            folder / "checkpoint_last.pt",
+            "--distributed-world-size",
+            processes,
+            *flags,
+        )
+        assert ended.returncode == 0, ended.stderr
+        (line,) = {
+            line[line.index("{") :] for line in (ended.stdout + ended.stderr).splitlines() if "valid_loss" in line
+        }
+        said.append(json.loads(line)["valid_loss"])
+    assert said[0] == said[1]
+
+
+def test_a_process_without_anything_to_train_is_told_of(toy_data, tmp_path):
+    """torch's own way would end in an abort, or wait for ever: LayerDrop leaves out the one trained layer in one process alone."""
+    flags = "--arch frozen_transformer_tiny --freeze-except encoder.layers.0 --encoder-layerdrop 0.5 --find-unused-parameters".split()
+    flags += ["--batch-size", 8, "--max-epoch", 4, "--no-save", "--distributed-world-size", 2]
+    ended = run_command("fairseq-train", toy_data, "--user-dir", USER_DIR, *flags, *COMMON)
+    assert ended.returncode == 2
+    assert (
+        "--ddp-backend pytorch_ddp: LayerDrop or a freeze schedule has left one process without anything to train"
+        in ended.stderr
+    )
 
 
 def test_fast_with_a_process_that_has_no_batch_left(toy_data, tmp_path):

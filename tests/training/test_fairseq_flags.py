@@ -1,5 +1,7 @@
 """Flags of fairseq that it would answer with a traceback are answered in one line, before any data is looked for."""
 
+from importlib.util import find_spec
+
 import pytest
 
 from tests.support.commands import error_of, train
@@ -20,6 +22,16 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be at least 0"),
         ("--optimizer adam --batch-size 4 --validate-interval 0", "--validate-interval 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --save-interval 0", "--save-interval 0: must be at least 1"),
+        (
+            "--optimizer adam --batch-size 4 --required-batch-size-multiple 0",
+            "--required-batch-size-multiple 0: must be at least 1",
+        ),
+        ("--optimizer adam --batch-size 4 --max-valid-steps -1", "--max-valid-steps -1: must be at least 0"),
+        pytest.param(
+            "--optimizer adam --batch-size 4 --write-checkpoints-asynchronously",
+            "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out",
+            marks=pytest.mark.skipif(bool(find_spec("iopath")), reason="iopath is installed"),
+        ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler inverse_sqrt --warmup-updates 0",
             "--warmup-updates 0: must be at least 1 with --lr-scheduler inverse_sqrt",

@@ -1,0 +1,59 @@
+"""When a training stops: --patience over a resume, --max-update that is reached, gradients that are not finite, runs before it."""
+
+import fairseq_cli.train
+import pytest
+from fairseq import checkpoint_utils
+
+from fairseq_reservoir.fairseq_repairs import stopping
+from tests.support.commands import load, train
+
+SMALL = "--reservoir-encoder L --decoder-layers 1 --no-epoch-checkpoints --batch-size 40".split()
+
+
+@pytest.fixture(autouse=True)
+def of_no_run():
+    stopping.forget_earlier_runs()
+    yield
+    stopping.forget_earlier_runs()
+
+
+def epochs(run):
+    return run.trainer.get_num_updates() // 4  # 160 sentences in batches of 40
+
+
+def test_patience_goes_on_in_a_resumed_training(toy_data, tmp_path):
+    """With a rate of 0 no validation is better than the first: with a patience of 3 the fourth is the last."""
+    flags = [*SMALL, "--lr", 0, "--dropout", 0, "--patience", 3]
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "whole")) == 4
+    train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "parts")
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4
+    # Other scores begin anew.
+    train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "anew")
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "anew", "--reset-meters")) == 3 + 4
+
+
+def test_a_finished_training_makes_no_further_update(toy_data, tmp_path, caplog):
+    flags = [*SMALL, "--max-update", 6, "--save-dir", tmp_path]
+    train(toy_data, *flags)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    with caplog.at_level("INFO"):
+        assert train(toy_data, *flags).trainer.get_num_updates() == 6
+    assert "--max-update 6: the checkpoint has been trained for as many updates; nothing is left to do" in caplog.text
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    assert train(toy_data, *flags, "--max-update", 7).trainer.get_num_updates() == 7
+
+
+@pytest.mark.parametrize("arch", ["reservoir_transformer", "supermask_one_layer_transformer"])
+def test_a_training_that_diverges_says_so(toy_data, arch):
+    small = "--encoder-layers 1 --decoder-layers 1 --batch-size 40 --no-save --max-update 4 --lr 1e35".split()
+    with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
+        train(toy_data, "--arch", arch, *small)
+
+
+def test_a_training_does_not_know_those_before_it_in_its_process(toy_data, tmp_path):
+    """As the jobs of a hydra multirun."""
+    checkpoint_utils.save_checkpoint.best = 0.0
+    fairseq_cli.train.should_stop_early.best, fairseq_cli.train.should_stop_early.num_runs = 0.0, 1
+    run = train(toy_data, *SMALL, "--patience", 2, "--max-epoch", 3, "--save-dir", tmp_path)
+    assert epochs(run) == 3
+    assert load(tmp_path, "checkpoint_best.pt")["extra_state"]["best"] > 1
