@@ -16,7 +16,7 @@ _added = ContextVar("_added", default=0)
 
 @repair("batches-anew")
 def load_every_epoch_anew():
-    """Let every epoch see what belongs to it: new masks of ``masked_lm``, new crops, an order of its own after ``--curriculum``.
+    """Let every epoch have its own masks of ``masked_lm``, crops, and order after ``--curriculum``.
 
     fairseq keeps the loader of the first epoch, and with it that epoch's order, and with ``--num-workers`` above 0 (1 is the
     default) processes that never hear of another epoch: each sentence was masked alike in all epochs, but anew after a resume.
@@ -85,7 +85,7 @@ def train_on_the_last_group():
 
 @repair("resumed-processes")
 def resume_with_other_processes():
-    """Resume within an epoch with another number of processes after the batches that have been trained on.
+    """Resume within an epoch with another number of processes behind the batches that it has trained on.
 
     The place in the epoch is counted in batches of each process. With another number of them the count led elsewhere: batches were
     trained on twice, or not at all.

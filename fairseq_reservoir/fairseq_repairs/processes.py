@@ -97,7 +97,7 @@ def reduce_only_what_is_trained():
 
 @repair("whole-test-set")
 def score_everything_in_one_process():
-    """Refuse ``--distributed-world-size`` above 1 where fairseq would translate or score the first part of the data alone.
+    """Refuse ``--distributed-world-size`` above 1 where the first part of the data alone would be scored.
 
     So do ``fairseq-generate`` and ``fairseq-eval-lm``: they share the data out and print the BLEU or the loss of one share.
     """
@@ -115,9 +115,12 @@ def score_everything_in_one_process():
     wrap(options, "parse_args_and_arch", parse_args_and_arch)
 
 
-@repair("validation-without-a-batch")
+@repair("shared-validation")
 def validate_without_a_batch():
-    """Let ``fairseq-validate`` share out a number of batches that its processes do not divide: one without a batch ended in a KeyError."""
+    """Let ``fairseq-validate`` share out a number of batches that its processes do not divide.
+
+    One that was left without a batch ended in a KeyError.
+    """
 
     def valid_step(original, task, sample, *args, **kwargs):
         return original(task, sample, *args, **kwargs) if len(sample) else (0.0, 0, {})

@@ -32,7 +32,10 @@ def forget_earlier_runs() -> None:
 
 @repair("patience")
 def remember_patience():
-    """Let ``--patience`` go on where a resumed training stood; it began anew, and trained for as many validations more."""
+    """Let ``--patience`` go on where a resumed training stood.
+
+    It began anew, and the training went on for as many validations more.
+    """
 
     def save_checkpoint(original, trainer, filename, extra_state):
         counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
