@@ -220,3 +220,22 @@ def test_a_model_without_that_stack(toy_data, translation):
         line
         == f"fairseq-train: error: --start-encoder-from {translation}: the model has no encoder; leave the flag out\n"
     )
+
+
+def test_the_output_of_a_started_encoder_is_computed_once(toy_data, translation, caplog):
+    flags = [
+        "--arch",
+        "frozen_transformer",
+        *SIZES,
+        "--freeze",
+        "encoder",
+        "--start-encoder-from",
+        translation,
+        "--no-save",
+    ]
+    twice = ["--max-epoch", 2, "--disable-validation", "--batch-size", 40, "--dropout", 0]
+    plain = train(toy_data, *TRANSLATION, *flags, *twice, begin=RUN).weights
+    with caplog.at_level("INFO"):
+        cached = train(toy_data, *TRANSLATION, *flags, *twice, "--freeze-cache", "memory", begin=RUN).weights
+    assert all(cached[name].equal(plain[name]) for name in plain)
+    assert "--freeze-cache" in caplog.text
