@@ -157,6 +157,21 @@ def test_a_folder_that_only_has_the_plugins_name_is_refused(monkeypatch, tmp_pat
 
 
 @pytest.mark.slow
+def test_jobs_of_a_multirun_know_nothing_of_each_other(toy_data, tmp_path):
+    """The second learns less than the first has: its own best is stored all the same, and its patience is not at an end."""
+    ended = start(
+        tmp_path, *SMALL, f"task.data={toy_data}", "optimization.lr=[0.005],[0.00001]", "checkpoint.patience=2",
+        "optimization.max_epoch=4", "optimization.max_update=0", "checkpoint.save_dir=checkpoints",
+        f"hydra.sweep.dir={tmp_path}/sweep", "hydra.sweep.subdir=${hydra.job.num}",
+        "--multirun",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    bests = [torch.load(path)["extra_state"] for path in sorted(tmp_path.rglob("checkpoint_best.pt"))]
+    assert len(bests) == 2 and bests[0]["best"] < bests[1]["best"], sorted(tmp_path.rglob("*"))
+    assert {state["train_iterator"]["epoch"] for state in bests} <= {4, 5}
+
+
+@pytest.mark.slow
 def test_two_processes(toy_data, tmp_path):
     ended = start(
         tmp_path,
