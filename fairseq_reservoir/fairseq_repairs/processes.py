@@ -123,7 +123,7 @@ def validate_without_a_batch():
     """
 
     def valid_step(original, task, sample, *args, **kwargs):
-        return original(task, sample, *args, **kwargs) if len(sample) else (0.0, 0, {})
+        return original(task, sample, *args, **kwargs) if sample else (0.0, 0, {})
 
     for task in (FairseqTask, TranslationTask):
         wrap(task, "valid_step", valid_step)
