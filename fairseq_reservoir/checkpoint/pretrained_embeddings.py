@@ -4,10 +4,10 @@ One line "COUNT DIM", then one line per token: the token and DIM numbers.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -104,16 +104,32 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
     embedding.weight.data[indices] = vectors
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A file of vectors that a model of fairseq asks for before it says for which dictionary."""
+class _Asked(Mapping[str, torch.Tensor]):
+    """A file of vectors that a model of fairseq asks for before it says for which dictionary; read whole by who looks into it."""
 
-    path: str
+    def __init__(self, path: str, read: Callable[[str], dict[str, torch.Tensor]]) -> None:
+        self.path, self._read = path, read
+
+    @cached_property
+    def _vectors(self) -> dict[str, torch.Tensor]:
+        return self._read(self.path)
+
+    def __getitem__(self, word: str) -> torch.Tensor:
+        return self._vectors[word]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vectors)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def __bool__(self) -> bool:  # without a look into it
+        return True
 
 
 def ask_for_vectors(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
     """Reads nothing yet; for a model whose tensors a checkpoint gives, there is nothing to read."""
-    return {} if tensors_follow.get() else _Asked(embed_path)
+    return {} if tensors_follow.get() else _Asked(embed_path, parse_embedding)
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:

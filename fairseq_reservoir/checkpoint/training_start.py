@@ -40,7 +40,7 @@ def check_start(config: Any, model: Any = None) -> None:
         _refuse_lost_vectors(model, frozen_init)
     for stack in ("encoder", "decoder"):
         if start := getattr(model, f"start_{stack}_from", None):
-            _check_stack(config, f"--start-{stack}-from {start}", start)
+            _check_stack(config, model, stack, start)
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
         path: Any = getattr(config, flag, None)
         if not str(path).endswith(packed_file.SUFFIX):
@@ -60,12 +60,16 @@ def check_start(config: Any, model: Any = None) -> None:
             )
 
 
-def _check_stack(config: Any, given: str, path: str) -> None:
-    """Refuses to start a stack from what is no file, or beside a model that would take its place."""
-    if getattr(config, "finetune_from_model", None):
-        raise InputError(
-            f"{given}: has no effect with --finetune-from-model, whose values are taken; leave one of them out"
-        )
+def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
+    """Refuses to start a stack from what is no file, or beside what would take its place, or of which it would take the place."""
+    given = f"--start-{stack}-from {path}"
+    for other in ("finetune_from_model", "restore_file"):
+        if getattr(config, other, None) not in (None, _DEFAULT):
+            raise InputError(
+                f"{given}: has no effect with {flag_of(other)}, whose values are taken; leave one of them out"
+            )
+    if getattr(model, f"{stack}_embed_path", None):
+        raise InputError(f"{given}: would take the place of the vectors of --{stack}-embed-path; leave one of them out")
     if not Path(path).is_file() and not goes_on(config):
         raise InputError(f"{given}: no such file")
 

@@ -22,13 +22,13 @@ def load_every_epoch_anew():
     default) processes that never hear of another epoch: each sentence was masked alike in all epochs, but anew after a resume.
     """
 
-    def get_batch_iterator(original, task, dataset, *args, **flags):
-        iterator = original(task, dataset, *args, **flags)
+    def get_train_iterator(original, trainer, *args, **kwargs):
+        iterator = original(trainer, *args, **kwargs)
         if isinstance(iterator, iterators.EpochBatchIterator):
             iterator.reuse_dataloader = iterator.persistent_workers = False
         return iterator
 
-    wrap(FairseqTask, "get_batch_iterator", get_batch_iterator)
+    wrap(Trainer, "get_train_iterator", get_train_iterator)
 
 
 @repair("resumed-batches")
@@ -100,9 +100,14 @@ def resume_with_other_processes():
             return original(iterator, state)
         batches = state["iterations_in_epoch"] * before
         if batches % now or iterator.grouped_shuffling:
+            why = (
+                "whose order is another with --grouped-shuffling"
+                if iterator.grouped_shuffling
+                else f"which cannot be shared out among {now}"
+            )
             raise InputError(
-                f"--distributed-world-size {now}: the checkpoint was saved within an epoch, after {batches} batches of {before} "
-                f"processes, where {now} cannot go on; give {before}, or --reset-dataloader to begin that epoch anew"
+                f"{now} processes: the checkpoint was saved within an epoch by {before}, after {batches} batches in all, {why}; take "
+                f"{before}, or --reset-dataloader to begin that epoch anew"
             )
         return original(iterator, state | {"iterations_in_epoch": batches // now})
 

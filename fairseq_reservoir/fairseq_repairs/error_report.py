@@ -96,8 +96,12 @@ def raise_as_mistake(message, command=None, words=()):
         raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is not given, and has no default")
     unrecognized = message.partition("unrecognized arguments: ")[2].split()
     hint = ""
-    if unrecognized and words[:1] == [NO_DATA] and not unrecognized[0].startswith("-"):
-        hint = f"; no data are needed here: leave {unrecognized[0]} out"
+    if unrecognized and words[:1] == [NO_DATA] and unrecognized[0] in words:
+        before = words[words.index(unrecognized[0]) - 1]
+        if not unrecognized[0].startswith("-") and not before.startswith(
+            "-"
+        ):  # else the value of a flag that takes none
+            hint = f"; no data are needed here: leave {unrecognized[0]} out"
     raise InputError(message.removeprefix("argument ") + whose(command, unrecognized, words) + hint)
 
 

@@ -1,6 +1,7 @@
 """Repairs of how the processes of one run work together; ``cpu_launch`` is about how they are started."""
 
 import inspect
+import sys
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,7 @@ from fairseq.models import distributed_fairseq_model
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
 from .repair import repair, wrap
 
 
@@ -99,17 +100,24 @@ def reduce_only_what_is_trained():
 def score_everything_in_one_process():
     """Refuse ``--distributed-world-size`` above 1 where the first part of the data alone would be scored.
 
-    So do ``fairseq-generate`` and ``fairseq-eval-lm``: they share the data out and print the BLEU or the loss of one share.
+    ``fairseq-generate`` and ``fairseq-eval-lm`` share the data out, the latter also by ``--num-shards``, and print the BLEU or the
+    loss of one share. Whoever says which one wants just that.
     """
 
-    def parse_args_and_arch(original, parser, *args, **kwargs):
-        parsed = original(parser, *args, **kwargs)
+    def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
+        parsed = original(parser, input_args, *args, **kwargs)
         flags = parsed[0] if isinstance(parsed, tuple) else parsed
-        processes = getattr(flags, "distributed_world_size", 1)
-        if {"--beam", "--context-window"} & parser._option_string_actions.keys() and processes > 1:
-            raise InputError(
-                f"--distributed-world-size {processes}: this command would do the first of as many parts of the data; leave it out"
-            )
+        known = parser._option_string_actions
+        names = ["distributed_world_size"] if "--beam" in known else []
+        names += ["distributed_world_size", "num_shards"] if "--context-window" in known else []
+        words = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
+        for name in names:
+            shares = getattr(flags, name, 1)
+            if shares > 1 and not words & {"--distributed-rank", "--shard-id"}:
+                raise InputError(
+                    f"{flag_of(name)} {shares}: this command would do the first of as many parts of the data; leave it out, or say which "
+                    "part by --distributed-rank"
+                )
         return parsed
 
     wrap(options, "parse_args_and_arch", parse_args_and_arch)

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 from fairseq import options
-from fairseq.data import data_utils
+from fairseq.data import bucket_pad_length_dataset, data_utils
+from fairseq.data.audio import raw_audio_dataset
 
 from ..errors import InputError
 from .repair import repair, wrap
@@ -34,7 +35,8 @@ def find_buckets_of_lengths():
     def get_buckets(original, sizes, num_buckets):
         return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
 
-    wrap(data_utils, "get_buckets", get_buckets)
+    for user in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):  # two of them have it by name
+        wrap(user, "get_buckets", get_buckets)
 
 
 @repair("unused-validation")

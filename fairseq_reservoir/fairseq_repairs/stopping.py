@@ -56,17 +56,21 @@ def remember_patience():
 
 @repair("finished-training")
 def train_no_further():
-    """Leave a training alone that has made its ``--max-update`` updates.
+    """Leave a training alone that has made its ``--max-update`` updates, or used its ``--patience`` up.
 
-    fairseq looks at the limit after an update: a finished training, or one that was killed as it ended, made one more whenever it was run.
+    fairseq looks at these after an update, or a validation: a finished training, or one that was killed as it ended, made more
+    whenever it was run.
     """
 
     def train(original, cfg, trainer, task, epoch_itr):
-        most = cfg.optimization.max_update
+        most, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if most and trainer.get_num_updates() >= most:
             logger.info(
                 "--max-update %d: the checkpoint has been trained for as many updates; nothing is left to do", most
             )
+            return [None], True
+        if 0 < patience <= vars(_command().should_stop_early).get("num_runs", 0):
+            logger.info("--patience %d: as many validations were no better; nothing is left to do", patience)
             return [None], True
         return original(cfg, trainer, task, epoch_itr)
 

@@ -27,7 +27,7 @@ RANKINGS = ("magnitude", "value")
 MASK_KINDS = ("binary", "signed")
 
 _SAMPLE = 4096
-_LEAST = 10  # of several tensors ranked together each keeps at least this fraction of its share
+_LEAST = 10  # of several tensors ranked together each keeps its share divided by this at least, rounded down
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MaskChoices:
         coats: further, smaller keep ratios in descending order; the masks of all ratios are nested and summed, so that a
             weight counts once for every ratio that keeps it (Okoshi et al., 2022).
         scope: the ratio is of each ``tensor``, each ``row``, or all ``global`` tensors of one mask cache together, each of which keeps
-            at least a tenth of it: one without any weight left would pass no gradient on.
+            at least a tenth of it, rounded down: one without any weight left would pass no gradient on.
         ranking: by ``magnitude`` of the score, or by its ``value``.
         kind: ``binary``, or ``signed``: a kept weight takes the sign of its score too (Koster et al., 2022).
         pin: share of each row's mask entries fixed at random from the start; they have no score (Otsuka et al., 2024).

@@ -103,10 +103,10 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     test.bleu, test.signature = test.counts.of(SACREBLEU)
     test.chrf, test.chrf_signature = test.counts.of(CHRF)
     test.tokenised, test.tokenised_signature = test.counts.of(TOKENISED)
-    if any(map(_is_of_pieces, theirs)):
+    if any(map(_is_of_pieces, [*hypotheses, *theirs])):
         test.remarks.append(
-            "its references hold pieces of words (▁ or @@), and so the scores are of those: translate with --remove-bpe sentencepiece or "
-            "--remove-bpe"
+            "its translations or references hold pieces of words (▁ or @@), and so the scores are of those: translate with --remove-bpe "
+            "sentencepiece or --remove-bpe"
         )
     if test.counts.unknown:
         cure = ": --references names the real ones" if hypotheses else ""

@@ -5,16 +5,17 @@ import logging
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import InputError
-
 logger = logging.getLogger(__name__)
 
 
 def look_at_backend(build_optimizer, trainer) -> None:
-    """A hook of the trainer: torch's own way of several processes adds gradients up while they are worked out."""
+    """A hook of the trainer: with torch's own way of several processes these wait for gradients that one of them may not have."""
     build_optimizer(trainer)
     wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper has torch's inside
-    trainer._optimizer.waits_for_gradients = isinstance(wrapped, DistributedDataParallel)
+    if isinstance(wrapped, DistributedDataParallel):
+        trainer._optimizer.of_several_processes = (
+            "; if it is so in one process alone, the others wait for it, or end: give --ddp-backend legacy_ddp"
+        )
 
 
 def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
@@ -26,14 +27,10 @@ def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
     """
     if loss.requires_grad:
         backward(optimizer, loss)
-    elif getattr(optimizer, "waits_for_gradients", False):
-        raise InputError(
-            "--ddp-backend pytorch_ddp: LayerDrop or a freeze schedule has left one process without anything to train in an update, for "
-            "whose gradients the others wait; give --ddp-backend legacy_ddp"
-        )
     elif not vars(optimizer).setdefault("said_nothing_to_train", False):
         optimizer.said_nothing_to_train = True
         logger.warning(
             "the loss of a batch depends on nothing that is trained (LayerDrop, a freeze schedule, or a criterion that detaches it):"
-            " its gradient is 0; further ones are not named"
+            " its gradient is 0; further ones are not named%s",
+            optimizer.of_several_processes if hasattr(optimizer, "of_several_processes") else "",
         )

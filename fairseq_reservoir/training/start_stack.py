@@ -5,11 +5,15 @@ the attention to the source then starts as usual. fairseq's ``--finetune-from-mo
 """
 
 import logging
+import re
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from ..checkpoint import digest
 from ..checkpoint.ledger import ledger
 from ..checkpoint.opened import read_state
 from ..checkpoint.training_start import goes_on
@@ -24,15 +28,19 @@ _NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the 
 
 def start(init, trainer, cfg, task, model, *args, **kwargs):
     """A hook of the trainer's start: fairseq has built the model, and no optimizer. A training that goes on takes what it has saved."""
-    for stack in STACKS:
-        path = getattr(cfg.model, f"start_{stack}_from", None)
-        if path and not goes_on(cfg.checkpoint):
-            start_stack(model, stack, path)
+    options = getattr(
+        cfg, "model", None
+    )  # a script may hand over a flat namespace, which fairseq turns into groups later
+    paths = {stack: path for stack in STACKS if (path := getattr(options, f"start_{stack}_from", None))}
+    if paths and not goes_on(cfg.checkpoint):
+        taken = {stack: start_stack(model, stack, path) for stack, path in paths.items()}
+        _refuse_other_values(model, paths, taken)
+        _refuse_other_processes(paths, taken)
     init(trainer, cfg, task, model, *args, **kwargs)
 
 
 @torch.no_grad()
-def start_stack(model: nn.Module, stack: str, path: str) -> None:
+def start_stack(model: nn.Module, stack: str, path: str) -> dict[str, Tensor]:
     """Writes the tensors of a checkpoint's stack into a model's; all of them, and under the same names.
 
     What may be missing there are adapters and, where the checkpoint has none at all, the attention to the source.
@@ -41,6 +49,9 @@ def start_stack(model: nn.Module, stack: str, path: str) -> None:
         model: as fairseq has built it, frozen and drawn.
         stack: ``encoder`` or ``decoder``.
         path: a checkpoint or an export of a translation model, a language model or a RoBERTa.
+
+    Returns:
+        What was taken, by its name in the model.
 
     Raises:
         InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint's has other tensors.
@@ -54,7 +65,10 @@ def start_stack(model: nn.Module, stack: str, path: str) -> None:
             raise InputError(
                 f"{given}: {name} is drawn from the seed and would be lost; give plans of trained layers, and --frozen-init model"
             )
-    theirs, _ = _of_stack(read_state(path, f"--start-{stack}-from")["model"], stack)
+    theirs, _ = _of_stack(_as_called_today(read_state(path, f"--start-{stack}-from")["model"]), stack)
+    for name, module in model.get_submodule(prefix[:-1]).named_modules():
+        if isinstance(module, MultiheadAttention):  # old checkpoints have its projections in one tensor
+            module.upgrade_state_dict_named(theirs, name)
     if not theirs:
         raise InputError(f"{given}: has no {stack}")
     added = {item.name.removeprefix(prefix) for item in ledger(model).items if item.is_folded}
@@ -66,6 +80,39 @@ def start_stack(model: nn.Module, stack: str, path: str) -> None:
     rest = len(ours) - len(theirs)
     also = f"; {rest} that it does not have (adapters, attention to the source) start as usual" if rest else ""
     logger.info("%s: all %d tensors of its %s taken%s", given, len(theirs), stack, also)
+    return {prefix + name: tensor for name, tensor in theirs.items()}
+
+
+def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
+    """A tensor with two names, as a shared table of embeddings, holds what was taken last, which has to be the same."""
+    ours = model.state_dict()
+    for stack, tensors in taken.items():
+        for name, tensor in tensors.items():
+            if not ours[name].equal(tensor.to(ours[name])):
+                raise InputError(
+                    f"--start-{stack}-from {paths[stack]}: {name} is the same tensor as another one in the model, and is not in the "
+                    "checkpoint; give flags that do not share it"
+                )
+
+
+def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
+    """Each process reads a file under this path, on its own host."""
+    if not dist.is_initialized():
+        return
+    found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
+    everywhere: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, found)
+    if len(set(everywhere)) > 1:
+        given = " ".join(f"--start-{stack}-from {path}" for stack, path in paths.items())
+        raise InputError(f"{given}: not the same tensors on all hosts; give all of them the same file")
+
+
+def _as_called_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """RoBERTas of before 2020 have other names, which fairseq puts right when it loads a whole one."""
+    renamed = {
+        re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name): t for name, t in tensors.items()
+    }
+    return {name.replace(".emb_layer_norm.", ".layernorm_embedding."): tensor for name, tensor in renamed.items()}
 
 
 def _of_stack(tensors: dict[str, Tensor], stack: str) -> tuple[dict[str, Tensor], str]:

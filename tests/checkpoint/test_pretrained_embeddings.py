@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq import utils
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.pretrained_embeddings import read_embeddings, write_embeddings
@@ -41,6 +42,19 @@ def test_refusals(tmp_path, text, message):
     with pytest.raises(InputError) as error:
         read_embeddings(write(tmp_path / "v", text), dictionary(8), 2, 0.5, FLAG)
     assert str(error.value).startswith(f"{FLAG} {tmp_path}/v: ") and message in str(error.value)
+
+
+def test_a_model_of_ones_own_looks_into_the_vectors_itself(tmp_path):
+    path = write(tmp_path / "v", "2 2\nw1 0.5 -1\nelsewhere 9 9\n")
+    vectors = utils.parse_embedding(path)
+    assert (
+        vectors
+        and "w1" in vectors
+        and "w2" not in vectors
+        and len(vectors) == 2
+        and set(vectors) == {"w1", "elsewhere"}
+    )
+    assert vectors["w1"].tolist() == [0.5, -1] and vectors.get("w2") is None
 
 
 def test_a_missing_file():

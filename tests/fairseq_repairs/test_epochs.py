@@ -1,6 +1,5 @@
 """Batches from epoch to epoch: what an epoch changes is changed, all are trained on, and other processes go on where some stopped."""
 
-import inspect
 from argparse import Namespace
 
 import numpy as np
@@ -8,9 +7,11 @@ import pytest
 import torch
 from fairseq.data import FairseqDataset, iterators
 from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs.repair import hooks_of
 from tests.support.commands import train
 
 
@@ -36,8 +37,11 @@ class OfAnEpoch(FairseqDataset):
         return 1
 
 
-def iterator(**flags):
-    return FairseqTask(Namespace()).get_batch_iterator(OfAnEpoch(), max_sentences=1, seed=5, **flags)
+def iterator(plain=False, **flags):
+    """What a training gets, or plain fairseq's."""
+    made = FairseqTask(Namespace()).get_batch_iterator(OfAnEpoch(), max_sentences=1, seed=5, **flags)
+    hook = next(hook for hook in hooks_of(Trainer.get_train_iterator) if "load_every_epoch_anew" in hook.__qualname__)
+    return made if plain else hook(lambda trainer: made, None)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -49,8 +53,7 @@ def test_every_epoch_sees_its_own_items(workers):
 
 
 def test_plain_fairseq_hands_out_the_first_epoch_again():
-    plain = inspect.unwrap(FairseqTask.get_batch_iterator)
-    batches = plain(FairseqTask(Namespace()), OfAnEpoch(), max_sentences=1, seed=5, num_workers=1)
+    batches = iterator(plain=True, num_workers=1)
     for _ in (1, 2):
         assert {epoch for batch in batches.next_epoch_itr() for _, epoch in batch} == {1}
 
@@ -99,7 +102,8 @@ def test_other_processes_go_on_where_some_stopped(batches, before, now, data):
     for one in of_processes(batches, now):
         if before != now and (made * before) % now:
             with pytest.raises(
-                InputError, match=f"^--distributed-world-size {now}: .* after {made * before} batches of {before} proc"
+                InputError,
+                match=f"^{now} processes: .* by {before}, after {made * before} batches in all, which cannot be ",
             ):
                 one.load_state_dict(state)
             return

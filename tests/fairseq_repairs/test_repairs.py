@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from fairseq import checkpoint_utils, options, utils
 from fairseq.data import FairseqDataset, data_utils
+from fairseq.data.bucket_pad_length_dataset import BucketPadLengthDataset
 from fairseq.data.language_pair_dataset import LanguagePairDataset
 from fairseq.data.token_block_dataset import TokenBlockDataset
 from fairseq.dataclass.configs import EMAConfig
@@ -122,6 +123,9 @@ def test_a_share_of_the_data_is_not_scored_for_the_whole(run_fairseq, capsys, co
 def test_buckets_of_lengths():
     # Of 1 to 9, a third each: the largest lengths of a third, taken from below.
     assert data_utils.get_buckets(np.arange(1, 10), 3).tolist() == [3, 6, 9]
+    words = Lengths([torch.ones(length) for length in range(1, 10)])
+    padded = BucketPadLengthDataset(words, np.arange(1, 10), num_buckets=3, pad_idx=0, left_pad=False)
+    assert [len(padded[i]) for i in range(9)] == [3, 3, 3, 6, 6, 6, 9, 9, 9]
 
 
 def test_validation_data_that_nobody_asks_for(make_corpus, run_fairseq, tiny_training, tmp_path, monkeypatch):
@@ -192,6 +196,12 @@ def test_bf16_trains_a_plain_model(make_corpus, run_fairseq, tiny_training, tmp_
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "ck" / "checkpoint_last.pt"))
     weight = state["model"]["encoder.layers.0.fc1.weight"]  # fairseq stores float32, whatever it trained in
     assert torch.equal(weight, weight.bfloat16().float())
+
+
+class Lengths(list):
+    """Tensors, as a data set."""
+
+    supports_prefetch = False
 
 
 class Pairs(FairseqDataset):

@@ -3,8 +3,10 @@
 import fairseq_cli.train
 import pytest
 from fairseq import checkpoint_utils
+from fairseq.logging import metrics
 
 from fairseq_reservoir.fairseq_repairs import stopping
+from tests.support import commands
 from tests.support.commands import load, train
 
 SMALL = "--reservoir-encoder L --decoder-layers 1 --no-epoch-checkpoints --batch-size 40".split()
@@ -27,6 +29,7 @@ def test_patience_goes_on_in_a_resumed_training(toy_data, tmp_path):
     assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "whole")) == 4
     train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "parts")
     assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4  # it is at its end
     # Other scores begin anew.
     train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "anew")
     assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "anew", "--reset-meters")) == 3 + 4
@@ -50,8 +53,9 @@ def test_a_training_that_diverges_says_so(toy_data, arch):
         train(toy_data, "--arch", arch, *small)
 
 
-def test_a_training_does_not_know_those_before_it_in_its_process(toy_data, tmp_path):
+def test_a_training_does_not_know_those_before_it_in_its_process(toy_data, tmp_path, monkeypatch):
     """As the jobs of a hydra multirun."""
+    monkeypatch.setattr(commands, "forget_earlier_runs", lambda: metrics.reset())
     checkpoint_utils.save_checkpoint.best = 0.0
     fairseq_cli.train.should_stop_early.best, fairseq_cli.train.should_stop_early.num_runs = 0.0, 1
     run = train(toy_data, *SMALL, "--patience", 2, "--max-epoch", 3, "--save-dir", tmp_path)

@@ -83,10 +83,10 @@ def test_a_process_without_anything_to_train_is_told_of(toy_data, tmp_path):
     flags = "--arch frozen_transformer_tiny --freeze-except encoder.layers.0 --encoder-layerdrop 0.5 --find-unused-parameters".split()
     flags += ["--batch-size", 8, "--max-epoch", 4, "--no-save", "--distributed-world-size", 2]
     ended = run_command("fairseq-train", toy_data, "--user-dir", USER_DIR, *flags, *COMMON)
-    assert ended.returncode == 2
+    assert ended.returncode != 0
     assert (
-        "--ddp-backend pytorch_ddp: LayerDrop or a freeze schedule has left one process without anything to train"
-        in ended.stderr
+        "in one process alone, the others wait for it, or end: give --ddp-backend legacy_ddp"
+        in ended.stdout + ended.stderr
     )
 
 

@@ -120,7 +120,7 @@ def test_scores_of_pieces_are_told(run, piece):
     )
     (remark,) = read_test(run.folder, None).remarks
     assert remark.startswith(
-        "its references hold pieces of words (▁ or @@), and so the scores are of those: translate with --remove-bpe"
+        "its translations or references hold pieces of words (▁ or @@), and so the scores are of those: translate with"
     )
 
 

@@ -179,6 +179,18 @@ REFUSED = {
         "--arch frozen_transformer --start-encoder-from THAT --finetune-from-model THAT",
         "has no effect with --finetune-from-model, whose values are taken",
     ),
+    "beside another checkpoint": (
+        "--arch frozen_transformer --start-encoder-from THAT --restore-file THAT",
+        "has no effect with --restore-file, whose values are taken",
+    ),
+    "beside vectors": (
+        "--arch frozen_transformer --start-encoder-from THAT --encoder-embed-path vectors.txt",
+        "would take the place of the vectors of --encoder-embed-path",
+    ),
+    "a table that is shared here and was not there": (
+        "--arch frozen_transformer --share-all-embeddings --start-encoder-from THAT --start-decoder-from THAT",
+        "encoder.embed_tokens.weight is the same tensor as another one in the model, and is not in the checkpoint",
+    ),
     "a reservoir": (
         "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from THAT",
         "encoder.layers.1.self_attn.k_proj.weight is drawn from the seed and would be lost",
@@ -233,9 +245,9 @@ def test_the_output_of_a_started_encoder_is_computed_once(toy_data, translation,
         translation,
         "--no-save",
     ]
-    twice = ["--max-epoch", 2, "--disable-validation", "--batch-size", 40, "--dropout", 0]
-    plain = train(toy_data, *TRANSLATION, *flags, *twice, begin=RUN).weights
+    thrice = ["--max-epoch", 3, "--disable-validation", "--batch-size", 40, "--dropout", 0]
+    plain = train(toy_data, *TRANSLATION, *flags, *thrice, begin=RUN).weights
     with caplog.at_level("INFO"):
-        cached = train(toy_data, *TRANSLATION, *flags, *twice, "--freeze-cache", "memory", begin=RUN).weights
+        cached = train(toy_data, *TRANSLATION, *flags, *thrice, "--freeze-cache", "memory", begin=RUN).weights
     assert all(cached[name].equal(plain[name]) for name in plain)
-    assert "--freeze-cache" in caplog.text
+    assert "4 of 4 batches came from it" in caplog.text
