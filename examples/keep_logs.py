@@ -79,11 +79,9 @@ def contents(folder, name, references):
         counted = read_test(folder, references).counts
         return counts.as_text(counted) if counted.by else ""
     file = folder / name
-    return (
-        "".join(f"{line}\n" for line in KEPT[name](file.read_text(encoding="utf-8", errors="replace")))
-        if file.exists()
-        else ""
-    )
+    if not file.exists():
+        return ""
+    return "".join(f"{line}\n" for line in KEPT[name](file.read_text(encoding="utf-8", errors="replace")))
 
 
 def is_done(folder):

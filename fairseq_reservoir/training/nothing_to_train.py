@@ -32,5 +32,5 @@ def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
         logger.warning(
             "the loss of a batch depends on nothing that is trained (LayerDrop, a freeze schedule, or a criterion that detaches it):"
             " its gradient is 0; further ones are not named%s",
-            optimizer.of_several_processes if hasattr(optimizer, "of_several_processes") else "",
+            getattr(optimizer, "of_several_processes", ""),
         )

@@ -28,9 +28,8 @@ _NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the 
 
 def start(init, trainer, cfg, task, model, *args, **kwargs):
     """A hook of the trainer's start: fairseq has built the model, and no optimizer. A training that goes on takes what it has saved."""
-    options = getattr(
-        cfg, "model", None
-    )  # a script may hand over a flat namespace, which fairseq turns into groups later
+    # A script may hand over a flat namespace, which fairseq turns into groups later.
+    options = getattr(cfg, "model", None)
     paths = {stack: path for stack in STACKS if (path := getattr(options, f"start_{stack}_from", None))}
     if paths and not goes_on(cfg.checkpoint):
         taken = {stack: start_stack(model, stack, path) for stack, path in paths.items()}

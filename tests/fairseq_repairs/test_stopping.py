@@ -5,18 +5,10 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 
-from fairseq_reservoir.fairseq_repairs import stopping
 from tests.support import commands
 from tests.support.commands import load, train
 
 SMALL = "--reservoir-encoder L --decoder-layers 1 --no-epoch-checkpoints --batch-size 40".split()
-
-
-@pytest.fixture(autouse=True)
-def of_no_run():
-    stopping.forget_earlier_runs()
-    yield
-    stopping.forget_earlier_runs()
 
 
 def epochs(run):
@@ -47,10 +39,11 @@ def test_a_finished_training_makes_no_further_update(toy_data, tmp_path, caplog)
 
 
 @pytest.mark.parametrize("arch", ["reservoir_transformer", "supermask_one_layer_transformer"])
-def test_a_training_that_diverges_says_so(toy_data, arch):
+def test_a_training_that_diverges_says_so(toy_data, tmp_path, arch):
+    """fairseq writes crash.pt into the folder, with --no-save too."""
     small = "--encoder-layers 1 --decoder-layers 1 --batch-size 40 --no-save --max-update 4 --lr 1e35".split()
     with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
-        train(toy_data, "--arch", arch, *small)
+        train(toy_data, "--arch", arch, *small, "--save-dir", tmp_path)
 
 
 def test_a_training_does_not_know_those_before_it_in_its_process(toy_data, tmp_path, monkeypatch):

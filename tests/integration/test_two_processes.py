@@ -81,7 +81,7 @@ def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data)
 def test_a_process_without_anything_to_train_is_told_of(toy_data, tmp_path):
     """torch's own way would end in an abort, or wait for ever: LayerDrop leaves out the one trained layer in one process alone."""
     flags = "--arch frozen_transformer_tiny --freeze-except encoder.layers.0 --encoder-layerdrop 0.5 --find-unused-parameters".split()
-    flags += ["--batch-size", 8, "--max-epoch", 4, "--no-save", "--distributed-world-size", 2]
+    flags += ["--batch-size", 8, "--max-epoch", 4, "--save-dir", tmp_path, "--distributed-world-size", 2]
     ended = run_command("fairseq-train", toy_data, "--user-dir", USER_DIR, *flags, *COMMON)
     assert ended.returncode != 0
     assert (

@@ -15,6 +15,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import fairseq_reservoir
+from fairseq_reservoir.fairseq_repairs import stopping
 from tests.support.warm_start import run_command
 
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
@@ -122,8 +123,7 @@ def command_line(data, *flags, begin=TINY) -> list[str]:
 
 def forget_earlier_runs():
     """Drop what fairseq keeps between the runs of one process: the best validation loss and the meters."""
-    if hasattr(checkpoint_utils.save_checkpoint, "best"):
-        del checkpoint_utils.save_checkpoint.best
+    stopping.forget_earlier_runs()
     metrics.reset()
 
 

@@ -14,6 +14,7 @@ SIZES = (
 ).split()
 ONCE = ["--max-update", 2, "--disable-validation", "--no-epoch-checkpoints"]
 TRANSLATION = ["--source-lang", "en", "--target-lang", "de"]
+FROZEN_ENCODER = ["--arch", "frozen_transformer", *SIZES, "--freeze", "encoder", "--start-encoder-from"]
 
 
 def run(data, *flags):
@@ -55,17 +56,7 @@ def test_an_encoder_starts_trained_and_stays_so(toy_data, tmp_path, translation,
     if exported:
         start = tmp_path / "model.safetensors"
         cli.main(["export", str(translation), str(start)])
-    flags = [
-        "--arch",
-        "frozen_transformer",
-        *SIZES,
-        "--freeze",
-        "encoder",
-        "--start-encoder-from",
-        start,
-        "--save-dir",
-        tmp_path / "run",
-    ]
+    flags = [*FROZEN_ENCODER, start, "--save-dir", tmp_path / "run"]
     with caplog.at_level("INFO"):
         model = run(toy_data, *TRANSLATION, *flags, "--seed", 8).model
     trained = values(stored(translation), "encoder.")
@@ -152,18 +143,8 @@ def test_an_encoder_starts_from_a_roberta(toy_data, tmp_path):
 
 @pytest.mark.parametrize("adapter", ["lora", "vera"])
 def test_adapters_around_a_trained_encoder(toy_data, translation, adapter):
-    flags = [
-        "--arch",
-        "frozen_transformer",
-        *SIZES,
-        "--freeze",
-        "encoder",
-        "--frozen-adapter",
-        adapter,
-        "--frozen-adapter-rank",
-        2,
-    ]
-    model = run(toy_data, *TRANSLATION, *flags, "--start-encoder-from", translation, "--no-save").model
+    adapted = ["--frozen-adapter", adapter, "--frozen-adapter-rank", 2]
+    model = run(toy_data, *TRANSLATION, *FROZEN_ENCODER, translation, *adapted, "--no-save").model
     theirs, ours = values(stored(translation), "encoder."), values(model.state_dict(), "encoder.")
     assert all(ours[name].equal(theirs[name]) for name in theirs)
     assert any("frozen_adapter" in name for name in ours.keys() - theirs.keys())
@@ -235,16 +216,7 @@ def test_a_model_without_that_stack(toy_data, translation):
 
 
 def test_the_output_of_a_started_encoder_is_computed_once(toy_data, translation, caplog):
-    flags = [
-        "--arch",
-        "frozen_transformer",
-        *SIZES,
-        "--freeze",
-        "encoder",
-        "--start-encoder-from",
-        translation,
-        "--no-save",
-    ]
+    flags = [*FROZEN_ENCODER, translation, "--no-save"]
     thrice = ["--max-epoch", 3, "--disable-validation", "--batch-size", 40, "--dropout", 0]
     plain = train(toy_data, *TRANSLATION, *flags, *thrice, begin=RUN).weights
     with caplog.at_level("INFO"):
