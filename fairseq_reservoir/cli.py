@@ -62,7 +62,8 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
         if result is not None:
             with writing():
-                print(result, flush=True)
+                # A path need not be UTF-8.
+                print(str(result).encode(errors="backslashreplace").decode(), flush=True)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     except KeyboardInterrupt:

@@ -8,19 +8,26 @@ from pathlib import Path
 from .errors import InputError
 
 
-def check_out(path: str, force: bool, suffix: str) -> None:
+def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
     """Refuses an output file that could not be written, before any work is done for it.
 
+    Args:
+        read: files that must not be replaced by it, even with ``force``.
+
     Raises:
-        InputError: ``path`` has another suffix, is a folder, lies in none, or exists and ``force`` is not given.
+        InputError: ``path`` has another suffix, is a folder, lies in none, is one of ``read``, or exists and ``force`` is not given.
     """
     if not Path(path).name.endswith(suffix):
         raise InputError(f"OUT {path}: the name must end in {suffix}")
+    if any("\udc80" <= c <= "\udcff" for c in str(path)):  # bytes that Python could not decode
+        raise InputError(f"OUT {path}: the name must be UTF-8")
     folder = Path(path).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"OUT {path}: {folder} is no folder that can be written to")
     if Path(path).is_dir():
         raise InputError(f"OUT {path}: is a folder")
+    if any(Path(path).exists() and Path(other).exists() and os.path.samefile(path, other) for other in read):
+        raise InputError(f"OUT {path}: is a file that is read; name another")
     if Path(path).exists() and not force:
         raise InputError(f"OUT {path}: exists; --force replaces it")
 
@@ -46,7 +53,8 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
         os.chmod(temporary, mode)  # safetensors puts a file of its own there, which nobody else may read
         sync(temporary)
         os.replace(temporary, path)
-        sync(Path(path).parent)
+        with suppress(OSError):  # the file is in place; some folders cannot be opened, or not synchronised
+            sync(Path(path).parent)
     except Exception as error:
         _refuse(error, refusal, path)
         raise

@@ -1,6 +1,7 @@
 """The mean of several checkpoints of one training run."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
@@ -34,17 +35,20 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
         InputError: a file is not usable, or they are not checkpoints of one run: of one model, with the same random and frozen
             tensors, and with the same mark of a run (see ``origin``), or where one has none with the same ``--seed``.
     """
-    check_out(out, force, ".pt")
+    check_out(out, force, ".pt", *checkpoints)
     if len(checkpoints) < 2:
         raise InputError(f"CHECKPOINT {' '.join(checkpoints)}: an average needs two or more")
     latest = first = _open(checkpoints[0])
     constant = {item.name: item.role for item in first.ledger.of("random", "frozen")}
     sums = {name: tensor.double() for name, tensor in first.tensors.items() if tensor.is_floating_point()}
     equal = set(first.tensors)
+    earlier = [_Run.of(first)]
     for path in checkpoints[1:]:
         other = _open(path)
         _check_description(first, other)
-        _check_run(first, other)
+        for run in earlier:
+            _check_run(run, _Run.of(other))
+        earlier.append(_Run.of(other))
         for name, tensor in other.tensors.items():
             if tensor.equal(first.tensors[name]):
                 pass
@@ -81,7 +85,11 @@ def _open(path: str) -> Checkpoint:
         raise InputError(
             f"CHECKPOINT {path}: an export; average the checkpoints, which have the scores behind the masks"
         )
-    return open_checkpoint(path)
+    checkpoint = open_checkpoint(path)
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.is_floating_point() and tensor.isnan().any():
+            raise InputError(f"CHECKPOINT {path}: {name} holds what is no number (NaN)")
+    return checkpoint
 
 
 def _check_description(first: Checkpoint, other: Checkpoint) -> None:
@@ -100,17 +108,25 @@ def _check_description(first: Checkpoint, other: Checkpoint) -> None:
             raise InputError(f"CHECKPOINT {other.path}: {name} is {theirs.get(name)}, in {first.path} {ours.get(name)}")
 
 
-def _check_run(first: Checkpoint, other: Checkpoint) -> None:
+class _Run(NamedTuple):
+    """The training run of a checkpoint: its mark, None without one, and ``--seed``."""
+
+    path: str
+    mark: str | None
+    seed: int
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "_Run":
+        return cls(checkpoint.path, origin(checkpoint.state).get("run"), checkpoint.config.common.seed)
+
+
+def _check_run(run: _Run, other: _Run) -> None:
     """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart."""
-    (ours, theirs), seeds = (
-        [origin(c.state).get("run") for c in (first, other)],
-        [c.config.common.seed for c in (first, other)],
-    )
-    if ours and theirs and ours != theirs:
+    if run.mark and other.mark and run.mark != other.mark:
         raise InputError(
-            f"CHECKPOINT {other.path}: of another training run than {first.path}; average checkpoints of one run"
+            f"CHECKPOINT {other.path}: of another training run than {run.path}; average checkpoints of one run"
         )
-    if not (ours and theirs) and seeds[0] != seeds[1]:
+    if not (run.mark and other.mark) and run.seed != other.seed:
         raise InputError(
-            f"CHECKPOINT {other.path}: trained with --seed {seeds[1]}, {first.path} with {seeds[0]}; average checkpoints of one run"
+            f"CHECKPOINT {other.path}: trained with --seed {other.seed}, {run.path} with {run.seed}; average checkpoints of one run"
         )

@@ -49,7 +49,7 @@ def convert(
         if path and Path(folder).resolve() in Path(path).resolve().parents:
             raise InputError(f"{what} {path}: is in the folder of --ctranslate2 {folder}, which is replaced whole")
     if out:
-        check_out(out, force, ".pt")
+        check_out(out, force, ".pt", checkpoint)
     if quantization and quantization not in package.specs.model_spec.ACCEPTED_MODEL_TYPES:
         raise InputError(
             f"--quantization {quantization}: choose from {', '.join(package.specs.model_spec.ACCEPTED_MODEL_TYPES)}"

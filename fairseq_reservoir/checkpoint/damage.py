@@ -62,9 +62,17 @@ def is_whole(path: Path) -> bool:
     return _what(path) is None
 
 
+def _can_be_read(path: Path) -> bool:
+    try:
+        return is_whole(path)
+    except OSError:
+        return False
+
+
 def _refusal(path: Path, what: str | None, flag: str) -> InputError:
-    others = sorted(path.parent.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True)
-    newest = next((other for other in others if other != path and is_whole(other)), None)
+    others = [other for other in path.parent.glob("checkpoint*.pt") if other.is_file() and other != path]
+    others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
+    newest = next(filter(_can_be_read, others), None)
     how = (
         f"{newest} is the newest beside it that is whole (--restore-file, --path)"
         if newest

@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from fairseq.dataclass.utils import overwrite_args_by_name
@@ -10,8 +11,12 @@ from omegaconf import OmegaConf
 
 from ..errors import InputError
 from . import damage, dictionaries, packed_file, reader
+from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
+
+# Of each file read while models are loaded for a task, the dictionaries that it was trained with.
+_trained_with: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("_trained_with", default=None)
 
 
 def _is_export(path: str) -> bool:
@@ -33,18 +38,24 @@ def read_export(
             for place in ("args", "cfg"):
                 _refuse_interpolations(path, place, state.get(place))
         refuse_unknown_kinds(path, state)
+        if (read := _trained_with.get()) is not None:
+            read[path] = dictionaries_of(state)
         return state
 
 
 def check_dictionaries(
     load_model_ensemble_and_task: Callable[..., Any], filenames: list[str], *args: Any, **kwargs: Any
 ) -> tuple[Any, Any, Any]:
-    """Loads models whose tensors follow, and compares the dictionaries of exports with the task's."""
-    with building_for_a_checkpoint():
-        models, config, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
-    for path in filter(_is_export, filenames):
-        with damage.reading(path):
-            dictionaries.check(path, packed_file.read_body(path)["dictionaries"], task)
+    """Loads models whose tensors follow, and compares the dictionaries that they were trained with with the task's."""
+    read: dict[str, dict[str, Any]] = {}
+    token = _trained_with.set(read)
+    try:
+        with building_for_a_checkpoint():
+            models, config, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
+    finally:
+        _trained_with.reset(token)
+    for path, described in read.items():
+        dictionaries.check(path, described, task)
     return models, config, task
 
 

@@ -27,6 +27,9 @@ _MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_t
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     """Writes a checkpoint of fairseq's ``transformer`` that computes what ours does; masks are multiplied in.
 
+    Outputs agree to rounding, 1e-5 or so in fp32. Layers with ``--frozen-dtype bf16`` compute in bf16 here and in fp32 there, which
+    has changed logits by 4e-3.
+
     fairseq reads it without this plugin and with torch's safe loader, and so does CTranslate2's converter.
 
     Args:
@@ -40,13 +43,18 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     Raises:
         InputError: a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the model.
     """
-    check_out(out, force, ".pt")
+    check_out(out, force, ".pt", checkpoint)
     source = open_checkpoint(checkpoint)
     _check_model(source)
     args = _args(source)
     plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
     model = source.built()
-    tensors = {name: _value(model, name, tensor) for name, tensor in plain.state_dict().items()}
+    values: dict[int, torch.Tensor] = {}  # of fairseq's parameters: tied ones are one, and are stored once
+    tensors = {}
+    for name, parameter in plain.state_dict(keep_vars=True).items():
+        if id(parameter) not in values:
+            values[id(parameter)] = _value(model, name, parameter)
+        tensors[name] = values[id(parameter)]
     state = {
         "args": args,
         "cfg": None,

@@ -38,10 +38,12 @@ def take_over(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """A hook of the trainer: a resumed run has the number of the run that it goes on with."""
+    """A hook of the trainer: a resumed run has the number of the run that it goes on with, and must have its dictionaries."""
     extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     if not reset_optimizer:
-        trainer.training_run = origin({"extra_state": extra_state}).get("run")
+        state = {"extra_state": extra_state}
+        dictionaries.check(filename, dictionaries_of(state), trainer.task)
+        trainer.training_run = origin(state).get("run")
     return extra_state
 
 

@@ -66,6 +66,10 @@ def read_embeddings(
                     found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
                     if not vector.isfinite().all():
                         raise InputError(f"{flag} {path}: line {number} holds a number that is not finite")
+            if number - 1 != whole_number(header[0]):
+                raise InputError(
+                    f"{flag} {path}: line 1 says {header[0]} vectors, {number - 1} follow; is the file whole?"
+                )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None
     except ValueError as error:

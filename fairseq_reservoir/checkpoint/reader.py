@@ -85,10 +85,11 @@ def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)
-        if not is_shape(shape) or not shape:
+        if not is_shape(shape):
             refuse(name, f"shape {str(shape)[:80]}")
-        if type(blocks) is not int or not 1 <= blocks <= max(shape[0], 1) or shape[0] % blocks:
-            refuse(name, f"{blocks} blocks of {shape[0]} rows")
+        rows = shape[0] if shape else 1
+        if type(blocks) is not int or not 1 <= blocks <= max(rows, 1) or rows % blocks:
+            refuse(name, f"{blocks} blocks of {rows} rows")
         if name in tensors and list(tensors[name].shape) != shape:
             refuse(name, f"shape {shape}, stored with {list(tensors[name].shape)}")
         drawn += 0 if name in tensors else math.prod(shape)

@@ -100,7 +100,7 @@ def run(known, _):
     progress, out = _Progress(), sys.stdout.buffer
     interactive = sys.stdin.isatty()
     if interactive:
-        print("fairseq-reservoir translate: type a line; Ctrl-D ends", file=sys.stderr)
+        _say("type a line; Ctrl-D ends")
     options = {"nbest": nbest, "lenpen": known.lenpen, "max_len_b": known.max_len_b}
     options |= {"batch_size": known.batch_size, "split_above": known.split_above}
     for first, lines in read_lines(sys.stdin.buffer, 1 if interactive else known.buffer_size):
@@ -111,7 +111,7 @@ def run(known, _):
                     out.write(_written(number if known.nbest else None, hypothesis, known.scores))
                 progress.look_at(number, hypotheses[0])
             out.flush()
-    progress.end(known)
+    progress.end(known, translator)
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:
@@ -170,23 +170,29 @@ class _Progress:
         if best.cut_short:
             self.cut_short.append(number)
 
-    def end(self, known):
+    def end(self, known, translator):
         if 0 < self.done_when_told < self.done:
             self._tell()
         if self.in_parts:
-            self._say(
-                f"translated in parts, for more than {known.split_above} pieces (--split-above): {_named(self.in_parts)}"
-            )
+            most = _limit(known.split_above, "--split-above", translator.longest_source())
+            _say(f"translated in parts, for more than {most}: {_named(self.in_parts)}")
         if self.cut_short:
-            self._say(f"cut short at {known.max_len_b} pieces (--max-len-b): {_named(self.cut_short)}")
+            most = _limit(known.max_len_b, "--max-len-b", translator.longest_target())
+            _say(f"cut short at {most}: {_named(self.cut_short)}")
 
     def _tell(self):
         self.told, self.done_when_told = time.monotonic(), self.done
         seconds = self.told - self.begun
-        self._say(f"{self.done:,} lines in {seconds:.0f} s, {self.done / seconds:.1f} a second")
+        _say(f"{self.done:,} lines in {seconds:.0f} s, {self.done / seconds:.1f} a second")
 
-    def _say(self, text):
+
+def _say(text) -> None:
+    if sys.stderr is not None:  # closed; print would take standard output in its place
         print(f"fairseq-reservoir translate: {text}", file=sys.stderr, flush=True)
+
+
+def _limit(asked, flag, of_model) -> str:
+    return f"{asked} pieces ({flag})" if asked <= of_model else f"{of_model} pieces, for which the model has positions"
 
 
 def _named(lines) -> str:

@@ -101,6 +101,16 @@ def test_what_cannot_be_averaged(run, toy_data, tmp_path):
     state["model"]["encoder.random_layer.fc1"][0, 0] += 1
     torch.save(state, tmp_path / "altered.pt")
     assert "its random tensor encoder.random_layer.fc1 is not that of" in refusal(last, tmp_path / "altered.pt", out)
+    state["model"]["encoder.random_layer.fc1"][0, 0] -= 1
+    state["model"]["encoder.layers.0.fc1.scores"][0, 0] = torch.nan
+    torch.save(state, tmp_path / "nan.pt")
+    assert f"CHECKPOINT {tmp_path}/nan.pt: encoder.layers.0.fc1.scores holds what is no number" in refusal(
+        last, tmp_path / "nan.pt", out
+    )
+    before = (run / "checkpoint_1_10.pt").read_bytes()
+    again = [run / "checkpoint_1_10.pt", last, run / ".." / run.name / "checkpoint_1_10.pt", "--force"]
+    assert "checkpoint_1_10.pt: is a file that is read; name another" in refusal(*again)
+    assert (run / "checkpoint_1_10.pt").read_bytes() == before
     out.write_text("old")
     assert "exists; --force replaces it" in refusal(last, run / "checkpoint_1_10.pt", out)
     assert out.read_text() == "old"
@@ -156,6 +166,8 @@ def test_a_resumed_run_is_one_run(toy_data, tmp_path):
     train(toy_data, *on, "--finetune-from-model", first, "--save-dir", tmp_path / "tuned")
     tuned = tmp_path / "tuned" / "checkpoint_1_2.pt"
     assert f"CHECKPOINT {tuned}: of another training run than {first}" in refusal(first, tuned, tmp_path / "no.pt")
+    unmarked = without_mark(first)  # as a mean; whichever is the first, no two of the others may be of two runs
+    assert "of another training run" in refusal(unmarked, first, tuned, tmp_path / "no.pt")
 
 
 def test_a_mean_of_other_seeds_made_elsewhere_does_not_load(run, tmp_path):

@@ -68,6 +68,14 @@ def test_the_newest_whole_one_is_named(path):
         refuse_damaged(path, "--restore-file ")
 
 
+def test_what_lies_beside_it_may_be_anything(path):
+    (path.parent / "checkpoint_gone.pt").symlink_to(path.parent / "nowhere")
+    (path.parent / "checkpoint_folder.pt").mkdir()
+    path.write_bytes(b"PK")
+    with pytest.raises(InputError, match=": a damaged checkpoint, .*; no other beside it is whole"):
+        refuse_damaged(path)
+
+
 def test_what_is_no_damage(path):
     torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
     refuse_damaged(path)

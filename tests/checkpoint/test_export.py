@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict
+from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict, reader
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
 from fairseq_reservoir.errors import InputError
@@ -321,3 +321,12 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
         with pytest.raises(SystemExit, match=f"--data {tmp_path}/other: the source dictionary of DATA"):
             cli.main([name, str(out), *rest, "--data", str(tmp_path / "other")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.safetensors", "other"]
+
+
+def test_a_frozen_scalar_of_a_kind_of_ones_own_can_be_read():
+    """A factor of a unit is a tensor without dimensions, which has one block."""
+    described = {"masks": {}, "random": {"encoder.layers.1.unit.factor": {"shape": [], "blocks": 1}}}
+    reader._check_sizes("a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)})
+    described["random"]["encoder.layers.1.unit.factor"]["blocks"] = 2
+    with pytest.raises(InputError, match="2 blocks of 1 rows"):
+        reader._check_sizes("a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)})

@@ -87,13 +87,35 @@ def test_finetuning_begins_from_it(toy_data, every_kind, exported):
     assert losses[0] == losses[1] != []
 
 
-def test_other_dictionaries_are_refused(translate, monkeypatch, make_corpus, exported):
+@pytest.mark.parametrize("kind", ["export", "checkpoint"])
+def test_other_dictionaries_are_refused(kind, translate, monkeypatch, make_corpus, exported, every_kind):
     other = make_corpus("other")
     (other / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
     with pytest.raises(
         ValueError, match=r"the target dictionary of DATA \(12 entries, .*not the one trained with \(12 entries"
     ):
-        run(monkeypatch, "generate", other, "--path", exported)
+        run(monkeypatch, "generate", other, "--path", exported if kind == "export" else every_kind.path)
+
+
+def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data, tmp_path):
+    flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--disable-validation", "--save-dir", tmp_path]
+    train(toy_data, *flags, "--max-update", 1)
+    other = make_corpus("other")
+    (other / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
+    with pytest.raises(
+        ValueError, match=f"{tmp_path}/checkpoint_last.pt: the target dictionary of DATA .*not the one trained with"
+    ):
+        train(other, *flags, "--max-update", 2)
+    train(
+        other,
+        *flags,
+        "--max-update",
+        2,
+        "--finetune-from-model",
+        tmp_path / "checkpoint_last.pt",
+        "--save-dir",
+        tmp_path / "tuned",
+    )
 
 
 def test_a_truncated_file_is_one_line(translate, exported, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fairseq_reservoir
-from fairseq_reservoir import cli
+from fairseq_reservoir import cli, files
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.files import check_out, replacing, replacing_folder, temporary_name
@@ -34,6 +34,28 @@ def test_an_error_leaves_the_old_file(tmp_path):
         temporary.write_text("new")
         raise RuntimeError
     assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
+
+
+def test_a_folder_that_cannot_be_synchronised(tmp_path, monkeypatch):
+    """The file is in its place by then, so nothing went wrong."""
+
+    def fails_for_folders(path):
+        if Path(path).is_dir():
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(files, "sync", fails_for_folders)
+    with replacing(tmp_path / "a.bin") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "a.bin").read_text() == "new"
+
+
+def test_an_out_that_is_read_or_no_utf_8(tmp_path):
+    (tmp_path / "a.pt").write_text("mine")
+    (tmp_path / "b.pt").symlink_to(tmp_path / "a.pt")
+    with pytest.raises(InputError, match="OUT .*b.pt: is a file that is read; name another"):
+        check_out(str(tmp_path / "b.pt"), True, ".pt", str(tmp_path / "a.pt"))
+    with pytest.raises(InputError, match=r"OUT .*caf.udce9.pt: the name must be UTF-8"):
+        check_out(f"{tmp_path}/caf\udce9.pt", True, ".pt")
 
 
 def test_a_full_disk_is_one_line(tmp_path):

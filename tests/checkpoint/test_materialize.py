@@ -57,6 +57,8 @@ def test_ctranslate2_translates_the_same(plain, of_l_and_t, translate, toy_data,
 
 def test_only_tensors_and_plain_values_are_in_it(plain, of_l_and_t):
     state = torch.load(plain, weights_only=True)
+    tied = [state["model"][f"decoder.{name}.weight"].data_ptr() for name in ("embed_tokens", "output_projection")]
+    assert tied[0] == tied[1]
     assert state["model"].keys() == of_l_and_t.tensors.keys() - {"reservoir_version"}
     assert all(tensor.equal(of_l_and_t.tensors[name]) for name, tensor in state["model"].items())
     flags = vars(state["args"])

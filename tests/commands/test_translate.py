@@ -45,6 +45,13 @@ def test_a_closed_input_or_output(closed, tmp_path):
     assert "standard input and output: must be open" in ended.stderr
 
 
+def test_without_standard_error_nothing_is_added(with_text, tmp_path):
+    (tmp_path / "in").write_text("one\none two three. one two three.\n")
+    command = f'exec "$0" -m fairseq_reservoir.cli translate {with_text} --split-above 4 --max-len-b 3 --beam 1 < {tmp_path}/in 2>&-'
+    ended = subprocess.run(["bash", "-c", command, sys.executable], stdout=subprocess.PIPE, text=True)
+    assert ended.returncode == 0 and ended.stdout.count("\n") == 2 and "translated in parts" not in ended.stdout
+
+
 def test_a_line_for_a_line(run, expected):
     lines, translated = expected
     found, said = run("\n".join(lines).encode())
@@ -85,6 +92,18 @@ def test_long_lines_and_those_cut_short_are_told(run):
     assert "translated in parts, for more than 30 pieces (--split-above): line 2, 3\n" in said
     assert "cut short at 2 pieces (--max-len-b): line 1, 2, 3\n" in said
     assert command._named(range(1, 9)) == "line 1, 2, 3, 4, 5 and 3 more"
+
+
+def test_limits_of_the_model_are_told_as_such():
+    assert command._limit(200, "--max-len-b", 1023) == "200 pieces (--max-len-b)"
+    assert command._limit(200, "--max-len-b", 7) == "7 pieces, for which the model has positions"
+
+
+def test_parts_are_not_counted_as_lines(run, monkeypatch):
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_NOTES", 0)
+    _, said = run(b"one two three. one two three. " * 3 + b"\none\n", "--split-above", 4, "--batch-size", 2)
+    notes = [line.split(": ")[1].split(" ")[0] for line in said.splitlines() if " lines in " in line]
+    assert notes[-1] == "2" and len(notes) > 3 and sorted(notes) == notes
 
 
 def test_how_far_it_is_is_told_every_few_seconds(run, expected, monkeypatch):

@@ -98,6 +98,12 @@ def _words(dictionary: Dictionary) -> tuple[str, ...]:
     special = Dictionary().symbols
     if dictionary.symbols[: len(special)] != special or dictionary.nspecial != len(special):
         raise InputError("--with-text: the dictionaries of this task have special symbols of their own")
+    seen: set[str] = set()
+    for word in dictionary.symbols:
+        if word in seen or word.split() != [word]:
+            why = " twice" if word in seen else ", which is not one word"
+            raise InputError(f"--with-text: the dictionary has {word!r}{why}; an export cannot carry it")
+        seen.add(word)
     return tuple(dictionary.symbols[len(special) :])
 
 

@@ -1,8 +1,11 @@
 """Lines of more words than a model was made for, in parts that are translated one by one."""
 
+import re
 from collections.abc import Callable, Sequence
 
 _SENTENCE_ENDS = (".", "!", "?", ";", ":", "\u3002", "\uff01", "\uff1f")
+_ENTITY = re.compile(r"&#?\w+;$")  # &apos; and the like, as Moses' tokenizer writes a quote
+_MOST_PIECES = 8  # of one entity
 
 
 def in_parts(words: Sequence[str], most: int, may_begin: Callable[[Sequence[str], int], bool]) -> list[list[str]]:
@@ -18,8 +21,12 @@ def in_parts(words: Sequence[str], most: int, may_begin: Callable[[Sequence[str]
     parts, rest = [], list(words)
     while len(rest) > most:
         words_begin = [i for i in range(most, most // 2, -1) if may_begin(rest, i)]
-        sentences_begin = [i for i in words_begin if rest[i - 1].endswith(_SENTENCE_ENDS)]
+        sentences_begin = [i for i in words_begin if _ends_a_sentence(rest[max(0, i - _MOST_PIECES) : i])]
         end = next(iter([*sentences_begin, *words_begin]), most)
         parts.append(rest[:end])
         rest = rest[end:]
     return [*parts, rest]
+
+
+def _ends_a_sentence(last: Sequence[str]) -> bool:
+    return last[-1].endswith(_SENTENCE_ENDS) and not _ENTITY.search("".join(word.removesuffix("@@") for word in last))

@@ -1,5 +1,6 @@
 """Text in, text out: a model of one file, its dictionaries and pieces in it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -123,7 +124,7 @@ class Translator(GeneratorHubInterface):
             nbest: how many of them are returned.
             batch_size: lines, or parts, that are translated at once, sorted by their length.
             split_above: words; fairseq ends a translation at ``max_len_b`` 200.
-            after_batch: called with the number of lines, or parts, of each batch when it is translated.
+            after_batch: called after each batch with the number of lines that are translated with it, to their last part.
             generation: fairseq's options of generation by name, such as ``lenpen``.
 
         Raises:
@@ -134,7 +135,7 @@ class Translator(GeneratorHubInterface):
             raise InputError(f"nbest {nbest}: at most beam, {beam}")
         with _in_range(generation):
             generator = self.task.build_generator(self.models, _generation(generation, beam, nbest))
-        most = min(split_above, self._longest_source())
+        most = min(split_above, self.longest_source())
         parts = [
             _Part(number, self._ids(words))
             for number, line in enumerate(lines)
@@ -142,13 +143,15 @@ class Translator(GeneratorHubInterface):
             for words in in_parts(cut, most, self.pieces.begins_a_word)
         ]
         answers: list[list[_Answer]] = [[] for _ in parts]
+        left = Counter(part.line for part in parts)
         for batch in _batches(parts, batch_size):
             with _in_range(generation):
                 found = self._answers(generator, [parts[i].words for i in batch], nbest)
             for i, answer in zip(batch, found):
                 answers[i] = answer
+            left.subtract(parts[i].line for i in batch)
             if after_batch:
-                after_batch(len(batch))
+                after_batch(sum(not left[line] for line in {parts[i].line for i in batch}))
         of_line: dict[int, list[list[_Answer]]] = {}
         for part, answer in zip(parts, answers):
             of_line.setdefault(part.line, []).append(answer)
@@ -179,10 +182,14 @@ class Translator(GeneratorHubInterface):
     def _ids(self, words: Sequence[str]) -> torch.Tensor:
         return torch.tensor([*map(self.src_dict.index, words), self.src_dict.eos()])
 
-    def _longest_source(self) -> int:
+    def longest_source(self) -> int:
         """Words that a source sentence may have, beside the one that ends it."""
         positions = [self.task.max_positions()[0], *(model.max_positions()[0] for model in self.models)]
         return max(1, int(min(positions)) - 1)
+
+    def longest_target(self) -> int:
+        """Words that a translation may have, beside the one that ends it, whatever ``max_len_b`` is."""
+        return max(1, int(min(model.max_decoder_positions() for model in self.models)) - 1)
 
 
 def open_translator(path: str, **overrides: Any) -> Translator:

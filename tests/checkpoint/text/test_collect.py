@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from fairseq.data import Dictionary
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import dictionaries, load_translator, packed_file
@@ -110,3 +111,15 @@ def test_an_export_of_an_export_keeps_its_text(with_text, tmp_path, monkeypatch)
     monkeypatch.setattr(dictionaries.tasks, "setup_task", real)
     line = "a line of five words"
     assert load_translator(tmp_path / "half.safetensors").translate(line, max_len_b=5)
+
+
+@pytest.mark.parametrize(
+    "word, why", [("<s>", " twice"), ("a\u00a0b", ", which is not one word"), ("", ", which is not one word")]
+)
+def test_words_that_a_line_cannot_hold(word, why):
+    dictionary = Dictionary()
+    for each in ("one", word):
+        dictionary.add_symbol(each, overwrite=True)
+    with pytest.raises(InputError) as refusal:
+        collect._words(dictionary)
+    assert str(refusal.value) == f"--with-text: the dictionary has {word!r}{why}; an export cannot carry it"

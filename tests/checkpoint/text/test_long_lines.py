@@ -19,6 +19,12 @@ def test_by_hand():
     assert in_parts(["b", "b", "b"], 1, begins) == [["b"], ["b"], ["b"]]
 
 
+def test_a_quote_that_moses_writes_with_a_semicolon_ends_no_sentence():
+    assert in_parts("_l&apos; _a _b _l&apos; _c".split(), 4, begins) == [["_l&apos;", "_a", "_b", "_l&apos;"], ["_c"]]
+    assert in_parts("_a _b _&apo@@ s; _c _d _e".split(), 5, begins)[0] == ["_a", "_b", "_&apo@@", "s;", "_c"]
+    assert in_parts("_a _b _c ; _d _e".split(), 5, begins)[0] == ["_a", "_b", "_c", ";"]
+
+
 @given(st.lists(st.sampled_from(["_a", "b", ".", "_c."]), max_size=60), st.integers(1, 12))
 def test_nothing_is_lost_and_none_is_too_long(words, most):
     parts = in_parts(words, most, begins)
