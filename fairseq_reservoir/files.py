@@ -19,7 +19,7 @@ def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
     """
     if not Path(path).name.endswith(suffix):
         raise InputError(f"OUT {path}: the name must end in {suffix}")
-    if any("\udc80" <= c <= "\udcff" for c in str(path)):  # bytes that Python could not decode
+    if suffix == ".safetensors" and any("\udc80" <= c <= "\udcff" for c in str(path)):  # its writer takes UTF-8 alone
         raise InputError(f"OUT {path}: the name must be UTF-8")
     folder = Path(path).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -27,7 +27,7 @@ def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
     if Path(path).is_dir():
         raise InputError(f"OUT {path}: is a folder")
     if any(Path(path).exists() and Path(other).exists() and os.path.samefile(path, other) for other in read):
-        raise InputError(f"OUT {path}: is a file that is read; name another")
+        raise InputError(f"OUT {path}: is an input; name another")
     if Path(path).exists() and not force:
         raise InputError(f"OUT {path}: exists; --force replaces it")
 

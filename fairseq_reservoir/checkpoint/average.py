@@ -46,9 +46,10 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
     for path in checkpoints[1:]:
         other = _open(path)
         _check_description(first, other)
-        for run in earlier:
-            _check_run(run, _Run.of(other))
-        earlier.append(_Run.of(other))
+        run = _Run.of(other)
+        for before in earlier:
+            _check_run(before, run)
+        earlier.append(run)
         for name, tensor in other.tensors.items():
             if tensor.equal(first.tensors[name]):
                 pass
@@ -88,7 +89,7 @@ def _open(path: str) -> Checkpoint:
     checkpoint = open_checkpoint(path)
     for name, tensor in checkpoint.tensors.items():
         if tensor.is_floating_point() and tensor.isnan().any():
-            raise InputError(f"CHECKPOINT {path}: {name} holds what is no number (NaN)")
+            raise InputError(f"CHECKPOINT {path}: {name} holds NaN")
     return checkpoint
 
 
@@ -121,7 +122,10 @@ class _Run(NamedTuple):
 
 
 def _check_run(run: _Run, other: _Run) -> None:
-    """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart."""
+    """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart.
+
+    Asked of every pair: behind a mean, which has no mark, there may be two runs.
+    """
     if run.mark and other.mark and run.mark != other.mark:
         raise InputError(
             f"CHECKPOINT {other.path}: of another training run than {run.path}; average checkpoints of one run"

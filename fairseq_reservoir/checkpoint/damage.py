@@ -62,7 +62,8 @@ def is_whole(path: Path) -> bool:
     return _what(path) is None
 
 
-def _can_be_read(path: Path) -> bool:
+def _is_usable(path: Path) -> bool:
+    """Whether it can be read, and is whole."""
     try:
         return is_whole(path)
     except OSError:
@@ -72,7 +73,7 @@ def _can_be_read(path: Path) -> bool:
 def _refusal(path: Path, what: str | None, flag: str) -> InputError:
     others = [other for other in path.parent.glob("checkpoint*.pt") if other.is_file() and other != path]
     others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
-    newest = next(filter(_can_be_read, others), None)
+    newest = next(filter(_is_usable, others), None)
     how = (
         f"{newest} is the newest beside it that is whole (--restore-file, --path)"
         if newest

@@ -78,7 +78,7 @@ def export(
         InputError: a file or an option is not usable, or a package not installed; the dictionaries are not those trained with; with
             ``regenerate``, a tensor drawn here is not the one trained with.
     """
-    check_out(out, force, packed_file.SUFFIX)
+    check_out(out, force, packed_file.SUFFIX, checkpoint)
     if with_weights and regenerate:
         raise InputError("--with-weights --regenerate: give one of them, since one stores what the other leaves out")
     if dtype not in WIDTHS:

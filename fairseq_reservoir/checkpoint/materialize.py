@@ -49,7 +49,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     args = _args(source)
     plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
     model = source.built()
-    values: dict[int, torch.Tensor] = {}  # of fairseq's parameters: tied ones are one, and are stored once
+    values: dict[int, torch.Tensor] = {}  # by id of fairseq's tensor, so that tied ones are stored once
     tensors = {}
     for name, parameter in plain.state_dict(keep_vars=True).items():
         if id(parameter) not in values:

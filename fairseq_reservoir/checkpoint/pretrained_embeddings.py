@@ -66,9 +66,9 @@ def read_embeddings(
                     found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
                     if not vector.isfinite().all():
                         raise InputError(f"{flag} {path}: line {number} holds a number that is not finite")
-            if number - 1 != whole_number(header[0]):
+            if number - 1 < (whole_number(header[0]) or 0):
                 raise InputError(
-                    f"{flag} {path}: line 1 says {header[0]} vectors, {number - 1} follow; is the file whole?"
+                    f"{flag} {path}: line 1 says {header[0]} vectors, {number - 1} follow; is the file whole? If it is, correct line 1"
                 )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None

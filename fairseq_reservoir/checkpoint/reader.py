@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..masks import bits
 from ..masks.levels import KINDS, Levels, name_of_scales
 from ..random_tensors.philox import GENERATOR
-from ..random_tensors.recipe import Recipe
+from ..random_tensors.recipe import OF_ANY_SHAPE, Recipe
 from . import damage, digest, packed_file
 from .compact import is_shape
 
@@ -85,7 +85,7 @@ def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)
-        if not is_shape(shape):
+        if not is_shape(shape) or not (shape or name in tensors or random.get("initialiser") in OF_ANY_SHAPE):
             refuse(name, f"shape {str(shape)[:80]}")
         rows = shape[0] if shape else 1
         if type(blocks) is not int or not 1 <= blocks <= max(rows, 1) or rows % blocks:

@@ -53,7 +53,7 @@ def run(known, _):
         raise InputError(f"CHECKPOINT {known.checkpoint}: has {len(places)} tables of words and no two languages")
     paths = [f"{known.prefix}.{ending}" for ending, _ in sides]
     for (ending, _), path in zip(sides, paths):
-        check_out(path, known.force, f".{ending}")
+        check_out(path, known.force, f".{ending}", known.checkpoint)
     model, lines = source.built(), []
     for place, path, (_, dictionary) in zip(places, paths, sides, strict=True):
         weight = model.get_submodule(place).weight.detach()

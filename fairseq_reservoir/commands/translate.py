@@ -161,7 +161,7 @@ class _Progress:
 
     def count(self, lines):
         self.done += lines
-        if time.monotonic() - self.told >= _SECONDS_BETWEEN_NOTES:
+        if self.done > self.done_when_told and time.monotonic() - self.told >= _SECONDS_BETWEEN_NOTES:
             self._tell()
 
     def look_at(self, number, best):

@@ -14,6 +14,7 @@ _VECTORS: dict[str, Callable[..., torch.Tensor]] = {
     "bias_uniform": initialisers.bias_uniform,
 }
 INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
+OF_ANY_SHAPE = {*_VECTORS, "zero"}  # also of a single number
 _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 

@@ -104,12 +104,12 @@ def test_what_cannot_be_averaged(run, toy_data, tmp_path):
     state["model"]["encoder.random_layer.fc1"][0, 0] -= 1
     state["model"]["encoder.layers.0.fc1.scores"][0, 0] = torch.nan
     torch.save(state, tmp_path / "nan.pt")
-    assert f"CHECKPOINT {tmp_path}/nan.pt: encoder.layers.0.fc1.scores holds what is no number" in refusal(
+    assert f"CHECKPOINT {tmp_path}/nan.pt: encoder.layers.0.fc1.scores holds NaN" in refusal(
         last, tmp_path / "nan.pt", out
     )
     before = (run / "checkpoint_1_10.pt").read_bytes()
     again = [run / "checkpoint_1_10.pt", last, run / ".." / run.name / "checkpoint_1_10.pt", "--force"]
-    assert "checkpoint_1_10.pt: is a file that is read; name another" in refusal(*again)
+    assert "checkpoint_1_10.pt: is an input; name another" in refusal(*again)
     assert (run / "checkpoint_1_10.pt").read_bytes() == before
     out.write_text("old")
     assert "exists; --force replaces it" in refusal(last, run / "checkpoint_1_10.pt", out)

@@ -18,6 +18,7 @@ from fairseq_reservoir.checkpoint.opened import open_checkpoint
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import written_table
 from fairseq_reservoir.random_tensors import initialisers
+from fairseq_reservoir.random_tensors.recipe import OF_ANY_SHAPE, Recipe
 from tests.support.commands import train
 from tests.support.letters import WITH_RESERVOIRS
 
@@ -327,6 +328,14 @@ def test_a_frozen_scalar_of_a_kind_of_ones_own_can_be_read():
     """A factor of a unit is a tensor without dimensions, which has one block."""
     described = {"masks": {}, "random": {"encoder.layers.1.unit.factor": {"shape": [], "blocks": 1}}}
     reader._check_sizes("a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)})
-    described["random"]["encoder.layers.1.unit.factor"]["blocks"] = 2
-    with pytest.raises(InputError, match="2 blocks of 1 rows"):
-        reader._check_sizes("a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)})
+    factor = described["random"]["encoder.layers.1.unit.factor"]
+    for wrong, why in (({"blocks": 2}, "2 blocks of 1 rows"), ({"initialiser": "orthogonal"}, r"shape \[\]")):
+        factor |= {"blocks": 1} | wrong
+        with pytest.raises(InputError, match=why):
+            reader._check_sizes(
+                "a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)} if "blocks" in wrong else {}
+            )
+    for initialiser in OF_ANY_SHAPE:
+        factor |= {"blocks": 1, "initialiser": initialiser}
+        reader._check_sizes("a", described, {})
+        assert Recipe(initialiser, "a", (), fan_in=4 if initialiser == "bias_uniform" else None).draw(1).shape == ()

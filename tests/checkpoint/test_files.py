@@ -52,10 +52,10 @@ def test_a_folder_that_cannot_be_synchronised(tmp_path, monkeypatch):
 def test_an_out_that_is_read_or_no_utf_8(tmp_path):
     (tmp_path / "a.pt").write_text("mine")
     (tmp_path / "b.pt").symlink_to(tmp_path / "a.pt")
-    with pytest.raises(InputError, match="OUT .*b.pt: is a file that is read; name another"):
+    with pytest.raises(InputError, match="OUT .*b.pt: is an input; name another"):
         check_out(str(tmp_path / "b.pt"), True, ".pt", str(tmp_path / "a.pt"))
-    with pytest.raises(InputError, match=r"OUT .*caf.udce9.pt: the name must be UTF-8"):
-        check_out(f"{tmp_path}/caf\udce9.pt", True, ".pt")
+    with pytest.raises(InputError, match=r"OUT .*caf.udce9.safetensors: the name must be UTF-8"):
+        check_out(f"{tmp_path}/caf\udce9.safetensors", True, ".safetensors")
 
 
 def test_a_full_disk_is_one_line(tmp_path):

@@ -5,6 +5,7 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.checkpoint.opened import open_checkpoint
 from tests.support.commands import train
 from tests.support.warm_start import run_command
 
@@ -116,3 +117,15 @@ def test_files(of_l_and_t, tmp_path):
     assert (tmp_path / "old.pt").read_text() == "old"
     cli.main(["materialize", str(of_l_and_t.path), str(tmp_path / "old.pt"), "--force"])
     assert torch.load(tmp_path / "old.pt", weights_only=True)["model"]
+
+
+def test_one_masked_table_for_both_languages_and_the_output(toy_data, tmp_path):
+    """fairseq's three names are one tensor there, each of them what ours computes with in its place."""
+    flags = "--arch supermask_one_layer_transformer --encoder-layers 1 --decoder-layers 1 --share-all-embeddings --max-update 2".split()
+    train(toy_data, *flags, "--mask-embeddings", "masked", "--save-dir", tmp_path)
+    cli.main(["materialize", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "plain.pt")])
+    tensors = torch.load(tmp_path / "plain.pt", weights_only=True)["model"]
+    model = open_checkpoint(str(tmp_path / "checkpoint_last.pt")).built()
+    places = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
+    assert all(tensors[f"{place}.weight"].equal(model.get_submodule(place).weight) for place in places)
+    assert len({tensors[f"{place}.weight"].data_ptr() for place in places}) == 1

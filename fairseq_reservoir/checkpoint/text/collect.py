@@ -82,8 +82,8 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
         raise InputError(f"--with-text: goes with models of the task translation; this one's is {type(task).__name__}")
     text = TextParts(
         languages=(task.cfg.source_lang, task.cfg.target_lang),
-        source=_words(task.source_dictionary),
-        target=_words(task.target_dictionary),
+        source=_words(task.source_dictionary, flags),
+        target=_words(task.target_dictionary, flags),
         kind="sentencepiece" if flags.sentencepiece_model else "byte_pairs" if flags.bpe_codes else "words",
         model=model,
         tokenizer=flags.tokenizer or "",
@@ -94,7 +94,7 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
     return text
 
 
-def _words(dictionary: Dictionary) -> tuple[str, ...]:
+def _words(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
     special = Dictionary().symbols
     if dictionary.symbols[: len(special)] != special or dictionary.nspecial != len(special):
         raise InputError("--with-text: the dictionaries of this task have special symbols of their own")
@@ -102,7 +102,7 @@ def _words(dictionary: Dictionary) -> tuple[str, ...]:
     for word in dictionary.symbols:
         if word in seen or word.split() != [word]:
             why = " twice" if word in seen else ", which is not one word"
-            raise InputError(f"--with-text: the dictionary has {word!r}{why}; an export cannot carry it")
+            raise InputError(f"{flags.of_pieces}: a dictionary has {word!r}{why}; export without text")
         seen.add(word)
     return tuple(dictionary.symbols[len(special) :])
 

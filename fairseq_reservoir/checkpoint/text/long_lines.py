@@ -29,4 +29,5 @@ def in_parts(words: Sequence[str], most: int, may_begin: Callable[[Sequence[str]
 
 
 def _ends_a_sentence(last: Sequence[str]) -> bool:
-    return last[-1].endswith(_SENTENCE_ENDS) and not _ENTITY.search("".join(word.removesuffix("@@") for word in last))
+    text = "".join(word.removesuffix("@@") if word.endswith("@@") else f"{word} " for word in last)
+    return last[-1].endswith(_SENTENCE_ENDS) and not _ENTITY.search(text.rstrip())

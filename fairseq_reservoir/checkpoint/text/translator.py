@@ -124,7 +124,7 @@ class Translator(GeneratorHubInterface):
             nbest: how many of them are returned.
             batch_size: lines, or parts, that are translated at once, sorted by their length.
             split_above: words; fairseq ends a translation at ``max_len_b`` 200.
-            after_batch: called after each batch with the number of lines that are translated with it, to their last part.
+            after_batch: called after each batch with the number of lines whose last part was in it.
             generation: fairseq's options of generation by name, such as ``lenpen``.
 
         Raises:

@@ -121,5 +121,5 @@ def test_words_that_a_line_cannot_hold(word, why):
     for each in ("one", word):
         dictionary.add_symbol(each, overwrite=True)
     with pytest.raises(InputError) as refusal:
-        collect._words(dictionary)
-    assert str(refusal.value) == f"--with-text: the dictionary has {word!r}{why}; an export cannot carry it"
+        collect._words(dictionary, TextFlags(with_text=True))
+    assert str(refusal.value) == f"--with-text: a dictionary has {word!r}{why}; export without text"

@@ -23,6 +23,7 @@ def test_a_quote_that_moses_writes_with_a_semicolon_ends_no_sentence():
     assert in_parts("_l&apos; _a _b _l&apos; _c".split(), 4, begins) == [["_l&apos;", "_a", "_b", "_l&apos;"], ["_c"]]
     assert in_parts("_a _b _&apo@@ s; _c _d _e".split(), 5, begins)[0] == ["_a", "_b", "_&apo@@", "s;", "_c"]
     assert in_parts("_a _b _c ; _d _e".split(), 5, begins)[0] == ["_a", "_b", "_c", ";"]
+    assert in_parts("_a _R & _D ; _e _f".split(), 6, begins)[0] == "_a _R & _D ;".split()
 
 
 @given(st.lists(st.sampled_from(["_a", "b", ".", "_c."]), max_size=60), st.integers(1, 12))
