@@ -74,9 +74,9 @@ def build_arch(
         model = build_config(
             convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]
         )
-        if args.task == "sentence_prediction" and args.num_classes > 0:
+        if classes := _classes(args):
             with torch.device("meta"):
-                model.register_classification_head(args.classification_head_name, num_classes=args.num_classes)
+                model.register_classification_head(*classes)
     except WITHOUT_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
@@ -84,6 +84,15 @@ def build_arch(
     if not hasattr(model, "slot_table"):
         model.slot_table = table_of(model, plans={}, seed=args.seed)
     return model
+
+
+def _classes(args: Any) -> tuple[str, int] | None:
+    """The head that fairseq's task gives a RoBERTa, its name and the number of its classes."""
+    if args.task in ("sentence_prediction", "sentence_prediction_adapters") and args.num_classes > 0:
+        return getattr(args, "classification_head_name", "sentence_classification_head"), args.num_classes
+    if args.task == "sentence_ranking":
+        return getattr(args, "ranking_head_name", "sentence_classification_head"), 1
+    return None
 
 
 def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:

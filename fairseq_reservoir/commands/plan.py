@@ -15,7 +15,9 @@ def add_parser(commands) -> None:
         help="print what a model trains and what it freezes, without data",
         description=HELP,
     )
-    parser.add_argument("--arch", required=True, help="an architecture of text models, of this plugin or of fairseq")
+    parser.add_argument(
+        "--arch", "-a", required=True, help="an architecture of text models, of this plugin or of fairseq"
+    )
     add_dictionary_sizes(parser)
     parser.set_defaults(run=run, takes_fairseq_flags=True)
 

@@ -61,6 +61,7 @@ def flow_of(model) -> Flow:
     return Flow(
         norm_first=frozenset(".".join(plain(name).split(".")[:3]) for name in first),
         behind_masks=dict(_behind_masks(modules)),
+        row_gains=dict(_row_gains(modules)),
         with_adapter_added=frozenset(
             f"{n}.weight" for n, m in modules.items() if isinstance(m, AdaptedLinear) and not m.apart
         ),
@@ -76,3 +77,13 @@ def _behind_masks(modules):
             yield f"{name}.scores", tuple(module.weight_shape)
         elif _is_masked_tie(module):
             yield f"{name}.weight", tuple(module.embedding.weight_shape)
+
+
+def _row_gains(modules):
+    """(name as of ``_behind_masks``, name of the factor of its rows) where there is one; a tied output has that of its table."""
+    names = {module: name for name, module in modules.items()}
+    for name, module in modules.items():
+        if isinstance(module, MaskedLinear) and module.row_gain is not None:
+            yield f"{name}.scores", f"{name}.row_gain"
+        elif _is_masked_tie(module) and module.embedding.row_gain is not None:
+            yield f"{name}.weight", f"{names[module.embedding]}.row_gain"

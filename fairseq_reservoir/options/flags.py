@@ -30,10 +30,10 @@ def check_texts(options, dataclass) -> None:
             )
 
 
-def _check_cutoffs(text):
+def _check_cutoffs(flag, text):
     cutoffs = [whole_number(part.strip()) or 0 for part in text.split(",")]
     if any(larger <= smaller for smaller, larger in zip([0, *cutoffs], cutoffs)):
-        raise InputError(f"--adaptive-softmax-cutoff {text}: must be whole numbers that ascend, such as 10000,50000")
+        raise InputError(f"{flag} {text}: must be whole numbers that ascend, such as 10000,50000")
 
 
 def check_ranges(options) -> None:
@@ -51,7 +51,22 @@ def check_ranges(options) -> None:
             raise InputError(f"{flag_of(name)} {value}: must be at least 1")
         if name in ("quant_noise_pq", "quant_noise_scalar") and value is not None and not 0 <= value <= 1:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
-        if name == "adaptive_softmax_cutoff" and isinstance(value, str):
-            _check_cutoffs(value)
+        if name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff") and isinstance(value, str):
+            _check_cutoffs(flag_of(name), value)
+        if (
+            name in ("adaptive_softmax_factor", "adaptive_input_factor")
+            and isinstance(value, (int, float))
+            and value < 1
+        ):
+            raise InputError(f"{flag_of(name)} {value:g}: must be at least 1")
         if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
             raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")
+    _check_tied_output(options)
+
+
+def _check_tied_output(options):
+    tied = any(getattr(options, name, False) for name in ("share_decoder_input_output_embed", "share_all_embeddings"))
+    table, output = (getattr(options, f"decoder_{name}_dim", None) for name in ("embed", "output"))
+    translates, adaptive = hasattr(options, "encoder_embed_dim"), getattr(options, "adaptive_softmax_cutoff", None)
+    if tied and translates and not adaptive and isinstance(output, int) and isinstance(table, int) and output != table:
+        raise InputError(f"--decoder-output-dim {output}: an output tied to the embeddings has their width, {table}")

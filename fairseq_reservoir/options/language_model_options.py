@@ -118,6 +118,15 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
         InputError: see ``check_language_model``.
     """
     check_language_model(options)
+    untied = options.adaptive_softmax_cutoff or not options.share_decoder_input_output_embed
+    if (
+        options.adaptive_input
+        and not untied
+        and getattr(options, "mask_embeddings", "trained") in ("trained", "frozen")
+    ):
+        raise InputError(
+            "--adaptive-input: has no one table for a tied output (the presets study and base tie it); give --adaptive-softmax-cutoff too"
+        )
     config = as_transformer_config(options)
     config.max_target_positions = (
         getattr(options, "max_target_positions", None)

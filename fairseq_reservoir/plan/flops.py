@@ -27,6 +27,7 @@ class Flow:
     Attributes:
         norm_first: the layers, as "encoder.layers.0", whose LayerNorms come before what they belong to.
         behind_masks: the shapes of random matrices behind masks, by the names that the scores of these have or would have.
+        row_gains: of these, those with a factor of each row, and its name; trained, it needs the gradient of the whole matrix.
         with_adapter_added: names of the matrices to which an adapter is added before they are multiplied with.
         source_unread: whether the decoder never looks at the encoder's output.
         source_and_target: whether a decoder's attention takes keys and values of both together (--cross-self-attention).
@@ -34,6 +35,7 @@ class Flow:
 
     norm_first: frozenset[str] = frozenset()
     behind_masks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    row_gains: Mapping[str, str] = field(default_factory=dict)
     with_adapter_added: frozenset[str] = frozenset()
     source_unread: bool = False
     source_and_target: bool = False

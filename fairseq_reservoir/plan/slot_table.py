@@ -255,7 +255,8 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
         is_added = adapted in flow.with_adapter_added
         is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not is_added
         size = math.prod(shapes[name]) if is_product and not plain.startswith(unused) else 0
-        found.append(Tensor(plain, size, trained, trained or name in flow.with_adapter_added))
+        differentiated = trained or name in flow.with_adapter_added or states.get(flow.row_gains.get(name, ""), False)
+        found.append(Tensor(plain, size, trained, differentiated))
         if name.endswith(".frozen_adapter.d") and not is_added:
             # VeRA's A (r, in) and B (out, r) are shared and stand in a row of their own, but every d (r) is multiplied with them.
             (rank,), (rows, columns) = shapes[name], shapes[adapted]

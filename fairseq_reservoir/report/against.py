@@ -1,5 +1,6 @@
 """Score against a flag: one point per arm, a curve for arms that differ in nothing else."""
 
+import re
 from dataclasses import dataclass
 
 from .cells import cell, score_digits
@@ -31,9 +32,15 @@ def points(study: Study) -> list[Point]:
         series.append((name, rest))
         best = spread([one.best for one in study.of(arm)])
         test = spread([study.tests[run.name].bleu for run in arm.counted])
-        found.append(Point(name, arm.name, run.configuration.get(against), best, test, str(run.log_file)))
+        found.append(Point(name, arm.name, _one(run.configuration.get(against)), best, test, str(run.log_file)))
     names = [name for name, _ in series]
     return sorted(found, key=lambda point: (names.index(point.series), _order(point.value)))
+
+
+def _one(value):
+    """The number in a list of one, as fairseq has --lr and --update-freq."""
+    listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
+    return float(listed[1]) if listed else value
 
 
 def _order(value):

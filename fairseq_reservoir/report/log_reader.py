@@ -116,6 +116,8 @@ def read_log(text: str) -> Log:
             log.mflop = forward + float(match[1])
         elif "done training in" in line:
             log.told = log.parts[-1].done = True
+    # A process that ended before it had loaded its checkpoint changed nothing.
+    log.parts = [part for part in log.parts if part.start is not None or part.records or part.done] or log.parts[-1:]
     return log
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 
-_HIGHER = ("bleu", "accuracy", "acc", "f1", "acc_and_f1", "mcc", "chrf", "pearson", "spearman", "precision", "recall")
+_HIGHER: tuple[str, ...] = ("bleu", "accuracy", "acc", "f1", "acc_and_f1", "mcc", "chrf", "precision", "recall")
+_HIGHER += ("pearson", "spearman", "pearson_and_spearman")
 _NO_SCORE = ("wps", "wpb", "bsz", "ups", "wall", "train_wall", "lr", "gnorm")
 _BITS = ("loss", "nll_loss")
 _LABELS = {

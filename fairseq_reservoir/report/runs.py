@@ -77,13 +77,21 @@ class Run:
 
 
 def without_seed(name: str, seed: int | None) -> str:
-    """``dense-1``, ``dense/seed=1`` and ``dense-seed1`` as ``dense``, ``dense-1/4e-3`` as ``dense/4e-3``, for seed 1."""
+    """``dense-1``, ``dense/seed=1`` and ``dense-seed1`` as ``dense``, ``dense-1/4e-3`` as ``dense/4e-3``, for seed 1.
+
+    Of several folders that end in it the deepest is the seed's.
+    """
     if seed is None:
         return name
     # The rates 4e-1 and 0.1 end in no seed.
     before = r"((^|[-_,.])seed[-_=]?|^|(?<!\de)[-_,]|(?<!\d)\.)"
-    short = [re.sub(rf"{before}{seed}$", "", folder) for folder in name.split("/")]
-    return "/".join(filter(None, short)) or name
+    folders = name.split("/")
+    for i in reversed(range(len(folders))):
+        short = re.sub(rf"{before}{seed}$", "", folders[i])
+        if short != folders[i]:
+            folders[i] = short
+            break
+    return "/".join(filter(None, folders)) or name
 
 
 def find_runs(paths) -> list[Run]:

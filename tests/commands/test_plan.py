@@ -35,3 +35,10 @@ def test_the_head_of_a_sentence_classifier_is_in_the_table(capsys):
     (head,) = (line.split() for line in lines if line.startswith("classification_heads.sentence_classification_head"))
     assert head[-4:-1] == ["trained", "90", "90"]
     assert next(line for line in lines if line.startswith("total")).split()[2] == "90"
+
+
+def test_the_head_of_a_ranking_is_counted(capsys):
+    """One score for each sentence: a dense layer of 64 and an output of 1, 64 * 64 + 64 + 64 + 1 = 4,225."""
+    cli.main("plan -a reservoir_roberta_tiny --task sentence_ranking --num-classes 2".split())
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("classification_heads.")]
+    assert row.split()[-3:-1] == ["4,225", "4,225"]

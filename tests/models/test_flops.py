@@ -212,6 +212,7 @@ MODELS = {
     "masks": lambda: build_supermask(),
     "random masks": lambda: build_supermask(mask_random=True),
     "random masks, trained embeddings": lambda: build_supermask(mask_random=True, mask_embeddings="trained"),
+    "random masks with a trained factor of each row": lambda: build_supermask(mask_random=True, mask_row_gain=True),
     "half of each mask pinned": lambda: build_supermask(mask_pin=0.5),
     "masks, LayerNorms alone": lambda: build_supermask(freeze="att,ffn,emb", mask_layernorm="affine"),
     "trained weights, rounded, one layer for all depths": lambda: build_supermask(mask_trained_weights="sign"),

@@ -225,6 +225,12 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
             "--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-cutoff (9) "
             "and --adaptive-softmax-cutoff (None)",
         ),
+        (
+            "reservoir_transformer_lm",
+            {**ADAPTIVE, "share_decoder_input_output_embed": True},
+            "--adaptive-input: has no one table for a tied output",
+        ),
+        ("reservoir_transformer_lm", {**ADAPTIVE, "adaptive_input_cutoff": "9,5"}, "--adaptive-input-cutoff 9,5: must be whole"),
         ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),
         (
             "reservoir_transformer_lm",

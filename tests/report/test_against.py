@@ -20,3 +20,14 @@ def test_flags_that_say_the_same_are_one_series(tmp_path):
         ("a", "b", 0.5),
         ("c", "c", 0.7),
     ]
+
+
+def test_rates_are_numbers_although_fairseq_has_lists_of_them(tmp_path):
+    for name, rate in (("a", "[0.001]"), ("b", "[5e-05]"), ("c", "[0.01]")):
+        log = plain_run(tmp_path / f"{name}-1", [10, 9], [4, 3])
+        log.lines = [line.replace("'lr': [0.002]", f"'lr': {rate}") for line in log.lines]
+        log.write()
+    runs = find_runs([tmp_path])
+    study = measure(runs, against="optimization.lr")
+    study.tests = {run.name: translations.Test() for run in runs}
+    assert [(point.arm, point.value) for point in points(study)] == [("b", 5e-05), ("a", 0.001), ("c", 0.01)]

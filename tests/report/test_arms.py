@@ -106,6 +106,7 @@ def test_the_metric(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4]).write()
     runs = find_runs([tmp_path])
     assert (choose(None, runs).name, choose(None, runs).higher, choose(None, runs).start) == ("bleu", True, 0.0)
+    assert choose("valid_loss", runs).higher is False
     assert (choose("valid_loss", runs).higher, choose("loss", runs).start) == (False, None)
     with pytest.raises(InputError, match="--metric wer: the validations of these runs have bleu, loss"):
         choose("wer", runs)

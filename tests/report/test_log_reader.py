@@ -91,6 +91,18 @@ def test_a_start_from_nothing_throws_all_away():
     assert (clock.seconds_at(5), clock.lost_updates, clock.lost_seconds) == (5, 5, 2)
 
 
+def test_a_start_that_ended_before_it_had_loaded_anything_changes_nothing():
+    log = Writer(None).start().inner(5, 2, 100, 2).valid(5, loss=3).inner(10, 2, 100, 4).valid(10, loss=2).done()
+    configuration = log.lines[0]
+    before, after = (read_log("\n".join(lines)) for lines in (log.lines, [*log.lines, configuration]))
+    assert after.parts == before.parts and after.done and len(read_log(f"{configuration}\n{configuration}").parts) == 1
+    log.lines.append(configuration)
+    parts = read_log("\n".join(log.start(restored=10).inner(15, 3, 100, 3).lines)).parts
+    assert [record.updates for record in kept_records(parts)] == [5, 5, 10, 10, 15] and read_clock(
+        parts
+    ).lost_updates == 0
+
+
 def test_lines_of_other_formats():
     old = read_record("| train | epoch 003 | loss 9.1 | ppl 549 | num_updates 60 | train_wall 12")
     assert (old.kind, old.updates, old.values["loss"]) == ("epoch", 60, 9.1)
@@ -169,7 +181,8 @@ def test_keys_by_their_end():
 
 @pytest.mark.parametrize(
     "name, stem",
-    [("dense-1", "dense"), ("dense/seed=1", "dense"), ("dense-seed1", "dense"), ("dense/1", "dense"), ("a-1/4e-3", "a/4e-3"),
+    [("depth-1/1", "depth-1"),
+     ("dense-1", "dense"), ("dense/seed=1", "dense"), ("dense-seed1", "dense"), ("dense/1", "dense"), ("a-1/4e-3", "a/4e-3"),
      ("lr0.5-1", "lr0.5"), ("4e-1", "4e-1"), ("v11", "v11"), ("dropout0.1", "dropout0.1"), ("dense.1", "dense"),
      ("dense-2", "dense-2"), ("1", "1")],
 )  # fmt: skip
