@@ -26,9 +26,11 @@ def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
         raise InputError(f"OUT {path}: {folder} is no folder that can be written to")
     if Path(path).is_dir():
         raise InputError(f"OUT {path}: is a folder")
-    if any(Path(path).exists() and Path(other).exists() and os.path.samefile(path, other) for other in read):
+    if not Path(path).exists():
+        return
+    if any(Path(other).exists() and os.path.samefile(path, other) for other in read):
         raise InputError(f"OUT {path}: is an input; name another")
-    if Path(path).exists() and not force:
+    if not force:
         raise InputError(f"OUT {path}: exists; --force replaces it")
 
 

@@ -54,7 +54,9 @@ def where_trained(config: Any) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def check(path: str, expected: dict[str, dict[str, Any]], task: Any, whose: str = "of DATA") -> None:
+def check(
+    path: str, expected: dict[str, dict[str, Any]], task: Any, whose: str = "of DATA", same_size: bool = False
+) -> None:
     """Refuses dictionaries that differ from those of an export or a checkpoint.
 
     Args:
@@ -62,6 +64,8 @@ def check(path: str, expected: dict[str, dict[str, Any]], task: Any, whose: str 
         expected: as ``describe`` gives it.
         task: with the dictionaries.
         whose: they are.
+        same_size: compare those with as many entries alone. Others do not fit the tensors, which fairseq finds, or are cut by the model on
+            purpose, as BART's is for translation.
 
     Raises:
         InputError: one differs.
@@ -69,19 +73,9 @@ def check(path: str, expected: dict[str, dict[str, Any]], task: Any, whose: str 
     if hasattr(task, "dicts"):  # one for each language; which of them are its sides depends on the pair
         return
     for side, found in describe(task).items():
-        if side in expected and found != expected[side]:
+        wanted = expected.get(side, found)
+        if found != wanted and not (same_size and found["entries"] != wanted["entries"]):
             raise InputError(
                 f"{path}: the {side} dictionary {whose} ({found['entries']} entries, SHA-256 {found['sha256'][:12]}) is not the"
-                f" one trained with ({expected[side]['entries']} entries, SHA-256 {expected[side]['sha256'][:12]})"
+                f" one trained with ({wanted['entries']} entries, SHA-256 {wanted['sha256'][:12]})"
             )
-
-
-def check_same_size(path: str, expected: dict[str, dict[str, Any]], task: Any) -> None:
-    """As ``check``, of dictionaries with as many entries.
-
-    Others do not fit the tensors, which fairseq finds, or are cut by the model on purpose, as BART's is for translation.
-    """
-    found = describe(task)
-    check(
-        path, {side: its for side, its in expected.items() if found.get(side, its)["entries"] == its["entries"]}, task
-    )

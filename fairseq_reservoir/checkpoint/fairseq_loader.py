@@ -56,7 +56,7 @@ def check_dictionaries(
         _trained_with.reset(token)
     for path in filenames:
         if path in read:  # not what a model reads while it is built
-            dictionaries.check_same_size(path, read[path], task)
+            dictionaries.check(path, read[path], task, same_size=True)
     return models, config, task
 
 

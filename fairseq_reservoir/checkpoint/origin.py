@@ -42,7 +42,7 @@ def take_over(
     extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     if not reset_optimizer:
         state = {"extra_state": extra_state}
-        dictionaries.check_same_size(filename, dictionaries_of(state), trainer.task)
+        dictionaries.check(filename, dictionaries_of(state), trainer.task, same_size=True)
         trainer.training_run = origin(state).get("run")
     return extra_state
 

@@ -5,7 +5,13 @@ from dataclasses import field, fields
 from ..errors import InputError, flag_of, whole_number
 from ..plan.layer_plan import MOST_LAYERS
 
-_AT_LEAST_ONE = ("max_source_positions", "max_target_positions", "quant_noise_pq_block_size")
+_AT_LEAST_ONE = (
+    "max_source_positions",
+    "max_target_positions",
+    "quant_noise_pq_block_size",
+    "adaptive_softmax_factor",
+    "adaptive_input_factor",
+)
 
 
 def option(default, help_text, metavar=""):
@@ -47,18 +53,12 @@ def check_ranges(options) -> None:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
         if name.endswith(("_embed_dim", "_attention_heads")) and isinstance(value, int) and value < 1:
             raise InputError(f"{flag_of(name)} {value}: must be at least 1")
-        if name in _AT_LEAST_ONE and isinstance(value, int) and value < 1:
+        if name in _AT_LEAST_ONE and isinstance(value, (int, float)) and value < 1:
             raise InputError(f"{flag_of(name)} {value}: must be at least 1")
         if name in ("quant_noise_pq", "quant_noise_scalar") and value is not None and not 0 <= value <= 1:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
         if name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff") and isinstance(value, str):
             _check_cutoffs(flag_of(name), value)
-        if (
-            name in ("adaptive_softmax_factor", "adaptive_input_factor")
-            and isinstance(value, (int, float))
-            and value < 1
-        ):
-            raise InputError(f"{flag_of(name)} {value:g}: must be at least 1")
         if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
             raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")
     _check_tied_output(options)

@@ -115,15 +115,11 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
     """fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
 
     Raises:
-        InputError: see ``check_language_model``.
+        InputError: see ``check_language_model``; or an output that is not adaptive is tied to an input that is.
     """
     check_language_model(options)
-    untied = options.adaptive_softmax_cutoff or not options.share_decoder_input_output_embed
-    if (
-        options.adaptive_input
-        and not untied
-        and getattr(options, "mask_embeddings", "trained") in ("trained", "frozen")
-    ):
+    tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff
+    if options.adaptive_input and tied:
         raise InputError(
             "--adaptive-input: has no one table for a tied output (the presets study and base tie it); give --adaptive-softmax-cutoff too"
         )

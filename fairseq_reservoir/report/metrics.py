@@ -4,8 +4,20 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 
-_HIGHER: tuple[str, ...] = ("bleu", "accuracy", "acc", "f1", "acc_and_f1", "mcc", "chrf", "precision", "recall")
-_HIGHER += ("pearson", "spearman", "pearson_and_spearman")
+_HIGHER = (
+    "bleu",
+    "accuracy",
+    "acc",
+    "f1",
+    "acc_and_f1",
+    "mcc",
+    "chrf",
+    "pearson",
+    "spearman",
+    "pearson_and_spearman",
+    "precision",
+    "recall",
+)
 _NO_SCORE = ("wps", "wpb", "bsz", "ups", "wall", "train_wall", "lr", "gnorm")
 _BITS = ("loss", "nll_loss")
 _LABELS = {
@@ -71,6 +83,6 @@ def choose(asked: str | None, runs) -> Metric:
         if run.configuration.get("checkpoint.best_checkpoint_metric") == name
         and "checkpoint.maximize_best_checkpoint_metric" in run.configuration
     }
-    higher = bool(flags.pop()) if len(flags) == 1 else name in _HIGHER or name.endswith(_HIGHER[:2])
+    higher = bool(flags.pop()) if len(flags) == 1 else name in _HIGHER or name.endswith(("bleu", "accuracy"))
     characters = name == "loss" and all(run.configuration.get("task._name") == "language_modeling" for run in runs)
     return Metric(name, higher, "bits per token" if characters else _LABELS.get(name, name))

@@ -7,7 +7,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY, LegacyFairseqTask
 from omegaconf import OmegaConf
 
-from fairseq_reservoir.checkpoint.dictionaries import check, check_same_size, describe, task_of_config
+from fairseq_reservoir.checkpoint.dictionaries import check, describe, task_of_config
 from fairseq_reservoir.errors import InputError
 
 
@@ -54,9 +54,9 @@ def with_words(source, target, **more):
 def test_only_dictionaries_of_the_same_size_are_compared_where_others_do_not_fit():
     """BART's models lose the mask, its dictionary's last symbol, for translation."""
     trained = describe(with_words("abc", "de"))
-    check_same_size("a.pt", trained, with_words("ab", "de"))
+    check("a.pt", trained, with_words("ab", "de"), same_size=True)
     with pytest.raises(InputError, match=r"a.pt: the target dictionary of DATA \(6 entries"):
-        check_same_size("a.pt", trained, with_words("ab", "ed"))
+        check("a.pt", trained, with_words("ab", "ed"), same_size=True)
     with pytest.raises(InputError, match="a.pt: the source dictionary"):
         check("a.pt", trained, with_words("ab", "de"))
 

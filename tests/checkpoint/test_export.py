@@ -325,17 +325,17 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
 
 
 def test_a_frozen_scalar_of_a_kind_of_ones_own_can_be_read():
-    """A factor of a unit is a tensor without dimensions, which has one block."""
-    described = {"masks": {}, "random": {"encoder.layers.1.unit.factor": {"shape": [], "blocks": 1}}}
-    reader._check_sizes("a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)})
-    factor = described["random"]["encoder.layers.1.unit.factor"]
-    for wrong, why in (({"blocks": 2}, "2 blocks of 1 rows"), ({"initialiser": "orthogonal"}, r"shape \[\]")):
-        factor |= {"blocks": 1} | wrong
-        with pytest.raises(InputError, match=why):
-            reader._check_sizes(
-                "a", described, {"encoder.layers.1.unit.factor": torch.tensor(0.5)} if "blocks" in wrong else {}
-            )
+    """A factor of a unit is a tensor without dimensions, which has one block; stored, or drawn by what draws any shape."""
+    stored = {"factor": torch.tensor(0.5)}
+
+    def check(tensors, **described):
+        reader._check_sizes("a", {"masks": {}, "random": {"factor": {"shape": [], "blocks": 1, **described}}}, tensors)
+
+    check(stored)
+    with pytest.raises(InputError, match="2 blocks of 1 rows"):
+        check(stored, blocks=2)
+    with pytest.raises(InputError, match=r"shape \[\]"):
+        check({}, initialiser="orthogonal")
     for initialiser in OF_ANY_SHAPE:
-        factor |= {"blocks": 1, "initialiser": initialiser}
-        reader._check_sizes("a", described, {})
+        check({}, initialiser=initialiser)
         assert Recipe(initialiser, "a", (), fan_in=4 if initialiser == "bias_uniform" else None).draw(1).shape == ()

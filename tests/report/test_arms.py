@@ -106,12 +106,17 @@ def test_the_metric(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4]).write()
     runs = find_runs([tmp_path])
     assert (choose(None, runs).name, choose(None, runs).higher, choose(None, runs).start) == ("bleu", True, 0.0)
-    assert choose("valid_loss", runs).higher is False
     assert (choose("valid_loss", runs).higher, choose("loss", runs).start) == (False, None)
     with pytest.raises(InputError, match="--metric wer: the validations of these runs have bleu, loss"):
         choose("wer", runs)
     Writer(tmp_path / "b-1", layers=2).start().valid(20, loss=4).write()
     assert choose(None, find_runs([tmp_path])).name == "loss"  # not all have BLEU
+
+
+@pytest.mark.parametrize("name, higher", [("pearson_and_spearman", True), ("pearson", True), ("ppl", False)])
+def test_which_way_is_better(name, higher, tmp_path):
+    Writer(tmp_path / "a-1").start().valid(20, loss=4, **{name: 0.8}).write()
+    assert choose(name, find_runs([tmp_path])).higher is higher
 
 
 def test_the_maximize_flag_decides(tmp_path):

@@ -98,9 +98,8 @@ def test_a_start_that_ended_before_it_had_loaded_anything_changes_nothing():
     assert after.parts == before.parts and after.done and len(read_log(f"{configuration}\n{configuration}").parts) == 1
     log.lines.append(configuration)
     parts = read_log("\n".join(log.start(restored=10).inner(15, 3, 100, 3).lines)).parts
-    assert [record.updates for record in kept_records(parts)] == [5, 5, 10, 10, 15] and read_clock(
-        parts
-    ).lost_updates == 0
+    assert [record.updates for record in kept_records(parts)] == [5, 5, 10, 10, 15]
+    assert read_clock(parts).lost_updates == 0
 
 
 def test_lines_of_other_formats():

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.tasks.translation import TranslationTask
 
 from ...errors import InputError
-from .parts import MOST_BYTES, TOKENIZERS, TextParts
+from .parts import MOST_BYTES, TOKENIZERS, TextParts, unfit_word
 from .pieces import Pieces
 
 _TRIED = 200  # sentences
@@ -98,12 +98,9 @@ def _words(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
     special = Dictionary().symbols
     if dictionary.symbols[: len(special)] != special or dictionary.nspecial != len(special):
         raise InputError("--with-text: the dictionaries of this task have special symbols of their own")
-    seen: set[str] = set()
-    for word in dictionary.symbols:
-        if word in seen or word.split() != [word]:
-            why = " twice" if word in seen else ", which is not one word"
-            raise InputError(f"{flags.of_pieces}: a dictionary has {word!r}{why}; export without text")
-        seen.add(word)
+    if unfit := unfit_word(dictionary.symbols):
+        word, why = unfit
+        raise InputError(f"{flags.of_pieces}: a dictionary has {word!r}{why}; export without text")
     return tuple(dictionary.symbols[len(special) :])
 
 

@@ -11,6 +11,7 @@ without fairseq's four special symbols and without the counts, which nothing rea
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -164,9 +165,21 @@ def _words(path: str | Path, side: str, lines: bytes) -> tuple[str, ...]:
         *words, rest = lines.decode().split("\n")
     except UnicodeDecodeError as error:
         _refuse(path, f"the {side} dictionary is not UTF-8 ({error.reason})")
-    if rest or len(set(words)) != len(words) or any(word.split() != [word] for word in words):
+    if rest or unfit_word(words):
         _refuse(path, f"the {side} dictionary has a word twice, an empty one or one with a blank in it")
     return tuple(words)
+
+
+def unfit_word(words: Iterable[str]) -> tuple[str, str] | None:
+    """The first word of a dictionary that its lines cannot hold, and why."""
+    seen: set[str] = set()
+    for word in words:
+        if word in seen:
+            return word, " twice"
+        if word.split() != [word]:
+            return word, ", which is not one word"
+        seen.add(word)
+    return None
 
 
 def _filters(lzma: Any) -> list[dict[str, int]]:
