@@ -57,7 +57,7 @@ def _defaults(model):
     MODEL_REGISTRY[model].add_args(parser)
     known = {action.dest for action in parser._actions} - {"help"}
     seeds = dict.fromkeys(("reservoir_seed", "mask_seed"), "${common.seed}")
-    options = seeds | {"max_positions": "${task.tokens_per_sample}", "encoder_layers": None}
+    options = seeds | {"max_positions": "${oc.select:task.tokens_per_sample,null}", "encoder_layers": None}
     options |= {name: value for name, value in _without_depths(options_of(model)).items() if name not in seeds}
     options["reservoir_encoder"] = None
     return {name: value for name, value in options.items() if name in known}

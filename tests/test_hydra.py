@@ -283,3 +283,16 @@ def test_what_the_tests_remember_of_hydra_changes_no_configuration():
     finally:
         hydra_memory.remember()
     assert remembered[1:] == anew[1:] and remembered[0] != anew[0] == anew[2] != anew[1]
+
+
+@pytest.mark.parametrize("model", ["reservoir_roberta", "supermask_one_layer_roberta"])
+def test_a_roberta_for_a_task_without_a_length_of_samples(model):
+    """As sentence_prediction, whose sentences are as long as the model has positions."""
+    sentences = [
+        "task._name=sentence_prediction",
+        "+task.num_classes=2",
+        "criterion._name=sentence_prediction",
+        "~criterion.label_smoothing",
+    ]
+    config = composed(f"{model}/tiny", *sentences).model
+    assert config.max_positions is None and dry_build.build_config(config, 50, 50).slot_table.parameters > 0

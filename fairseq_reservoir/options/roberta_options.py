@@ -59,6 +59,6 @@ def add_flags(parser, options) -> None:
 def complete_options(args, task) -> Namespace:
     """A copy of the options of a RoBERTa, with as many positions as the task's longest sample if they do not say."""
     options = as_namespace(args)
-    if not hasattr(options, "max_positions"):
+    if getattr(options, "max_positions", None) is None:  # hydra has it with none
         options.max_positions = getattr(options, "tokens_per_sample", None) or task.max_positions()
     return options

@@ -80,7 +80,7 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
     chosen = grid.without_excluded([{axis: values[axis] for axis in axes} for values in chosen])
     if not chosen:
         raise grid.error("exclude", "no run is left")
-    folder, runs = Path(out).absolute(), {}
+    folder, runs = Path(os.path.abspath(out)), {}  # commands have the folder in them, and ../runs is runs
     for values in chosen:
         run = grid.run(folder, values)
         if len(os.fsencode(run.name)) > _LONGEST_NAME:
@@ -118,10 +118,10 @@ class _Grid:
         self.command = self._words("command", self.found.get("command"))
         self.arms = {name: self._words(f"arms: {name}", text, "flags") for name, text in self._mapping("arms").items()}
         self.then = [self._words("then", text) for text in self._list("then")]
-        written = repr([self.found.get(key) for key in ("command", "arms", "then")])
+        written = repr([self.found.get(key) for key in ("command", "arms", "environment", "axes", "then")])
         for name in self.texts:
             if name not in written:
-                raise self.error("defaults", f"no command has {name}")
+                raise self.error("defaults", f"nothing has {name}")
 
     def error(self, key, problem):
         return InputError(f"GRID {self.path}: {key}: {problem}")
@@ -283,6 +283,7 @@ class _Grid:
         listed = values if isinstance(values, list) else [values]
         if not listed or not all(isinstance(value, str) and value for value in listed):
             raise self.error(f"{key}: {name}", "must be a value or a list of values")
+        listed = [self._filled(f"{key}: {name}", value) for value in listed]
         if len(set(listed)) < len(listed):
             raise self.error(f"{key}: {name}", f"{next(v for v in listed if listed.count(v) > 1)} is there twice")
         axis = Axis(name, kind, tuple(listed), isinstance(values, list))
@@ -301,13 +302,17 @@ class _Grid:
                 raise self.error(f"defaults: {name}", f"{other} stands for nothing here; write out what it stands for")
         return os.environ.get(name) or text
 
+    def _filled(self, key, text):
+        """``text`` with what each {NAME} of the defaults stands for; {out} is filled in for each run."""
+        unknown = [name for name in _NAMES.findall(text) if name not in self.texts and name != "{out}"]
+        if unknown:
+            allowed = ", ".join(["{out}", *self.texts])
+            raise self.error(key, f"{unknown[0]} stands for nothing; choose from {allowed}, or add it to defaults")
+        return _NAMES.sub(lambda name: self.texts.get(name[0], name[0]), text)
+
     def _words(self, key, text, what="a command"):
         if isinstance(text, str):
-            unknown = [name for name in _NAMES.findall(text) if name not in self.texts and name != "{out}"]
-            if unknown:
-                allowed = ", ".join(["{out}", *self.texts])
-                raise self.error(key, f"{unknown[0]} stands for nothing; choose from {allowed}, or add it to defaults")
-            text = _NAMES.sub(lambda name: self.texts.get(name[0], name[0]), text)
+            text = self._filled(key, text)
         try:
             words = shlex.split(text) if isinstance(text, str) else None
         except ValueError as error:

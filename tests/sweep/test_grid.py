@@ -86,6 +86,23 @@ def test_variables_and_arms(read):
     assert run.steps[0].log == run.folder / "bash.out"
 
 
+def test_defaults_stand_in_values_too(read):
+    run = read(
+        "command: fairseq-train d\ndefaults: {DATA: /there}\nenvironment: {ROOT: '{DATA}'}\naxes: {file: ['{DATA}/a', b]}"
+    )["file_there_a-1"]
+    assert run.environment == {"ROOT": "/there"} and "/there/a" in flags(run)
+    with pytest.raises(
+        InputError, match="axes: file: {DATA} stands for nothing; choose from {out}, or add it to defaults"
+    ):
+        read("command: fairseq-train d\naxes: {file: '{DATA}/a'}")
+
+
+def test_the_same_folder_by_another_way(read, tmp_path):
+    outs = (tmp_path / "runs", tmp_path / "sub" / ".." / "runs")
+    (one,), (other,) = (read("command: fairseq-train d", out).values() for out in outs)
+    assert one.folder == other.folder and one.commands == other.commands
+
+
 def test_a_save_dir_is_left_as_it_is(read):
     (run,) = read("command: fairseq-train d --save-dir={out}/here").values()
     assert flags(run) == ["d", f"--save-dir={run.folder}/here", "--seed", "1"]
@@ -187,7 +204,7 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ("command: x\naxes: {a: [1, 2]}\nexclude: [{b: 3}]", "exclude: b: 3: no axis; choose from a"),
         ("command: x\naxes: {a: [1]}\nexclude: [{a: 1}]", "exclude: no run is left"),
         ("command: x\nthen: y", "then: must be a list"),
-        ("command: x\ndefaults: {DATA: y}", "defaults: no command has {DATA}"),
+        ("command: x\ndefaults: {DATA: y}", "defaults: nothing has {DATA}"),
         (
             "command: x {DATA}\ndefaults: {BIN: y}\nthen: ['z {BIN}']",
             "command: {DATA} stands for nothing; choose from {out}, {BIN}, or",
