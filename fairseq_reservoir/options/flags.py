@@ -6,12 +6,15 @@ from ..errors import InputError, flag_of, whole_number
 from ..plan.layer_plan import MOST_LAYERS
 
 _AT_LEAST_ONE = (
+    "max_positions",
     "max_source_positions",
     "max_target_positions",
     "quant_noise_pq_block_size",
     "adaptive_softmax_factor",
     "adaptive_input_factor",
 )
+
+_WIDTHS_AND_HEADS = ("_embed_dim", "_input_dim", "_output_dim", "_attention_heads")
 
 
 def option(default, help_text, metavar=""):
@@ -45,15 +48,17 @@ def _check_cutoffs(flag, text):
 def check_ranges(options) -> None:
     """Refuses shares of dropout and of dropped layers that are none, and widths, heads and depths that nobody can build.
 
+    fairseq's BASE layers are refused too: they are no layers of a plan, and each process has others.
+
     Raises:
         InputError: one line with the flag.
     """
-    for name, value in vars(options).items():
+    # Sorted: RoBERTa has its --max-positions as max_source_positions too.
+    for name, value in sorted(vars(options).items()):
         if name.endswith(("dropout", "layerdrop")) and isinstance(value, (int, float)) and not 0 <= value <= 1:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
-        if name.endswith(("_embed_dim", "_attention_heads")) and isinstance(value, int) and value < 1:
-            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
-        if name in _AT_LEAST_ONE and isinstance(value, (int, float)) and value < 1:
+        at_least_one = name in _AT_LEAST_ONE or name.endswith(_WIDTHS_AND_HEADS)
+        if at_least_one and isinstance(value, (int, float)) and value < 1:
             raise InputError(f"{flag_of(name)} {value}: must be at least 1")
         if name in ("quant_noise_pq", "quant_noise_scalar") and value is not None and not 0 <= value <= 1:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
@@ -61,6 +66,10 @@ def check_ranges(options) -> None:
             _check_cutoffs(flag_of(name), value)
         if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
             raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")
+    if getattr(options, "base_layers", 0):
+        raise InputError(
+            f"--base-layers {options.base_layers}: not in models with frozen or masked parts; leave it out"
+        )
     _check_tied_output(options)
 
 

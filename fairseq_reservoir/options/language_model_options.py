@@ -13,7 +13,7 @@ from fairseq.models.transformer_lm import (
 )
 from omegaconf import II
 
-from ..errors import InputError, flag_of
+from ..errors import InputError
 from .flags import option
 from .layer_options import DecoderPlanOptions, FrozenLayerOptions
 from .supermask_options import MaskOptions
@@ -87,9 +87,8 @@ def check_language_model(options: Namespace) -> None:
     Raises:
         InputError: one line with the flag and what to do.
     """
-    for name in ("character_embeddings", "base_layers"):
-        if getattr(options, name):
-            raise InputError(f"{flag_of(name)}: not in models with a layer plan or masks, leave it out")
+    if options.character_embeddings:
+        raise InputError("--character-embeddings: not in models with a layer plan or masks, leave it out")
     widths = options.decoder_input_dim, options.decoder_output_dim
     if options.share_decoder_input_output_embed and widths[0] != widths[1]:
         raise InputError(

@@ -238,7 +238,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
             "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)",
         ),
         (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan or masks, leave it out"),
-        (SUPERMASK, {"base_layers": 1}, "--base-layers: not in models with a layer plan or masks, leave it out"),
+        (SUPERMASK, {"base_layers": 1}, "--base-layers 1: not in models with frozen or masked parts; leave it out"),
         (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked or rounded form, use --mask-embeddings trained or frozen"),
         (SUPERMASK, {**ADAPTIVE, "mask_embeddings": "8"}, "--adaptive-input: has no masked or rounded form, use --mask-embeddings"),
         (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked or rounded form, use --mask-embeddings"),
