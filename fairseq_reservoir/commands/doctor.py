@@ -33,6 +33,8 @@ OPTIONAL = (
     ("matplotlib", ("matplotlib",), "matplotlib>=3.7", "figures of fairseq-reservoir report"),
     ("submitit", ("submitit",), "submitit", "fairseq-reservoir sweep --slurm"),
     ("subword_nmt", ("subword-nmt",), "subword-nmt>=0.3.8", "--bpe subword_nmt"),
+    ("constriction", ("constriction",), "constriction>=0.4.1", "export --compact and the files it writes"),
+    ("ctranslate2", ("ctranslate2",), "ctranslate2", "materialize --ctranslate2"),
 )
 MEASURED_PYTHON, MEASURED_FAIRSEQ = ((3, 11),), ("fairseq-fixed", "0.12.3.1")
 _NAME = 23

@@ -12,6 +12,7 @@ _NOT_THE_EXPERIMENT = (
     "save_dir log_file log_format log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash"
     " user_dir plasma_path results_path distributed_init_method distributed_port device_id num_workers"
 ).split()
+_TEXT_OR_OBJECT = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|<[^<>']*>""")
 
 
 def parse(text: str) -> dict:
@@ -24,7 +25,7 @@ def parse(text: str) -> dict:
         ValueError: it is no such dictionary.
     """
     try:
-        tree = ast.parse(re.sub(r"<[^<>']*>", "None", text.strip()), mode="eval").body
+        tree = ast.parse(_TEXT_OR_OBJECT.sub(lambda found: found[1] or "None", text.strip()), mode="eval").body
         if isinstance(tree, ast.Dict):
             return _value(tree)
     except (SyntaxError, TypeError, RecursionError, MemoryError):

@@ -159,6 +159,8 @@ def test_a_printed_configuration():
     assert flat == {
         "_name": None, "common.seed": 1, "common.x": -0.5, "model.a": "relu", "model.b": "[1, 2]", "c": None, "i": "inf",
     }  # fmt: skip
+    texts = {"unk": "<unk>", "quoted": "it's <b>", "escaped": "'\"<x>"}
+    assert parse(str(texts)) == texts  # what stands in a text is no object
     for wrong in ("{'_name': ", "[1]", "__import__('os').system('false')"):
         with pytest.raises(ValueError, match="not a printed configuration"):
             parse(wrong)
