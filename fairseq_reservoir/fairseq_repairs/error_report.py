@@ -9,7 +9,7 @@ from fairseq import models, options
 from fairseq.dataclass import utils
 from omegaconf import MISSING
 
-from ..errors import InputError, check_words
+from ..errors import InputError, check_words, flag_of
 from .choices import refuse_missing, whose
 from .repair import repair, wrap
 
@@ -67,6 +67,8 @@ def refuse_flags_in_one_line():
 
     def eval_str_list(original, text, *args, **kwargs):
         try:
+            if text == "":
+                raise ValueError("no number at all")
             return original(text, *args, **kwargs)
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # argparse knows two of them
             raise ArgumentTypeError(f"{text!r} is neither a number nor several with commas between them") from error
@@ -80,9 +82,32 @@ def refuse_flags_in_one_line():
             made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
             raise InputError(f"{error}{made}") from error
 
+    def override_attr(original, sub_node, data_class, args):
+        for name, option in getattr(data_class, "__dataclass_fields__", {}).items():
+            _read(args, name, option.type)
+        return original(sub_node, data_class, args)
+
     wrap(options, "parse_args_and_arch", parse_args_and_arch)
     wrap(models, "build_model", build_model)
     wrap(utils, "eval_str_list", eval_str_list)
+    wrap(utils, "_override_attr", override_attr)
+
+
+_WHAT = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _read(args, name, kind):
+    """Read a number, or true or false, in place.
+
+    fairseq leaves it as text if its default follows another flag, and evaluates it later.
+    """
+    value, kind = getattr(args, name, None), kind if isinstance(kind, str) else utils.interpret_dc_type(kind)
+    if kind not in _WHAT or not isinstance(value, str) or value == "None" or value.startswith("${"):
+        return
+    try:
+        setattr(args, name, {"true": True, "false": False}[value.lower()] if kind is bool else kind(value))
+    except (ValueError, KeyError):
+        raise InputError(f"{flag_of(name)} {value!r}: must be {_WHAT[kind]}") from None
 
 
 def raise_as_mistake(message, command=None, words=()):

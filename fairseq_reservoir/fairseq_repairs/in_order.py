@@ -51,6 +51,7 @@ REPAIRS = (
     moving_average.begin_average_from_any_checkpoint,
     recomputation.recompute_what_is_trained,
     mixed_precision.unscale_once,
+    mixed_precision.keep_fp32_weights,
     mixed_precision.keep_overflow_on_cpu,
     processes.let_ddp_wrap_cpu_modules,
     processes.let_gloo_gather_objects,

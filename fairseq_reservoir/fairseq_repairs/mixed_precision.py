@@ -1,10 +1,11 @@
-"""Repairs of training in half precision: gradients divided by the loss scale twice, and an overflow without a GPU."""
+"""Repairs of training in half precision: gradients divided by the loss scale twice, weights rounded when resuming, an overflow on CPUs."""
 
 import contextlib
 import inspect
 
 import torch
 from fairseq.optim import AMPOptimizer
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
 from fairseq.trainer import Trainer
 
 from .repair import repair, wrap
@@ -25,9 +26,56 @@ def step(original, amp):
     """Tells the scaler that the optimizer it is about to step is the one whose gradients it has unscaled."""
     # Without a GPU the scaler is switched off, and knows nothing.
     known = getattr(amp.scaler, "_per_optimizer_states", {})
+    if all(p.grad is None for group in amp.optimizer.param_groups for p in group["params"]):
+        known.clear()  # it ends a training in which it finds no gradient to look at
+        return amp.fp32_optimizer.step()
     if id(amp.optimizer) in known:
         known[id(amp.fp32_optimizer)] = known.pop(id(amp.optimizer))
     return original(amp)
+
+
+# In an optimizer's saved state.
+FP32_WEIGHTS = "fp32_weights"
+
+
+@repair("fp32-weights")
+def keep_fp32_weights() -> None:
+    """Let a training with ``--bf16`` or ``--fp16`` go on from its fp32 weights when it is resumed.
+
+    Both train weights in fp32 and compute with a rounded copy, and fairseq saves that copy alone: each resume rounds all weights, steps
+    too small for the lower precision are lost, and the resumed training is another one. With this, the optimizer's state holds them
+    too, 4 bytes a trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have none.
+    """
+    wrap(_FP16OptimizerMixin, "state_dict", state_with_fp32_weights)
+    wrap(_FP16OptimizerMixin, "load_state_dict", take_fp32_weights)
+
+
+def state_with_fp32_weights(state_dict, optimizer):
+    """The state with one tensor for each parameter."""
+    return {**state_dict(optimizer), FP32_WEIGHTS: [weight for _, weight in _fp32_weights(optimizer)]}
+
+
+def take_fp32_weights(load_state_dict, optimizer, state, optimizer_overrides=None):
+    """Loads the state; a weight of the model that is not the rounded one of the state stays as it is, as in a file that was edited."""
+    load_state_dict(optimizer, state, optimizer_overrides)
+    for (parameter, weight), saved in zip(_fp32_weights(optimizer), state.get(FP32_WEIGHTS, ())):
+        if saved.shape == weight.shape and torch.equal(saved.to(parameter), parameter):
+            weight.copy_(saved)
+
+
+def _fp32_weights(optimizer):
+    """(parameter of the model, its fp32 weight) of each, where fairseq has those of a device in one long tensor too."""
+    flat = optimizer.fp32_params
+    if not optimizer.has_flat_params:
+        return [(p, weight.detach()) for p, weight in zip(optimizer.fp16_params, flat)]
+    found = []
+    for device, whole in flat.items() if isinstance(flat, dict) else [(None, flat)]:
+        parameters = [
+            p for p in optimizer.fp16_params if not isinstance(flat, dict) or len(flat) == 1 or p.device.index == device
+        ]
+        parts = whole.detach().split([p.numel() for p in parameters])
+        found += [(p, part.view_as(p)) for p, part in zip(parameters, parts)]
+    return found
 
 
 @repair(

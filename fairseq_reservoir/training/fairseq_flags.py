@@ -42,6 +42,11 @@ def check(cfg: Any) -> None:
     ):
         if value is not None and value < least:
             raise InputError(f"{flag} {value}: must be at least {least}")
+    if not 0 <= cfg.common.seed < 2**32:
+        raise InputError(f"--seed {cfg.common.seed}: must be from 0 to {2**32 - 1}")
+    buckets = getattr(cfg.task, "num_batch_buckets", None)
+    if buckets and data.max_tokens is None:
+        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")
     if cfg.checkpoint.write_checkpoints_asynchronously and not find_spec("iopath"):
         raise InputError(
             "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out"

@@ -73,7 +73,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (Trainer, "train_step", threads.set_threads),
     (Trainer, "train_step", freeze_auto.take_probe),
     *((of, "backward", nothing_to_train.leave_out_backward)
-      for of in (FairseqOptimizer, _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin)),
+      for of in (FairseqOptimizer, AMPOptimizer, _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin)),
     (Trainer, "set_num_updates", freeze_skip_hooks.follow_update),
     (Trainer, "set_num_updates", freeze_cache.follow_schedule),
     (Trainer, "set_num_updates", backskip_hooks.end_update),

@@ -2,6 +2,7 @@
 
 import logging
 
+from fairseq.optim import AMPOptimizer
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,7 +28,14 @@ def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
     """
     if loss.requires_grad:
         backward(optimizer, loss)
-    elif not vars(optimizer).setdefault("said_nothing_to_train", False):
+        return
+    if hasattr(
+        optimizer, "_needs_sync"
+    ):  # of --bf16 and --fp16: other processes may have gradients, which are added up in this one too
+        optimizer._needs_sync = True
+    if isinstance(optimizer, AMPOptimizer):
+        optimizer.scaler.scale(loss)  # which must have been asked once before it looks at gradients
+    if not vars(optimizer).setdefault("said_nothing_to_train", False):
         optimizer.said_nothing_to_train = True
         logger.warning(
             "the loss of a batch depends on nothing that is trained (LayerDrop, a freeze schedule, or a criterion that detaches it):"

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
-from ..fairseq_repairs.cpu_launch import is_training
+from ..fairseq_repairs.cpu_launch import is_training, uses_cpu
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
@@ -54,9 +54,17 @@ def check_training(cfg):
     freeze_cache.check_flags(cfg)
     refuse_sharding(cfg)
     refuse_fp16(cfg)
+    refuse_flat_fp16_on_cpus(cfg)
     refuse_quantization(cfg)
     threads.asked()
     check_data(cfg)
+
+
+def refuse_flat_fp16_on_cpus(cfg):
+    """Refuse ``--fp16`` where fairseq puts its fp32 weights in one long tensor, which it asks a GPU for."""
+    common = cfg.common
+    if uses_cpu(cfg) and common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
+        raise InputError("--fp16: needs a GPU; on CPUs give --bf16, or --memory-efficient-fp16")
 
 
 def refuse_empty_texts(model):

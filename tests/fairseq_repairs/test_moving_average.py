@@ -67,6 +67,26 @@ def test_an_average_goes_on(toy_data, tmp_path, begun):
     assert all(tensor.equal(averages[1][name]) for name, tensor in averages[0].items())
 
 
+@pytest.mark.parametrize("fp32", [(), ("--ema-fp32",)], ids=["", "fp32"])
+def test_a_tensor_of_several_names_is_averaged_once(toy_data, tmp_path, fp32):
+    """Embeddings of the encoder, the decoder and its output; fairseq's share of the new value is 1 - 0.75 ** 3."""
+    flags = [*EMA, *fp32, "--share-all-embeddings", "--save-dir", tmp_path, "--max-update"]
+    begin, end = (train(toy_data, *flags, updates).weights for updates in (1, 2))
+    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        average = load(tmp_path)["extra_state"]["ema"][name]
+        torch.testing.assert_close(average, 0.75 * begin[name] + 0.25 * end[name])
+
+
+@pytest.mark.parametrize("stop", [3, 4])
+def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, stop):
+    every = [*EMA, "--ema-update-freq", 3]
+    train(toy_data, *every, "--max-update", 8, "--save-dir", tmp_path / "whole")
+    for updates in (stop, 8):
+        train(toy_data, *every, "--max-update", updates, "--save-dir", tmp_path / "resumed")
+    averages = [load(tmp_path / name)["extra_state"]["ema"] for name in ("whole", "resumed")]
+    assert all(tensor.equal(averages[1][name]) for name, tensor in averages[0].items())
+
+
 def test_fairseq_alone_ends(toy_data, tmp_path, begun, monkeypatch):
     load_checkpoint = Trainer.load_checkpoint
     while hasattr(load_checkpoint, "hook"):

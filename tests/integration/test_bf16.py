@@ -51,3 +51,33 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
     monkeypatch.setattr(sys, "argv", command)
     import_module("fairseq_cli.generate").cli_main()
     assert sum(line.startswith("H-") for line in capsys.readouterr().out.splitlines()) == 8
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "number_format", [["--bf16"], ["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-bf16"]], ids=" ".join
+)
+def test_a_resumed_run_is_the_whole_one(toy_data, tmp_path, number_format, optimizer):
+    """Steps of 1e-5 are mostly lost in a weight that is rounded to bf16, as fairseq rounds all of them at each resume."""
+    flags = [*PLAN, *number_format, *OPTIMIZERS[optimizer], "--lr", 1e-5]
+    whole = train(toy_data, *flags, "--max-update", 44, "--save-dir", tmp_path / "whole")
+    for updates in (20, 41, 44):
+        resumed = train(toy_data, *flags, "--max-update", updates, "--save-dir", tmp_path / "resumed")
+    assert resumed.losses == whole.losses[41:]
+    if "--memory-efficient-bf16" not in number_format:
+        weights = [run.trainer.optimizer.fp32_params for run in (whole, resumed)]
+        assert all(ours.equal(theirs) for ours, theirs in zip(*weights, strict=True))
+        assert any(not weight.equal(weight.bfloat16().float()) for weight in weights[0])
+    assert all(tensor.equal(whole.weights[name]) for name, tensor in resumed.weights.items())
+
+
+def test_an_edited_model_is_not_undone(toy_data, tmp_path):
+    """Where a weight of the file is another than the optimizer's fp32 one, it is the file's that counts."""
+    flags = [*PLAN, "--bf16", "--save-dir", tmp_path]
+    train(toy_data, *flags, "--max-update", 2)
+    file, name = tmp_path / "checkpoint_last.pt", "decoder.layers.0.fc1.weight"
+    checkpoint = torch.load(file, weights_only=False)
+    checkpoint["model"][name].zero_()
+    torch.save(checkpoint, file)
+    resumed = train(toy_data, *flags, "--max-update", 3, "--lr", 1e-3)
+    assert 0 < resumed.weights[name].abs().max() < 2e-3

@@ -50,6 +50,16 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
             "--total-num-update: not given, and --lr-scheduler polynomial_decay needs it",
         ),
         ("--optimizer adam --lr abc", "--lr: 'abc' is neither a number nor several with commas between them"),
+        ("--optimizer adam --lr=", "--lr: '' is neither a number nor several with commas between them"),
+        ("--optimizer adam --max-tokens-valid abc", "--max-tokens-valid 'abc': must be a whole number"),
+        ("--optimizer adam --batch-size 4 --batch-size-valid 1e3", "--batch-size-valid '1e3': must be a whole number"),
+        ("--optimizer adam --update-epoch-batch-itr yes", "--update-epoch-batch-itr 'yes': must be true or false"),
+        ("--optimizer adam --batch-size 4 --seed -1", "--seed -1: must be from 0 to 4294967295"),
+        ("--optimizer adam --batch-size 4 --num-batch-buckets 3", "--num-batch-buckets 3: needs --max-tokens"),
+        (
+            "--optimizer adam --batch-size 4 --fp16",
+            "--fp16: needs a GPU; on CPUs give --bf16, or --memory-efficient-fp16",
+        ),
         ("--optimizer adam --lr 5e-4f", "--lr: '5e-4f' is neither a number"),
         ("--optimizer adam --update-freq 1,x", "--update-freq: '1,x' is neither a number"),
         ("--optimizer adam --save-dir=\\", "--save-dir=\\: ends in a backslash, which fairseq cannot read"),
@@ -106,6 +116,7 @@ def test_mistakes_are_one_line(tmp_path, flags, message):
     "flags",
     [
         "--optimizer adam --max-tokens 4096 --batch-size -1",  # fairseq's word for no limit
+        "--optimizer adam --max-tokens 4096 --max-tokens-valid 100 --update-epoch-batch-itr true --num-batch-buckets 3",
         "--optimizer sgd --batch-size 4 --num-workers 0 --update-freq 1,2",
         "--optimizer adam --batch-size 4 --adam-betas (0.9,0.98)",
         "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay --total-num-update 9",

@@ -50,3 +50,25 @@ def test_nothing_moves(toy_data, caplog):
     assert all(run.weights[name].equal(tensor) for name, tensor in run.initial.items())
     changed = [name for name, tensor in trained.initial.items() if not torch.equal(trained.weights[name], tensor)]
     assert len(changed) > 20 and all(name.startswith("encoder.layers.") for name in changed)
+
+
+def test_gradients_of_other_processes_are_taken(toy_data):
+    """As legacy_ddp leaves them in a process whose own loss has none: before, with --bf16, this process alone did not move."""
+    trainer = train(toy_data, *LAYERS, "--no-save", "--disable-validation", "--max-update", 1, "--bf16").trainer
+    optimizer, (weight, *_) = trainer.optimizer, trainer.optimizer.fp16_params
+    optimizer.zero_grad()
+    optimizer.backward(torch.zeros(()))
+    before, weight.grad = weight.detach().clone(), torch.ones_like(weight)
+    optimizer.step()
+    assert not weight.eq(before).any()
+
+
+def test_with_amp(toy_data, monkeypatch):
+    """torch's scaler ends a training of which it sees no gradient."""
+    monkeypatch.setattr(
+        torch.cuda.amp, "GradScaler", lambda init_scale: torch.amp.GradScaler("cpu", init_scale=init_scale)
+    )
+    run = train(toy_data, *LAYERS, *SMALL, *RUNS["a frozen decoder"], "--amp")
+    assert len(run.losses) == 20
+    plain = train(toy_data, *LAYERS, *SMALL, *RUNS["a frozen decoder"])
+    assert run.losses == plain.losses
