@@ -59,7 +59,9 @@ def read_arguments(arguments):
     parser.add_argument("--in-features", type=int, default=512, help="default 512")
     parser.add_argument("--out-features", type=int, default=1024, help="default 1024")
     parser.add_argument("--tokens", type=int, default=4096, help="rows of the input (default 4096)")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    pairs.check_positive(parser, given, ("pairs", "in_features", "out_features", "tokens"))
+    return given
 
 
 def main(arguments=None):

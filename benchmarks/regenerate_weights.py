@@ -91,10 +91,13 @@ def main(words=None):
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, beam {given.beam}, hypotheses of {given.length} tokens"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words}
     result = {"surroundings": facts, "arms": found}
+    if given.promise:
+        result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
     how = f"Batch: {batch}; {given.words:,} words."
     pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how))
     return result
 
 
 if __name__ == "__main__":
-    main()
+    result = main()
+    sys.exit(0 if (result or {}).get("promise", {"holds": True})["holds"] else 1)

@@ -50,12 +50,18 @@ export PATH="$PWD/.venv/bin:$PATH" PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE
 say "CORPUS=${CORPUS:-homeassistant} SRC=$src TGT=$tgt PLAN=$plan MAX_UPDATE=$max_update SEED=$seed${mini:+ MINI=$mini}; all goes to $work"
 
 settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
+# Another corpus in WORK would take the place of the first one's model.
+asked=$corpus-$src-$tgt
+[[ ! -f $work/.corpus || $(<"$work/.corpus") == "$asked" ]] ||
+    die "WORK=$work: holds the run of another corpus, $(<"$work/.corpus"); name another folder for this one"
 if [[ ! -d $work/$model ]]; then # a wrong plan is refused before anything is fetched
     complaint=$(fairseq-reservoir plan "${settings[@]}" 2>&1 >/dev/null) || die "${complaint##*$'\n'}"
 fi
 
 root=$PWD dry=
 . examples/steps.sh
+mkdir -p "$work"
+echo "$asked" >"$work/.corpus"
 
 # step NAME COMMAND...: COMMAND writes into $work/NAME
 commands=()

@@ -6,7 +6,8 @@
 #   trained FOLDER COMMAND...   COMMAND, a fairseq-train, leaves its checkpoints in FOLDER
 # A step's FILE or FOLDER is made as NAME.part and bears its name only when it is complete. It is kept until the command changes, or a
 # file that the command names, or the step that made such a file or folder; where these lie does not count.
-# Training goes on from what it left behind. `trained` does so in FOLDER itself, also with other flags, as a larger --max-update.
+# Training goes on from what it left behind. `trained` does so in FOLDER itself, for longer too, as with a larger --max-update; with other
+# flags or data it is another training, which FOLDER does not take.
 
 # run COMMAND...
 run() { if [[ -n $dry && $(type -t "$1") != function ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
@@ -55,7 +56,7 @@ shown() {
 }
 
 trained() {
-    local out=$1 words made
+    local out=$1 words made begun
     shift
     ! kept "$out" "$@" || return 0
     run mkdir -p "$out"
@@ -63,7 +64,12 @@ trained() {
         words=$({ cat "$2"/dict*.txt "$2"/*/dict*.txt 2>/dev/null || true; } | cksum)
         [[ ! -f $out/.words || $(<"$out/.words") == "$words" ]] ||
             die "$out was trained on other data, with other dictionaries than $2: move it away"
+        settled "$@"
+        begun=$(trace "$out" "${words_of_it[@]}")
+        [[ ! -f $out/.begun || $(<"$out/.begun") == "$begun" ]] || die "$out was begun with other flags or data:" \
+            "move it away or name another RUNS folder, or, to go on with it all the same, rm $(printf %q "$out/.begun")"
         echo "$words" >"$out/.words"
+        echo "$begun" >"$out/.begun"
         for made in "$out"/.*.key; do  # what steps made of the model as it was
             [[ -f $made ]] || continue
             words=${made##*/.}
@@ -73,6 +79,20 @@ trained() {
     fi
     logged "$out/train.log" "$@"
     [[ -n $dry ]] || echo "$key" >"$out/key"
+}
+
+# settled COMMAND...: sets `words_of_it`, a training's command but for its length, where it runs, and how often it saves and reports
+settled() {
+    words_of_it=()
+    while [[ $# != 0 ]]; do
+        case $1 in
+            --cpu | --max-update=* | --max-epoch=* | --patience=*) ;;
+            --max-update | --max-epoch | --patience | --stop-time-hours | --distributed-world-size | --update-freq | --num-workers | \
+                --log-format | --log-interval | --save-interval | --save-interval-updates | --keep-*) [[ $# == 1 ]] || shift ;;
+            *) words_of_it+=("$1") ;;
+        esac
+        shift
+    done
 }
 
 # kept TARGET COMMAND...: is TARGET there, made by this command of the same? Sets `key`, which says of what, and `mark`, the file of it.
@@ -92,6 +112,10 @@ complete() {
 
 # mark_of PATH: sets `mark`, where the key of a step that made PATH is
 mark_of() { if [[ -d $1 ]]; then mark=$1/key; else mark=${1%/*}/.${1##*/}.key; fi; }
+marked() { [[ -f $mark && $(head -c 40 "$mark" | tr -d '\0') =~ ^[0-9]+\ [0-9]+$ ]]; }  # a file of the user's may be called key
+
+# inside FOLDER: the checksums and names of all its files
+inside() { (cd "$1" && find . -type f -exec cksum {} + | sort -k 3); }
 
 # trace TARGET WORD...: the words of a command, but in place of a file or folder what is in it
 trace() {
@@ -99,13 +123,14 @@ trace() {
     shift
     for word in "$@"; do
         path=$word
-        while mark_of "$path"; [[ $path == */* && ! -f $mark ]]; do path=${path%/*}; done
+        while mark_of "$path"; [[ $path == */* ]] && ! marked; do path=${path%/*}; done
         case $word in
             "$target" | "$target"/*) printf '%s\n' ".${word#"$target"}" ;;
             *)
                 if [[ $path == */* ]]; then printf '%s\n' ".${word#"$path"}" "$(<"$mark")"
                 elif [[ -f $word ]]; then cksum <"$word"
                 elif [[ -d $word ]] && (cd "$word" && cksum .*key) 2>/dev/null; then :  # of the steps that made files in it
+                elif [[ -d $word && ! $word -ef $root/fairseq_reservoir ]]; then inside "$word" | cksum
                 else printf '%s\n' "${word#"$root"/}"; fi ;;
         esac
     done

@@ -7,8 +7,14 @@ binarise_text() {
     [[ -n $data || ! -f $bin/test.idx ]] || return 0
     [[ -n $data ]] || die "DATA is not set: name the folder with train.txt, valid.txt and test.txt (or .gz)"
     for part in train valid test; do
-        found=$data/$part.txt
-        for file in "$data"/*."$part".txt{.gz,}; do [[ ! -f $file ]] || found=${file%.gz}; done
+        found=
+        for file in "$data"/{*.,}"$part".txt{.gz,}; do
+            file=${file%.gz}
+            [[ -f $file || -f $file.gz ]] || continue
+            [[ ${found:-$file} == "$file" ]] || die "DATA=$data: holds $found and $file; leave one of them there"
+            found=$file
+        done
+        found=${found:-$data/$part.txt}
         copy "$found" "$runs/text/$part.txt"
     done
     folder "$pieces" "$@"

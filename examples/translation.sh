@@ -16,7 +16,7 @@ cut_and_binarise() {
 }
 
 # prepared SOURCE TARGET SCRIPT FLAGS-OF-FAIRSEQ-PREPROCESS...: sets `bin`, the folder that scripts/SCRIPT made, or with MINI=1 one
-# of numbers in words, and `decode`, flags of fairseq-generate.
+# of numbers in words; `decode`, flags of fairseq-generate; and `joined`, flags with which --eval-bleu counts words, not their pieces.
 prepared() {
     local source=$1 target=$2 script=$3 pieces=
     shift 3
@@ -30,6 +30,7 @@ prepared() {
     [[ -n $dry || -f $bin/test.$source-$target.$target.idx ]] || die "BIN=$bin: it holds no test.$source-$target.$target.idx"
     [[ ! -f $bin/sentencepiece.model ]] || pieces=sentencepiece
     decode+=(${pieces:+"$pieces"})
+    joined=(--eval-bleu-remove-bpe ${pieces:+"$pieces"})
 }
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.

@@ -141,6 +141,17 @@ def test_a_missing_corpus_is_named_before_anything_is_done(tmp_path):
     assert output.count("\n") == 1 and f"{tmp_path}/none.en does not exist" in output
 
 
+def test_another_corpus_does_not_take_the_place_of_the_first(tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / ".corpus").write_text("/one/text-en-de\n")
+    for language in ("en", "de"):
+        (tmp_path / f"text.{language}").write_text("open\n")
+    process = start(tmp_path / "text", tmp_path / "work")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "holds the run of another corpus, /one/text-en-de; name another folder" in output.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "setting, value, message",
     [
@@ -172,7 +183,7 @@ def test_a_step_writes_into_a_folder_of_any_name(tmp_path, name):
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
     )
     assert ended.returncode == 0, ended.stderr
-    assert sorted(path.name for path in (tmp_path / name).rglob("*")) == ["key", "log", "made", "one"]
+    assert sorted(path.name for path in (tmp_path / name).rglob("*")) == [".corpus", "key", "log", "made", "one"]
 
 
 @pytest.mark.slow

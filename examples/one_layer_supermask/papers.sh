@@ -25,10 +25,11 @@ case $work in
     iwslt14)
         source=de target=en gpus=1
         train=(--share-decoder-input-output-embed --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3
-            --weight-decay 1e-4 --clip-norm 0.5 --max-epoch 55 --eval-bleu --eval-bleu-remove-bpe
+            --weight-decay 1e-4 --clip-norm 0.5 --max-epoch 55 --eval-bleu
             --eval-bleu-args '{"beam": 5}' --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)
         case $size in base) sizes=iwslt_de_en ;; wide | deep) sizes=${size}_iwslt_de_en ;; *) die "SIZE='$size': base, wide or deep" ;; esac
-        prepared de en prepare_iwslt14.sh ;;
+        prepared de en prepare_iwslt14.sh
+        train+=("${joined[@]}") ;;
     wmt14)
         source=en target=de gpus=8
         train=(--share-decoder-input-output-embed --lr 1e-3 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7

@@ -28,16 +28,17 @@ fi
 [[ -n $dry || -f $bin/train.idx ]] || die "BIN=$bin: it holds no train.idx"
 [[ -n $dry || -f $glue/label/dict.txt ]] || die "GLUE=$glue: it holds no label/dict.txt"
 
-out=$runs/$kind-$depth-$frozen-$seed
+arm=$kind-$depth-$frozen-$updates-$seed
+pretrained=$runs/pretrained-$arm out=$runs/$(basename "$glue")-$arm
 model=(--arch "$(preset reservoir_roberta base)" "${model[@]}")
-fit "$bin" "$out/pretrained" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 \
+fit "$bin" "$pretrained" --task masked_lm --criterion masked_lm "${model[@]}" --tokens-per-sample 512 \
     --sample-break-mode complete --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.01 --optimizer adam \
     --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --lr 6e-4 --lr-scheduler polynomial_decay --warmup-updates 10000 \
     --total-num-update "$updates" --max-update "$updates" --max-tokens 8192 --update-freq "$(as_many_as 32)" \
     --no-epoch-checkpoints --save-interval-updates 5000 --keep-interval-updates 1 --num-workers 0 --log-format json \
     --log-interval 100 "$@"
 classes "${CLASSES:-2}"
-classification "$glue" "$out" valid "${model[@]}" --finetune-from-model "$out/pretrained/checkpoint_best.pt" \
+classification "$glue" "$out" valid "${model[@]}" --finetune-from-model "$pretrained/checkpoint_best.pt" \
     --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.1 --adam-eps 1e-6 --lr 1e-5 --clip-norm 0.0 --batch-size 32 \
     --warmup-updates $((finetune * 6 / 100)) --total-num-update "$finetune" --max-update "$finetune" \
     --update-freq "$(as_many_as 1)" "$@"

@@ -21,7 +21,10 @@ def test_a_run(tmp_path):
     arch = "--arch supermask_one_layer_transformer_tiny"
     sizes = "--pairs 2 --warm-up 1 --words 100 --length 3 --max-tokens 3 --threads 1".split()
     arms = ["--arm", f"folded: {arch}", "--arm", f"bits: {arch} --regenerate-weights"]
-    folded, bits = regenerate_weights.main([*sizes, *arms, "--output", tmp_path / "out"])["arms"]
+    promise = ["--promise", "bits", "--at-most", "0.0001"]
+    result = regenerate_weights.main([*sizes, *arms, *promise, "--output", tmp_path / "out"])
+    assert result["promise"] == {"arm": "bits", "at_most": 0.0001, "holds": False}
+    folded, bits = result["arms"]
     assert bits["weights"] < folded["weights"] / 8 and bits["ratio"] > 0
     assert all(arm["peak"] >= arm["resident"] for arm in (folded, bits))
     assert "weights, MiB" in (tmp_path / "out.md").read_text()

@@ -49,6 +49,24 @@ def test_these_are_the_teachers(made, of_numbers):
     assert all(line == said[f"H-{number}"] or not said[f"H-{number}"] for number, line in enumerate(found))
 
 
+def test_another_corpus_in_the_same_folder_is_translated_anew(made, of_numbers, tmp_path):
+    """Before, the old translations were paired with the new sentences."""
+    shutil.copytree(of_numbers.data, tmp_path / "bin")
+    model = of_numbers.path
+    settings = {"TEACHER": model, "BIN": tmp_path / "bin", "OUT": tmp_path / "out", "GPUS": "0"}
+    settings = {name: str(value) for name, value in settings.items()}
+    assert bash(EXAMPLES / "distil.sh", **settings).returncode == 0
+    before = (tmp_path / "out.work" / "generate.log").read_text()
+    for kind in ("bin", "idx"):
+        for language in ("en", "de"):
+            shutil.copy(
+                tmp_path / "bin" / f"test.en-de.{language}.{kind}", tmp_path / "bin" / f"train.en-de.{language}.{kind}"
+            )
+    assert bash(EXAMPLES / "distil.sh", **settings).returncode == 0
+    after = (tmp_path / "out.work" / "generate.log").read_text()
+    assert before != after and lines(tmp_path / "out", "train", "en") == lines(tmp_path / "bin", "test", "en")
+
+
 def test_again_it_does_nothing(made, of_numbers):
     def times():
         return {

@@ -260,13 +260,23 @@ def test_a_tiny_run_from_beginning_to_end(data):
         "ARM": "frozen-pretrained",
         "RATES": "1e-3 1e-2",
     }
-    for updates in ("2", "4"):
-        ended = bash(FOLDER / "run.sh", "--cpu", "--batch-size", "8", "--max-update", updates, UPDATES="9", **settings)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    def run(updates):
+        return bash(FOLDER / "run.sh", "--cpu", "--batch-size", "8", "--max-update", updates, UPDATES="9", **settings)
+
+    ended = run("2")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    # Of a model that was pretrained for longer it is another fine-tuning; this test lets it go on all the same.
+    ended, tuned = run("4"), data / "runs" / "xor" / "frozen-pretrained-tiny-9-1"
+    assert ended.returncode == 2 and f"fpt: {tuned}/1e-3 was begun with other flags or data" in ended.stderr
+    for rate in ("1e-3", "1e-2"):
+        (tuned / rate / ".begun").unlink()
+    ended = run("4")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     table = ended.stdout.splitlines()[-3:]
     assert (
         table[0].startswith("| arm | trained | valid, 1e-3 | valid, 1e-2 |")
         and "| frozen-pretrained-tiny-9-1 |" in table[2]
     )
-    log = (data / "runs" / "xor" / "frozen-pretrained-tiny-9-1" / "1e-3" / "train.log").read_text()
+    log = (tuned / "1e-3" / "train.log").read_text()
     assert log.count("loading pretrained model from") == 1 and "checkpoint_last.pt (epoch 1 @ 2 updates)" in log

@@ -114,6 +114,9 @@ def test_language_model_and_roberta(tmp_path):
         6,
     )
     assert train.finetune_from_model == f"{first.save_dir}/checkpoint_best.pt"
+    assert not first.save_dir.startswith(train.save_dir)  # a second task needs no second pretraining
+    longer = trained(dry_run(RESERVOIRS / "roberta.sh", tmp_path, CLASSES="3", FINETUNE="100", UPDATES="200000"))
+    assert longer.save_dir != train.save_dir
     assert first.arch == train.arch == "reservoir_roberta_base" and first.reservoir_encoder == train.reservoir_encoder
 
 

@@ -21,12 +21,13 @@ RECIPE = """
 cut() { run sh -c 'echo cut >>did; tr a-z A-Z <"$0/text" >"$1/cut"' "$1" "$2"; }
 written "$W/raw/text" sh -c 'echo copied >>did; cat "$0"' "$W.txt"
 folder "$W/cut" cut "$W/raw" "$W/cut"
-trained "$W/model" ./train "$W/cut" "$W/model" ${UPDATES:-1}
+trained "$W/model" ./train "$W/cut" "$W/model" --max-update ${UPDATES:-1} ${MORE:-}
 shown "$W/model/score" sh -c 'echo scored >>did; cat "$0"' "$W/model/checkpoint"
 """
 TRAIN = """#!/bin/sh
+[ ! -e broken ] || exit 3
 echo trained >>did
-echo "$3 of $(cat "$1/cut")" >>"$2/checkpoint"
+echo "$4 of $(cat "$1/cut")" >>"$2/checkpoint"
 """
 
 
@@ -67,8 +68,37 @@ def test_kept_until_a_command_or_an_input_changes(recipe, tmp_path, name):
     assert (tmp_path / name / "model" / "score").read_text() == "1 of HELLO\n2 of HELLO\n"
 
     (tmp_path / f"{name}.txt").write_text("good bye\n")
+    (tmp_path / name / "model").rename(tmp_path / "of hello")
     assert recipe(name, UPDATES="2")[0] == everything
     assert (tmp_path / name / "cut" / "cut").read_text() == "GOOD BYE\n"
+
+
+def test_a_training_is_not_taken_for_one_with_other_flags_or_data(recipe, tmp_path):
+    (tmp_path / "w.txt").write_text("hello\n")
+    recipe("w")
+    refusal = (
+        "test: w/model was begun with other flags or data: move it away or name another RUNS folder, or, to go on with it"
+        " all the same, rm w/model/.begun\n"
+    )
+    for where_it_runs in ("--cpu", "--update-freq 2 --distributed-world-size 4", "--patience=3 --keep-last-epochs 1"):
+        assert recipe("w", MORE=where_it_runs)[0] == ["trained", "scored"]
+    assert recipe("w", MORE="--lr 1", status=2) == ([], f"test: w/cut is there: kept\n{refusal}")
+    (tmp_path / "w.txt").write_text("good bye\n")
+    did, said = recipe("w", status=2)
+    assert did == ["copied", "cut"] and said == refusal
+    (tmp_path / "w" / "model" / ".begun").unlink()
+    assert recipe("w")[0] == ["trained", "scored"]
+
+
+def test_other_files_in_a_folder_that_no_step_made_are_seen(recipe, tmp_path):
+    """Before, such a folder counted by its name alone, as did all below a folder with a file of the user's that is called key."""
+    script = 'written "$W/copy" sh -c \'echo copied >>did; cat "$0"/*\' ./mine'
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "key").write_text("of my bicycle")
+    (tmp_path / "mine" / "text").write_text("one\n")
+    assert recipe("w", script)[0] == ["copied"] and recipe("w", script)[0] == []
+    (tmp_path / "mine" / "text").write_text("two\n")
+    assert recipe("w", script)[0] == ["copied"] and (tmp_path / "w" / "copy").read_text() == "two\n"
 
 
 def test_it_does_not_count_where_files_lie(recipe, tmp_path):
@@ -102,10 +132,10 @@ def test_what_was_made_of_an_older_model_is_gone_when_training_goes_on(recipe, t
     (tmp_path / "w.txt").write_text("hello\n")
     recipe("w")
     (tmp_path / "w" / "model" / "mine").write_text("of the user")
-    (tmp_path / "train").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "broken").touch()
     recipe("w", UPDATES="2", status=3)
     left = {file.name for file in (tmp_path / "w" / "model").iterdir()}
-    assert left == {"checkpoint", "train.log", ".words", "mine"}
+    assert left == {"checkpoint", "train.log", ".begun", ".words", "mine"}
 
 
 def test_other_data_and_a_folder_of_the_users_are_refused(recipe, tmp_path):
@@ -127,7 +157,7 @@ def test_a_dry_run_prints_every_command_and_writes_nothing(recipe, tmp_path):
     assert "test:" not in said and "tr" in said
     for line in (
         "mv w/cut.part w/cut",
-        "./train w/cut w/model 1 2>&1 | tee -a w/model/train.log",
+        "./train w/cut w/model --max-update 1 2>&1 | tee -a w/model/train.log",
         "mv w/model/score.part w/model/score",
     ):
         assert line in said.replace(" \n", "\n").splitlines()

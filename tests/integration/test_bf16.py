@@ -55,7 +55,9 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "number_format", [["--bf16"], ["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-bf16"]], ids=" ".join
+    "number_format",
+    [["--bf16"], ["--fast", "--bf16"], ["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-bf16"]],
+    ids=" ".join,
 )
 def test_a_resumed_run_is_the_whole_one(toy_data, tmp_path, number_format, optimizer):
     """Steps of 1e-5 are mostly lost in a weight that is rounded to bf16, as fairseq rounds all of them at each resume."""
