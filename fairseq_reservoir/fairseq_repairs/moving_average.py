@@ -16,7 +16,7 @@ _SINCE = "updates_since_ema"  # in a checkpoint's extra_state
 
 @repair("moving-average")
 def keep_untrained_tensors_in_ema():
-    """Keep frozen parameters and constant buffers bit for bit in the copy of ``--store-ema``, and average tied ones once.
+    """Keep what is not trained bit for bit in the average of ``--store-ema``, and take tied tensors once.
 
     The moving average is taken of every tensor of the model, but ``d * x + (1 - d) * x`` is not ``x`` when rounded: a
     frozen tensor drifts away from itself, a little with every update; an integer buffer ends the run ("result type

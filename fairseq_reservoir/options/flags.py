@@ -53,8 +53,8 @@ def check_ranges(options) -> None:
     Raises:
         InputError: one line with the flag.
     """
-    # Sorted: RoBERTa has its --max-positions as max_source_positions too.
-    for name, value in sorted(vars(options).items()):
+    # RoBERTa has its --max-positions as max_source_positions too.
+    for name, value in sorted(vars(options).items(), key=lambda option: option[0] != "max_positions"):
         if name.endswith(("dropout", "layerdrop")) and isinstance(value, (int, float)) and not 0 <= value <= 1:
             raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
         at_least_one = name in _AT_LEAST_ONE or name.endswith(_WIDTHS_AND_HEADS)
