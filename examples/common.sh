@@ -20,7 +20,7 @@ die() { say "$@" >&2; exit 2; }
 for name in RUNS DATA BIN GLUE SST2; do  # a folder that begins with a dash is not a flag
     [[ ${!name:-} != -* ]] || printf -v "$name" '%s' "./${!name}"
     [[ $name != DATA && $name != SST2 ]] || continue  # raw text, which is copied
-    case ${!name:-} in *[,:$'\n']*) die "$name=${!name}: fairseq would read a comma or colon in it as several folders; name another folder" ;; esac
+    case ${!name:-} in *[,:$'\n']*) die "$name=${!name}: fairseq reads a folder of data with a comma or colon in it as several; name another one" ;; esac
 done
 
 case ${GPUS:-} in

@@ -52,6 +52,7 @@ say "CORPUS=${CORPUS:-homeassistant} SRC=$src TGT=$tgt PLAN=$plan MAX_UPDATE=$ma
 settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
 # Another corpus in WORK would take the place of the first one's model.
 asked=$corpus-$src-$tgt
+[[ $corpus != /* ]] || asked=$(cd "$(dirname "$corpus")" >/dev/null && pwd -P)/$(basename "$corpus")-$src-$tgt
 [[ ! -f $work/.corpus || $(<"$work/.corpus") == "$asked" ]] ||
     die "WORK=$work: holds the run of another corpus, $(<"$work/.corpus"); name another folder for this one"
 if [[ ! -d $work/$model ]]; then # a wrong plan is refused before anything is fetched

@@ -6,8 +6,9 @@
 #   trained FOLDER COMMAND...   COMMAND, a fairseq-train, leaves its checkpoints in FOLDER
 # A step's FILE or FOLDER is made as NAME.part and bears its name only when it is complete. It is kept until the command changes, or a
 # file that the command names, or the step that made such a file or folder; where these lie does not count.
-# Training goes on from what it left behind. `trained` does so in FOLDER itself, for longer too, as with a larger --max-update; with other
-# flags or data it is another training, which FOLDER does not take.
+# Training goes on from what it left behind. `trained` does so in FOLDER itself, for longer too, as with a larger --max-update, and on
+# another machine: GPUs, --update-freq, and how often it saves and reports may differ. With other flags or data it is another training,
+# which FOLDER does not take once a checkpoint is there.
 
 # run COMMAND...
 run() { if [[ -n $dry && $(type -t "$1") != function ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
@@ -25,7 +26,7 @@ folder() {
     local target=$1 part=$1.part word moved=()
     shift
     ! kept "$target" "$@" || return 0
-    [[ -n $dry || ! -e $target || -f $mark ]] || die "$target is there, and no recipe made it: move it away"
+    [[ -n $dry || ! -e $target ]] || marked || die "$target is there, and no recipe made it: move it away"
     [[ $1 == fairseq-train && -f $part/key && $(<"$part/key") == "$key" ]] || run rm -rf "$part"
     run mkdir -p "$part"
     [[ -n $dry ]] || echo "$key" >"$part/key"
@@ -56,17 +57,19 @@ shown() {
 }
 
 trained() {
-    local out=$1 words made begun
+    local out=$1 words made begun file
     shift
-    ! kept "$out" "$@" || return 0
+    without "$places" "$@"
+    ! by=contents kept "$out" "${rest[@]}" || return 0
     run mkdir -p "$out"
     if [[ -z $dry ]]; then
         words=$({ cat "$2"/dict*.txt "$2"/*/dict*.txt 2>/dev/null || true; } | cksum)
         [[ ! -f $out/.words || $(<"$out/.words") == "$words" ]] ||
             die "$out was trained on other data, with other dictionaries than $2: move it away"
-        settled "$@"
-        begun=$(trace "$out" "${words_of_it[@]}")
-        [[ ! -f $out/.begun || $(<"$out/.begun") == "$begun" ]] || die "$out was begun with other flags or data:" \
+        without "$places $lengths" "$@"
+        begun=$(by=contents trace "$out" "${rest[@]}")
+        for file in "$out"/checkpoint*; do break; done
+        [[ ! -e $file || ! -f $out/.begun || $(<"$out/.begun") == "$begun" ]] || die "$out was begun with other flags or data:" \
             "move it away or name another RUNS folder, or, to go on with it all the same, rm $(printf %q "$out/.begun")"
         echo "$words" >"$out/.words"
         echo "$begun" >"$out/.begun"
@@ -81,16 +84,21 @@ trained() {
     [[ -n $dry ]] || echo "$key" >"$out/key"
 }
 
-# settled COMMAND...: sets `words_of_it`, a training's command but for its length, where it runs, and how often it saves and reports
-settled() {
-    words_of_it=()
+# Flags of fairseq-train that make no other training: of these without a value, of the machine and of what is saved and said, of its length.
+bare=" --cpu --no-progress-bar --no-epoch-checkpoints --no-last-checkpoints "
+places="$bare --distributed-world-size --update-freq --num-workers --ddp-backend --threads --log-format --log-interval --log-file
+ --tensorboard-logdir --wandb-project --aim-repo --aim-run-hash --save-interval --save-interval-updates --keep-interval-updates
+ --keep-last-epochs --keep-best-checkpoints "
+lengths=" --max-update --max-epoch --patience --stop-time-hours "
+
+# without FLAGS COMMAND...: sets `rest`, the words of a command but for these flags and their values
+without() {
+    local flags=${1//$'\n'/ }
+    shift
+    rest=()
     while [[ $# != 0 ]]; do
-        case $1 in
-            --cpu | --max-update=* | --max-epoch=* | --patience=*) ;;
-            --max-update | --max-epoch | --patience | --stop-time-hours | --distributed-world-size | --update-freq | --num-workers | \
-                --log-format | --log-interval | --save-interval | --save-interval-updates | --keep-*) [[ $# == 1 ]] || shift ;;
-            *) words_of_it+=("$1") ;;
-        esac
+        if [[ $1 != --* || $flags != *" ${1%%=*} "* ]]; then rest+=("$1")
+        elif [[ $1 != *=* && $bare != *" $1 "* && $# != 1 ]]; then shift; fi
         shift
     done
 }
@@ -114,12 +122,18 @@ complete() {
 mark_of() { if [[ -d $1 ]]; then mark=$1/key; else mark=${1%/*}/.${1##*/}.key; fi; }
 marked() { [[ -f $mark && $(head -c 40 "$mark" | tr -d '\0') =~ ^[0-9]+\ [0-9]+$ ]]; }  # a file of the user's may be called key
 
-# inside FOLDER: the checksums and names of all its files
-inside() { (cd "$1" && find . -type f -exec cksum {} + | sort -k 3); }
+# inside FOLDER TARGET: the checksums and names of its files, but for hidden ones, logs, and what holds TARGET
+inside() {
+    local skip=./:
+    [[ $2 != "$1"/* ]] || { skip=${2#"$1"/}; skip=./${skip%%/*}; }
+    (cd "$1" >/dev/null && find -L . \( -name '.?*' -o -name __pycache__ -o -path "$skip" \) -prune -o \
+        -type f ! -name '*.log' ! -name log ! -name key -exec cksum {} + | LC_ALL=C sort -k 3)
+}
 
-# trace TARGET WORD...: the words of a command, but in place of a file or folder what is in it
+# trace TARGET WORD...: the words of a command, but in place of a file or folder what is in it. A step's folder counts by the command that
+# made it; with by=contents, for trainings, data count by their files, so that the same made anew are the same.
 trace() {
-    local target=$1 word path LC_ALL=C
+    local target=$1 word path before='' LC_ALL=C
     shift
     for word in "$@"; do
         path=$word
@@ -127,11 +141,15 @@ trace() {
         case $word in
             "$target" | "$target"/*) printf '%s\n' ".${word#"$target"}" ;;
             *)
-                if [[ $path == */* ]]; then printf '%s\n' ".${word#"$path"}" "$(<"$mark")"
+                if [[ ${by:-} == contents && -d $word ]] && folder_of_data; then inside "$word" "$target" | cksum
+                elif [[ $path == */* ]]; then printf '%s\n' ".${word#"$path"}" "$(<"$mark")"
                 elif [[ -f $word ]]; then cksum <"$word"
-                elif [[ -d $word ]] && (cd "$word" && cksum .*key) 2>/dev/null; then :  # of the steps that made files in it
-                elif [[ -d $word && ! $word -ef $root/fairseq_reservoir ]]; then inside "$word" | cksum
+                elif [[ -d $word ]] && (cd "$word" >/dev/null && cksum .*key) 2>/dev/null; then :  # of the steps that made files in it
+                elif [[ -d $word ]] && folder_of_data; then inside "$word" "$target" | cksum
                 else printf '%s\n' "${word#"$root"/}"; fi ;;
         esac
+        before=$word
     done
 }
+# A flag's value is a folder only with a / in it: --task xor is none.
+folder_of_data() { [[ ! $word -ef $root/fairseq_reservoir && ($before != -* || $word == */*) ]]; }

@@ -65,11 +65,11 @@ def refuse_flags_in_one_line():
             refuse_missing(command, parsed[0] if isinstance(parsed, tuple) else parsed)
         return parsed
 
-    def eval_str_list(original, text, *args, **kwargs):
+    def eval_str_list(original, text, x_type=float):
         try:
-            if text == "":
+            if text == "" and x_type is not str:  # a list of words may be empty
                 raise ValueError("no number at all")
-            return original(text, *args, **kwargs)
+            return original(text, x_type)
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # argparse knows two of them
             raise ArgumentTypeError(f"{text!r} is neither a number nor several with commas between them") from error
 
@@ -93,7 +93,15 @@ def refuse_flags_in_one_line():
     wrap(utils, "_override_attr", override_attr)
 
 
+def _whole(text):
+    number = float(text)
+    if number != int(number):
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdigit() else int(number)
+
+
 _WHAT = {int: "a whole number", float: "a number", bool: "true or false"}
+_READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": True, "0": False}.__getitem__}
 
 
 def _read(args, name, kind):
@@ -105,8 +113,8 @@ def _read(args, name, kind):
     if kind not in _WHAT or not isinstance(value, str) or value == "None" or value.startswith("${"):
         return
     try:
-        setattr(args, name, {"true": True, "false": False}[value.lower()] if kind is bool else kind(value))
-    except (ValueError, KeyError):
+        setattr(args, name, _READ[kind](value.strip().lower()))
+    except (ValueError, KeyError, OverflowError):
         raise InputError(f"{flag_of(name)} {value!r}: must be {_WHAT[kind]}") from None
 
 

@@ -80,7 +80,9 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
     chosen = grid.without_excluded([{axis: values[axis] for axis in axes} for values in chosen])
     if not chosen:
         raise grid.error("exclude", "no run is left")
-    folder, runs = Path(os.path.abspath(out)), {}  # commands have the folder in them, and ../runs is runs
+    folder, runs = Path(out).absolute(), {}  # commands have the folder in them, and ../runs is runs
+    if ".." in folder.parts:
+        folder = folder.resolve()
     for values in chosen:
         run = grid.run(folder, values)
         if len(os.fsencode(run.name)) > _LONGEST_NAME:
@@ -163,6 +165,10 @@ class _Grid:
                 raise self.error("exclude", f"{entry!r} is not a mapping such as {{lr: 1e-3, seed: 2}}")
             entry = {
                 name.removeprefix("--"): [value] if isinstance(value, str) else value for name, value in entry.items()
+            }
+            entry = {
+                name: [self._filled("exclude", value) if isinstance(value, str) else value for value in values]
+                for name, values in entry.items()
             }
             for name, values in entry.items():
                 for value in values:

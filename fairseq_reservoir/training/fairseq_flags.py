@@ -42,8 +42,8 @@ def check(cfg: Any) -> None:
     ):
         if value is not None and value < least:
             raise InputError(f"{flag} {value}: must be at least {least}")
-    if not 0 <= cfg.common.seed < 2**32:
-        raise InputError(f"--seed {cfg.common.seed}: must be from 0 to {2**32 - 1}")
+    if not 0 <= cfg.common.seed < 2**31:  # numpy takes 32 bits, and gets the seed and the number of the epoch
+        raise InputError(f"--seed {cfg.common.seed}: must be from 0 to {2**31 - 1}")
     buckets = getattr(cfg.task, "num_batch_buckets", None)
     if buckets and data.max_tokens is None:
         raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")

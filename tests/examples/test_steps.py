@@ -80,9 +80,12 @@ def test_a_training_is_not_taken_for_one_with_other_flags_or_data(recipe, tmp_pa
         "test: w/model was begun with other flags or data: move it away or name another RUNS folder, or, to go on with it"
         " all the same, rm w/model/.begun\n"
     )
-    for where_it_runs in ("--cpu", "--update-freq 2 --distributed-world-size 4", "--patience=3 --keep-last-epochs 1"):
-        assert recipe("w", MORE=where_it_runs)[0] == ["trained", "scored"]
-    assert recipe("w", MORE="--lr 1", status=2) == ([], f"test: w/cut is there: kept\n{refusal}")
+    # Elsewhere, or saved more often, it is the same one; it has ended, and need not go on.
+    for where_it_runs in ("--cpu", "--update-freq 2 --distributed-world-size=4", "--keep-last-epochs=1 --log-file a/b"):
+        assert recipe("w", MORE=where_it_runs)[0] == []
+    assert recipe("w", UPDATES="2", MORE="--patience=3 --cpu")[0] == ["trained", "scored"]
+    for other in ("--lr 1", "--keep-last-epochs=1 --lr"):
+        assert recipe("w", MORE=other, status=2) == ([], f"test: w/cut is there: kept\n{refusal}")
     (tmp_path / "w.txt").write_text("good bye\n")
     did, said = recipe("w", status=2)
     assert did == ["copied", "cut"] and said == refusal
@@ -90,15 +93,47 @@ def test_a_training_is_not_taken_for_one_with_other_flags_or_data(recipe, tmp_pa
     assert recipe("w")[0] == ["trained", "scored"]
 
 
+def test_what_never_trained_is_begun_with_other_flags(recipe, tmp_path):
+    (tmp_path / "w.txt").write_text("hello\n")
+    (tmp_path / "broken").touch()
+    recipe("w", MORE="--lr mistyped", status=3)
+    (tmp_path / "broken").unlink()
+    assert recipe("w", MORE="--lr 1")[0] == ["trained", "scored"]
+
+
+def test_a_model_is_another_when_what_it_began_with_is(recipe, tmp_path):
+    """A fine-tuning; the same data that a changed step has made anew are the same."""
+    script = """
+    folder "$W/bin" sh -c "$MAKE" "$W/bin"
+    trained "$W/first" ./train "$W/bin" "$W/first" --max-update ${UPDATES:-1} ${MORE:-}
+    trained "$W/second" ./train "$W/bin" "$W/second" --max-update 3 "$W/first/checkpoint" ${MORE:-}
+    """
+    make = 'mkdir -p "$0"; echo A >"$0/cut"'
+    assert recipe("w", script, MAKE=make)[0] == ["trained", "trained"]
+    assert recipe("w", script, MAKE=make, MORE="--cpu")[0] == []
+    assert recipe("w", script, MAKE=f"{make} # in other words")[0] == []
+    did, said = recipe("w", script, MAKE=make, UPDATES="2", status=2)
+    assert did == ["trained"] and "w/second was begun with other flags or data" in said
+
+
 def test_other_files_in_a_folder_that_no_step_made_are_seen(recipe, tmp_path):
     """Before, such a folder counted by its name alone, as did all below a folder with a file of the user's that is called key."""
-    script = 'written "$W/copy" sh -c \'echo copied >>did; cat "$0"/*\' ./mine'
+    script = 'written "$W/copy" sh -c \'echo copied >>did; cat "$0"/t*\' ./mine'
     (tmp_path / "mine").mkdir()
     (tmp_path / "key").write_text("of my bicycle")
     (tmp_path / "mine" / "text").write_text("one\n")
     assert recipe("w", script)[0] == ["copied"] and recipe("w", script)[0] == []
     (tmp_path / "mine" / "text").write_text("two\n")
     assert recipe("w", script)[0] == ["copied"] and (tmp_path / "w" / "copy").read_text() == "two\n"
+    for nothing in ("run.log", ".DS_Store", "__pycache__/a"):
+        (tmp_path / "mine" / nothing).parent.mkdir(exist_ok=True)
+        (tmp_path / "mine" / nothing).touch()
+    assert recipe("w", script)[0] == []
+    (tmp_path / "mine" / "text").rename(tmp_path / "text")
+    (tmp_path / "mine" / "text").symlink_to("../text")
+    assert recipe("w", script)[0] == []
+    (tmp_path / "text").write_text("three\n")
+    assert recipe("w", script)[0] == ["copied"]
 
 
 def test_it_does_not_count_where_files_lie(recipe, tmp_path):

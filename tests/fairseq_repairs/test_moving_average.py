@@ -78,8 +78,9 @@ def test_a_tensor_of_several_names_is_averaged_once(toy_data, tmp_path, fp32):
 
 
 @pytest.mark.parametrize("stop", [3, 4])
-def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, stop):
-    every = [*EMA, "--ema-update-freq", 3]
+@pytest.mark.parametrize("every", [3, 0])  # fairseq takes 0 for 1
+def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, every, stop):
+    every = [*EMA, "--ema-update-freq", every]
     train(toy_data, *every, "--max-update", 8, "--save-dir", tmp_path / "whole")
     for updates in (stop, 8):
         train(toy_data, *every, "--max-update", updates, "--save-dir", tmp_path / "resumed")

@@ -95,6 +95,8 @@ def test_defaults_stand_in_values_too(read):
         InputError, match="axes: file: {DATA} stands for nothing; choose from {out}, or add it to defaults"
     ):
         read("command: fairseq-train d\naxes: {file: '{DATA}/a'}")
+    axes = "command: x\ndefaults: {DATA: /there}\naxes: {file: ['{DATA}/a', b]}\nexclude: [{file: '{DATA}/a'}]"
+    assert len(read(axes)) == 1
 
 
 def test_the_same_folder_by_another_way(read, tmp_path):

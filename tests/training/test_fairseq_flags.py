@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
+from fairseq import options
 
 from tests.support.commands import error_of, train
 
@@ -52,9 +53,9 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --lr abc", "--lr: 'abc' is neither a number nor several with commas between them"),
         ("--optimizer adam --lr=", "--lr: '' is neither a number nor several with commas between them"),
         ("--optimizer adam --max-tokens-valid abc", "--max-tokens-valid 'abc': must be a whole number"),
-        ("--optimizer adam --batch-size 4 --batch-size-valid 1e3", "--batch-size-valid '1e3': must be a whole number"),
+        ("--optimizer adam --batch-size 4 --batch-size-valid 2x", "--batch-size-valid '2x': must be a whole number"),
         ("--optimizer adam --update-epoch-batch-itr yes", "--update-epoch-batch-itr 'yes': must be true or false"),
-        ("--optimizer adam --batch-size 4 --seed -1", "--seed -1: must be from 0 to 4294967295"),
+        ("--optimizer adam --batch-size 4 --seed -1", "--seed -1: must be from 0 to 2147483647"),
         ("--optimizer adam --batch-size 4 --num-batch-buckets 3", "--num-batch-buckets 3: needs --max-tokens"),
         (
             "--optimizer adam --batch-size 4 --fp16",
@@ -112,11 +113,18 @@ def test_mistakes_are_one_line(tmp_path, flags, message):
     assert status != 0 and message in line and line.count("\n") == 1
 
 
+@pytest.mark.parametrize("criterion", ["wav2vec", "model"])
+def test_lists_of_words_may_be_empty(tmp_path, criterion):
+    """Their default is, on the command line."""
+    words = [str(tmp_path), "--optimizer", "adam", "--criterion", criterion, *BEGIN]
+    assert options.parse_args_and_arch(options.get_training_parser(), words).log_keys == []
+
+
 @pytest.mark.parametrize(
     "flags",
     [
         "--optimizer adam --max-tokens 4096 --batch-size -1",  # fairseq's word for no limit
-        "--optimizer adam --max-tokens 4096 --max-tokens-valid 100 --update-epoch-batch-itr true --num-batch-buckets 3",
+        "--optimizer adam --max-tokens 4096 --max-tokens-valid 4e3 --update-epoch-batch-itr true --num-batch-buckets 3",
         "--optimizer sgd --batch-size 4 --num-workers 0 --update-freq 1,2",
         "--optimizer adam --batch-size 4 --adam-betas (0.9,0.98)",
         "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay --total-num-update 9",
