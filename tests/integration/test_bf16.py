@@ -56,7 +56,12 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     "number_format",
-    [["--bf16"], ["--fast", "--bf16"], ["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-bf16"]],
+    [
+        ["--bf16"],
+        pytest.param(["--fast", "--bf16"], marks=pytest.mark.slow),
+        ["--fp16", "--fp16-no-flatten-grads"],
+        pytest.param(["--memory-efficient-bf16"], marks=pytest.mark.slow),
+    ],
     ids=" ".join,
 )
 def test_a_resumed_run_is_the_whole_one(toy_data, tmp_path, number_format, optimizer):
