@@ -83,9 +83,9 @@ def begin_average_from_any_checkpoint():
             flags.store_ema = True
         if "ema" in (extra_state or {}):
             trainer.ema.restore(extra_state["ema"])
-            trainer.ema.update_freq_counter = extra_state.get(
-                _SINCE, trainer.get_num_updates() % max(1, flags.ema_update_freq)
-            )
+            updates = trainer.get_num_updates()  # 0 in a new training that begins with this model
+            since = extra_state.get(_SINCE, updates % max(1, flags.ema_update_freq))
+            trainer.ema.update_freq_counter = since if updates else 0
             if flags.ema_fp32:
                 trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
         elif PathManager.isfile(filename):

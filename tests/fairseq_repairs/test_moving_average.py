@@ -88,6 +88,14 @@ def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, every
     assert all(tensor.equal(averages[1][name]) for name, tensor in averages[0].items())
 
 
+def test_a_new_training_counts_from_its_own_first_update(toy_data, tmp_path):
+    every = [*EMA, "--ema-update-freq", 3]
+    train(toy_data, *every, "--max-update", 2, "--save-dir", tmp_path / "begun")  # two since the last average
+    start = "--finetune-from-model", tmp_path / "begun" / "checkpoint_last.pt"
+    run = train(toy_data, *every, *start, "--max-update", 1, "--no-save")
+    assert run.trainer.ema.update_freq_counter == 1
+
+
 def test_fairseq_alone_ends(toy_data, tmp_path, begun, monkeypatch):
     load_checkpoint = Trainer.load_checkpoint
     while hasattr(load_checkpoint, "hook"):
