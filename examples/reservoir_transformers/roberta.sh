@@ -11,7 +11,8 @@
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/roberta
 #   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what 32 GPUs, in fine-tuning one, see at once
-# Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16; the pretraining, which all tasks share, has to have the same ones. Interrupt it and run it again: what is finished is kept.
+# Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16; the pretraining, which all tasks share, has to have the same ones.
+# Interrupt it and run it again: what is finished is kept.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" roberta
 . "$here/../text.sh"

@@ -29,9 +29,8 @@ def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
     if loss.requires_grad:
         backward(optimizer, loss)
         return
-    if hasattr(
-        optimizer, "_needs_sync"
-    ):  # of --bf16 and --fp16: other processes may have gradients, which are added up in this one too
+    # Of --bf16 and --fp16: other processes may have gradients, which are added up in this one too.
+    if hasattr(optimizer, "_needs_sync"):
         optimizer._needs_sync = True
     if isinstance(optimizer, AMPOptimizer):
         optimizer.scaler.scale(loss)  # which must have been asked once before it looks at gradients
