@@ -136,8 +136,9 @@ house() {
 }
 
 all_steps() {
-    local seed
-    step tests shown "$out/tests.txt" bash scripts/test.sh --gpu
+    local seed at_once=()
+    ! python3 -c "import xdist" 2>/dev/null || at_once=(-n 4)  # each process has a GPU's context of its own, half a GiB
+    step tests shown "$out/tests.txt" bash scripts/test.sh --gpu ${at_once[@]+"${at_once[@]}"}
     if [[ -n $tiny ]]; then times 8 16 2 2 1; else times 512 1024 4 6 6; fi
     timed masks mask_selection ${scores[@]+"${scores[@]}"}
     [[ -n $tiny ]] || times 256 1024 4 4 2
