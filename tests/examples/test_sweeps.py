@@ -10,6 +10,7 @@ from fairseq_reservoir.sweep.grid import read_grid
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 GRIDS = EXAMPLES / "sweeps"
+PARSERS = {"fairseq-generate": options.get_generation_parser, "fairseq-eval-lm": options.get_eval_lm_parser}
 README = "\n".join(
     page.read_text() for page in (EXAMPLES.parent / "README.md", EXAMPLES.parent / "docs" / "many-runs.md")
 )
@@ -30,9 +31,11 @@ def test_the_example_grids(grid, data, tmp_path, monkeypatch):
             words = [("fairseq-train", *commands_in(ended.stdout)["fairseq-train"])]
         train = options.parse_args_and_arch(options.get_training_parser(), list(words[0][1:]))
         assert train.save_dir.startswith(str(run.folder)) and run.name.endswith(f"-{train.seed}")
-        if words[1:]:
-            generate = options.parse_args_and_arch(options.get_generation_parser(), list(words[1][1:]))
-            assert generate.path == f"{train.save_dir}/checkpoint_best.pt"
+        for command, *flags in words[1:]:
+            if command not in PARSERS:
+                continue
+            read = options.parse_args_and_arch(PARSERS[command](), flags)
+            assert read.path == f"{train.save_dir}/checkpoint_best.pt"
 
 
 def test_the_readme_names_an_example():
