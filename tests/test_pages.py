@@ -62,9 +62,15 @@ def run_here(command):
     return not command.startswith(tuple(ELSEWHERE))
 
 
-@pytest.mark.parametrize(
-    "page", [name for name, text in PAGES.items() if name not in FOLLOWED and any(map(run_here, commands_of(text)))]
-)
+def _pages_with_commands():
+    """Their names; the longest are slow tests."""
+    for name, text in PAGES.items():
+        if name not in FOLLOWED and any(map(run_here, commands_of(text))):
+            long = name in ("giving-a-model-away.md", "the-smallest-file.md")
+            yield pytest.param(name, marks=[pytest.mark.slow] if long else [])
+
+
+@pytest.mark.parametrize("page", _pages_with_commands())
 def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
     """All but those of ``ELSEWHERE``, one after the other, with three updates and on the CPU."""
     if "pieces/" in PAGES[page]:

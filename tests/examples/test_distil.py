@@ -49,6 +49,7 @@ def test_these_are_the_teachers(made, of_numbers):
     assert all(line == said[f"H-{number}"] or not said[f"H-{number}"] for number, line in enumerate(found))
 
 
+@pytest.mark.slow
 def test_another_corpus_in_the_same_folder_is_translated_anew(made, of_numbers, tmp_path):
     """Before, the old translations were paired with the new sentences."""
     shutil.copytree(of_numbers.data, tmp_path / "bin")
@@ -85,6 +86,7 @@ def test_lines():
             distilled(log, size)
 
 
+@pytest.mark.slow
 def test_of_several_pairs_the_teachers(made, of_numbers, tmp_path):
     """A corpus of two pairs, and one that is named the other way round."""
     both, teacher = tmp_path / "both", tmp_path / "teacher.pt"

@@ -13,6 +13,15 @@ from tests.support.runs_of_a_study import REFERENCES, translations, write_runs
 
 ROOT = Path(__file__).parents[2]
 ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
+
+
+def _newest_at_once():
+    """All archives; the tests of all but each study's newest are slow ones."""
+    newest = {archive.parent: archive for archive in ARCHIVES}.values()
+    for archive in ARCHIVES:
+        yield pytest.param(archive, marks=[] if archive in newest else [pytest.mark.slow])
+
+
 # What is neither a time nor made of the records within an epoch, nor of the files of a run that are not kept.
 SECTIONS = ("## Scores", "## Test score against", "## Comparisons named")
 
@@ -106,7 +115,7 @@ def test_usage(words, monkeypatch):
         main()
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parents[1].name}-{path.name}")
+@pytest.mark.parametrize("archive", _newest_at_once(), ids=lambda path: f"{path.parents[1].name}-{path.name}")
 def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
     """The page of the same name has the command that makes the report, and every row of its tables of scores."""
     assert archive.stat().st_size < 200_000

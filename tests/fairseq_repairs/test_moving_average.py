@@ -77,8 +77,8 @@ def test_a_tensor_of_several_names_is_averaged_once(toy_data, tmp_path, fp32):
         torch.testing.assert_close(average, 0.75 * begin[name] + 0.25 * end[name])
 
 
-@pytest.mark.parametrize("stop", [3, 4])
-@pytest.mark.parametrize("every", [3, 0])  # fairseq takes 0 for 1
+@pytest.mark.parametrize("stop", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [3, pytest.param(0, marks=pytest.mark.slow)])  # fairseq takes 0 for 1
 def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, every, stop):
     every = [*EMA, "--ema-update-freq", every]
     train(toy_data, *every, "--max-update", 8, "--save-dir", tmp_path / "whole")

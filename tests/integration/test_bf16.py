@@ -59,7 +59,7 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
     [
         ["--bf16"],
         pytest.param(["--fast", "--bf16"], marks=pytest.mark.slow),
-        ["--fp16", "--fp16-no-flatten-grads"],
+        pytest.param(["--fp16", "--fp16-no-flatten-grads"], marks=pytest.mark.slow),
         pytest.param(["--memory-efficient-bf16"], marks=pytest.mark.slow),
     ],
     ids=" ".join,

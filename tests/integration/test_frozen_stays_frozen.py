@@ -31,10 +31,11 @@ MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze en
 
 
 def _combinations():
-    """Every pair of optimizer and number format; of half precision, only adam's are quick enough for every run of the tests."""
+    """Every pair of optimizer and number format; by default those of float32, and adam with fp16 and bf16."""
+    usual = [("fp32", name) for name in OPTIMIZERS] + [("fp16", "adam"), ("bf16", "adam")]
     for number_format in FORMATS:
         for optimizer in OPTIMIZERS:
-            marks = [pytest.mark.slow] if number_format != "fp32" and optimizer != "adam" else []
+            marks = [pytest.mark.slow] if (number_format, optimizer) not in usual else []
             yield pytest.param(number_format, optimizer, marks=marks)
 
 

@@ -16,7 +16,13 @@ def random_tensors(state):
 
 
 @pytest.mark.parametrize(
-    "mode", [["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-fp16"], ["--bf16"]], ids=lambda m: m[0]
+    "mode",
+    [
+        ["--bf16"],
+        pytest.param(["--fp16", "--fp16-no-flatten-grads"], marks=pytest.mark.slow),
+        pytest.param(["--memory-efficient-fp16"], marks=pytest.mark.slow),
+    ],
+    ids=lambda m: m[0],
 )
 def test_random_weights_stay_and_every_score_tensor_moves(toy_data, mode):
     run = train(toy_data, *ARCH, *DECAY, *mode, "--max-update", 50, "--no-save")

@@ -13,7 +13,13 @@ DECAY = "--weight-decay 0.1 --clip-norm 0.5 --update-freq 2 --store-ema --ema-de
 
 
 @pytest.mark.parametrize(
-    "mode", [["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-fp16"], ["--bf16"]], ids=lambda m: m[0]
+    "mode",
+    [
+        ["--bf16"],
+        pytest.param(["--fp16", "--fp16-no-flatten-grads"], marks=pytest.mark.slow),
+        pytest.param(["--memory-efficient-fp16"], marks=pytest.mark.slow),
+    ],
+    ids=lambda m: m[0],
 )
 def test_half_precision(toy_data, mode):
     run = train(toy_data, *ARCH, *DECAY, *mode, "--mask-trained-weights", "ternary", "--max-update", 30, "--no-save")

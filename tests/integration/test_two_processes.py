@@ -53,6 +53,7 @@ def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
         assert torch.equal(after[entry.name], run.initial[entry.name]) != entry.trained, entry.name
 
 
+@pytest.mark.slow
 def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data):
     """8 sentences in batches of 3: of the third batch the second process has none."""
     folder = alone[2]

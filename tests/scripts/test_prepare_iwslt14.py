@@ -133,6 +133,7 @@ def test_interrupted_before_and_after_each_change_of_name(archive, tmp_path, pre
     assert tree(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_killed_while_it_works_the_script_goes_on_where_it_was(archive, tmp_path, prepare, monkeypatch):
     """SIGKILL at the first sight of each step's unfinished folder; the last run is left to finish."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
