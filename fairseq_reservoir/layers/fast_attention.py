@@ -1,5 +1,7 @@
 """fairseq's attention in training with fewer passes: one product for q, k and v, and the fused kernel where fairseq goes past it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ class FastAttention(MixedIn):
     are one product if they are ordinary layers that are all trained or all frozen. On a CPU torch's kernel is passed by where it is
     slow: in half precision, where its backward pass takes eight times as long, and with dropout. With ``weights_unread`` no weights are
     worked out. Outside training, with a cache, and where fairseq adds keys of its own, everything is fairseq's.
+
+    On a GPU neither is served by cuDNN (``without_plans``).
     """
 
     weights_unread = False
@@ -42,18 +46,19 @@ class FastAttention(MixedIn):
         adds_keys = self.bias_k is not None or self.add_zero_attn
         read = before_softmax or ((need_weights or need_head_weights) and not self.weights_unread)
         if not self.training or read or incremental_state is not None or adds_keys or self.use_xformers:
-            return super().forward(
-                query,
-                key,
-                value,
-                key_padding_mask,
-                incremental_state,
-                need_weights,
-                static_kv,
-                attn_mask,
-                before_softmax,
-                need_head_weights,
-            )
+            with without_plans(query):
+                return super().forward(
+                    query,
+                    key,
+                    value,
+                    key_padding_mask,
+                    incremental_state,
+                    need_weights,
+                    static_kv,
+                    attn_mask,
+                    before_softmax,
+                    need_head_weights,
+                )
         time, batch, _ = query.shape
         q, k, v = (self._heads(x, batch) for x in self._project(query, key, value))
         y = attend(q, k, v, mask_of(query, batch, key_padding_mask, attn_mask), self.dropout_module.p)
@@ -91,7 +96,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
     A word that may look nowhere, as padding before a decoder's sentence, gets 0, as from torch's kernel.
     """
     if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        with without_plans(q):
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout)
     weights = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     nowhere = None
     if mask is not None:
@@ -102,6 +108,24 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
     else:
         weights = _softmax(weights)
     return (fast_dropout(weights, dropout) if dropout else weights) @ v
+
+
+@contextmanager
+def without_plans(x: Tensor) -> Iterator[None]:
+    """Keeps torch from cuDNN's attention, which it prefers in half precision on a Hopper GPU.
+
+    cuDNN makes a plan for every shape of a batch that it has not seen, which there takes longer than the update; fairseq's batches
+    are of hundreds of shapes. torch's other kernels take any shape.
+    """
+    if x.device.type == "cpu":
+        yield
+        return
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def _softmax(x: Tensor) -> Tensor:

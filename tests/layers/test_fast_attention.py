@@ -174,3 +174,39 @@ def test_a_fast_one_is_copied_and_stays_one():
     again = copy.deepcopy(fast)
     use_fast_attention(again, weights_unread=False)
     assert type(again) is type(fast) and type(fast).__name__ == "MultiheadAttention" and fast.weights_unread
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_on_a_gpu_cudnn_is_not_asked(monkeypatch, training, allowed):
+    """Of the numbers of a meta tensor nothing is known, so that torch's attention is only asked for shapes."""
+    seen, kernel = [], F.scaled_dot_product_attention
+
+    def asked(*inputs, **options):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return kernel(*inputs, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", asked)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(allowed)
+    try:
+        _, fast = pair(self_attention=True)
+        x = torch.randn(TIME, BATCH, DIM, device="meta")
+        y, _ = fast.to("meta").train(training)(x, x, x, need_weights=False)
+        assert y.shape == x.shape and seen == [False]
+        assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
+        with pytest.raises((RuntimeError, AssertionError)):
+            fast(x[:, :, 1:], x, x, need_weights=False)
+        assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def test_a_cpu_asks_as_it_is_told(monkeypatch):
+    def asked(*_inputs, **_options):
+        raise AssertionError("read or written")
+
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked)
+    _, fast = pair(self_attention=True)
+    x = torch.randn(TIME, BATCH, DIM)
+    fast.train()(x, x, x, need_weights=False)

@@ -1,0 +1,25 @@
+"""``--fast`` on a device takes attention that needs no plan for each shape of a batch, in each precision, and says what the CPU says."""
+
+import pytest
+import torch
+
+from fairseq_reservoir.layers.fast_attention import attend
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_no_plan_is_made(device, dtype, padded):
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(3, 4, 9, 32, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mask = torch.zeros(3, 1, 1, 9, dtype=torch.float64)
+    if padded:
+        mask[1, ..., 6:] = -torch.inf
+    expected = attend(q, k, v, mask if padded else None, 0.0)
+    there = [x.detach().to(device, dtype).requires_grad_() for x in (q, k, v)]
+    found = attend(*there, mask.to(device, dtype) if padded else None, 0.0)
+    assert "cudnn" not in found.grad_fn.name().lower()
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(found.detach().cpu().double(), expected.detach(), rtol=0, atol=tolerance)
+    found.float().sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(there[2].grad.cpu().double(), v.grad, rtol=0, atol=2 * tolerance)
