@@ -19,6 +19,7 @@ from fnmatch import fnmatch
 from lzma import PRESET_EXTREME
 from pathlib import Path
 
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.files import replacing
 from fairseq_reservoir.report import counts
 from fairseq_reservoir.report.exports import LOGS
@@ -66,7 +67,7 @@ KEPT = {
     "train.log": of_training,
     "generate.log": of_translating,
     "validate.log": of_validating,
-    "test.log": of_testing,
+    **dict.fromkeys(("test.log", "eval-lm.log"), of_testing),
     **dict.fromkeys(LOGS, of_exporting),
     "state": str.splitlines,
     "command": str.splitlines,
@@ -123,8 +124,13 @@ def main():
         words = words[2:]
     if len(words) < 2 or not Path(words[1]).is_dir() or any("=" not in word for word in words[2:]):
         sys.exit(__doc__)
-    references = read_references(*flags["--references"][-1:] or [None])
-    write(words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], flags["--not-done"], references)
+    try:
+        references = read_references(*flags["--references"][-1:] or [None])
+        write(
+            words[0], Path(words[1]), [tuple(pair.split("=", 1)) for pair in words[2:]], flags["--not-done"], references
+        )
+    except InputError as error:
+        sys.exit(f"keep_logs.py: {error}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.report import find_runs
 
 HEAD = ("run", "parameters", "trained", "BLEU", "s/update", "minutes", "updates", "best valid. loss")
@@ -18,7 +19,10 @@ def read_training(folder):
     Seconds per update are of training steps alone (fairseq's train_wall), those that a resumed run did twice included; minutes
     also of validation and saving.
     """
-    (run,) = find_runs([folder / "train.log"])
+    try:
+        (run,) = find_runs([folder / "train.log"])
+    except InputError as error:
+        sys.exit(f"summarise: {error}")
     if not run.updates or run.log.parameters is None:
         sys.exit(f"summarise: {folder}/train.log has no updates yet")
     times = f"{run.seconds / (run.updates - run.clock.begins_at):.3f}", f"{run.wall / 60:.1f}", f"{run.updates:,}"
@@ -28,7 +32,10 @@ def read_training(folder):
 def read_run(folder):
     """The cells of one row, and the signature of its BLEU."""
     sizes, times, run = read_training(folder)
-    bleu = json.loads((folder / "bleu.json").read_text(encoding="utf-8"))
+    try:
+        bleu = json.loads((folder / "bleu.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"summarise: {folder}/bleu.json cannot be read ({error})")
     best = min((record.values["loss"] for record in run.validations), default=float("nan"))
     return (folder.resolve().name, *sizes, f"{bleu['score']:.2f}", *times, f"{best:.3f}"), bleu["signature"]
 
@@ -42,4 +49,6 @@ def table(folders):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit(__doc__)
     print(table([Path(folder) for folder in sys.argv[1:]]))

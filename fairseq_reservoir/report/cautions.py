@@ -3,6 +3,9 @@
 from . import contents
 from .measures import Study, spread
 
+# Scores that are of a dictionary and a text, and not comparable between two.
+OF_THE_DATA = ("loss", "nll_loss", "ppl")
+
 
 def cautions(study: Study) -> list[str]:
     """One sentence each, the runs first."""
@@ -22,6 +25,20 @@ def cautions(study: Study) -> list[str]:
     }
     if study.metric.name == "loss" and len(criteria) > 1:
         said.append("These runs were trained with different criteria: their losses are not the same quantity.")
+    data = sorted(
+        {
+            f"{run.configuration['task.data']} ({run.configuration.get('dataset.valid_subset', 'valid')})"
+            for arm in study.arms
+            for run in arm.runs
+            if "task.data" in run.configuration
+        }
+    )
+    if study.metric.name in OF_THE_DATA and len(data) > 1:
+        shown = ", ".join(data[:4]) + (", ..." if len(data) > 4 else "")
+        said.append(
+            f"These runs were trained on different data: {shown}. Their losses are the same quantity only where dictionary and validation"
+            " text are the same."
+        )
     said += [*_without_flops(study), *_uneven_times(study), *_rounded_times(study), *_easy_target(study)]
     if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
         said.append("One seed per arm: nothing here says what another seed would give.")

@@ -52,6 +52,11 @@ class Metric:
         return score > other + 1 if self.name in _BITS else score > 2 * other
 
 
+def is_higher(name: str) -> bool:
+    """Whether a score of this name is known as one of which more is better, whatever a training was told."""
+    return name in _HIGHER or name.endswith(("bleu", "accuracy"))
+
+
 def scores_of(records) -> set[str]:
     """The names of the scores in validation records."""
     names = {key for record in records for key in record.values}
@@ -83,6 +88,6 @@ def choose(asked: str | None, runs) -> Metric:
         if run.configuration.get("checkpoint.best_checkpoint_metric") == name
         and "checkpoint.maximize_best_checkpoint_metric" in run.configuration
     }
-    higher = bool(flags.pop()) if len(flags) == 1 else name in _HIGHER or name.endswith(("bleu", "accuracy"))
+    higher = is_higher(name) or (bool(flags.pop()) if len(flags) == 1 else False)
     characters = name == "loss" and all(run.configuration.get("task._name") == "language_modeling" for run in runs)
     return Metric(name, higher, "bits per token" if characters else _LABELS.get(name, name))

@@ -67,10 +67,12 @@ class Score:
 
 
 def scores(study: Study) -> list[Score]:
-    """The metric; test sacreBLEU and chrF, if the baseline has them, of the runs whose references are the baseline's."""
+    """The metric; test loss, sacreBLEU and chrF, if the baseline has them, the latter two of the runs with the baseline's references."""
     metric = study.metric
     found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
     tests = [study.tests[run.name] for run in study.baseline.counted]
+    if any(test.bits is not None for test in tests):
+        found.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
     references = next((test.counts.references for test in tests if test.bleu is not None), None)
     if references is None:
         return found

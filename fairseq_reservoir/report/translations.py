@@ -12,8 +12,11 @@ from .counts import CHRF, SACREBLEU, TOKENISED, Counts
 
 SAMPLES = 1000
 _SENTENCE = re.compile(r"([TDH])-(\d{1,15})\t(.*)", re.DOTALL)
-_ENDED = re.compile(r"^Generate .* with beam=\d+: ", re.MULTILINE)
+_ENDED = re.compile(r"^Generate (.*) with beam=\d+: ", re.MULTILINE)
+# Subsets that are no test set; of the others fairseq-preprocess makes test, test1, ...
+_NO_TEST = re.compile(r"(valid|train)\d*")
 _GENERATED = ("generate.log", "generate-test.txt", "generate*.log", "generate-*.txt", "*/generate-test.txt")
+_SCORED = ("test*.log", "eval-lm*.log")
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 
 
@@ -68,16 +71,16 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     """The test scores in a run's folder.
 
     Translations are the D-lines of fairseq-generate's output (its standard output in ``generate*.log``, or ``generate-*.txt`` of
-    --results-path), else the lines of a file ``hypotheses``; references are ``references``, else those of a file
-    ``references`` in the run's folder, else the T-lines. Without translations the scores are of
-    what an archive has counted of them, ``counts.jsonl``. Output that stops in the middle has no score: fairseq begins with the
-    shortest sentences, which are no test set.
+    --results-path) of another subset than train and valid, else the lines of a file ``hypotheses``; references are
+    ``references``, else those of a file ``references`` in the run's folder, else the T-lines. Without translations the scores are
+    of what an archive has counted of them, ``counts.jsonl``. Output that stops in the middle has no score: fairseq begins with
+    the shortest sentences, which are no test set.
 
     Raises:
         InputError: ``counts.jsonl`` is needed and holds something else.
     """
     test = Test()
-    for log in sorted(folder.glob("test*.log")):
+    for log in sorted(file for name in _SCORED for file in folder.glob(name)):
         if bits := _BITS.findall(log.read_text(encoding="utf-8", errors="replace")):
             test.bits, test.source = float(bits[-1]), str(log)
     sentences = _generated(folder, test)
@@ -148,7 +151,13 @@ def _generated(folder, test):
         if texts and not any(map(_ENDED.search, texts.values())) and not elsewhere:
             test.remarks.append(f"translation not finished: no sentence in {', '.join(file.name for file in texts)}")
         return {}
-    (file, sentences), *others = found.items()
+    subsets = {file: _subset(file, texts[file]) for file in found}
+    tests = {file: sentences for file, sentences in found.items() if not _NO_TEST.fullmatch(subsets[file])}
+    if not tests:
+        names = ", ".join(f"{file.name} is of {subsets[file]}" for file in found)
+        test.remarks.append(f"no test score of its translations: {names}")
+        return {}
+    (file, sentences), *others = tests.items()
     test.source = str(file)
     if others:
         names = ", ".join(str(other.relative_to(folder)) for other, _ in others)
@@ -160,6 +169,13 @@ def _generated(folder, test):
         test.remarks.append(f"translation not finished: {file.name} lacks {missing} of its sentences, so no test score")
         return None
     return sentences
+
+
+def _subset(file, text):
+    """What was translated: what fairseq says at the end, else what the file is named after, else test."""
+    if ended := _ENDED.findall(text):
+        return ended[-1]
+    return file.stem.removeprefix("generate-") if file.suffix == ".txt" else "test"
 
 
 def _lines(file):

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 import yaml
@@ -246,6 +247,8 @@ class _Grid:
 
     def _with_another(self, folder, values, axis, seed, seeds, value):
         """The runs of some seeds with a value of the axis beyond the best one; none where the file excludes it."""
+        # In a file that names it, it may be written in another way: 0.016 for 1.6e-2.
+        value = next((named for named in axis.values if _same_number(named, value)), value)
         further = [values | {axis: value, seed: each} for each in seeds]
         if value in axis.values:  # no exclude may name another
             further = self.without_excluded(further)
@@ -369,3 +372,10 @@ def _is_positive(text):
 
 def _in(folder, word):
     return word.replace("{out}", str(folder))
+
+
+def _same_number(one, other):
+    try:
+        return Decimal(one) == Decimal(other)
+    except InvalidOperation:
+        return False

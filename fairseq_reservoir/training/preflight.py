@@ -20,6 +20,7 @@ from ..options.supermask_options import MaskOptions
 from . import fairseq_flags, freeze_cache, freeze_skip_flags, threads
 from .data_files import check_data
 from .frozen_guard import refuse_quantization
+from .likely_mistakes import warn_of_likely_mistakes
 from .rank_checks import refuse_sharding
 from .save_dir_lock import train_alone
 from .slow_bf16 import warn_of_slow_bf16
@@ -29,10 +30,11 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 
 
 def check_first(call_main, cfg, main, **kwargs):
-    """Check before training starts, say what will be slow, and let one training at a time write into a ``--save-dir``."""
+    """Check before training starts, warn of what is slow or hardly meant, and let one training at a time write into a ``--save-dir``."""
     if is_training(main):
         check_training(cfg)
         warn_of_slow_bf16(cfg)
+        warn_of_likely_mistakes(cfg)
         main = functools.partial(train_alone, main)
     return call_main(cfg, main, **kwargs)
 

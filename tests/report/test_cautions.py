@@ -32,6 +32,20 @@ def test_arms_without_flops_are_named_with_the_reason(tmp_path):
     assert said(tmp_path, "FLOPs") == []  # nobody trained with the plugin
 
 
+def test_losses_of_other_data_are_told_and_bleu_is_not(tmp_path):
+    for arm, data in (("a", "bin-pieces"), ("b", "bin-characters")):
+        folder = plain_run(tmp_path / f"{arm}-1", [10], [4], layers=len(data)).write()
+        log = folder / "train.log"
+        log.write_text(log.read_text().replace("'task': {", f"'task': {{'data': '{data}', "))
+    (caution,) = said(tmp_path, "different data", metric="loss")
+    assert caution.startswith(
+        "These runs were trained on different data: bin-characters (valid), bin-pieces (valid). Their losses"
+    )
+    assert said(tmp_path, "different data") == []  # by BLEU
+    log.write_text(log.read_text().replace("bin-characters", "bin-pieces"))
+    assert said(tmp_path, "different data", metric="loss") == []
+
+
 def test_seeds_that_took_their_time(tmp_path):
     """20 updates in 20 s; a fifth more is still taken for the same machine."""
     plain_run(tmp_path / "a-1", [10], [20]).write()

@@ -117,6 +117,17 @@ def test_other_references_are_not_compared_and_seeds_are_those_that_count(tmp_pa
     assert row["seeds"] == "3 and 3; 2 and 3" and row["test sacreBLEU: p"]
 
 
+def test_losses_of_test_texts(tmp_path):
+    """3.1, 3.2 and 3.3 minus 3.0, 3.1 and 3.2: one tenth."""
+    for layers, arm in enumerate(("dense", "frozen"), start=1):
+        for seed in (1, 2, 3):
+            folder = tmp_path / "runs" / f"{arm}-{seed}"
+            plain_run(folder, [20.0, 30.0 + seed / layers], [8, 8], seed=seed, layers=layers).write()
+            (folder / "eval-lm.log").write_text(f"Loss (base 2): {2.8 + 0.1 * (seed + layers):.4f}, Perplexity: 1\n")
+    row = only_row(tmp_path)
+    assert float(row["test loss (bits): difference"]) == pytest.approx(0.1) and row["test loss (bits): p"]
+
+
 def test_an_arm_beside_a_single_seed_has_no_table(tmp_path):
     for layers, arm in enumerate(("dense-1", "frozen-1", "frozen-2"), start=1):
         plain_run(tmp_path / "runs" / arm, [20, 30 + layers], [8, 8], seed=int(arm[-1]), layers=min(layers, 2)).write()

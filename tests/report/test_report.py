@@ -336,6 +336,25 @@ def test_runs_without_a_validation(tmp_path, capsys):
     assert read_csv(tmp_path / "out", "runs")["early-1"]["state"] == "no validation yet"
 
 
+def test_a_run_of_a_sweep_that_failed_at_once_is_named(tmp_path, capsys):
+    """fairseq ended before it printed a configuration: in its log is a line about a flag, or nothing."""
+    plain_run(tmp_path / "runs" / "LL-1", [10, 20], [4, 4]).write()
+    failed = tmp_path / "runs" / "LX-1"
+    failed.mkdir()
+    for name, text in (
+        ("train.log", "error: --reservoir-decoder LX: X\n"),
+        ("state", "failed train 2\n"),
+        ("command", "x\n"),
+    ):
+        (failed / name).write_text(text)
+    main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
+    assert "1 arms, 1 runs, 1 left out" in capsys.readouterr().out
+    assert "LX-1: " in (tmp_path / "out" / "report.md").read_text()
+    (failed / "command").unlink()  # somebody's folder with a log of something else
+    main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
+    assert "1 arms, 1 runs, 0 left out" in capsys.readouterr().out
+
+
 def test_a_target_that_nobody_reaches(tmp_path):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     report([tmp_path / "runs"], tmp_path / "out", target=25, with_figures=False)

@@ -151,8 +151,31 @@ def test_another_bleu_beside_it_is_told(run):
     assert read_test(run.folder, None).remarks == []
 
 
-def test_loss_of_a_language_model(run):
-    (run.folder / "test.log").write_text("INFO:fairseq_cli.eval_lm:Loss (base 2): 3.2811, Perplexity: 9.72\n")
+def test_translations_of_the_validation_set_are_no_test(run):
+    def of(subset, name, quality):
+        generated(run.folder, REFERENCES, translations(quality))
+        text = (run.folder / "generate.log").read_text().replace("Generate test", f"Generate {subset}")
+        (run.folder / "generate.log").unlink()
+        (run.folder / name).write_text(text)
+
+    of("valid", "generate.log", 12)
+    test = read_test(run.folder, None)
+    assert (test.bleu, test.remarks) == (None, ["no test score of its translations: generate.log is of valid"])
+    of("valid1", "generate-2.log", 12)
+    of("test1", "generate-3.log", 7)
+    test = read_test(run.folder, None)
+    assert (test.bleu, test.remarks) == (pytest.approx(expected(translations(7))), [])
+    (run.folder / "generate-3.log").unlink()
+    (run.folder / "generate.log").write_text("WARNING | with --results-path it holds no sentence\n")
+    of("valid", "generate-valid.txt", 12)
+    assert read_test(run.folder, None).bleu is None
+    (run.folder / "hypotheses").write_text("\n".join(translations(9)) + "\n")
+    assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(9)))
+
+
+@pytest.mark.parametrize("name", ["test.log", "eval-lm.log"])  # of a recipe, of a sweep
+def test_loss_of_a_language_model(run, name):
+    (run.folder / name).write_text("INFO:fairseq_cli.eval_lm:Loss (base 2): 3.2811, Perplexity: 9.72\n")
     assert read_test(run.folder, None).bits == 3.2811
 
 

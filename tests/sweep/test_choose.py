@@ -241,6 +241,15 @@ def test_what_is_excluded_stays_so(studied, capsys):
     assert shown(sweep, capsys)[0][5:] == ["plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr2e-3-2", "deep-lr2e-3-3"]
 
 
+def test_what_is_excluded_stays_so_however_it_is_written(studied, capsys):
+    """The grid file has 0.004 where 4e-3 follows 1e-3 and 2e-3."""
+    grid = GRID.replace("4e-3", "0.004") + "beyond: 2\nexclude: [{arm: deep, lr: 0.004}]\n"
+    assert grid != GRID
+    losses = {name.replace("4e-3", "0.004"): loss for name, loss in LOSSES.items() if name != "deep-lr4e-3-1"}
+    sweep = studied(losses | {"deep-lr1e-3-1": 4.0}, grid)
+    assert shown(sweep, capsys)[0][5:] == ["plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr2e-3-2", "deep-lr2e-3-3"]
+
+
 def test_what_follows_has_to_be_beyond(studied, capsys):
     """1024 * 1024 / 1000 has the two digits 1000."""
     text = "command: fairseq-train data-bin\naxes: {warmup-updates: [1000, 1024], seed: 1}\nchoose: warmup-updates\nbeyond: 1\n"
