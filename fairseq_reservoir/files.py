@@ -8,6 +8,13 @@ from pathlib import Path
 from .errors import InputError
 
 
+def no_file(what: str, path: str) -> InputError:
+    """The error of a path, named ``what``, at which there is no file."""
+    if Path(path).is_dir():
+        return InputError(f"{what} {path}: is a folder; name a file in it")
+    return InputError(f"{what} {path}: no such file")
+
+
 def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
     """Refuses an output file that could not be written, before any work is done for it.
 

@@ -70,6 +70,11 @@ def build_arch(
     # argparse's own prints all flags of fairseq.
     parser.error = partial(raise_as_mistake, command="fairseq-train", words=line)
     args = options.parse_args_and_arch(parser, input_args=line)
+    if getattr(args, "share_all_embeddings", False) and target_words not in (None, sizes["--source-words"]):
+        raise InputError(
+            f"--target-words {target_words}: with --share-all-embeddings there is one dictionary, whose size is --source-words,"
+            f" {sizes['--source-words']}"
+        )
     try:
         model = build_config(
             convert_namespace_to_omegaconf(args).model, sizes["--source-words"], sizes["--target-words"]

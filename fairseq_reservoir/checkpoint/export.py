@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 from ..errors import InputError
@@ -15,7 +16,7 @@ from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from . import compact as compact_form, dictionaries, digest, entropy_code, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
-from .opened import Checkpoint, open_checkpoint
+from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 from .origin import dictionaries_of
 from .packed_masks import pack_levels, pack_masks
 from .text import collect
@@ -140,7 +141,13 @@ def _dictionaries_and_text(
     if text_parts is not None and not text.given and not data:
         return trained, text_parts
     task = dictionaries.task_of_config(source.config, data)
-    dictionaries.check(f"--data {source.config.task.data}", trained, task)
+    where = f"--data {source.config.task.data}"
+    dictionaries.check(where, trained, task)
+    if isinstance(task, TranslationTask):  # a checkpoint that a script saved does not say what it was trained with
+        found = len(task.source_dictionary), len(task.target_dictionary)
+        for side, entries, rows in zip(("source", "target"), found, dictionary_sizes(source.tensors)):
+            if entries != rows:
+                raise InputError(f"{where}: its {side} dictionary has {entries:,} entries, the model {rows:,}")
     return dictionaries.describe(task), collect.collect(text, pieces, task) if text.given else text_parts
 
 

@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from ..errors import InputError, in_one_line
+from ..files import no_file
 from .dry_build import WITHOUT_ITS_TASK, build_config
 from .ledger import Ledger, ledger
 from .packed_masks import shapes_of_scales
@@ -80,7 +81,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
         InputError: ``what`` is the path of no file, or of one that is not fairseq's.
     """
     if not Path(path).is_file():
-        raise InputError(f"{what} {path}: no such file")
+        raise no_file(what, path)
     try:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"].model, state["model"]

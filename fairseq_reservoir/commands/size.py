@@ -46,7 +46,8 @@ def run(known, fairseq_flags):
         if (words := getattr(known, f"{side}_words")) is not None:
             raise InputError(f"--{side}-words {words}: goes with an architecture, and {known.model} is none")
     if not Path(known.model).is_file():
-        raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
+        what = "a folder; name a file in it" if Path(known.model).is_dir() else "neither a file nor an architecture"
+        raise InputError(f"CHECKPOINT|ARCH {known.model}: {what}")
     from ..checkpoint.opened import open_checkpoint
 
     checkpoint = open_checkpoint(known.model)

@@ -1,5 +1,6 @@
 """``fairseq-reservoir translate``: text in, text out, by a model of one file."""
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import InputError, flag_of
+from ..files import no_file
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 from .standard_output import writing
 
@@ -88,12 +90,14 @@ def run(known, _):
     for name in ("beam", "max_len_b", "split_above", "batch_size", "buffer_size"):
         check_numbers({flag_of(name): getattr(known, name)})
     check_numbers({"--nbest": nbest})
+    if not math.isfinite(known.lenpen):
+        raise InputError(f"--lenpen {known.lenpen}: must be a finite number")
     if nbest > known.beam:
         raise InputError(f"--nbest {nbest}: at most --beam, {known.beam}")
     if sys.stdin is None or sys.stdout is None:
         raise InputError("standard input and output: must be open; text comes from one and goes to the other")
     if not Path(known.model).is_file():
-        raise InputError(f"MODEL {known.model}: no such file")
+        raise no_file("MODEL", known.model)
     translator = load_translator(known.model)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()

@@ -130,6 +130,14 @@ def test_plain_architectures_too(capsys, arch, row):
         ),
         (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
         (
+            ["--arch=transformer", "--share-all-embeddings", "--source-words=100", "--target-words=200"],
+            "--target-words 200: with --share-all-embeddings there is one dictionary, whose size is --source-words, 100",
+        ),
+        (
+            ["--arch=transformer", "--share-all-embeddings", "--target-words=200"],
+            "--target-words 200: with --share-all-embeddings there is one dictionary, whose size is --source-words, 10000",
+        ),
+        (
             ["--arch=transformer_lm", "--target-words=9"],
             "--target-words 9: transformer_lm has one dictionary, whose size is --source-words",
         ),

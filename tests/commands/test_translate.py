@@ -124,6 +124,8 @@ def test_what_is_not_utf_8(run):
         (["--beam", 0], "--beam 0: must be a whole number of at least 1"),
         (["--nbest", 0], "--nbest 0: must be"),
         (["--nbest", 6], "--nbest 6: at most --beam, 5"),
+        (["--lenpen", "nan"], "--lenpen nan: must be a finite number"),
+        (["--lenpen", "1e400"], "--lenpen inf: must be a finite number"),
         (["--batch-size", -1], "--batch-size -1: must be"),
     ],
 )
@@ -136,6 +138,7 @@ def test_models_that_cannot(run, of_numbers, tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     for model, message in (
         (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
+        (tmp_path, f"MODEL {tmp_path}: is a folder; name a file in it"),
         (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or no safetensors file at all"),
         (of_numbers.path, "the name of an export, which carries dictionaries and pieces, ends in .safetensors"),
     ):

@@ -113,6 +113,7 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
                 raise InputError(
                     f"--with-text: the dictionary is of pieces, such as {found[-1]}; name the file that cuts text into them by {flag}"
                 )
+        _check_words(task)
         return
     pieces = Pieces(text, flags.of_pieces)
     known, right, tried = set(text.source), 0, 0
@@ -126,6 +127,19 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
         )
     if not tried and not known & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _TRIED]))):
         raise InputError(f"{flags.of_pieces}: none of its pieces is in the dictionary of {task.cfg.data}")
+
+
+def _check_words(task: Any) -> None:
+    """A dictionary with few pieces among its words is seen by sentences that hold them; a word that is written so is let pass."""
+    found, tried = [], 0
+    for _, words in islice(_sentences(task), _TRIED):
+        tried += 1
+        found += [word for word in words[:-1] if word.endswith("@@")][:1]
+    if len(found) > max(1, 0.02 * tried):
+        raise InputError(
+            f"--with-text: {len(found)} of {tried} sentences of {task.cfg.data} hold pieces, such as {found[-1]}; name the file that cuts"
+            " text into them by --bpe-codes"
+        )
 
 
 def _sentences(task: Any) -> Iterator[tuple[str, list[str]]]:

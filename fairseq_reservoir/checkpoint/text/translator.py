@@ -1,5 +1,6 @@
 """Text in, text out: a model of one file, its dictionaries and pieces in it."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -234,6 +235,9 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
     known = {field.name for field in fields(GenerationConfig)}
     if unknown := sorted(options.keys() - known):
         raise InputError(f"{unknown[0]}: no option of fairseq's generation, such as lenpen or max_len_b")
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name} {value}: must be a finite number")
     for name in ("score_reference", "constraints"):
         if options.get(name):
             raise InputError(f"{name} {options[name]}: is for fairseq-generate, which has references; leave it out")

@@ -1,8 +1,10 @@
 """What an export is told of its text, and what it finds out: wrong or missing parts are named in one line."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq.data import Dictionary
 
 from fairseq_reservoir import cli
@@ -75,6 +77,26 @@ def test_pieces_that_nobody_named(refused):
     )
 
 
+@pytest.mark.parametrize("of_ten, named", [(0, False), (1, False), (2, True), (9, True)])
+def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, named):
+    """One is let pass, as a word that is written so; "@@" at a sentence's end is joined to nothing."""
+    dictionary = Dictionary()
+    for word in [f"w{i}" for i in range(200)] + ["tre@@"]:
+        dictionary.add_symbol(word)
+    sentences = [["w1", "tre@@", "w2"]] * of_ten + [["w1", "w2", "tre@@"]] * (10 - of_ten)
+    monkeypatch.setattr(collect, "_sentences", lambda task: (("valid", words) for words in sentences))
+    task = SimpleNamespace(cfg=SimpleNamespace(data="bin"))
+    text = SimpleNamespace(kind="words", source=tuple(dictionary.symbols[4:]))
+    if not named:
+        collect._check_pieces(TextFlags(with_text=True), text, task)
+        return
+    with pytest.raises(InputError) as refusal:
+        collect._check_pieces(TextFlags(with_text=True), text, task)
+    assert str(refusal.value) == (
+        f"--with-text: {of_ten} of 10 sentences of bin hold pieces, such as tre@@; name the file that cuts text into them by --bpe-codes"
+    )
+
+
 @pytest.mark.parametrize("size", [60, 140])
 def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_path, size):
     learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
@@ -94,6 +116,25 @@ def test_another_task(refused, toy_data, tmp_path):
     )
     found = refused(tmp_path / "checkpoint_last.pt", with_text=True)
     assert found == "--with-text: goes with models of the task translation; this one's is LanguageModelingTask"
+
+
+def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data, make_corpus):
+    """Of a checkpoint that a script saved, whose data are gone: nothing but the sizes says that these are not its dictionaries."""
+    train(toy_data, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    del state["extra_state"]["fairseq_reservoir"]
+    state["cfg"]["task"]["data"] = str(tmp_path / "gone")
+    torch.save(state, tmp_path / "saved.pt")
+    other = make_corpus()
+    lines = (other / "dict.en.txt").read_text().splitlines(keepends=True)
+    (other / "dict.en.txt").write_text("".join(lines[:-2]))
+    with pytest.raises(InputError) as refusal:
+        export(tmp_path / "saved.pt", tmp_path / "a.safetensors", text=TextFlags(with_text=True), data=str(other))
+    assert str(refusal.value) == (
+        f"--data {other}: its source dictionary has {len(lines) + 2} entries, the model {len(lines) + 4}"
+    )
+    (other / "dict.en.txt").write_text("".join(lines))
+    export(tmp_path / "saved.pt", tmp_path / "a.safetensors", text=TextFlags(with_text=True), data=str(other))
 
 
 def test_an_export_of_an_export_keeps_its_text(with_text, tmp_path, monkeypatch):

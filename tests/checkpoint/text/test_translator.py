@@ -124,6 +124,7 @@ def test_options(translator):
         ({"nbest": 6}, "nbest 6: at most beam, 5"),
         ({"verbose": True}, "verbose: no option of fairseq's generation, such as lenpen or max_len_b"),
         ({"lenpen": "a"}, "lenpen a: "),
+        ({"lenpen": float("nan")}, "lenpen nan: must be a finite number"),
         ({"temperature": 0}, "temperature 0: --temperature must be greater than 0"),
         ({"max_len_b": -5}, "max_len_b -5: "),
         ({"sampling_topp": 2.0}, "sampling_topp 2.0: "),
