@@ -54,8 +54,12 @@ def of_validating(text):
 
 
 def of_testing(text):
-    """The loss that fairseq-eval-lm prints."""
-    return (line for line in text.splitlines() if "Loss (base 2): " in line)
+    """The loss that fairseq-eval-lm prints, and of what."""
+    return (
+        line
+        for line in text.splitlines()
+        if "Loss (base 2): " in line or "eval_lm:" in line and line.endswith(" examples")
+    )
 
 
 def of_exporting(text):

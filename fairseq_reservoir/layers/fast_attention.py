@@ -115,9 +115,10 @@ def without_plans(x: Tensor) -> Iterator[None]:
     """Keeps torch from cuDNN's attention, which it prefers in half precision on a Hopper GPU.
 
     cuDNN makes a plan for every shape of a batch that it has not seen, which there takes longer than the update; fairseq's batches
-    are of hundreds of shapes. torch's other kernels take any shape.
+    are of hundreds of shapes. torch's other kernels take any shape. The switch is the process's: threads that use models at once
+    may leave it off. torch.compile cannot read it, and keeps what it finds.
     """
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" or torch.compiler.is_compiling():
         yield
         return
     before = torch.backends.cuda.cudnn_sdp_enabled()

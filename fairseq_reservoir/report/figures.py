@@ -40,6 +40,10 @@ def check_matplotlib() -> None:
         raise InputError("figures need matplotlib: pip install matplotlib, or --no-figures") from error
 
 
+# The figure's name by the label of a test score, None for one that has none.
+_OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss (bits)": "over_seeds_test_loss"}
+
+
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
     """By name, what it shows and its bytes as "png", "pdf" and "svg"."""
     import matplotlib
@@ -47,8 +51,9 @@ def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
     drawn = {}
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters of a folder's name that the font lacks
-        for name, score in zip(("over_seeds", "over_seeds_bleu"), scores(study)):
-            if any(score.differences(study).values()):
+        metric, *tests = scores(study)
+        for name, score in (("over_seeds", metric), *((_OF_TESTS[one.label], one) for one in tests)):
+            if name and any(score.differences(study).values()):
                 title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 %)"
                 drawn[name] = title, _saved(_over_seeds(study, score))
         for axis in study.axes:

@@ -67,15 +67,16 @@ class Score:
 
 
 def scores(study: Study) -> list[Score]:
-    """The metric; test loss, sacreBLEU and chrF, if the baseline has them, the latter two of the runs with the baseline's references."""
+    """The metric; test sacreBLEU and chrF of the runs with the baseline's references, and test loss, if the baseline has them."""
     metric = study.metric
     found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
     tests = [study.tests[run.name] for run in study.baseline.counted]
+    losses = []
     if any(test.bits is not None for test in tests):
-        found.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
+        losses.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
     references = next((test.counts.references for test in tests if test.bleu is not None), None)
     if references is None:
-        return found
+        return found + losses
 
     def tested(score):
         def of(run):
@@ -84,7 +85,8 @@ def scores(study: Study) -> list[Score]:
 
         return of
 
-    return [*found, Score("test sacreBLEU", 2, True, tested("bleu")), Score("test chrF", 2, True, tested("chrf"))]
+    found += [Score("test sacreBLEU", 2, True, tested("bleu")), Score("test chrF", 2, True, tested("chrf"))]
+    return found + losses
 
 
 def over_seeds(study: Study) -> Table | None:

@@ -134,8 +134,8 @@ def _logs_below(path):
         logs = (log for name in candidates if (log := Path(folder, name)).is_file())
         training = (log for log in logs if looks_like_training(_beginning(log)))
         first = next(training, None)
-        if first is None and "train.log" in candidates and {"state", "command"} <= set(files):
-            first = Path(folder, "train.log")  # of a sweep's run that failed before fairseq said anything
+        if first is None and (log := Path(folder, "train.log")).is_file() and {"state", "command"} <= set(files):
+            first = log  # of a sweep's run that failed before fairseq said anything
         if first is None:
             continue
         other = next(training, None) if first.name != "train.log" else None

@@ -18,6 +18,8 @@ _NO_TEST = re.compile(r"(valid|train)\d*")
 _GENERATED = ("generate.log", "generate-test.txt", "generate*.log", "generate-*.txt", "*/generate-test.txt")
 _SCORED = ("test*.log", "eval-lm*.log")
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
+# fairseq-eval-lm: the data's folder, the subset and its blocks.
+_SUBSET = re.compile(r"eval_lm:.* (\S+) [\d,]+ examples$", re.MULTILINE)
 
 
 @dataclass
@@ -80,9 +82,7 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
         InputError: ``counts.jsonl`` is needed and holds something else.
     """
     test = Test()
-    for log in sorted(file for name in _SCORED for file in folder.glob(name)):
-        if bits := _BITS.findall(log.read_text(encoding="utf-8", errors="replace")):
-            test.bits, test.source = float(bits[-1]), str(log)
+    _read_loss(folder, test)
     sentences = _generated(folder, test)
     if sentences is None:
         return test
@@ -116,6 +116,24 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
         test.remarks.append(f"{test.counts.unknown} references hold <<unk>>, words not in the dictionary{cure}")
     _remark_another_bleu(test, folder / "bleu.json")
     return test
+
+
+def _read_loss(folder, test):
+    """The loss that fairseq-eval-lm prints of a test text; of several logs the first in order of their names counts."""
+    found = []
+    for log in sorted(file for name in _SCORED for file in folder.glob(name)):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if bits := _BITS.findall(text):
+            subset = (_SUBSET.findall(text) or ["test"])[-1]
+            if _NO_TEST.fullmatch(subset):
+                test.remarks.append(f"no test loss: {log.name} is of {subset}")
+            else:
+                found.append((log, float(bits[-1])))
+    if found:
+        (log, test.bits), *others = found
+        test.source = str(log)
+        if others:
+            test.remarks.append(f"test loss of {log.name}, not of {', '.join(other.name for other, _ in others)}")
 
 
 def _is_of_pieces(line):
@@ -154,8 +172,9 @@ def _generated(folder, test):
     subsets = {file: _subset(file, texts[file]) for file in found}
     tests = {file: sentences for file, sentences in found.items() if not _NO_TEST.fullmatch(subsets[file])}
     if not tests:
-        names = ", ".join(f"{file.name} is of {subsets[file]}" for file in found)
-        test.remarks.append(f"no test score of its translations: {names}")
+        if not any((folder / name).is_file() for name in ("hypotheses", counts.FILE)):
+            names = ", ".join(f"{file.name} is of {subsets[file]}" for file in found)
+            test.remarks.append(f"no test score of its translations: {names}")
         return {}
     (file, sentences), *others = tests.items()
     test.source = str(file)
@@ -175,7 +194,8 @@ def _subset(file, text):
     """What was translated: what fairseq says at the end, else what the file is named after, else test."""
     if ended := _ENDED.findall(text):
         return ended[-1]
-    return file.stem.removeprefix("generate-") if file.suffix == ".txt" else "test"
+    named = file.stem.removeprefix("generate-")
+    return named if file.suffix == ".txt" or _NO_TEST.fullmatch(named) else "test"
 
 
 def _lines(file):

@@ -117,8 +117,7 @@ def same_weights_of_two(data, folder, *flags):
     return one
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+@pytest.mark.parametrize("backend", ["pytorch_ddp", pytest.param("legacy_ddp", marks=pytest.mark.slow)])
 def test_two_processes_agree_with_each_other_and_with_one(toy_data, tmp_path, backend):
     flags = [*PLAN, *PROCESSES, "--backskip", "synthetic"]
     alone = train(toy_data, *flags, "--update-freq", 2)

@@ -71,11 +71,21 @@ def test_a_long_name_leaves_room_for_both_panels(tmp_path):
         assert figure.get_window_extent().contains(*plot.xaxis.label.get_window_extent().max)
 
 
-def test_two_figures_with_translations_and_none_without_seeds(tmp_path):
+def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path):
     write(tmp_path / "runs", {arm: SCORES[arm] for arm in ("dense", "frozen")}, with_tests=True)
+    for i, folder in enumerate(
+        sorted((tmp_path / "runs").iterdir())
+    ):  # of a run that also was scored as a language model
+        (folder / "eval-lm.log").write_text(f"Loss (base 2): {3 + i / 10}, Perplexity: 1\n")
     report([tmp_path / "runs"], tmp_path / "out", baseline="dense")
     page = (tmp_path / "out" / "report.md").read_text()
-    for name, label in (("over_seeds", "BLEU (validation)"), ("over_seeds_bleu", "test sacreBLEU")):
+    drawn = {
+        "over_seeds": "BLEU (validation)",
+        "over_seeds_bleu": "test sacreBLEU",
+        "over_seeds_test_loss": "test loss (bits)",
+    }
+    assert {path.stem for path in (tmp_path / "out" / "figures").glob("over_seeds*")} == set(drawn)
+    for name, label in drawn.items():
         assert {path.suffix for path in (tmp_path / "out" / "figures").glob(f"{name}.*")} == {".png", ".pdf"}
         caption = f"{label}: each seed, and difference from dense (95 %)"
         assert f"![{caption}](figures/{name}.png)" in page

@@ -170,13 +170,47 @@ def test_translations_of_the_validation_set_are_no_test(run):
     of("valid", "generate-valid.txt", 12)
     assert read_test(run.folder, None).bleu is None
     (run.folder / "hypotheses").write_text("\n".join(translations(9)) + "\n")
-    assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(9)))
+    test = read_test(run.folder, REFERENCES)
+    assert (test.bleu, test.remarks) == (pytest.approx(expected(translations(9))), [])
+
+
+def test_the_subset_is_in_the_name_where_fairseq_does_not_say_it(run):
+    """Without references fairseq's last line is missing."""
+    generated(run.folder, REFERENCES, translations(12))
+    log = run.folder / "generate.log"
+    text = "".join(line for line in log.read_text().splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-"))
+    log.unlink()
+    (run.folder / "generate-valid.log").write_text(text)
+    assert read_test(run.folder, REFERENCES).remarks == [
+        "no test score of its translations: generate-valid.log is of valid"
+    ]
+    (run.folder / "generate-2.log").write_text(text)
+    assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(12)))
 
 
 @pytest.mark.parametrize("name", ["test.log", "eval-lm.log"])  # of a recipe, of a sweep
 def test_loss_of_a_language_model(run, name):
     (run.folder / name).write_text("INFO:fairseq_cli.eval_lm:Loss (base 2): 3.2811, Perplexity: 9.72\n")
     assert read_test(run.folder, None).bits == 3.2811
+
+
+def test_a_loss_of_the_validation_text_is_no_test(run):
+    """What fairseq prints: the folder, the subset, how many blocks, the loss."""
+    for name, subset, bits in (
+        ("eval-lm.log", "valid", 1.5),
+        ("eval-lm-2.log", "test", 2.5),
+        ("eval-lm-3.log", "test1", 3.5),
+    ):
+        (run.folder / name).write_text(
+            "INFO:fairseq.data.data_utils:loaded 8,052 examples from: bin/test\n"
+            f"INFO:fairseq_cli.eval_lm:a folder/bin {subset} 5,149 examples\n"
+            f"INFO:fairseq_cli.eval_lm:Loss (base 2): {bits}, Perplexity: 1\n"
+        )
+    test = read_test(run.folder, None)
+    assert (test.bits, test.remarks) == (
+        2.5,
+        ["no test loss: eval-lm.log is of valid", "test loss of eval-lm-2.log, not of eval-lm-3.log"],
+    )
 
 
 SOME = translations(12)

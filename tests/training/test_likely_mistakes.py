@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.report.metrics import is_higher
 from fairseq_reservoir.training.likely_mistakes import likely_mistakes
 from tests.support.commands import train
@@ -14,7 +15,11 @@ MASKS = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-lay
 def test_a_schedule_that_the_training_does_not_finish(toy_data, caplog):
     """Six updates, 0 to 5, of 0.7 / 100 each: 1 - 5 * 0.007."""
     flags = [*MASKS, "--mask-keep-ratio", 0.3, "--mask-keep-schedule", "100:0.3", "--max-update", 6]
-    train(toy_data, *flags, "--no-save", "--disable-validation")
+    run = train(toy_data, *flags, "--no-save", "--disable-validation")
+    masks = [module.mask for module in masked_modules(run.model.eval()).values()]
+    assert sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) == pytest.approx(
+        0.965, abs=0.001
+    )
     (said,) = [record.getMessage() for record in caplog.records if "--mask-keep-schedule" in record.getMessage()]
     assert said == (
         "--mask-keep-schedule 100:0.3: goes on after --max-update 6; the trained model keeps 0.965 of its weights and not 0.3, in"
