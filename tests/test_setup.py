@@ -131,6 +131,7 @@ def test_no_network_after_a_set_up_that_was_killed(clone):
     assert not (clone / ".setup.lock").is_symlink()
 
 
+@pytest.mark.slow
 def test_an_update_without_a_network_leaves_the_environment(clone):
     """A list of packages that has changed is installed into it; where that fails, the next run goes on with the same options."""
     assert "is the network reachable?" in run(clone, PYTHON=sys.executable).stderr
