@@ -49,6 +49,11 @@ def uses_cpu(cfg):
     return cfg.common.cpu or not torch.cuda.is_available()
 
 
+def is_first_process(cfg):
+    """Whether no other process of the run comes before this one, as far as flags and torchrun's variables say yet."""
+    return not (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0)))
+
+
 def is_training(main):
     """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
     while isinstance(main, functools.partial):  # with work of ours around it

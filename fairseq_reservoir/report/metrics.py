@@ -88,6 +88,6 @@ def choose(asked: str | None, runs) -> Metric:
         if run.configuration.get("checkpoint.best_checkpoint_metric") == name
         and "checkpoint.maximize_best_checkpoint_metric" in run.configuration
     }
-    higher = is_higher(name) or (bool(flags.pop()) if len(flags) == 1 else False)
+    higher = is_higher(name) or (len(flags) == 1 and bool(flags.pop()))
     characters = name == "loss" and all(run.configuration.get("task._name") == "language_modeling" for run in runs)
     return Metric(name, higher, "bits per token" if characters else _LABELS.get(name, name))

@@ -71,12 +71,7 @@ def scores(study: Study) -> list[Score]:
     metric = study.metric
     found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
     tests = [study.tests[run.name] for run in study.baseline.counted]
-    losses = []
-    if any(test.bits is not None for test in tests):
-        losses.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
     references = next((test.counts.references for test in tests if test.bleu is not None), None)
-    if references is None:
-        return found + losses
 
     def tested(score):
         def of(run):
@@ -85,8 +80,11 @@ def scores(study: Study) -> list[Score]:
 
         return of
 
-    found += [Score("test sacreBLEU", 2, True, tested("bleu")), Score("test chrF", 2, True, tested("chrf"))]
-    return found + losses
+    if references is not None:
+        found += [Score("test sacreBLEU", 2, True, tested("bleu")), Score("test chrF", 2, True, tested("chrf"))]
+    if any(test.bits is not None for test in tests):
+        found.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
+    return found
 
 
 def over_seeds(study: Study) -> Table | None:

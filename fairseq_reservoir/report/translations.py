@@ -164,15 +164,15 @@ def _generated(folder, test):
     texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
     # With --results-path the translations are elsewhere than in generate.log.
     found = {file: sentences for file, text in texts.items() if (sentences := read_sentences(text)).get("D")}
+    elsewhere = any((folder / name).is_file() for name in ("hypotheses", counts.FILE))
     if not found:
-        elsewhere = any((folder / name).is_file() for name in ("hypotheses", counts.FILE))
         if texts and not any(map(_ENDED.search, texts.values())) and not elsewhere:
             test.remarks.append(f"translation not finished: no sentence in {', '.join(file.name for file in texts)}")
         return {}
     subsets = {file: _subset(file, texts[file]) for file in found}
     tests = {file: sentences for file, sentences in found.items() if not _NO_TEST.fullmatch(subsets[file])}
     if not tests:
-        if not any((folder / name).is_file() for name in ("hypotheses", counts.FILE)):
+        if not elsewhere:
             names = ", ".join(f"{file.name} is of {subsets[file]}" for file in found)
             test.remarks.append(f"no test score of its translations: {names}")
         return {}

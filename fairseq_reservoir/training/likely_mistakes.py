@@ -1,8 +1,8 @@
 """Warnings before training of flags that do what they say and hardly what was meant."""
 
 import logging
-import os
 
+from ..fairseq_repairs.cpu_launch import is_first_process
 from ..masks.selection import MaskChoices
 from ..options.supermask_options import mask_choices
 
@@ -14,7 +14,7 @@ _LITTLE = 0.001
 
 def warn_of_likely_mistakes(cfg) -> None:
     """One line each, by the first process."""
-    if not (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))):
+    if is_first_process(cfg):
         for warning in likely_mistakes(cfg):
             logger.warning("%s", warning)
 

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
-from ..fairseq_repairs.cpu_launch import is_training, uses_cpu
+from ..fairseq_repairs.cpu_launch import is_first_process, is_training, uses_cpu
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
@@ -45,7 +45,7 @@ def check_training(cfg):
     Raises:
         InputError: Training could not have started or could not have been saved.
     """
-    if (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))) == 0:
+    if is_first_process(cfg):
         check_save_dir(cfg.checkpoint.save_dir)
         check_whole(cfg.checkpoint)
     fairseq_flags.check(cfg)

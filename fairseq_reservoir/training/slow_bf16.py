@@ -1,11 +1,10 @@
 """A warning before training in bf16 on a processor that has no instructions for it."""
 
 import logging
-import os
 
 import torch
 
-from ..fairseq_repairs.cpu_launch import uses_cpu
+from ..fairseq_repairs.cpu_launch import is_first_process, uses_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +26,7 @@ def warn_of_slow_bf16(cfg) -> None:
         "--frozen-dtype bf16": getattr(cfg.model, "frozen_dtype", None) == "bf16",
     }
     asked = [flag for flag, given in flags.items() if given]
-    rank = cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0))
-    if asked and rank == 0 and uses_cpu(cfg) and multiplies_in_bf16() is False:
+    if asked and is_first_process(cfg) and uses_cpu(cfg) and multiplies_in_bf16() is False:
         logger.warning(
             "%s: this processor cannot multiply in bf16 (neither avx512_bf16 nor amx_bf16, or bf16 of ARM) and emulates it, many times"
             " slower than fp32; leave %s out here",
