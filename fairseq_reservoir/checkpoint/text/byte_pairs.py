@@ -1,12 +1,15 @@
 """Words cut into pieces by codes of byte pair encoding, as subword-nmt and fastBPE cut them, without either.
 
-A word is its characters, the last one with ``</w>``; of all neighbours that are a code the earliest code is merged, wherever it
-stands in the word, until there is none (Sennrich et al., ACL 2016). A piece that does not end its word ends in ``@@``.
+A word ends at U+0020 only. Any other blank, such as a tab or U+00A0, is a character of its word.
+
+A word is its characters, the last one with ``</w>``. Of all neighbours that are a code the earliest code is merged, at all its places
+in the word, until there is none (Sennrich et al., ACL 2016). A piece that does not end its word ends in ``@@``.
 
 Codes are a file of lines: ``e n</w>`` of subword-nmt, whose first line says ``#version: 0.2``, or ``e n</w> 1234`` of fastBPE. Without
 that line and without counts they are of version 0.1, in which ``</w>`` is a symbol of its own.
 """
 
+import heapq
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -14,7 +17,6 @@ from ...errors import InputError
 
 _END, _SEPARATOR = "</w>", "@@"
 _VERSION = "#version:"
-_LONGEST_WORD = 500  # characters; merging takes the square of them, and longer ones are addresses or damage
 _REMEMBERED = 2**16  # words
 
 
@@ -43,25 +45,46 @@ class BytePairs:
             self._ranks.setdefault((left, right), rank)
         self.cut = lru_cache(_REMEMBERED)(self._cut)
 
+    def cut_line(self, line: str) -> list[str]:
+        """Cut every word of a line, as ``process_line`` of subword-nmt does."""
+        return [piece for word in line.strip("\r\n ").split(" ") if word for piece in self.cut(word)]
+
     def _cut(self, word: str) -> tuple[str, ...]:
-        """The pieces of a word without blanks."""
-        chunks = [word[start : start + _LONGEST_WORD] for start in range(0, len(word), _LONGEST_WORD)]
-        pieces = [piece for chunk in chunks[:-1] for piece in self._merged([*chunk])]
-        last = [*chunks[-1], _END] if self._end_is_a_symbol else [*chunks[-1][:-1], chunks[-1][-1] + _END]
-        pieces += self._merged(last)
+        """Return the pieces of a word, which is not empty."""
+        pieces = self._merged([*word, _END] if self._end_is_a_symbol else [*word[:-1], word[-1] + _END])
         pieces[-1] = pieces[-1].removesuffix(_END)
         if not pieces[-1]:
             pieces.pop()
         return (*(piece + _SEPARATOR for piece in pieces[:-1]), pieces[-1])
 
     def _merged(self, symbols: list[str]) -> list[str]:
-        none = len(self._ranks)
-        while len(symbols) > 1:
-            best = min(zip(symbols, symbols[1:]), key=lambda pair: self._ranks.get(pair, none))
-            if best not in self._ranks:
-                break
-            symbols = list(_with_pairs_joined(symbols, best))
-        return symbols
+        """Merge all occurrences of the earliest code from the left, until no code is left. Takes n log(n) steps."""
+        rights = [*range(1, len(symbols)), 0]  # of each symbol the next one, 0 for none
+        lefts = [-1, *range(len(symbols) - 1)]
+        waiting: list[tuple[int, int]] = []  # a heap of (rank of the code, place of its left symbol)
+
+        def enqueue(left: int, right: int) -> None:
+            if left >= 0 < right and (rank := self._ranks.get((symbols[left], symbols[right]))) is not None:
+                heapq.heappush(waiting, (rank, left))
+
+        for right in range(1, len(symbols)):
+            enqueue(right - 1, right)
+        while waiting:
+            rank, places = waiting[0][0], []
+            while waiting and waiting[0][0] == rank:
+                places.append(heapq.heappop(waiting)[1])
+            for left in places:
+                right = rights[left]
+                if not right or self._ranks.get((symbols[left], symbols[right])) != rank:
+                    continue  # one of the two is part of another merge by now
+                symbols[left] += symbols[right]
+                symbols[right] = ""
+                rights[left] = rights[right]
+                if rights[left]:
+                    lefts[rights[left]] = left
+                enqueue(lefts[left], left)
+                enqueue(left, rights[left])
+        return [symbol for symbol in symbols if symbol]
 
 
 def _pairs(lines: list[str], name: str) -> Iterator[tuple[str, str, bool]]:
@@ -73,14 +96,3 @@ def _pairs(lines: list[str], name: str) -> Iterator[tuple[str, str, bool]]:
         if len(words) not in (2, 3) or len(words) == 3 and not words[2].isdecimal():
             raise InputError(f"{name}: line {number}, {line[:80]!r}, is no code of byte pairs, as in 'e n</w>'")
         yield words[0], words[1], len(words) == 3
-
-
-def _with_pairs_joined(symbols: list[str], pair: tuple[str, str]) -> Iterator[str]:
-    """The symbols in which each ``pair``, from the left, is one."""
-    rest = iter(range(len(symbols)))
-    for i in rest:
-        if tuple(symbols[i : i + 2]) == pair:
-            yield pair[0] + pair[1]
-            next(rest)
-        else:
-            yield symbols[i]

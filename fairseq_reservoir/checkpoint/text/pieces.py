@@ -27,19 +27,25 @@ class Pieces:
         if text.kind == "sentencepiece":
             self._cut_words: Callable[[str], Sequence[str]] = _sentencepiece(text.model, name)
         elif text.kind == "byte_pairs":
-            cut = BytePairs(text.model, name).cut
-            self._cut_words = lambda line: [piece for word in line.split() for piece in cut(word)]
+            self._cut_words = BytePairs(text.model, name).cut_line
         else:
             self._cut_words = str.split
 
     def cut(self, line: str) -> list[str]:
-        """A line of text as words of the dictionary, or unknown ones; none of a blank line."""
+        """A line of text as words of the dictionary, or unknown ones; none of a blank line.
+
+        Blanks of any kind at the ends of the line are removed first, as ``fairseq-interactive`` removes them.
+        """
+        line = line.strip()
         if self._lowercase:
             line = line.lower()
         return self.cut_tokens(self._tokenize(line) if self._tokenize else line)
 
     def cut_tokens(self, line: str) -> list[str]:
-        """The same of a line as the tokenizer leaves it."""
+        """The same of a line as the tokenizer leaves it.
+
+        A dictionary's words hold no blanks, so ``split`` ends a word at any blank within a piece, as fairseq's ``tokenize_line`` does.
+        """
         return " ".join(self._cut_words(line)).split()
 
     def join(self, words: Sequence[str]) -> str:
