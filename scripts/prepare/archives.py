@@ -41,12 +41,14 @@ def locate(archives, given, mirror, folder):
 
     A file given that is not the public one is taken all the same, and said to be another. Of a download whose digest no source states,
     the SHA-256 is noted in ``folder/SHA256SUMS`` the first time, and compared from then on. Public addresses are tried over HTTPS first.
+    HTTP is used for files with a known digest only, unless ``mirror`` names it.
 
     Returns:
         dict: path by name.
 
     Raises:
-        InputError: a given path does not exist or is none of the archives, or a download is another file than the first time.
+        InputError: a given path does not exist or is none of the archives, a file without a known digest cannot be downloaded
+            over HTTPS, or a download is another file than the first time.
     """
     paths = {}
     for path in map(Path, given):
@@ -67,7 +69,7 @@ def locate(archives, given, mirror, folder):
         path = paths.setdefault(archive.name, folder / archive.name)
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else _over_https(archive.url)
+            url = f"{mirror.rstrip('/')}/{archive.name}" if mirror else _over_https(archive)
             fetch(url, path, archive.size, archive.digest)
         if not is_given and not archive.digest:
             _compare_with_noted(path)
@@ -80,13 +82,22 @@ def locate(archives, given, mirror, folder):
     return paths
 
 
-def _over_https(url):
-    """``url``, over HTTPS if its server can be reached in that way."""
-    secure = url.replace("http://", "https://", 1)
-    if secure == url or answers(secure):
+def _over_https(archive):
+    """The archive's address with HTTPS if its server answers to that, else with HTTP if the digest is known.
+
+    Raises:
+        InputError: HTTPS does not work and no digest is known, so anybody on the network could replace the file unnoticed.
+    """
+    secure = archive.url.replace("http://", "https://", 1)
+    if secure == archive.url or answers(secure):
         return secure
-    say(f"note: {secure} does not answer; HTTP is used, on which anybody on the way could change the file")
-    return url
+    if not archive.digest:
+        raise InputError(
+            f"{secure} does not answer, and {archive.name} is not downloaded over HTTP because no source states its checksum: try again, "
+            "name another address by --mirror, or download it in another way and name the file by --archive"
+        )
+    say(f"note: {secure} does not answer; HTTP is used, and the {archive.digest.partition(':')[0]} is compared")
+    return archive.url
 
 
 def _compare_with_noted(path):

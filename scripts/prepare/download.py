@@ -19,7 +19,7 @@ def fetch(url, target, size=None, digest=None):
 
     Args:
         size: bytes it must have, if known.
-        digest: ``"sha256:..."`` or ``"md5:..."`` that it must have, if known.
+        digest: ``"sha256:..."`` or ``"md5:..."`` that it must have, if known. Without it no redirection leaves HTTPS.
 
     Raises:
         InputError: unreachable, broken off again and again without a byte more, or not the file it should be.
@@ -29,11 +29,11 @@ def fetch(url, target, size=None, digest=None):
     say(f"{target}: downloading {url} ({known}, {digest or 'hash unknown'})")
     if part.exists():
         say(f"  going on after {part.stat().st_size:,} bytes")
-    total = None
+    total, opener = None, urllib.request.build_opener(*[] if digest else [StaysSecure])
     while True:
         before = part.stat().st_size if part.exists() else 0
         try:
-            total = _continue(url, part)
+            total = _continue(url, part, opener)
             break
         except (OSError, HTTPException) as error:
             after = part.stat().st_size if part.exists() else 0
@@ -51,12 +51,24 @@ def fetch(url, target, size=None, digest=None):
     part.rename(target)
 
 
-def _continue(url, part):
+class StaysSecure(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection from HTTPS to another protocol."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        if req.type == "https" and not newurl.lower().startswith("https:"):
+            raise InputError(
+                f"{req.full_url}: its server redirects to {newurl}, which is not HTTPS, and no source states a checksum of the file; "
+                "download it in another way and name the file by --archive"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _continue(url, part, opener):
     """Append to ``part`` what is missing; return the size that the server tells, if any."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
-        response = urllib.request.urlopen(request, timeout=60)
+        response = opener.open(request, timeout=60)
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
@@ -65,7 +77,7 @@ def _continue(url, part):
         if total == str(have):
             return have
         part.unlink()
-        return _continue(url, part)
+        return _continue(url, part, opener)
     with response:
         resumed = getattr(response, "status", None) == 206
         length = response.headers.get("Content-Length")

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import sys
 from pathlib import Path
 
 from prepare import bpe
@@ -52,6 +53,13 @@ def archives(options, wanted):
 class _Parser(argparse.ArgumentParser):
     """Answers a mistake by one line, as everything else here does."""
 
+    def parse_known_args(self, args=None, namespace=None):
+        """Refuse ``--flag=--``, of which argparse makes an empty list, whatever type the flag has."""
+        for word in sys.argv[1:] if args is None else args:
+            if word.startswith("--") and word.endswith("=--"):
+                raise InputError(f"{word.removesuffix('=--')} '--': is not a value")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message):
         raise InputError(message.removeprefix("argument "))
 
@@ -69,6 +77,10 @@ def _folder(text):
     path = Path(text)
     if not text.strip() or not path.name:
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a folder")
+    if str(path).startswith("-"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: fairseq-preprocess would read the dash as a flag; give a full path"
+        )
     file = next((above for above in (path, *path.parents) if above.exists() and not above.is_dir()), None)
     if file:
         raise argparse.ArgumentTypeError(f"{text!r}: {file} is no folder")

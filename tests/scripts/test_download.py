@@ -4,12 +4,14 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from urllib.request import Request
 
 import pytest
 from prepare import archives, download
 from prepare.archives import Archive, locate
 from prepare.console import InputError
-from prepare.download import fetch
+from prepare.download import StaysSecure, fetch
 
 CONTENT = bytes(range(256)) * 400
 SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
@@ -154,14 +156,57 @@ def test_what_no_source_vouches_for_is_noted_the_first_time_and_compared_afterwa
     assert [path.name for path in (tmp_path / "more").iterdir()] == ["corpus.tgz"]
 
 
+@pytest.mark.parametrize("digest", [SHA256, None])
 @pytest.mark.parametrize("secure", [True, False])
-def test_a_public_address_is_asked_over_https_first(secure, tmp_path, monkeypatch, capsys):
+def test_http_is_used_where_https_does_not_answer_and_a_digest_is_known(secure, digest, tmp_path, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(archives, "answers", lambda url: asked.append(url) or secure)
     monkeypatch.setattr(archives, "fetch", lambda url, path, *known: asked.append(url) or path.write_text("x"))
-    locate([Archive("http://nowhere.invalid/corpus.tgz", digest=SHA256)], [], None, tmp_path)
+    archive = Archive("http://nowhere.invalid/corpus.tgz", digest=digest)
+    if not (secure or digest):
+        with pytest.raises(InputError, match="^https://nowhere.invalid/corpus.tgz does not answer, and .*--archive$"):
+            locate([archive], [], None, tmp_path)
+        assert asked == ["https://nowhere.invalid/corpus.tgz"] and not [*tmp_path.iterdir()]
+        return
+    locate([archive], [], None, tmp_path)
     assert asked == ["https://nowhere.invalid/corpus.tgz", f"http{'s' if secure else ''}://nowhere.invalid/corpus.tgz"]
-    assert ("does not answer; HTTP is used" in capsys.readouterr().out) is not secure
+    assert ("does not answer; HTTP is used, and the sha256 is compared" in capsys.readouterr().out) is not secure
+
+
+@pytest.mark.parametrize("name", ["enwik8", "glue", "iwslt14", "wmt14", "wmt18_tr_en"])
+def test_no_recipe_uses_http_without_a_digest(name, tmp_path, monkeypatch):
+    """Every archive of every recipe, where no server answers to HTTPS: those without a digest are refused."""
+    recipe = import_module(f"prepare.{name}")
+    values = [value for one in vars(recipe).values() for value in (one.values() if isinstance(one, dict) else [one])]
+    values = [value for one in values for value in (one if isinstance(one, (list, tuple)) else [one])]
+    found = [value for value in values if isinstance(value, Archive) and value.url.startswith("http:")]
+    asked = []
+    monkeypatch.setattr(archives, "answers", lambda url: False)
+    monkeypatch.setattr(archives, "fetch", lambda url, path, *known: asked.append(url) or path.write_text("x"))
+    for archive in found:
+        try:
+            locate([archive], [], None, tmp_path)
+        except InputError as refusal:
+            assert "checksum" in str(refusal) and archive.digest is None
+    assert asked == [archive.url for archive in found if archive.digest]
+    assert found or name == "glue"  # all of its addresses are HTTPS
+
+
+def test_no_redirection_leaves_https_without_a_digest(tmp_path, monkeypatch):
+    redirect = StaysSecure().redirect_request
+    request = Request("https://nowhere.invalid/corpus.tgz")
+    with pytest.raises(
+        InputError, match="^https://nowhere.invalid/corpus.tgz: .* to http://other.invalid/c, which is not"
+    ):
+        redirect(request, None, 302, "Found", {}, "http://other.invalid/c")
+    assert redirect(request, None, 302, "Found", {}, "https://other.invalid/c").full_url == "https://other.invalid/c"
+    handlers = []
+    build = download.urllib.request.build_opener
+    monkeypatch.setattr(download.urllib.request, "build_opener", lambda *these: handlers.append(these) or build(*these))
+    for digest in (None, SHA256):
+        with server() as (url, asked):
+            fetch(url, tmp_path / f"{digest}", SIZE, digest)
+    assert handlers == [(StaysSecure,), ()]
 
 
 def test_a_server_answers_or_does_not():
