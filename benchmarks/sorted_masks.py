@@ -6,6 +6,8 @@ tensor sorts it again, a tied output projection too. The package selects without
 
 import torch
 
+from fairseq_reservoir.layers.replace import replace_modules, with_mix_in
+from fairseq_reservoir.masks.masked_embedding import TiedProjection
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.masks.selection import keep_count
 
@@ -32,7 +34,10 @@ class _SortsAtEveryUse:
 
 
 def sort_at_every_use(model):
-    """Lets the masked modules in a model sort their scores whenever their weight is asked for."""
-    for module in masked_modules(model).values():
-        module.__class__ = type(f"Sorting{type(module).__name__}", (_SortsAtEveryUse, type(module)), {})
+    """Replace the masked modules of a model by modules that sort their scores at every use of the weight."""
+    sorting = {module: with_mix_in(_SortsAtEveryUse, module) for module in masked_modules(model).values()}
+    replace_modules(model, sorting.get)
+    for module in model.modules():
+        if isinstance(module, TiedProjection):  # its embedding is no child of it
+            module._embedding = (sorting.get(module.embedding, module.embedding),)
     return model

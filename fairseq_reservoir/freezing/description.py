@@ -16,6 +16,7 @@ from fairseq.file_io import PathManager
 from ..errors import InputError
 from ..plan.freeze_spec import ADAPTER, atom, layer_of
 from .backskips import fit_state
+from .frozen_adapters import merge_adapters
 
 
 class Resumed(NamedTuple):
@@ -80,6 +81,11 @@ class DescribedInCheckpoint:
         self.register_buffer(
             BUFFER, _encode(description | {f"{stack}_layers_to_keep": layers for stack, layers in kept.items()})
         )
+
+    def make_generation_fast_(self, **kwargs):
+        """Prepare the model for inference: merge the adapters into their matrices, then as fairseq."""
+        merge_adapters(self)
+        super().make_generation_fast_(**kwargs)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """As fairseq's, but layers are left out as this model says, and not once more of a checkpoint that has no others.

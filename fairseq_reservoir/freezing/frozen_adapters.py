@@ -6,6 +6,7 @@ from torch import nn
 from ..errors import InputError
 from ..layers.adapted_attention import AdaptedAttention
 from ..layers.adapted_linear import AdaptedLinear, LowRank, ScaledProjections, SharedProjections
+from ..layers.replace import adopt, replace_modules
 from ..plan.freeze_spec import GROUPS, plain
 from ..random_tensors.fill import fill
 from ..random_tensors.recipe import Recipe
@@ -62,15 +63,24 @@ def adapt(model: nn.Module, table, kind: str, rank: int, scaled: bool = False) -
                 table.seed,
             )
         parent_name, _, attribute = place.rpartition(".")
-        parent = model.get_submodule(parent_name)
-        setattr(parent, attribute, AdaptedLinear(linear, adapter, scaled))
-        if type(parent) is MultiheadAttention:
-            parent.__class__ = AdaptedAttention  # the same state, called in another way
+        setattr(model.get_submodule(parent_name), attribute, AdaptedLinear(linear, adapter, scaled))
+    replace_modules(model, _adapted_attention)
     buffers, known = dict(model.named_buffers()), getattr(model, "recipes", {})
     shared = [(name, shape) for name, shape, _ in shared_matrices(model) if name not in known]
     new = {name: Recipe("kaiming_uniform", name, shape) for name, shape in shared}
     fill(buffers, new, table.seed)
     model.recipes = known | new  # type: ignore[assignment]  # no tensor and no module, which torch expects
+
+
+def _adapted_attention(module: nn.Module) -> nn.Module | None:
+    """The attention that calls its projections, in place of fairseq's with an adapter on a projection; None for other modules."""
+    has_adapter = any(isinstance(child, AdaptedLinear) for child in module.children())
+    return adopt(AdaptedAttention, module) if type(module) is MultiheadAttention and has_adapter else None
+
+
+def merge_adapters(model: nn.Module) -> None:
+    """Replace every adapted layer of a model by a plain linear layer with the same output, for inference."""
+    replace_modules(model, lambda module: module.merged() if isinstance(module, AdaptedLinear) else None)
 
 
 def shared_matrices(model: nn.Module):

@@ -17,9 +17,9 @@ FIRST_D = 0.1
 class AdaptedLinear(nn.Linear):
     """y = x (g W + D)^T + c, with W and the bias c of a linear layer, and D of ``adapter``; x: (..., in), y: (..., out).
 
-    Trained is the adapter alone, if W and c are frozen, with its ``gain`` g (1), which begins as 1, where it has one; else g is 1. W
-    keeps its name ``weight`` in the state dict. Read as an attribute, ``weight`` is g W + D, so that code which takes the matrix for
-    itself sees the change; ``AdaptedAttention`` does not.
+    If W and c are frozen, only the adapter is trained, including its scalar ``gain`` g if it has one (initially 1). Without a gain g
+    is 1. W keeps its name ``weight`` in the state dict. The attribute ``weight`` is g W + D, so that code which reads the matrix
+    includes the adapter. ``AdaptedAttention`` calls the layer instead.
 
     Args:
         linear: the layer whose parameters these are from now on.
@@ -64,12 +64,12 @@ class AdaptedLinear(nn.Linear):
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
 
     @torch.no_grad()
-    def make_generation_fast_(self, **kwargs: Any) -> None:
-        """fairseq calls this before it translates: an ordinary layer from now on, with the matrix W + D."""
-        weight = self.weight
-        del self.frozen_adapter
-        self.__class__ = nn.Linear  # type: ignore[assignment]  # a plain layer from now on
-        self.weight = nn.Parameter(weight)
+    def merged(self) -> nn.Linear:
+        """A plain linear layer with the matrix g W + D, for inference."""
+        plain = nn.Linear(self.in_features, self.out_features, device="meta")  # draws no random numbers
+        plain.weight = nn.Parameter(self.weight)
+        plain.bias = self.bias
+        return plain.train(self.training)
 
 
 class LowRank(nn.Module):

@@ -66,7 +66,13 @@ class Context:
 
 
 class Sublayer(nn.Module):
-    """x + dropout(f(LN(x))) with ``norm_first``, LN(x + dropout(f(x))) without; f is ``transform``.  (time, batch, dim)"""
+    """x + dropout(f(LN(x))) with ``norm_first``, LN(x + dropout(f(x))) without; f is ``transform``.  (time, batch, dim)
+
+    Attributes:
+        reads_source: whether the sublayer attends to the encoder's output. No letter of a plan freezes such a sublayer.
+    """
+
+    reads_source = False
 
     def __init__(self, config: SlotConfig) -> None:
         super().__init__()
@@ -141,15 +147,13 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
             would freeze it.
         TypeError: what makes it gives anything but sublayers by name.
     """
-    from .cross_attention import CrossAttention
-
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
     if letter not in BUILDERS:
         raise ValueError(f"{letter}: it has a row in plan/kinds.py, but no file of layers/ registers what makes it")
     sublayers = BUILDERS[letter](config, stack)
     if not isinstance(sublayers, dict) or not all(isinstance(part, Sublayer) for part in sublayers.values()):
         raise TypeError(f"its builder gives {sublayers!r:.60}, must give a dict of Sublayers by name")
-    if not isinstance(sublayers.get("cross"), CrossAttention | None):
+    if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
             f"{letter}: a sublayer called cross is an attention to the source, which no letter freezes; give it another name"
         )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .label_smoothing import label_smoothing
-from .mix_in import MixedIn
 from .projected_loss import projected_loss
+from .replace import MixedIn
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from .base import Context, SlotConfig, Sublayer
 class CrossAttention(Sublayer):
     """f(x) = MultiheadAttention(query x, keys and values from the encoder), with fairseq's cache of projected keys."""
 
+    reads_source = True
+
     def __init__(self, config: SlotConfig) -> None:
         super().__init__(config)
         self.encoder_attn = MultiheadAttention(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from .adapted_attention import AdaptedAttention, mask_of
 from .fast_dropout import fast_dropout
-from .mix_in import MixedIn, mix_in
+from .replace import MixedIn, replace_modules, with_mix_in
 
 # Numbers in float32 that a processor handles at a time; the length from which a softmax in half precision is as fast as in float32.
 _REGISTER, _PAYS = 16, 64
@@ -143,16 +144,22 @@ def _softmax(x: Tensor) -> Tensor:
 
 
 def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
-    """Lets every attention of a model be a fast one in training.
+    """Replace every attention module of a model by one that trains faster.
 
     Args:
-        model: of which those with an attention of another kind than fairseq's usual one keep it.
-        weights_unread: whether nobody reads the weights that the decoder asks of its last layer.
+        model: attention modules of another kind than fairseq's usual one stay.
+        weights_unread: whether the attention weights that the decoder requests of its last layer are never read.
     """
-    found = [module for module in model.modules() if isinstance(module, MultiheadAttention) and is_usual(module)]
-    for module in found:
-        mix_in(FastAttention, module)
-        module.weights_unread = weights_unread
+    replace_modules(model, partial(fast_attention, weights_unread=weights_unread))
+
+
+def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
+    """The faster module for an attention of fairseq's usual kind; None for any other module."""
+    if not isinstance(module, MultiheadAttention) or not is_usual(module):
+        return None
+    fast: nn.Module = with_mix_in(FastAttention, module)
+    fast.weights_unread = weights_unread  # type: ignore[assignment]  # a flag is neither tensor nor module
+    return fast
 
 
 def is_usual(attention: MultiheadAttention) -> bool:

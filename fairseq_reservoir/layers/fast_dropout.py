@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
+from .replace import adopt, replace_modules
+
 
 class _FastDropout(torch.autograd.Function):
     @staticmethod
@@ -51,7 +53,5 @@ class FastFairseqDropout(FairseqDropout):
 
 
 def use_fast_dropout(model: nn.Module) -> None:
-    """Lets every dropout of a model that fairseq's layers do not fuse into attention be a fast one."""
-    for module in model.modules():
-        if type(module) is FairseqDropout:
-            module.__class__ = FastFairseqDropout
+    """Replace every dropout module of a model, except where fairseq's layers fuse dropout into attention."""
+    replace_modules(model, lambda module: adopt(FastFairseqDropout, module) if type(module) is FairseqDropout else None)

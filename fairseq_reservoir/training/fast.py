@@ -5,13 +5,11 @@ import logging
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.optim.adam import Adam
 
 from ..errors import flag_of
 from ..layers.fast_attention import is_usual, use_fast_attention
 from ..layers.fast_dropout import use_fast_dropout
-from ..layers.mix_in import mix_in
-from .fast_adam import FastAdam
+from .fast_adam import use_fast_adam
 from .fast_loss import reads_only_logits, use_fast_loss, why_not
 
 logger = logging.getLogger(__name__)
@@ -27,24 +25,22 @@ def start(init, trainer, cfg, task, model, criterion, *args, **kwargs):
     if asked(cfg):
         optimizer = getattr(cfg.optimizer, "_name", None) if hasattr(cfg, "model") else getattr(cfg, "optimizer", None)
         logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer, _half(cfg)))
-        use(model, criterion)
+        criterion = use(model, criterion)
     init(trainer, cfg, task, model, criterion, *args, **kwargs)
 
 
-def use(model, criterion) -> None:
-    """Gives a model in training, and its criterion, what ``parts`` says."""
+def use(model, criterion):
+    """Replace parts of a model in training as ``parts`` lists them, and return the criterion to train it with."""
     use_fast_dropout(model)
     use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
-    if not why_not(model, type(criterion), criterion):
-        use_fast_loss(model, criterion)
+    return criterion if why_not(model, type(criterion), criterion) else use_fast_loss(model, criterion)
 
 
 def build_optimizer(build, trainer):
     """A hook of the trainer: Adam in one pass."""
     build(trainer)
-    inner = getattr(trainer._optimizer, "optimizer", None)
-    if asked(trainer.cfg) and type(inner) is Adam:
-        mix_in(FastAdam, inner)
+    if asked(trainer.cfg):
+        use_fast_adam(trainer._optimizer)
 
 
 def parts(model, criterion: type, options, optimizer: str | None, half: str = "") -> str:

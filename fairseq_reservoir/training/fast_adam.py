@@ -3,10 +3,13 @@
 import math
 
 import torch
+from fairseq.optim.adam import Adam
+
+from ..layers.replace import adopt
 
 
-class FastAdam:
-    """To be mixed into fairseq's ``Adam``: the same update up to rounding, state and checkpoints as before.
+class FastAdam(Adam):
+    """fairseq's ``Adam`` in one pass: the same update up to rounding, the same state and checkpoints.
 
         m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
@@ -55,6 +58,12 @@ class FastAdam:
                 amsgrad=False,
                 maximize=False,
             )
+
+
+def use_fast_adam(optimizer) -> None:
+    """Replace the ``Adam`` inside one of fairseq's optimizers by a ``FastAdam``; other optimizers stay."""
+    if type(optimizer.optimizer) is Adam:
+        optimizer.optimizer = adopt(FastAdam, optimizer.optimizer)
 
 
 def _is_plain(group, p):

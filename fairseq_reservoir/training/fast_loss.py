@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerModelB
 from torch import nn
 
 from ..layers.counted_words import CountedWords, Wanted, losses_for
-from ..layers.mix_in import MixedIn, mix_in
+from ..layers.replace import MixedIn, with_mix_in
 from ..masks.masked_embedding import TiedProjection
 from ..masks.masked_linear import MaskedLinear
 from ..masks.rounded_weight import RoundedLinear
@@ -75,12 +75,16 @@ def why_not(model: nn.Module, criterion: type, options) -> str | None:
     return "--report-accuracy reads all logits" if getattr(options, "report_accuracy", False) else None
 
 
-def use_fast_loss(model: nn.Module, criterion) -> None:
-    """Lets a criterion have its loss from the model's decoder; ``why_not`` has said that it can."""
-    decoder: Any = model.decoder
-    mix_in(CountedWords, decoder)
+def use_fast_loss(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
+    """Replace the model's decoder by one that computes the loss, and return a criterion that takes the loss from there.
+
+    Call it only if ``why_not`` returned None.
+    """
+    decoder: Any = with_mix_in(CountedWords, model.decoder)
     decoder.is_product = _is_product(decoder.output_projection)
-    mix_in(FastLoss, criterion)
+    model.decoder = decoder
+    fast: FairseqCriterion = with_mix_in(FastLoss, criterion)
+    return fast
 
 
 def _is_product(projection):

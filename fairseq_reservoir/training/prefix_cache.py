@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import InputError
-from ..layers.mix_in import mix_in
+from ..layers.replace import adopt
 from . import kept_tensor
 from .frozen_prefix import FrozenPrefix
 
@@ -93,9 +93,11 @@ class PrefixCache:
         self._found: tuple[bytes, Tensor] | None = None
         self._depth = 0  # of what was found
         self._random: list[Tensor] = []
-        for mixin, module in ((CachedEncoder, prefix.encoder), (CachedLayers, prefix.encoder.layers)):
-            mix_in(mixin, module)
-            module.prefix_cache = self
+        encoder = prefix.encoder
+        encoder.layers = layers = adopt(CachedLayers, encoder.layers)
+        layers.prefix_cache = self
+        encoder.register_forward_pre_hook(self.begin_batch, with_kwargs=True)
+        encoder.register_forward_hook(self.end_batch, with_kwargs=True, always_call=True)
 
     def __deepcopy__(self, memo: Any) -> "PrefixCache":
         """fairseq's moving average copies the model, and is not trained."""
@@ -110,16 +112,23 @@ class PrefixCache:
         if self.hash and not goes_on:
             self.store.begin(self.hash)
 
-    def run(self, encode, tokens: Tensor):
-        """``encode()``, with the prefix's layers from here."""
+    def begin_batch(self, encoder: nn.Module, args: tuple, kwargs: dict) -> None:
+        """A pre-hook of the encoder: look the batch up, so that its layers use the cached output."""
+        tokens, given = _arguments(*args, **kwargs)
+        if self.hash is None or not encoder.training or given is not None:
+            return
         shown = f"{tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
         self._batch = _key(self.hash, shown)
         self._found, self._depth = self._find(shown)
         self._random = [] if self._depth == self.prefix.depth else _random_state()
-        try:
-            return encode()
-        finally:
-            self._batch = self._found = None
+
+    def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
+        """A hook of the encoder, called after an error too: hidden states of layers inside the prefix are None."""
+        was_cached = self._batch is not None
+        self._batch = self._found = None
+        for name, place in (("encoder_states", 1), ("fc_results", 0)):
+            if was_cached and result and result[name]:  # a list of fairseq's, filled if somebody reads all layers
+                result[name][place:place] = [None] * (self.prefix.depth - 1)
 
     def layers(self, all_layers):
         """The encoder's layers, the prefix's as one, while a batch runs."""
@@ -157,24 +166,13 @@ class PrefixCache:
         return kept_tensor.unpack(about, flat).to(x.device) if self.dtype else x
 
 
-class CachedEncoder:
-    """To be mixed into an encoder that has a ``prefix_cache``."""
-
-    prefix_cache: PrefixCache
-
-    def forward_scriptable(self, src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
-        encode = partial(super().forward_scriptable, src_tokens, src_lengths, return_all_hiddens, token_embeddings)
-        cache = self.prefix_cache
-        if cache.hash is None or not self.training or token_embeddings is not None:
-            return encode()
-        result = cache.run(encode, src_tokens)
-        for name, place in (("encoder_states", 1), ("fc_results", 0)) if return_all_hiddens else ():
-            result[name][place:place] = [None] * (cache.prefix.depth - 1)
-        return result
+def _arguments(src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
+    """(tokens, their embeddings or None) among the arguments of an encoder's ``forward``."""
+    return src_tokens, token_embeddings
 
 
-class CachedLayers:
-    """To be mixed into that encoder's list of layers."""
+class CachedLayers(nn.ModuleList):
+    """An encoder's list of layers of which the prefix comes from a cache."""
 
     prefix_cache: PrefixCache
 

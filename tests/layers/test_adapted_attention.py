@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_reservoir.layers.adapted_attention import AdaptedAttention
 from fairseq_reservoir.layers.adapted_linear import AdaptedLinear, LowRank
+from fairseq_reservoir.layers.replace import adopt
 
 TIME, BATCH, DIM, HEADS, RANK = 5, 2, 16, 2, 2
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -37,7 +38,7 @@ def pair():
         torch.nn.init.normal_(adapted.frozen_adapter.B, std=0.1)
         setattr(ours, name, adapted)
     fused = copy.deepcopy(ours)
-    ours.__class__ = AdaptedAttention
+    ours = adopt(AdaptedAttention, ours)
     assert all(getattr(ours, name).apart for name in PROJECTIONS)  # 3 * 2 * 32 = 192 < 256
     return fused, ours
 

@@ -163,12 +163,12 @@ def test_one_pair_serves_all_layers_of_a_shape():
 
 
 @pytest.mark.parametrize("kind", [lora, vera])
-def test_is_an_ordinary_layer_once_folded(kind):
+def test_merged_is_a_plain_layer_with_the_same_output(kind):
     layer, x = randomized(kind(frozen_linear(), RANK)), torch.randn(3, 5, IN, dtype=torch.float64)
     adapted = layer(x)
-    layer.make_generation_fast_(name="fc1")
-    assert type(layer) is nn.Linear and list(layer.state_dict()) == ["weight", "bias"]
-    torch.testing.assert_close(layer(x), adapted, rtol=1e-12, atol=1e-12)
+    merged = layer.merged()
+    assert type(merged) is nn.Linear and list(merged.state_dict()) == ["weight", "bias"]
+    torch.testing.assert_close(merged(x), adapted, rtol=1e-12, atol=1e-12)
 
 
 def test_a_state_dict_without_it_is_completed_and_one_with_it_left_alone():

@@ -8,7 +8,13 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_reservoir.layers.fast_attention import FastAttention, _softmax, attend, use_fast_attention
+from fairseq_reservoir.layers.fast_attention import (
+    FastAttention,
+    _softmax,
+    attend,
+    fast_attention,
+    use_fast_attention,
+)
 from fairseq_reservoir.layers.fast_dropout import fast_dropout
 
 DIM, HEADS, TIME, SOURCE, BATCH = 8, 2, 5, 7, 3
@@ -21,8 +27,7 @@ def pair(dtype=torch.float32, **options):
     for parameter in slow.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     fast = copy.deepcopy(slow)
-    use_fast_attention(fast, weights_unread=True)
-    return slow, fast
+    return slow, fast_attention(fast, weights_unread=True)
 
 
 def answer(attention, query, source, **options):
@@ -152,8 +157,7 @@ def test_outside_training_it_is_fairseqs_bit_for_bit():
 
 def test_weights_that_are_read_are_given():
     slow, _ = pair(encoder_decoder_attention=True)
-    fast = copy.deepcopy(slow)
-    use_fast_attention(fast, weights_unread=False)
+    fast = fast_attention(copy.deepcopy(slow), weights_unread=False)
     query, source = torch.randn(TIME, BATCH, DIM), torch.randn(SOURCE, BATCH, DIM)
     assert slow(query, source, source, static_kv=True)[1].equal(fast(query, source, source, static_kv=True)[1])
 
@@ -164,15 +168,12 @@ def test_attention_of_another_kind_keeps_its_own():
             y, weights = super().forward(*args, **kwargs)
             return 2 * y, weights
 
-    module = Twice(DIM, HEADS, self_attention=True)
-    use_fast_attention(module, weights_unread=True)
-    assert not isinstance(module, FastAttention)
+    assert fast_attention(Twice(DIM, HEADS, self_attention=True), weights_unread=True) is None
 
 
 def test_a_fast_one_is_copied_and_stays_one():
     _, fast = pair(self_attention=True)
-    again = copy.deepcopy(fast)
-    use_fast_attention(again, weights_unread=False)
+    again = fast_attention(copy.deepcopy(fast), weights_unread=False)
     assert type(again) is type(fast) and type(fast).__name__ == "MultiheadAttention" and fast.weights_unread
 
 

@@ -8,6 +8,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
 from ...freezing.reservoir_build import COMPONENT_FLAGS, component_description, freeze_and_fill, kept_layers
+from ...layers.replace import adopt
 from ...options.component_options import ComponentOptions, check_components
 from ...options.flags import check_ranges, check_texts
 from ...options.transformer_options import as_namespace, fill_defaults, follow_seed, read_numbers
@@ -39,8 +40,8 @@ class FrozenComponents(DescribedInCheckpoint):
         for stack in kept:
             # fairseq has counted in ``cfg`` the layers that are left; what is stored there has to build the same model again.
             setattr(cfg, f"{stack}_layers", getattr(options, f"{stack}_layers"))
-        # Some models name their own class where they mean cls. The subclass has methods more, and no state of its own.
-        model.__class__ = cls
+        if type(model) is not cls:  # some models of fairseq construct their own class in place of ``cls``
+            model = adopt(cls, model)
         model.component_options = options
         model.slot_table = model.compile_slot_table()
         model.remember_description(component_description(options), kept)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ...errors import InputError
+from ...layers.replace import replace_modules
 from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_weight import masked_modules
 from ...masks.regenerated import OneLayer, regenerated
@@ -52,10 +53,7 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
     for rounded in rounded_modules(model).values():
         new[rounded] = rounded.folded()
     new |= {shared: new[shared.owner] for shared in model.modules() if isinstance(shared, SharedLinear)}
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if child in new:
-                setattr(parent, name, new[child])
+    replace_modules(model, new.get)
     for part in model.modules():
         if isinstance(part, TiedProjection):
             part._embedding = (new.get(part.embedding) or part.embedding,)

@@ -1,0 +1,60 @@
+"""Replace modules inside a model by modules of another class that share their state."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import nn
+
+if TYPE_CHECKING:
+    MixedIn = Any  # a mix-in uses attributes of the class it is combined with, which no declaration names
+else:
+    MixedIn = object
+
+Thing = TypeVar("Thing")
+
+
+def adopt(kind: type[Thing], thing: Any) -> Thing:
+    """A new ``kind`` that shares the attributes of ``thing``: parameters, buffers, hooks and mode.
+
+    Neither ``kind.__init__`` nor an initialiser runs, so that no random number is drawn. Use only one of the two objects afterwards.
+    """
+    new = kind.__new__(kind)
+    new.__dict__ = thing.__dict__
+    return new
+
+
+def with_mix_in(mixin: type, thing: Any) -> Any:
+    """``thing`` as an instance of its own class with ``mixin`` in front of the bases; unchanged if it is one already.
+
+    The class keeps its name, because fairseq compares the names of classes in checkpoints.
+    """
+    if isinstance(thing, mixin):
+        return thing
+    return adopt(_combined(mixin, type(thing)), thing)  # type: ignore[arg-type]  # mypy: a class is not hashable
+
+
+@functools.cache
+def _combined(mixin: type, kind: type) -> type:
+    return type(kind)(kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__})
+
+
+def replace_modules(model: nn.Module, replacement: Callable[[Any], nn.Module | None]) -> None:
+    """Put ``replacement(module)`` in the place of every module below ``model``, in place.
+
+    A module with several parents is replaced once. Its parents share the replacement.
+
+    Args:
+        model: is searched; it is not replaced itself.
+        replacement: returns None for a module that stays.
+    """
+    replaced: dict[nn.Module, nn.Module | None] = {}
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is None:
+                continue
+            if child not in replaced:
+                replaced[child] = replacement(child)
+            new = replaced[child]
+            if new is not None:
+                setattr(parent, name, new)

@@ -1,0 +1,43 @@
+"""Replacing modules inside a model: one replacement for a shared module, the same state, no random number drawn."""
+
+import torch
+from torch import nn
+
+from fairseq_reservoir.layers.replace import adopt, replace_modules, with_mix_in
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Tripled:
+    """A mix-in."""
+
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
+def test_adopt_shares_the_state_and_draws_nothing():
+    linear = nn.Linear(2, 3).eval()
+    before = torch.get_rng_state()
+    doubled = adopt(Doubled, linear)
+    assert torch.get_rng_state().equal(before)
+    assert type(doubled) is Doubled and doubled.weight is linear.weight and not doubled.training
+    x = torch.randn(4, 2)
+    assert doubled(x).equal(2 * linear(x))
+
+
+def test_a_mix_in_keeps_the_name_of_the_class_and_is_added_once():
+    tripled = with_mix_in(Tripled, nn.Linear(2, 3))
+    assert isinstance(tripled, Tripled) and isinstance(tripled, nn.Linear) and type(tripled).__name__ == "Linear"
+    assert with_mix_in(Tripled, tripled) is tripled
+
+
+def test_a_module_with_two_parents_is_replaced_once():
+    shared = nn.Linear(2, 2)
+    model = nn.ModuleDict({"a": nn.Sequential(shared, nn.ReLU()), "b": nn.Sequential(nn.ReLU(), shared)})
+    names = list(model.state_dict())
+    replace_modules(model, lambda module: adopt(Doubled, module) if type(module) is nn.Linear else None)
+    assert type(model["a"][0]) is Doubled and model["a"][0] is model["b"][1]
+    assert list(model.state_dict()) == names and type(model["a"][1]) is nn.ReLU
