@@ -54,11 +54,14 @@ def of_validating(text):
 
 
 def of_testing(text):
-    """The loss that fairseq-eval-lm prints, and of what."""
+    """The loss that fairseq-eval-lm prints, of which text, and how much of it was scored."""
     return (
         line
         for line in text.splitlines()
-        if "Loss (base 2): " in line or "eval_lm:" in line and line.endswith(" examples")
+        if any(
+            sign in line for sign in ("Loss (base 2): ", "| Evaluated ", ":Evaluated ", " samples have invalid sizes")
+        )
+        or ("eval_lm:" in line and line.endswith(" examples"))
     )
 
 

@@ -14,6 +14,7 @@ from . import (
     processes,
     recomputation,
     saving,
+    scored_text,
     start_up,
     stopping,
 )
@@ -32,6 +33,7 @@ REPAIRS = (
     allocator.keep_freed_memory,
     # Data.
     batches.keep_last_batch,
+    scored_text.score_every_token,
     epochs.load_every_epoch_anew,
     epochs.keep_batches_when_resuming,
     epochs.train_on_the_last_group,

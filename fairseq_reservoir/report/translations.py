@@ -20,6 +20,11 @@ _SCORED = ("test*.log", "eval-lm*.log")
 _BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
 # fairseq-eval-lm: the data's folder, the subset and its blocks.
 _SUBSET = re.compile(r"eval_lm:.* (\S+) [\d,]+ examples$", re.MULTILINE)
+# Signs in a log that a part of the data was scored: samples that were too long, one share of several, shortened lines, no token.
+_SKIPPED = re.compile(r"(\d[\d,]*) samples have invalid sizes and will be skipped")
+_SHARES = re.compile(r"'(?:num_shards|distributed_world_size)': (?!1\b)(\d+)")
+_SHORTENED = re.compile(r"'shorten_method': '?(truncate|random_crop)\b")
+_NO_TOKENS = "Evaluated 0 tokens"
 
 
 @dataclass
@@ -127,6 +132,8 @@ def _read_loss(folder, test):
             subset = (_SUBSET.findall(text) or ["test"])[-1]
             if _NO_TEST.fullmatch(subset):
                 test.remarks.append(f"no test loss: {log.name} is of {subset}")
+            elif part := _part_of_text(text):
+                test.remarks.append(f"no test loss: {log.name} is of {part}")
             else:
                 found.append((log, float(bits[-1])))
     if found:
@@ -134,6 +141,20 @@ def _read_loss(folder, test):
         test.source = str(log)
         if others:
             test.remarks.append(f"test loss of {log.name}, not of {', '.join(other.name for other, _ in others)}")
+
+
+def _part_of_text(text):
+    """The part of the text that fairseq-eval-lm scored when it printed the last loss of a log, None where it scored all of it."""
+    text = text.rsplit("Loss (base 2): ", 2)[-2]
+    if _NO_TOKENS in text:
+        return "0 tokens"
+    if shares := _SHARES.search(text):
+        return f"one of {shares[1]} shares of the text"
+    if shortened := _SHORTENED.search(text):
+        return f"shortened lines (--shorten-method {shortened[1]})"
+    if skipped := _SKIPPED.search(text):
+        return f"a part of the text: {skipped[1]} blocks were too long for the model's positions"
+    return None
 
 
 def _is_of_pieces(line):
@@ -183,6 +204,11 @@ def _generated(folder, test):
         test.remarks.append(f"test scores of {file.name}, not of {names}")
     if "T" in sentences and not _ENDED.search(texts[file]):  # without references fairseq ends with no such line
         test.remarks.append(f"translation not finished: {file.name} lacks its last line, so no test score")
+        return None
+    if skipped := _SKIPPED.search(texts[file]):
+        test.remarks.append(
+            f"no test score: {file.name} leaves out {skipped[1]} sentences that were too long for the model"
+        )
         return None
     if missing := max(sentences["D"]) + 1 - len(sentences["D"]):
         test.remarks.append(f"translation not finished: {file.name} lacks {missing} of its sentences, so no test score")

@@ -213,6 +213,38 @@ def test_a_loss_of_the_validation_text_is_no_test(run):
     )
 
 
+ALL = "INFO:fairseq_cli.eval_lm:{'_name': None, 'task': {'shorten_method': 'none'}, 'dataset': {'num_shards': 1}}\n"
+LOSS = "INFO:fairseq_cli.eval_lm:Evaluated 5,149 tokens in 1.0s (5149.00 tokens/s)\nLoss (base 2): 2.5000, Perplexity: 5.66\n"
+SKIPS = "WARNING:fairseq.tasks.fairseq_task:1,205 samples have invalid sizes and will be skipped, max_positions=256\n"
+
+
+@pytest.mark.parametrize(
+    "log, part",
+    [
+        (ALL + SKIPS + LOSS.replace("5,149 tokens in", "0 tokens in").replace("2.5", "0.0"), "0 tokens"),
+        (ALL + SKIPS + LOSS, "a part of the text: 1,205 blocks were too long for the model's positions"),
+        (ALL.replace("'num_shards': 1", "'num_shards': 12") + LOSS, "one of 12 shares of the text"),
+        (ALL.replace("'none'", "'truncate'") + LOSS, "shortened lines (--shorten-method truncate)"),
+    ],
+)
+def test_a_loss_of_a_part_of_the_text_is_no_test(run, log, part):
+    (run.folder / "eval-lm.log").write_text(log)
+    test = read_test(run.folder, None)
+    assert (test.bits, test.remarks) == (None, [f"no test loss: eval-lm.log is of {part}"])
+    # A second attempt, of all of it, counts.
+    (run.folder / "eval-lm.log").write_text(log + ALL + LOSS)
+    assert (read_test(run.folder, None).bits, read_test(run.folder, None).remarks) == (2.5, [])
+
+
+def test_translations_without_the_longest_sentence_have_no_score(run):
+    """The sentence that is left out may be the last one, so that the numbers of the others have no gap."""
+    log = generated(run.folder, REFERENCES, translations(12)) or run.folder / "generate.log"
+    log.write_text(SKIPS.replace("1,205", "1") + log.read_text())
+    test = read_test(run.folder, None)
+    said = "no test score: generate.log leaves out 1 sentences that were too long for the model"
+    assert (test.bleu, test.remarks) == (None, [said])
+
+
 SOME = translations(12)
 EQUAL = {
     "in every letter": (SOME, SOME),
