@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -70,6 +71,57 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_together(paths: Sequence[str | Path], refusal: str = "OUT {path}: cannot be written ({why})"):
+    """Yields a temporary name beside each of ``paths``; a reader of all ``paths`` never finds an old file beside a new one.
+
+    The old files but the first are renamed to ``path.<process>.old`` before the first new file takes its place. So a kill leaves
+    all old files, or all new ones, or some names without a file. Nothing is deleted before all new files are in place. If the
+    body raises, all files stay as they were.
+
+    Raises:
+        InputError: the disk is full or refuses a file; ``refusal`` is the message.
+    """
+    temporaries, moved = [temporary_name(path) for path in paths], {}
+    path: str | Path = paths[0]
+    try:
+        for path, temporary in zip(paths, temporaries):
+            claim(temporary)
+        yield temporaries
+        for path, temporary in zip(paths, temporaries):
+            sync(temporary)
+        try:
+            for path in paths[1:]:
+                if os.path.lexists(path):
+                    os.replace(path, old := Path(f"{path}.{os.getpid()}.old"))
+                    moved[path] = old
+            _sync_folders(paths)
+            os.replace(temporaries[0], path := paths[0])
+        except BaseException:
+            for other, old in moved.items():
+                os.replace(old, other)
+            moved.clear()
+            raise
+        for path, temporary in zip(paths[1:], temporaries[1:]):
+            os.replace(temporary, path)
+        _sync_folders(paths)
+        for old in moved.values():
+            old.unlink()
+    except Exception as error:
+        _refuse(error, refusal, path)
+        raise
+    finally:
+        for temporary in temporaries:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _sync_folders(paths) -> None:
+    for folder in {Path(path).parent for path in paths}:
+        with suppress(OSError):  # some folders cannot be opened, or not synchronised
+            sync(folder)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError, whole_number
-from ..files import replacing
+from ..files import replacing_together
 
 logger = logging.getLogger(__name__)
 # True while a model is built whose tensors a checkpoint gives: files of vectors, which may be gone by then, are not read.
@@ -151,16 +151,25 @@ def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, voca
 
 
 def write_embeddings(path: str, dictionary: Any, weight: torch.Tensor) -> None:
-    """Writes the rows of ``weight`` (words, dim) under the words of ``dictionary``; the file appears when it is whole.
+    """Write the rows of ``weight`` (words, dim) under the words of ``dictionary``; see ``write_tables``."""
+    write_tables({path: (dictionary, weight)})
 
-    Numbers are written so that reading them gives the same float32.
+
+def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
+    """Write one file of vectors for each path: the rows of a weight (words, dim) under the words of a dictionary.
+
+    The files of several paths are of one model. They replace earlier ones so that no reader finds files of two models
+    (``files.replacing_together``). Numbers are written so that reading them gives the same float32.
 
     Raises:
-        InputError: the dictionary has another number of entries than the embedding.
+        InputError: a dictionary has another number of entries than its weight.
     """
-    if len(dictionary) != len(weight):
-        raise InputError(f"{path}: the embedding has {len(weight)} rows, the dictionary {len(dictionary)} entries")
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(f"{len(weight)} {weight.shape[1]}\n")
-        for index, row in enumerate(weight.float().tolist()):
-            file.write(" ".join([dictionary[index], *(f"{value:.9g}" for value in row)]) + "\n")
+    for path, (dictionary, weight) in tables.items():
+        if len(dictionary) != len(weight):
+            raise InputError(f"{path}: the embedding has {len(weight)} rows, the dictionary {len(dictionary)} entries")
+    with replacing_together(list(tables)) as temporaries:
+        for temporary, (dictionary, weight) in zip(temporaries, tables.values()):
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(f"{len(weight)} {weight.shape[1]}\n")
+                for index, row in enumerate(weight.float().tolist()):
+                    file.write(" ".join([dictionary[index], *(f"{value:.9g}" for value in row)]) + "\n")

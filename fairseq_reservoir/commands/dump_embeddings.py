@@ -7,6 +7,8 @@ from them with
 
   --encoder-embed-path PREFIX.SRC --decoder-embed-path PREFIX.TGT
   --decoder-embed-path PREFIX.txt
+
+A command that is stopped midway leaves no files of two models beside each other: one of them is missing then.
 """
 
 
@@ -27,7 +29,7 @@ def run(known, _):
     from ..checkpoint import dictionaries, packed_file
     from ..checkpoint.opened import open_checkpoint
     from ..checkpoint.origin import dictionaries_of
-    from ..checkpoint.pretrained_embeddings import write_embeddings
+    from ..checkpoint.pretrained_embeddings import write_tables
     from ..checkpoint.text.translator import task_of_text
     from ..errors import InputError
     from ..files import check_out
@@ -54,12 +56,13 @@ def run(known, _):
     paths = [f"{known.prefix}.{ending}" for ending, _ in sides]
     for (ending, _), path in zip(sides, paths):
         check_out(path, known.force, f".{ending}", known.checkpoint)
-    model, lines = source.built(), []
+    model, tables = source.built(), {}
     for place, path, (_, dictionary) in zip(places, paths, sides, strict=True):
-        weight = model.get_submodule(place).weight.detach()
-        write_embeddings(path, dictionary, weight)
-        lines.append(f"{path}: {len(weight):,} vectors of {weight.shape[1]} numbers")
-    return "\n".join(lines)
+        tables[path] = dictionary, model.get_submodule(place).weight.detach()
+    write_tables(tables)
+    return "\n".join(
+        f"{path}: {len(weight):,} vectors of {weight.shape[1]} numbers" for path, (_, weight) in tables.items()
+    )
 
 
 def _places(model) -> list[str]:

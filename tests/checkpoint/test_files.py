@@ -15,7 +15,7 @@ import fairseq_reservoir
 from fairseq_reservoir import cli, files
 from fairseq_reservoir.checkpoint import packed_file
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.files import check_out, replacing, replacing_folder, temporary_name
+from fairseq_reservoir.files import check_out, replacing, replacing_folder, replacing_together, temporary_name
 
 
 def test_replaces_at_the_end(tmp_path):
@@ -34,6 +34,75 @@ def test_an_error_leaves_the_old_file(tmp_path):
         temporary.write_text("new")
         raise RuntimeError
     assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
+
+
+def write_pair(folder, text):
+    with replacing_together([folder / "v.en", folder / "v.de"]) as temporaries:
+        for temporary in temporaries:
+            temporary.write_text(text)
+
+
+def read_pair(folder):
+    return [path.read_text() if path.exists() else None for path in (folder / "v.en", folder / "v.de")]
+
+
+def killed_at(step, act):
+    """Run ``act`` in a process that dies before its rename number ``step``; return whether it died."""
+    child = os.fork()
+    if child == 0:
+        calls, rename = [], os.replace
+
+        def replace(*names):
+            calls.append(names)
+            if len(calls) > step:
+                os._exit(9)
+            return rename(*names)
+
+        os.replace = replace
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_a_kill_leaves_no_old_file_beside_a_new_one(tmp_path):
+    """Three renames: the old second file moves aside, the new first file takes its place, then the new second file."""
+    expected = [["old", "old"], ["old", None], ["new", None]]
+    for step, pair in enumerate(expected):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        write_pair(folder, "old")
+        assert killed_at(step, lambda: write_pair(folder, "new"))
+        assert read_pair(folder) == pair
+        # The file without its name is still there.
+        assert {"old", "new"} <= {path.read_text() for path in folder.iterdir()}
+        write_pair(folder, "newest")
+        assert read_pair(folder) == ["newest", "newest"]
+    assert not killed_at(len(expected), lambda: write_pair(folder, "again"))
+    assert read_pair(folder) == ["again", "again"]
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_an_error_leaves_both_old_files(tmp_path, monkeypatch, refused):
+    """An error of the body, and one of the first rename of a new file, after the old one has moved aside."""
+    write_pair(tmp_path, "old")
+    rename, names = os.replace, []
+
+    def replace(old, new):
+        names.append(new)
+        if str(old).endswith(".tmp"):
+            raise OSError(5, "Input/output error")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(InputError if refused else RuntimeError, match="cannot be written" if refused else "mine"):
+        with replacing_together([tmp_path / "v.en", tmp_path / "v.de"]) as temporaries:
+            temporaries[0].write_text("new")
+            if not refused:
+                raise RuntimeError("mine")
+    assert read_pair(tmp_path) == ["old", "old"] and len(list(tmp_path.iterdir())) == 2
+    assert bool(names) == bool(refused)
 
 
 def test_a_folder_that_cannot_be_synchronised(tmp_path, monkeypatch):

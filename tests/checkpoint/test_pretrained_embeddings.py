@@ -1,11 +1,17 @@
 """Word vectors in and out: coverage, dimension, exact numbers, and each side by its own dictionary."""
 
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
 import pytest
 import torch
 from fairseq import utils
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint.pretrained_embeddings import read_embeddings, write_embeddings
+from fairseq_reservoir.checkpoint.pretrained_embeddings import read_embeddings, write_embeddings, write_tables
 from fairseq_reservoir.errors import InputError
 from tests.support.building import build_supermask, dictionary
 from tests.support.commands import train
@@ -71,6 +77,32 @@ def test_written_vectors_are_read_back_to_the_bit(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["v"]
     with pytest.raises(InputError, match="8 rows, the dictionary 9 entries"):
         write_embeddings(tmp_path / "w", dictionary(9), weight)
+
+
+@pytest.mark.slow
+def test_kills_leave_no_vectors_of_two_models(tmp_path):
+    """120 processes write the vectors of models 1, 2, ... and get SIGKILL at a random time within a write."""
+    draw, paths, found = random.Random(1), [str(tmp_path / side) for side in ("v.en", "v.de")], set()
+
+    def write(model):
+        write_tables({path: (dictionary(40), torch.full((40, 3), float(model))) for path in paths})
+
+    begin = time.perf_counter()
+    write(0)
+    longest = 2 * (time.perf_counter() - begin)
+    for model in range(1, 121):
+        child = os.fork()
+        if child == 0:
+            while True:
+                write(model)
+        time.sleep(draw.uniform(0, longest))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        texts = [Path(path).read_text() if Path(path).exists() else None for path in paths]
+        models = {float(text.split()[-1]) for text in texts if text is not None}
+        assert len(models) <= 1 and all(text is None or len(text.splitlines()) == 41 for text in texts)
+        found.add(tuple(text is None for text in texts))
+    assert found >= {(False, False), (False, True)}  # kills between the renames are among them
 
 
 @pytest.mark.parametrize("how", ["masked", "frozen", "trained"])
