@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
@@ -38,6 +39,7 @@ def read_export(
             for place in ("args", "cfg"):
                 _refuse_interpolations(path, place, state.get(place))
         refuse_unknown_kinds(path, state)
+        _refuse_regeneration(path, state, arg_overrides)
         if (read := _trained_with.get()) is not None:
             read[path] = dictionaries_of(state)
         return state
@@ -78,6 +80,18 @@ def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
         "extra_state": None,
         "dictionaries": body["dictionaries"],
     }
+
+
+def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[str, Any] | None) -> None:
+    """Refuse the option ``regenerate_weights`` for a model that would ignore it."""
+    if not (arg_overrides or {}).get("regenerate_weights"):
+        return
+    options = getattr(state.get("cfg"), "model", None)
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
+        raise InputError(
+            f"--regenerate-weights (regenerate_weights): works for --arch supermask_... alone; {path} is of {name}, leave it out"
+        )
 
 
 def _refuse_interpolations(path: str, place: str, entry: Any) -> None:

@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils
 
 from ..errors import InputError, in_one_line
 from ..files import no_file
+from ..random_tensors.recipe import Recipe
 from .dry_build import WITHOUT_ITS_TASK, build_config
 from .ledger import Ledger, ledger
 from .packed_masks import shapes_of_scales
@@ -71,6 +72,7 @@ def open_checkpoint(path: str) -> Checkpoint:
         raise InputError(f"CHECKPOINT {path}: its model cannot be built without its task: {reason}") from error
     if hasattr(model, "recipes"):
         _check_tensors(path, model, state["model"])
+        _take_earlier_recipes(model, state["model"])
     return Checkpoint(str(path), state, model)
 
 
@@ -131,3 +133,16 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name) and not name.endswith("reservoir_version"):
             raise InputError(f"CHECKPOINT {path}: {name} is {found.get(name)}, in its model {expected.get(name)}")
+
+
+def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
+    """Replace recipes of a model by ``model.earlier_recipes``, those of an earlier version, where a tensor was drawn by these."""
+    for name, earlier in getattr(model, "earlier_recipes", {}).items():
+        seed, given = model.slot_table.seed, tensors.get(name)
+        if given is not None and not _is_drawn(given, model.recipes[name], seed) and _is_drawn(given, earlier, seed):
+            model.recipes[name] = earlier
+
+
+def _is_drawn(given: torch.Tensor, recipe: Recipe, seed: int) -> bool:
+    """Whether a recipe gives this tensor, up to half precision."""
+    return torch.allclose(given.float(), recipe.draw(seed), rtol=1e-2, atol=1e-5)

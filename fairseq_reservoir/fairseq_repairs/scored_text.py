@@ -31,7 +31,7 @@ _scoring: ContextVar[_Scoring | None] = ContextVar("_scoring", default=None)
 
 @repair("scored-text")
 def score_every_token() -> None:
-    """Let ``fairseq-eval-lm`` score every token of a text, or none, and let no command continue without any sample.
+    """Let ``fairseq-eval-lm`` score every token of a text, and let no command continue without samples.
 
     ``fairseq-eval-lm`` cuts the text into blocks of 1024 tokens unless ``--tokens-per-sample`` is given, and leaves out every
     block that is longer than the model's positions. It then prints the loss of the other blocks, or 0.0000, with status 0.

@@ -20,7 +20,8 @@ from .supermask_options import MaskOptions
 from .transformer_options import as_transformer_config
 
 DEPTHS = {"decoder": 6}
-# ``base`` and ``large`` are fairseq's transformer_lm, there untied, and transformer_lm_big; ``tiny`` and ``study`` are ours.
+# ``large`` has the sizes of fairseq's transformer_lm_big. ``base`` has those of its transformer_lm, but shares its input and output
+# embeddings, and its LayerNorms stand before the blocks, as in transformer_lm_big. ``tiny`` and ``study`` are ours.
 SIZES = {
     name: {
         "decoder_embed_dim": width,

@@ -42,7 +42,7 @@ class MaskOptions(FastOptions):
         "kaiming_normal, xavier_uniform, xavier_normal, signed_constant (plus or minus one value, Kaiming's), signed_fairseq "
         "(plus or minus the size that fairseq starts that matrix with when it is trained, which is smaller in attention and "
         "learns much faster), or paper_code, the unscaled mixture that the paper's code really trains: Xavier in attention, "
-        "Kaiming uniform elsewhere. Default: signed_fairseq",
+        "Kaiming uniform elsewhere; in a RoBERTa N(0, 0.02^2) everywhere. Default: signed_fairseq",
         "INIT",
     )
     mask_scope: str = option(

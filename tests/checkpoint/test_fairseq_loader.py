@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
 from fairseq_reservoir.training.install import install
@@ -40,6 +41,15 @@ def test_an_ensemble_of_both(translate, every_kind, exported):
 def test_model_overrides(translate, every_kind, exported):
     keep = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '0,1,3'}"
     assert translate(exported, "--model-overrides", keep) == translate(every_kind.path, "--model-overrides", keep)
+
+
+@pytest.mark.parametrize("overrides", [{"regenerate_weights": True}, {"regenerate_weights": True, "dropout": 0.0}])
+def test_weights_are_regenerated_for_masks_alone(every_kind, exported, overrides):
+    """An option of supermask models, which fairseq passes to any model and which all others would ignore."""
+    for path in (exported, every_kind.path):
+        line = f"^--regenerate-weights .*: works for --arch supermask_... alone; {path} is of reservoir_transformer, leave it out"
+        with pytest.raises(InputError, match=line):
+            checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
 
 
 @torch.no_grad()

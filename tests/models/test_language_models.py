@@ -107,6 +107,19 @@ def test_presets(architecture):
     assert again == args
 
 
+def test_the_twin_of_a_plan_of_ls_is_transformer_lm_big():
+    """``--arch transformer_lm`` of the same sizes is post-norm, and so lacks the last LayerNorm of 2 x 16 numbers."""
+    sizes = "--decoder-layers 2 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2".split()
+    ours, big, plain = (
+        dry_build.build_arch(arch, sizes, 300)
+        for arch in ("reservoir_transformer_lm", "transformer_lm_big", "transformer_lm")
+    )
+    shapes = [{name: tuple(p.shape) for name, p in model.named_parameters()} for model in (ours, big, plain)]
+    assert shapes[0] == shapes[1]
+    assert shapes[1].keys() - shapes[2].keys() == {"decoder.layer_norm.weight", "decoder.layer_norm.bias"}
+    assert [model.decoder.layers[0].normalize_before for model in (ours, big, plain)] == [True, True, False]
+
+
 @pytest.mark.parametrize("model", MODULES)
 def test_the_command_lines_defaults_are_hydras(model):
     line = Namespace()

@@ -33,6 +33,14 @@ def test_shallow_decoders_are_the_papers(name, depth):
     assert changed == {"decoder_layers": (6, depth), "share_decoder_input_output_embed": (False, True)}
 
 
+def test_wider_masks_have_the_sizes_and_attention_dropout_of_the_big_model():
+    """The recipe, examples/one_layer_supermask/papers.sh, gives both models ``--dropout 0.2`` and a tied output."""
+    ours, theirs = options("supermask_one_layer_transformer_wider_wmt_en_de"), options("transformer_wmt_en_de_big")
+    changed = {k: (v, ours[k]) for k, v in theirs.items() if ours[k] != v}
+    assert changed == {"dropout": (0.3, 0.1), "share_decoder_input_output_embed": (False, True)}
+    assert ours["attention_dropout"] == 0.1
+
+
 def test_study_is_128_512_with_3_and_2_layers():
     study = options("reservoir_transformer_study")
     sizes = ["encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_layers", "decoder_layers", "decoder_embed_dim"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fairseq_reservoir.checkpoint import dry_build
+from fairseq_reservoir.checkpoint import dry_build, opened
 from fairseq_reservoir.checkpoint.pretrained_embeddings import building_for_a_checkpoint, write_embeddings
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import BUFFER
@@ -104,6 +104,44 @@ def test_what_the_seed_draws_outlives_fairseqs_initialisation(arch, options):
         assert "sentence_encoder" not in recipe.name
     other = build_roberta(arch, torch_seed=9, **options).state_dict()
     assert all(torch.equal(other[name], tensors[name]) for name in names)
+
+
+@pytest.mark.parametrize("how", ["masked", "frozen"])
+@pytest.mark.parametrize("share", ["layer", "none"])
+def test_the_papers_code_ends_with_init_bert_params(how, share):
+    """fairseq's function draws every matrix, the token vectors and the positions from N(0, 0.02^2), and padding as 0."""
+    model = build_roberta(
+        words=300, encoder_embed_dim=32, encoder_ffn_embed_dim=64, max_positions=200, mask_init_weights="paper_code",
+        mask_keep_ratio=0.25, mask_share=share, mask_embeddings=how,
+    )  # fmt: skip
+    tensors, kinds = model.state_dict(), ("q_proj", "out_proj", "fc1", "fc2", "embed_tokens", "embed_positions")
+    for name, recipe in model.recipes.items():
+        values = tensors[name][2:]
+        # 4 deviations of the standard deviation of so many draws
+        assert float(values.std()) == pytest.approx(0.02, rel=4 / (2 * values.numel()) ** 0.5), name
+        assert abs(float(values.mean())) < 4 * 0.02 / values.numel() ** 0.5, name
+        assert recipe.name != "encoder.embed_positions" or not tensors[name][1].any()
+    assert all(any(kind in recipe.name for recipe in model.recipes.values()) for kind in kinds)
+
+
+def test_a_checkpoint_of_before_that_is_exported_by_its_own_recipes(tmp_path):
+    """Until version 0.2.0 attention was Xavier uniform, the rest Kaiming uniform and a position +-1 / sqrt(width)."""
+    size, bounds = 8, {"self_attn_q_proj": (6 / 16) ** 0.5 / 2**0.5, "self_attn_out_proj": (6 / 16) ** 0.5}
+    bounds |= {"fc1": (6 / 8) ** 0.5, "fc2": (6 / 12) ** 0.5, "embed_tokens": (6 / 8) ** 0.5}
+    model = build_roberta(mask_init_weights="paper_code")
+    old = {name: recipe.draw(1) for name, recipe in model.earlier_recipes.items()}
+    assert old.keys() == model.recipes.keys()
+    for name, tensor in old.items():
+        part = next((part for part in bounds if part in name), None)
+        if "positions" in name:
+            assert tensor[2:].abs().unique().tolist() == pytest.approx([size**-0.5])
+        elif part:
+            assert 0.8 * bounds[part] < float(tensor.abs().max()) <= bounds[part] * 1.000001, name
+    opened._take_earlier_recipes(model, old)
+    assert model.recipes == model.earlier_recipes
+    today = build_roberta(mask_init_weights="paper_code")
+    opened._take_earlier_recipes(today, today.state_dict())
+    assert all(today.recipes[name] != model.recipes[name] for name in old)
 
 
 def test_what_is_trained():

@@ -26,7 +26,8 @@ from .stacks import ReservoirDecoder
 class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, words).
 
-    A plan of only ``L`` is fairseq's ``transformer_lm`` bit for bit. T, F, f, C and c are as in the decoder of
+    A plan of only ``L`` equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. ``--arch transformer_lm`` is
+    another model: it has its LayerNorms behind the blocks and no last one. T, F, f, C and c are as in the decoder of
     ``reservoir_transformer``, but no layer attends to a source, so that of a capital letter nothing is trained. G would
     read the words it has yet to predict.
     """

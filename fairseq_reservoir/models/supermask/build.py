@@ -180,7 +180,7 @@ def new_embedding(
 
 @torch.no_grad()
 def fill_embedding(
-    embedding: MaskedEmbedding | RoundedEmbedding | nn.Embedding, stack: str, options, read=None
+    embedding: MaskedEmbedding | RoundedEmbedding | nn.Embedding, stack: str, options, read=None, scale: float = 1.0
 ) -> None:
     """Writes the vectors that the seed or a file gives, in place.
 
@@ -192,6 +192,7 @@ def fill_embedding(
         options: the model's.
         read: gives (indices, vectors) that replace rows, under a mask scaled like its random weights. It is not called if
             the tensors of a checkpoint follow anyway.
+        scale: factor of the values of a frozen embedding.
     """
     masked = embedding if isinstance(embedding, MaskedEmbedding) else None
     if isinstance(embedding, RoundedEmbedding):
@@ -199,7 +200,7 @@ def fill_embedding(
     else:
         weight = embedding.weight if masked is None else masked.frozen_weight
     if options.mask_embeddings == "frozen":
-        _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx)
+        _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx, scale)
     if read:
         # Vectors of a file follow from no seed, also when a checkpoint brings them.
         embedding.recipes = {}
@@ -209,6 +210,7 @@ def fill_embedding(
     weight[embedding.padding_idx] = 0
 
 
-def _draw_as_fairseq(module, name, seed, padding=None):
+def _draw_as_fairseq(module, name, seed, padding=None, scale=1.0):
     """Draws the weight of an embedding or output projection as fairseq does, N(0, 1 / width), but from the seed."""
-    draw(module, {"weight": Recipe("embedding_normal", name, tuple(module.weight.shape), zero_row=padding)}, seed)
+    recipe = Recipe("embedding_normal", name, tuple(module.weight.shape), scale=scale, zero_row=padding)
+    draw(module, {"weight": recipe}, seed)

@@ -15,7 +15,7 @@ from ...options.supermask_options import check_mask_options, whole_embeddings
 from ...options.transformer_options import as_transformer_config
 from .build import compile_mask_table, description_flags, finish_supermask, mask_plans, new_embedding
 from .inference import FoldsMasks
-from .roberta_embeddings import fill_embeddings
+from .roberta_embeddings import earlier_recipes, fill_embeddings
 from .stacks import MaskedParts, SupermaskEncoder
 
 
@@ -85,14 +85,17 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
         options = complete_options(args, task)
         check_mask_options(options)
         plans = mask_plans(options, DEPTHS)
-        parts = MaskedParts("encoder", options, plans["encoder"])
+        parts = MaskedParts("encoder", options, plans["encoder"], of_bert=True)
         depth = options.encoder_layers
         model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
         options.encoder_layers = depth  # fairseq has counted those that --encoder-layers-to-keep leaves
         # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
         fill_embeddings(model.encoder, options)
         model.plans = plans
-        return finish_supermask(model, plans, options)
+        finish_supermask(model, plans, options)
+        if options.mask_init_weights == "paper_code":
+            model.earlier_recipes = earlier_recipes(model.recipes)
+        return model
 
     def compile_slot_table(self):
         return compile_mask_table(self, self.plans, self.args)

@@ -1,5 +1,6 @@
 """The token vectors and positions with which a RoBERTa of masks starts."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from ...errors import InputError
 from ...random_tensors.fill import draw
 from ...random_tensors.recipe import Recipe
 from .build import fill_embedding
+from .stacks import BERT_STD, paper_code
 
 FLAG = "--mask-embeddings-from"
 TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.embed_positions.weight"
@@ -20,7 +22,8 @@ def fill_embeddings(encoder, options) -> None:
     """Writes the token vectors and positions of a ``SupermaskRobertaEncoder`` that the seed or a file gives.
 
     Positions that are not trained are +-1 / sqrt(width), so that they are as large as the random token vectors to which they
-    are added, and every machine draws the same bits.
+    are added, and every machine draws the same bits. With ``--mask-init-weights paper_code`` they are N(0, 0.02^2), as are frozen
+    token vectors.
 
     Args:
         encoder: with fairseq's initial values.
@@ -45,14 +48,34 @@ def fill_embeddings(encoder, options) -> None:
     elif text:
         flag = "--encoder-embed-path"
         read = partial(read_embeddings, text, dictionary, positions.shape[1], options.embed_min_coverage, flag)
-    fill_embedding(stack.embed_tokens, "encoder", options, read)
+    of_bert = BERT_STD * positions.shape[1] ** 0.5 if options.mask_init_weights == "paper_code" else None
+    fill_embedding(stack.embed_tokens, "encoder", options, read, of_bert or 1.0)
     if path:
         positions.copy_(given.get(POSITIONS, positions))
     elif options.mask_embeddings in ("masked", "frozen"):
-        # signed_constant is +-sqrt(2 / width)
-        shape, padding = tuple(positions.shape), dictionary.pad()
-        recipe = Recipe("signed_constant", "encoder.embed_positions", shape, scale=0.5**0.5, zero_row=padding)
+        # signed_constant is +-sqrt(2 / width), embedding_normal N(0, 1 / width)
+        init, scale = ("embedding_normal", of_bert) if of_bert else ("signed_constant", 0.5**0.5)
+        name, shape = "encoder.embed_positions", tuple(positions.shape)
+        recipe = Recipe(init, name, shape, scale=scale, zero_row=dictionary.pad())
         draw(stack.embed_positions, {"weight": recipe}, options.mask_seed)
+
+
+def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
+    """The recipes of ``--mask-init-weights paper_code`` before version 0.2.0, which drew a RoBERTa like a translation model.
+
+    Args:
+        recipes: those of today, by the names of the tensors.
+    """
+    found = {}
+    for name, recipe in recipes.items():
+        if recipe.name == "encoder.embed_positions":
+            init, scale = "signed_constant", 0.5**0.5
+        elif recipe.initialiser == "embedding_normal":
+            init, scale = recipe.initialiser, 1.0
+        else:
+            init, scale = paper_code(recipe.name)
+        found[name] = replace(recipe, initialiser=init, scale=scale)
+    return found
 
 
 def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """fairseq's encoder and decoder made of one random layer each, seen through a mask of its own at every depth."""
 
+import math
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,8 @@ from ...plan.layer_plan import Slot
 from ...random_tensors.recipe import Recipe
 
 _OF_WORDS = ("embed_tokens", "output_projection")
+# Standard deviation of the weights that fairseq's init_bert_params draws.
+BERT_STD = 0.02
 # What stands in the place of masked modules where trained weights are rounded.
 _ROUNDED = {MaskedLinear: RoundedLinear, MaskedEmbedding: RoundedEmbedding}
 
@@ -61,11 +64,12 @@ class MaskedParts:
 
     Matrix ``part`` of layer i sees the stack's random matrix of that name, or with ``--mask-share none`` one of its own. With
     ``--mask-trained-weights`` it is the stack's one rounded matrix of that name, or one of its own, and nothing is random.
-    ``--mask-embeddings`` may name levels for embedding and output projection alone.
+    ``--mask-embeddings`` may name levels for embedding and output projection alone. ``of_bert`` is whether the model is a RoBERTa, which
+    the paper's code initialises with ``init_bert_params``.
     """
 
-    def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...]):
-        self.stack, self.options, self.depth = stack, options, None
+    def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...], of_bert: bool = False):
+        self.stack, self.options, self.depth, self.of_bert = stack, options, None, of_bert
         self.slots = iter(slots)
         self.choices = mask_choices(options)
         self.random_layer = RandomLayer()
@@ -102,26 +106,36 @@ class MaskedParts:
         if levels:
             gain = _size_in_fairseq(part) / 2**0.5  # kaiming_uniform has a deviation of sqrt(2 / fan_in)
             return _ROUNDED[kind](*sizes, levels, init="kaiming_uniform", gain=gain, **seeded)
-        init, gain = self.drawn_as(part)
+        init, gain = self.drawn_as(part, fan_in=sizes[1] if kind is MaskedEmbedding else sizes[0])
         options["row_gain"] = self.options.mask_row_gain
         return kind(*sizes, init=init, gain=gain, **seeded, **self.choices, **options)
 
     def recipe(self, place, part, shape):
         """The recipe of the random matrix at ``place`` of this stack, drawn as that of ``part``."""
-        init, gain = self.drawn_as(part)
+        init, gain = self.drawn_as(part, fan_in=shape[1])
         return weight_recipe(shape, MaskChoices(**self.choices), init, gain, f"{self.stack}.{place}")
 
-    def drawn_as(self, part):
+    def drawn_as(self, part, fan_in):
         """(initialiser, gain) of a part; gain None is sqrt(1 / kept share)."""
         init = self.options.mask_init_weights
         if init == "signed_fairseq":
             return "signed_constant", _size_in_fairseq(part) / 2**0.5 * MaskChoices(**self.choices).gain
         if init != "paper_code":
             return init, None
-        # The code re-initialises attention after the masks are built, and scales nothing.
-        if part.endswith(("q_proj", "k_proj", "v_proj")):
-            return "xavier_uniform", 2**-0.5
-        return ("xavier_uniform", 1.0) if part.endswith("out_proj") else ("kaiming_uniform", 1.0)
+        if self.of_bert:
+            # The code calls init_bert_params at the end: every matrix becomes N(0, 0.02^2), and nothing is scaled.
+            return "kaiming_normal", BERT_STD / math.sqrt(2 / fan_in)
+        return paper_code(part)
+
+
+def paper_code(part: str) -> tuple[str, float]:
+    """(initialiser, gain) by which the paper's code draws a part of a translation model; it scales nothing.
+
+    It initialises attention again after the masks are built.
+    """
+    if part.endswith(("q_proj", "k_proj", "v_proj")):
+        return "xavier_uniform", 2**-0.5
+    return ("xavier_uniform", 1.0) if part.endswith("out_proj") else ("kaiming_uniform", 1.0)
 
 
 def _size_in_fairseq(part):

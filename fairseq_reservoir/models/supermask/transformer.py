@@ -91,7 +91,8 @@ PRESETS = {
     "wider_wmt_en_de": preset(
         transformer_legacy.transformer_wmt_en_de, share_decoder_input_output_embed=True,
         **{**_WIDE, "encoder_ffn_embed_dim": 4096, "decoder_ffn_embed_dim": 4096,
-           "encoder_attention_heads": 16, "decoder_attention_heads": 16},
+           "encoder_attention_heads": 16, "decoder_attention_heads": 16,
+           "attention_dropout": 0.1},  # as fairseq's transformer_wmt_en_de_big
     ),
     "deeper_wmt_en_de": preset(
         transformer_legacy.transformer_wmt_en_de, share_decoder_input_output_embed=True, **_DEEP
