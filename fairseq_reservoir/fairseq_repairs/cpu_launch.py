@@ -54,6 +54,11 @@ def is_first_process(cfg):
     return not (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0)))
 
 
+def is_first_on_host():
+    """Whether torchrun has started no process before this one on this host, as far as its variables show."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def is_training(main):
     """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
     while isinstance(main, functools.partial):  # with work of ours around it

@@ -7,6 +7,7 @@ from . import (
     checkpoints,
     clipping,
     cpu_launch,
+    damaged_data,
     epochs,
     error_report,
     mixed_precision,
@@ -32,6 +33,8 @@ REPAIRS = (
     # Before anything large is allocated.
     allocator.keep_freed_memory,
     # Data.
+    damaged_data.refuse_damaged_dictionaries,
+    damaged_data.refuse_damaged_index,
     batches.keep_last_batch,
     scored_text.score_every_token,
     epochs.load_every_epoch_anew,

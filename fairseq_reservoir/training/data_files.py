@@ -1,19 +1,25 @@
-"""Checks of the binarised data that a training reads; what fairseq may accept in ways not known here is left to fairseq.
+"""Checks of the binarised data that a command reads, before a model is built; other tasks are checked when fairseq opens their files.
 
-Such are several DATA folders, text or remote data, and other tasks.
+fairseq alone checks text, remote data and ``--dataset-impl huffman``.
 """
 
 import itertools
 import os
 import struct
+from types import SimpleNamespace
 
 from fairseq import utils
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import IndexedDataset, infer_dataset_impl
 
 from ..errors import InputError
+from ..fairseq_repairs import index_files
+from ..fairseq_repairs.cpu_launch import is_first_on_host
+from ..fairseq_repairs.error_report import fairseq_command
+from ..fairseq_repairs.index_files import MAKE_IT
 
-MAKE_IT = "fairseq-preprocess writes it"
+# For the commands that read a model and data, the option with the names of the splits.
+READS = {"fairseq-generate": "gen_subset", "fairseq-eval-lm": "gen_subset", "fairseq-validate": "valid_subset"}
 # Magic of an index file, and where its number of sentences stands.
 INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
 
@@ -35,52 +41,119 @@ def name_missing_files(function, *args, **kwargs):
         raise MissingFile(f"{what}; {MAKE_IT} (see DATA, --gen-subset, --valid-subset)") from error
 
 
-def check_data(cfg):
+def check_flags(parse_args_and_arch, *args, **kwargs):
+    """Check the data of ``fairseq-generate``, ``fairseq-eval-lm`` and ``fairseq-validate`` when their flags are read.
+
+    Raises:
+        InputError: they are damaged; no model has been read yet.
+    """
+    parsed = parse_args_and_arch(*args, **kwargs)
+    flags = parsed[0] if isinstance(parsed, tuple) else parsed
+    option = READS.get(fairseq_command())
+    # Without defaults it is parsed in full besides; other programs parse flags of training in a command's process.
+    if option and hasattr(flags, "path") and not kwargs.get("suppress_defaults") and is_first_on_host():
+        names = ("data", "source_lang", "target_lang", "dataset_impl", "regression_target")
+        task = SimpleNamespace(_name=flags.task, **{name: getattr(flags, name, None) for name in names})
+        check_data(SimpleNamespace(task=task), getattr(flags, option).split(","))
+    return parsed
+
+
+def check_data(cfg, splits=None):
     """Check the data of the tasks known here.
+
+    Args:
+        cfg: fairseq's configuration; only its task is read where ``splits`` are given.
+        splits: names of the splits that a command without training reads; None for those of a training. Files that are missing there
+            are left to fairseq, because the language pair may be the checkpoint's.
 
     Raises:
         InputError: fairseq would fail on it.
     """
-    checks = {"translation": check_translation, "language_modeling": check_text, "masked_lm": check_text}
+    checks = {
+        "translation": check_translation,
+        "language_modeling": check_text,
+        "masked_lm": check_text,
+        "sentence_prediction": check_sentences,
+    }
     check = checks.get(getattr(cfg.task, "_name", None))
-    if check is None:
-        return
     data = getattr(cfg.task, "data", None)
-    if data and "://" not in data:
-        check(cfg, utils.split_paths(data))
+    if check is None or not data or "://" in data:
+        return
+    folders = utils.split_paths(data)
+    if splits is None:
+        check(cfg, folders)
+    elif os.path.isdir(folders[0]):
+        check(cfg, folders, [(folders[0], split, False, None) for split in splits])
 
 
-def check_translation(cfg, folders):
+def check_translation(cfg, folders, read=None):
     """Check dictionaries and both sides of every split of a translation task."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     pair = (task.source_lang, task.target_lang)
     if None in pair:
         pair = tuple(data_utils.infer_language_pair(folder))
+    if read and None in pair:
+        return
     if None in pair:
         raise InputError(
             f"DATA: no file such as train.en-de.en.idx in {folder}; {MAKE_IT}; or give --source-lang and --target-lang"
         )
-    check_dictionaries(folder, [f"dict.{language}.txt" for language in pair])
-    for split, combine, flag in splits(cfg, folders):
+    names = [os.path.join(folder, f"dict.{language}.txt") for language in pair]
+    words = check_dictionaries(names)
+    for shard, split, combine, flag in read or splits(cfg, folders):
         for k in itertools.count():
-            found = check_sides(folder, f"{split}{k or ''}", pair, impl_of(task), flag if k == 0 else None)
+            required = flag if k == 0 else None
+            found = check_sides(shard, f"{split}{k or ''}", pair, impl_of(task), required, [*zip(words, names)])
             if not (combine and found):
                 break
 
 
-def check_text(cfg, folders):
+def check_text(cfg, folders, read=None):
     """Check dictionary and splits of a task that reads text of one language."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
-    check_dictionaries(folder, ["dict.txt"])
-    for split, _, flag in splits(cfg, folders):
-        prefix = os.path.join(folder, split)
-        if impl_of(task) == "raw" or (impl_of(task) is None and infer_dataset_impl(prefix) in {"raw", "fasta"}):
-            continue
-        if is_indexed(impl_of(task)):
-            check_binarised(prefix, flag)
-            check_not_empty(prefix)
+    name = os.path.join(folder, "dict.txt")
+    (words,) = check_dictionaries([name])
+    words += task._name == "masked_lm"  # <mask>, which the task adds
+    for shard, split, combine, flag in read or splits(cfg, folders):
+        check_parts(os.path.join(shard, split), impl_of(task), combine, flag, words, name)
+
+
+def check_sentences(cfg, folders, read=None):
+    """Check dictionaries and splits of a task that classifies sentences: input0, input1 if there is one, and label."""
+    folder = cfg.task.data
+    check_folder(folder)
+    parts = ["input0"] if cfg.task.regression_target else ["input0", "label"]
+    names = [os.path.join(folder, part, "dict.txt") for part in parts]
+    words = dict(zip(parts, check_dictionaries(names)))
+    words["input1"] = words["input0"]
+    for _, split, combine, flag in read or splits(cfg, [folder]):
+        for part in words:
+            name = os.path.join(folder, "label" if part == "label" else "input0", "dict.txt")
+            check_parts(
+                os.path.join(folder, part, split),
+                None,
+                combine,
+                flag if part == "input0" else None,
+                words[part] + 1,
+                name,
+            )
+
+
+def check_parts(prefix, impl, combine, flag, words, dictionary):
+    """Check a split of one side and, with ``combine``, the files that fairseq joins to it."""
+    for k in itertools.count():
+        part = f"{prefix}{k or ''}"
+        if impl == "raw" or not is_indexed(impl) or (impl is None and infer_dataset_impl(part) in {"raw", "fasta"}):
+            return
+        if flag and k == 0:
+            check_binarised(part, flag)
+        elif not IndexedDataset.exists(part):
+            return
+        check_whole(part, impl, words, dictionary)
+        if not combine:
+            return
 
 
 def impl_of(task):
@@ -94,16 +167,19 @@ def is_indexed(impl):
 
 
 def splits(cfg, folders):
-    """Yield (name, whether name1, name2, ... belong to it, flag) for every split that is read from the first folder."""
+    """Yield (folder, name, whether name1, name2, ... belong to it, flag) for every split that a training reads.
+
+    Each epoch trains on the next folder. Validation data are in the first one.
+    """
     data = cfg.dataset
-    if len(folders) == 1:  # else one folder per epoch, and a run may resume at any
-        yield data.train_subset, True, "--train-subset"
+    for folder in folders:
+        yield folder, data.train_subset, True, "--train-subset"
     if not data.disable_validation:
         if data.combine_valid_subsets:
-            yield "valid", True, "--combine-valid-subsets"
+            yield folders[0], "valid", True, "--combine-valid-subsets"
         else:
             for name in data.valid_subset.split(","):
-                yield name, False, "--valid-subset"
+                yield folders[0], name, False, "--valid-subset"
 
 
 def check_folder(folder):
@@ -111,13 +187,15 @@ def check_folder(folder):
         raise MissingFile(f"DATA: {folder} is no folder; {MAKE_IT} (its --destdir)")
 
 
-def check_dictionaries(folder, names):
-    for name in names:
-        if not os.path.isfile(os.path.join(folder, name)):
-            raise MissingFile(f"{os.path.join(folder, name)}: no such dictionary; {MAKE_IT}")
+def check_dictionaries(paths):
+    """Return the number of entries of each dictionary, with the special symbols."""
+    for path in paths:
+        if not os.path.isfile(path):
+            raise MissingFile(f"{path}: no such dictionary; {MAKE_IT}")
+    return [len(Dictionary.load(path)) for path in paths]
 
 
-def check_sides(folder, split, pair, impl, flag):
+def check_sides(folder, split, pair, impl, flag, dictionaries):
     """Check source and target of one split; return whether it is there. If ``flag`` asks for it, it must be."""
     source, target = pair
     if not is_indexed(impl):
@@ -132,16 +210,25 @@ def check_sides(folder, split, pair, impl, flag):
     sides = [prefix + source, prefix + target]
     if impl is None and any(os.path.exists(side) for side in sides):
         return True  # text beside the binarised file, which fairseq prefers
-    for side in sides:
+    if flag is None and not IndexedDataset.exists(sides[1]):
+        sides = sides[:1]  # a source without references can be translated
+    for side, (words, dictionary) in zip(sides, dictionaries):
         check_binarised(side, flag)
-        check_not_empty(side)
+        check_whole(side, impl, words, dictionary)
     counts = [count_sentences(side) for side in sides]
-    if None not in counts and counts[0] != counts[1]:
+    if len(sides) == 2 and None not in counts and counts[0] != counts[1]:
         raise InputError(
             f"{sides[0]}.idx has {counts[0]} sentences and {sides[1]}.idx has {counts[1]};"
             " both sides need the same number"
         )
     return True
+
+
+def check_whole(prefix, impl, words, dictionary):
+    """Check one index, the length of its data, and that their token ids are in the dictionary."""
+    check_not_empty(prefix)
+    index_files.check_once(prefix, impl, True, *index_files.stamps(prefix))
+    index_files.check_ids(prefix, words, dictionary)
 
 
 def check_binarised(prefix, flag):

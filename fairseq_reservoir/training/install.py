@@ -39,6 +39,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # Flags are read.
     (options, "parse_args_and_arch", threads.read_flag),
     (options, "parse_args_and_arch", named_models.check_flags),
+    (options, "parse_args_and_arch", data_files.check_flags),
     (options, "parse_args_and_arch", threads.point_to_help),
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
-from ..fairseq_repairs.cpu_launch import is_first_process, is_training, uses_cpu
+from ..fairseq_repairs.cpu_launch import is_first_on_host, is_first_process, is_training, uses_cpu
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
@@ -59,7 +59,8 @@ def check_training(cfg):
     refuse_flat_fp16_on_cpus(cfg)
     refuse_quantization(cfg)
     threads.asked()
-    check_data(cfg)
+    if is_first_on_host():
+        check_data(cfg)
 
 
 def refuse_flat_fp16_on_cpus(cfg):

@@ -1,23 +1,30 @@
 """Files that a run needs are checked before data is loaded and before anything is written."""
 
 import os
+import random
 import shutil
+import sys
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
-from fairseq.data import Dictionary
+from fairseq import options, tasks
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import index_files
+from fairseq_reservoir.fairseq_repairs.repair import hooks_of
 from fairseq_reservoir.training import data_files, preflight
+from tests.support.damage import damaged
 
 
 @pytest.fixture
 def refusal(run_fairseq, tiny_training, tmp_path, monkeypatch):
-    """Return a function that trains and returns the message of the refusal; no dictionary is read, nothing written."""
+    """Return a function that trains and returns the message of the refusal; no task is set up, nothing written."""
 
     def refuse(data, *flags, save_dir=None, training=tiny_training):
         loaded = []
-        monkeypatch.setattr(Dictionary, "load", lambda *args: loaded.append(args))
+        monkeypatch.setattr(tasks, "setup_task", lambda *args: loaded.append(args))
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(InputError) as caught:
             run_fairseq("train", data, *training, "--save-dir", save_dir or tmp_path / "checkpoints", *flags)
@@ -137,23 +144,134 @@ def plain_main(reached):
     return lambda cfg: reached.append("main")
 
 
-def test_several_folders_and_text_are_left_to_fairseq(make_corpus):
-    from types import SimpleNamespace
-
-    first, second = make_corpus("first"), make_corpus("second")
-    for folder in (first, second):
-        (folder / "train.en-de.en.idx").unlink()
-    dataset = SimpleNamespace(
-        train_subset="train", valid_subset="valid", disable_validation=False, combine_valid_subsets=False
+def config(data, task="translation", **options):
+    """The part of a configuration that the checks of data read."""
+    dataset = {
+        "train_subset": "train",
+        "valid_subset": "valid",
+        "disable_validation": False,
+        "combine_valid_subsets": False,
+    }
+    of_task = {"source_lang": "en", "target_lang": "de", "dataset_impl": None, "regression_target": False}
+    return SimpleNamespace(
+        task=SimpleNamespace(
+            _name=task, data=str(data), **{name: options.get(name, value) for name, value in of_task.items()}
+        ),
+        dataset=SimpleNamespace(**{name: options.get(name, value) for name, value in dataset.items()}),
     )
-    task = SimpleNamespace(_name="translation", source_lang="en", target_lang="de", dataset_impl=None)
-    cfg = SimpleNamespace(task=task, dataset=dataset)
-    data_files.check_translation(cfg, [str(first), str(second)])
-    task.dataset_impl = "raw"
-    data_files.check_translation(cfg, [str(first)])
-    task.dataset_impl = None
-    with pytest.raises(InputError):
-        data_files.check_translation(cfg, [str(first)])
+
+
+def test_every_folder_of_an_epoch_is_checked_and_text_is_left_to_fairseq(make_corpus):
+    first, second = make_corpus("first"), make_corpus("second")
+    data_files.check_data(config(f"{first}:{second}"))
+    (second / "valid.en-de.en.idx").unlink()  # validation data are those of the first folder
+    data_files.check_data(config(f"{first}:{second}"))
+    (second / "train.en-de.de.bin").write_bytes(b"\4\0")
+    with pytest.raises(InputError, match=f"^{second}/train.en-de.de.bin: damaged, 2 bytes"):
+        data_files.check_data(config(f"{first}:{second}"))
+    data_files.check_data(config(f"{second}", dataset_impl="raw"))
+
+
+# For each task: its kind of command (None trains), a file, and what is done to it.
+SPOILT = [
+    ("translation", None, "dict.de.txt", lambda path: path.write_text("a\n"), "line 1, 'a', is not a word and its count"),
+    ("translation", None, "dict.en.txt", lambda path: path.write_text("a 1\n"), "train.en-de.en.bin: token .* has id .*dict.en.txt"),
+    ("translation", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
+    ("translation", None, "train1.en-de.en.bin", lambda path: shorten(path, 5), "train1.en-de.en.bin: damaged"),
+    ("translation", None, "valid.en-de.de.bin", lambda path: shorten(path, 2), "valid.en-de.de.bin: damaged"),
+    ("translation", None, "test.en-de.en.bin", lambda path: shorten(path, 2), "test.en-de.en.bin: damaged"),
+    ("translation", ["test"], "test.en-de.de.bin", lambda path: shorten(path, 2), "test.en-de.de.bin: damaged"),
+    ("translation", ["test", "test1"], "test1.en-de.en.bin", lambda path: shorten(path, 2), "test1.en-de.en.bin: damaged"),
+    ("translation", ["test"], "dict.de.txt", lambda path: path.write_text("a 1\na 1\n"), "line 2: has 'a' a second time"),
+    ("language_modeling", None, "train1.idx", lambda path: shorten(path, 1), "train1.idx: damaged"),
+    ("language_modeling", None, "valid.bin", lambda path: shorten(path, 1), "valid.bin: damaged"),
+    ("language_modeling", ["test"], "test.bin", lambda path: shorten(path, 1), "test.bin: damaged"),
+    ("masked_lm", None, "train.bin", lambda path: shorten(path, 1), "train.bin: damaged"),
+    ("masked_lm", None, "dict.txt", lambda path: path.write_bytes(b""), "dict.txt: an empty dictionary"),
+    ("sentence_prediction", None, "input0/train.bin", lambda path: shorten(path, 1), "input0/train.bin: damaged"),
+    ("sentence_prediction", None, "label/valid.bin", lambda path: shorten(path, 1), "label/valid.bin: damaged"),
+    ("sentence_prediction", None, "label/dict.txt", lambda path: path.write_text("0\n"), "label/dict.txt: line 1"),
+    ("sentence_prediction", ["valid"], "input0/valid.idx", lambda path: shorten(path, 1), "input0/valid.idx: damaged"),
+]  # fmt: skip
+
+
+def shorten(path, count):
+    path.write_bytes(path.read_bytes()[:-count])
+
+
+@pytest.mark.parametrize("task, splits, name, spoil, message", SPOILT)
+def test_damage_is_found_before_a_model_is_built(task, splits, name, spoil, message, make_corpus, moods, tmp_path):
+    data = make_corpus(train1=4, test1=4)
+    if task == "sentence_prediction":
+        shutil.rmtree(data)
+        shutil.copytree(moods, data)
+    asked = config(data, task, valid_subset="valid,test" if name.startswith("test.") else "valid")
+    data_files.check_data(asked, splits)
+    spoil(data / name)
+    with pytest.raises(InputError, match=message) as refusal:
+        data_files.check_data(asked, splits)
+    assert str(refusal.value).startswith(str(data)) and "\n" not in str(refusal.value)
+
+
+def test_a_source_without_references_and_missing_files_pass(make_corpus):
+    data = make_corpus()
+    for side in ("idx", "bin"):
+        (data / f"test.en-de.de.{side}").unlink()
+    data_files.check_data(config(data), ["test", "nowhere"])
+    data_files.check_data(config(data / "gone"), ["test"])
+
+
+@pytest.mark.parametrize("command, option", data_files.READS.items())
+def test_commands_that_read_a_model_check_the_splits_that_they_read(command, option, make_corpus, monkeypatch):
+    data = make_corpus(other=4)
+    monkeypatch.setattr(sys, "argv", [command])
+    task = "language_modeling" if command == "fairseq-eval-lm" else "translation"
+    flags = Namespace(
+        path="model.pt", task=task, data=str(data), source_lang=None, target_lang=None, **{option: "test,other"}
+    )
+    assert data_files.check_flags(lambda: flags) is flags and data_files.check_flags(lambda: (flags, [])) == (flags, [])
+    shorten(data / ("other.bin" if command == "fairseq-eval-lm" else "other.en-de.de.bin"), 1)
+    with pytest.raises(InputError, match=f"^{data}/other.*bin: damaged"):
+        data_files.check_flags(lambda: flags)
+    data_files.check_flags(lambda suppress_defaults: flags, suppress_defaults=True)
+    monkeypatch.setattr(sys, "argv", ["fairseq-interactive"])  # reads no split
+    data_files.check_flags(lambda: flags)
+    assert data_files.check_flags in hooks_of(options.parse_args_and_arch)
+
+
+@pytest.mark.parametrize("tries", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_folder_damaged_by_chance(tries, make_corpus, tmp_path):
+    """A folder that passes is read to its last sentence: every id is in the dictionary, and both sides have the same sentences."""
+    from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+    data = make_corpus(train=5, valid=2, test=2)
+    names = sorted(path.name for path in data.iterdir() if "en-de" in path.name or path.name.startswith("dict.en"))
+    refused = 0
+    for seed in range(tries):
+        draw = random.Random(seed)
+        shutil.copytree(data, folder := tmp_path / f"{seed}")
+        for name in draw.sample(names, draw.choice([1, 1, 2])):
+            (folder / name).write_bytes(
+                damaged((folder / name).read_bytes(), draw, (data / draw.choice(names)).read_bytes())
+            )
+        try:
+            data_files.check_data(config(folder, valid_subset="valid,test"))
+        except InputError as refusal:
+            refused += 1
+            assert str(refusal).startswith(str(folder)) and "\n" not in str(refusal), seed
+            continue
+        finally:
+            index_files.check_once.cache_clear()
+        task = TranslationTask.setup_task(
+            TranslationConfig(str(folder), "en", "de", dataset_impl=None, train_subset="train")
+        )
+        for split in ("train", "valid", "test"):
+            task.load_dataset(split)
+            for pair in task.dataset(split):
+                assert pair["source"].max() < len(task.source_dictionary), seed
+                assert pair["target"].max() < len(task.target_dictionary), seed
+        shutil.rmtree(folder)
+    assert refused > tries / 2
 
 
 def test_other_commands_are_not_checked(monkeypatch):
@@ -182,5 +300,5 @@ def test_generation_from_a_missing_split(make_corpus, run_fairseq, tiny_training
     with pytest.raises(InputError, match="^Dataset not found: exam"):
         run_fairseq("validate", data, *flags, "--task", "translation", "--valid-subset", "exam")
     (data / "dict.en.txt").unlink()
-    with pytest.raises(InputError, match="dict.en.txt: no such file"):
+    with pytest.raises(InputError, match="dict.en.txt: no such dictionary"):
         run_fairseq("generate", data, *flags)

@@ -1,0 +1,114 @@
+"""Repairs of how fairseq reads a DATA folder: damaged dictionaries and binarised files are one line, whatever the task is."""
+
+import os
+from typing import Any
+
+from fairseq.data import Dictionary, indexed_dataset
+from torch import distributed
+
+from ..errors import InputError
+from . import index_files
+from .repair import repair, wrap
+
+_MAKE_IT = "fairseq-preprocess writes it"
+_BYTE_ORDER_MARK = "\ufeff"
+_OVERWRITE = "#fairseq:overwrite"
+
+
+@repair("damaged-dictionaries")
+def refuse_damaged_dictionaries():
+    """Refuse a damaged dictionary in one line.
+
+    fairseq raises errors of four classes that name a line without its number or no file, and accepts an empty file, an empty word,
+    a negative count and NUL bytes.
+    """
+
+    def add_from_file(original, dictionary, f):
+        if not isinstance(f, str):
+            return original(dictionary, f)
+        known = list(dictionary.symbols)
+        try:
+            original(dictionary, f)
+        except OSError:
+            raise
+        except Exception as error:  # fairseq raises Exception itself for text that is not UTF-8
+            raise InputError(f"{f}: {_fault(f, known, error)}") from error
+        _check_entries(f, dictionary, len(known))
+
+    wrap(Dictionary, "add_from_file", add_from_file)
+
+
+@repair("damaged-index")
+def refuse_damaged_index():
+    """Refuse binarised files that are damaged in one line, when they are opened.
+
+    fairseq reads lengths and places as they stand: some errors come in the middle of a training, and a huge length takes all memory.
+    The first process looks at every sentence, the others of a run at the header and the length of the files.
+    """
+
+    def make_dataset(original, path, impl, *args, **kwargs):
+        if impl in ("mmap", "cached", "lazy") and all(os.path.isfile(path + suffix) for suffix in (".idx", ".bin")):
+            is_first = not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())
+            # fairseq takes "cached" where it knows no format, so the word is the user's for the other two only.
+            given = None if impl == "cached" else impl
+            index_files.check_once(path, given, is_first, *index_files.stamps(path))
+        try:
+            return original(path, impl, *args, **kwargs)
+        except (InputError, OSError):
+            raise
+        except (
+            Exception
+        ) as error:  # formats that are not checked above: text that is not UTF-8, a damaged .idx of huffman
+            raise InputError(f"{path}: not data of --dataset-impl {impl} ({type(error).__name__}: {error})") from error
+
+    wrap(indexed_dataset, "make_dataset", make_dataset)
+
+
+def _fault(path: str, known: list[str], error: Exception) -> str:
+    """Find the line of a dictionary that fairseq has failed on, and what is wrong with it."""
+    with open(path, "rb") as stream:
+        data = stream.read()
+    try:
+        data.decode()
+    except UnicodeDecodeError as fault:
+        number = data.count(b"\n", 0, fault.start) + 1
+        return f"line {number} is not UTF-8 (byte 0x{data[fault.start]:02x}); {_MAKE_IT}"
+    seen = set(known)
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            word, blank, count = line.rstrip().rpartition(" ")
+            if overwrites := count == _OVERWRITE:
+                word, blank, count = word.rpartition(" ")
+            if not blank or not _is_number(count):
+                return f"line {number}, {_shown(line)}, is not a word and its count; {_MAKE_IT}"
+            if word in seen and not overwrites:
+                return f"line {number}: has {_shown(word)} a second time; each word needs one line ({_OVERWRITE} behind it replaces)"
+            seen.add(word)
+    return f"not a dictionary ({' '.join(str(error).split())}); {_MAKE_IT}"
+
+
+def _check_entries(path: str, dictionary: Any, known: int) -> None:
+    """Refuse entries that fairseq accepts and that nobody has written."""
+    if len(dictionary.symbols) == known:
+        raise InputError(f"{path}: an empty dictionary; {_MAKE_IT}")
+    for word, count in zip(dictionary.symbols[known:], dictionary.count[known:]):
+        if not word or "\0" in word or count < 0:
+            raise InputError(
+                f"{path}: has {_shown(word)} with count {str(count)[:20]}: not a word and its count; {_MAKE_IT}"
+            )
+    if dictionary.symbols[known].startswith(_BYTE_ORDER_MARK):
+        raise InputError(
+            f"{path}: begins with a byte-order mark, which would be a part of its first word; save it without"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(text: str) -> str:
+    return repr(text.rstrip("\n")[:80])

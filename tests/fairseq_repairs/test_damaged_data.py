@@ -1,0 +1,213 @@
+"""Damaged dictionaries and binarised files: one line, whatever the damage; what is accepted is what was written."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import index_files
+from tests.support.damage import damaged
+
+TRIES = [pytest.param(60, id="60"), pytest.param(1000, id="1000", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "an empty dictionary; fairseq-preprocess writes it"),
+        (b"a 1\nb\n", "line 2, 'b', is not a word and its count"),
+        (b"a 1\n\nb 1\n", "line 2, '', is not a word and its count"),
+        (b"a 1\nb x\n", "line 2, 'b x', is not a word and its count"),
+        (b"a 1\nb 1.5\n", "line 2, 'b 1.5', is not a word and its count"),
+        (b"a\t1\n", r"line 1, 'a\\t1', is not a word and its count"),
+        (b"a 1\nb 1\na 2\n", "line 3: has 'a' a second time"),
+        (b"a 1\n</s> 2\n", "line 2: has '</s>' a second time"),
+        (b"a 1\n#fairseq:overwrite\n", "line 2, '#fairseq:overwrite', is not a word and its count"),
+        (b"a 1\nb #fairseq:overwrite\n", "line 2, 'b #fairseq:overwrite', is not a word and its count"),
+        (b"a 1\nb\xff 1\n", r"line 2 is not UTF-8 \(byte 0xff\)"),
+        (b"a 1\n 5\n", "has '' with count 5: not a word and its count"),
+        (b"a 1\nb\0 1\n", r"has 'b\\x00' with count 1"),
+        (b"a -1\n", "has 'a' with count -1"),
+        (b"\xef\xbb\xbfa 1\n", "begins with a byte-order mark"),
+        (b"a 1\n" + b"x" * 10**6, "line 2, 'x+', is not a word and its count"),
+        (b"a 1\nb " + b"9" * 10**4, "line 2, 'b 9+', is not a word and its count"),
+        (b"\0" * 4096, r"line 1, '\\x00.*', is not a word and its count"),
+    ],
+)
+def test_a_damaged_dictionary(content, message, tmp_path):
+    (path := tmp_path / "dict.txt").write_bytes(content)
+    with pytest.raises(InputError, match=f"^{path}: {message}") as refusal:
+        Dictionary.load(str(path))
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize("content", [b"a 1\nb 2\n", b"a 1\r\nb 2\r\n", b"a 1\nb 2"])
+def test_lines_that_fairseq_reads(content, tmp_path):
+    (path := tmp_path / "dict.txt").write_bytes(content)
+    dictionary = Dictionary.load(str(path))
+    assert dictionary.symbols[4:] == ["a", "b"] and dictionary.count[4:] == [1, 2]
+
+
+def test_a_word_that_replaces_another(tmp_path):
+    """As fairseq has it: the word stands twice in the list, and its id is the later one."""
+    (path := tmp_path / "dict.txt").write_text("a 1\nb 2\na 3 #fairseq:overwrite\n")
+    dictionary = Dictionary.load(str(path))
+    assert dictionary.symbols[4:] == ["a", "b", "a"] and dictionary.index("a") == 6
+    path.write_text("a 1\na 3 #fairseq:overwrite\na 4\n")
+    with pytest.raises(InputError, match="line 3: has 'a' a second time"):
+        Dictionary.load(str(path))
+
+
+def test_a_missing_dictionary_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Dictionary.load(str(tmp_path / "dict.txt"))
+
+
+@pytest.mark.parametrize("tries", TRIES)
+def test_dictionaries_damaged_by_chance(tries, tmp_path):
+    content = "".join(f"{word} {1000 - i}\n" for i, word in enumerate(["the", "été", "@@", "▁a", *"bcdefgh"])).encode()
+    for seed in range(tries):
+        draw = random.Random(seed)
+        (path := tmp_path / f"{seed}").write_bytes(
+            damaged(content, draw, b"\x80\x02" * 99, [b"\n", b" ", b"\r", b"-", b"\xff"])
+        )
+        try:
+            dictionary = Dictionary.load(str(path))
+        except InputError as refusal:
+            assert str(refusal).startswith(f"{path}: ") and "\n" not in str(refusal), seed
+            continue
+        assert len({*dictionary.symbols}) == len(dictionary.symbols) > 4 and min(dictionary.count) >= 0, seed
+        assert all(word and "\0" not in word for word in dictionary.symbols), seed
+
+
+SENTENCES = [[4, 5, 2], [6, 2], [7, 8, 9, 4, 2], [2], [9, 9, 2]]
+
+
+def write(prefix, kind, sentences=SENTENCES, dtype=np.uint16):
+    """Write binarised data of --dataset-impl mmap, or of lazy and cached; return the contents of both files."""
+    builder = MMapIndexedDatasetBuilder if kind == "mmap" else IndexedDatasetBuilder
+    writer = builder(f"{prefix}.bin", **({"dtype": dtype} if kind == "mmap" else {}))
+    for sentence in sentences:
+        writer.add_item(torch.IntTensor(sentence))
+    writer.finalize(f"{prefix}.idx")
+    return {suffix: prefix.with_name(f"{prefix.name}.{suffix}").read_bytes() for suffix in ("idx", "bin")}
+
+
+def spoil(prefix, suffix, content):
+    prefix.with_name(f"{prefix.name}.{suffix}").write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["mmap", "lazy", "cached"])
+@pytest.mark.parametrize("sentences", [SENTENCES, [[2]], [[4, 2], [], [5, 2]]])
+def test_whole_files_pass(kind, sentences, tmp_path):
+    for number, dtype in enumerate([np.uint16, np.int32, np.int64] if kind == "mmap" else [None]):
+        prefix = tmp_path / f"{number}"
+        write(prefix, kind, sentences, dtype)
+        for every in (True, False):
+            index_files.check(str(prefix), None, every)
+        index_files.check(str(prefix), kind)
+        index_files.check_ids(str(prefix), 10, "dict.txt")
+
+
+@pytest.mark.parametrize(
+    "kind, suffix, change, message",
+    [
+        ("mmap", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xMIDIDX"),
+        ("mmap", "idx", lambda c: c[:20], "idx: damaged, it begins with b'MMIDIDX"),
+        ("mmap", "idx", lambda c: c[:9] + struct.pack("<Q", 2) + c[17:], "idx: damaged, version 2; only version 1"),
+        ("mmap", "idx", lambda c: c[:17] + b"\x63" + c[18:], "idx: damaged, code 99 of its numbers"),
+        ("mmap", "idx", lambda c: c[:17] + b"\x06" + c[18:], "idx: damaged, code 6 of its numbers"),
+        ("mmap", "idx", lambda c: c[:18] + struct.pack("<Q", 2**62) + c[26:], "idx: damaged, 86 bytes; its header describes 4,6"),
+        ("mmap", "idx", lambda c: c[:-1], "idx: damaged, 85 bytes; its header describes 5 sentences, which take 86"),
+        # 26 bytes of header, then int32 lengths: 3 2 5 1 3.
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -2) + c[34:], "idx: damaged, place or length of sentence 2"),
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", 3) + c[34:], "idx: damaged, place or length of sentence 3"),
+        ("mmap", "idx", lambda c: c[:46] + b"\1" + c[47:], "idx: damaged, place or length of sentence 1"),
+        ("mmap", "bin", lambda c: c[:-2], "bin: damaged, 26 bytes; .*idx describes 28"),
+        ("mmap", "bin", lambda c: c + b"\0\0", "bin: damaged, 30 bytes; .*idx describes 28"),
+        ("mmap", "bin", lambda c: b"", "bin: damaged, 0 bytes; .*idx describes 28"),
+        ("lazy", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xNTIDX"),
+        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: damaged, 5 lengths of 5 sentences, and 8 bytes"),
+        ("lazy", "idx", lambda c: c[:32] + struct.pack("<Q", 2**40) + c[40:], "idx: damaged, 184 bytes; its header describes"),
+        ("lazy", "idx", lambda c: c[:-8] + struct.pack("<q", 4), "idx: damaged, place or length of sentence 5"),
+        ("lazy", "idx", lambda c: c[:104] + struct.pack("<q", -1) + c[112:], "idx: damaged, place or length of sentence 2"),
+        ("lazy", "bin", lambda c: c[:-4], "bin: damaged, 52 bytes; .*idx describes 56"),
+    ],
+)  # fmt: skip
+def test_a_damaged_index(kind, suffix, change, message, tmp_path):
+    prefix = tmp_path / "train"
+    content = write(prefix, kind)
+    spoil(prefix, suffix, change(content[suffix]))
+    with pytest.raises(InputError, match=f"^{prefix}.{message}"):
+        index_files.check(str(prefix))
+    with pytest.raises(InputError, match=f"^{prefix}.{message}"):  # whatever the task is, when its files are opened
+        data_utils.load_indexed_dataset(str(prefix))
+
+
+def test_other_processes_look_at_headers_and_lengths_only(tmp_path):
+    prefix = tmp_path / "train"
+    content = write(prefix, "mmap")
+    spoil(prefix, "idx", content["idx"][:30] + struct.pack("<i", 3) + content["idx"][34:])
+    index_files.check(str(prefix), None, every_sentence=False)
+    spoil(prefix, "idx", content["idx"])
+    spoil(prefix, "bin", content["bin"][:-2])
+    with pytest.raises(InputError, match="train.bin: damaged"):
+        index_files.check(str(prefix), None, every_sentence=False)
+
+
+def test_another_implementation_is_named(tmp_path):
+    write(tmp_path / "train", "mmap")
+    with pytest.raises(InputError, match="--dataset-impl lazy: .*train.idx is of --dataset-impl mmap$"):
+        index_files.check(str(tmp_path / "train"), "lazy")
+    with pytest.raises(InputError, match="train: not data of --dataset-impl cached .AssertionError"):
+        data_utils.load_indexed_dataset(str(tmp_path / "train"), dataset_impl="cached")
+
+
+@pytest.mark.parametrize("kind", ["mmap", "lazy"])
+def test_ids_that_are_not_in_the_dictionary(kind, tmp_path):
+    write(tmp_path / "train", kind)
+    index_files.check_ids(str(tmp_path / "train"), 10, "dict.txt")
+    with pytest.raises(
+        InputError, match="train.bin: token 8 has id 9, but dict.txt has 9 entries; damaged, or binarised"
+    ):
+        index_files.check_ids(str(tmp_path / "train"), 9, "dict.txt")
+    write(tmp_path / "minus", kind, [[4, -1, 2]], np.int32)
+    with pytest.raises(InputError, match="minus.bin: token 2 has id -1, but"):
+        index_files.check_ids(str(tmp_path / "minus"), 9, "dict.txt")
+
+
+def test_text_that_is_not_utf8_is_one_line(tmp_path):
+    (tmp_path / "train").write_bytes(b"a\xff\n")
+    with pytest.raises(InputError, match="train: not data of --dataset-impl raw .UnicodeDecodeError"):
+        data_utils.load_indexed_dataset(str(tmp_path / "train"), Dictionary(), dataset_impl="raw")
+
+
+@pytest.mark.parametrize("tries", TRIES)
+@pytest.mark.parametrize("kind", ["mmap", "lazy"])
+def test_files_damaged_by_chance(kind, tries, tmp_path):
+    """Whatever passes has the sentences that were written, or with a damaged .bin file other ids of the dictionary."""
+    content, other = write(tmp_path / "train", kind), write(tmp_path / "other", kind, [[4, 5, 6, 2], [2]] * 4)
+    refused = 0
+    for seed in range(tries):
+        draw, prefix = random.Random(seed), tmp_path / f"{seed}"
+        hit = draw.choice(["idx", "bin"])
+        for suffix in ("idx", "bin"):
+            spoil(prefix, suffix, damaged(content[suffix], draw, other[suffix]) if suffix == hit else content[suffix])
+        try:
+            data = data_utils.load_indexed_dataset(str(prefix), dataset_impl=draw.choice([None, kind]))
+            index_files.check_ids(str(prefix), 10, "dict.txt")
+        except InputError as refusal:
+            assert str(refusal).startswith((f"{prefix}", "--dataset-impl")) and "\n" not in str(refusal), seed
+            refused += 1
+            continue
+        if getattr(data, "supports_prefetch", False):
+            data.prefetch(range(len(data)))
+        found = [data[i].tolist() for i in range(len(data))]
+        assert [*map(len, found)] == [*map(len, SENTENCES)] and all(0 <= i < 10 for one in found for i in one), seed
+        assert found == SENTENCES or hit == "bin", seed
+    assert refused > 0.6 * tries
