@@ -1,8 +1,10 @@
 """Checkpoints whose bytes are no longer those that were written."""
 
 import functools
+import logging
 import mmap
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +13,17 @@ from ..errors import InputError
 from ..fairseq_repairs import archive
 from . import packed_file
 
+logger = logging.getLogger(__name__)
+# Every pickle of protocol 2 or later begins with this byte, and so does every file of torch.save before version 1.6.
+_PICKLE = b"\x80"
+
 
 def refuse_damaged(path: str | Path, flag: str = "") -> None:
     """Refuses a checkpoint that has been cut short or of which a bit has changed, and names the newest one beside it that is whole.
 
     ``torch.load`` loads a tensor with another sign or exponent without a word, though a checksum of it stands in the file; see
-    ``archive``. What is no such archive (an export, an older format, another program's file) is let pass.
+    ``archive``. What is no such archive (an export, an older format, another program's file) is let pass. One warning per file
+    names a checkpoint without any checksum: damage in it cannot be found.
 
     Args:
         path: of a file, or of nothing.
@@ -26,8 +33,12 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
         InputError: one line.
     """
     path = Path(path)
-    if path.is_file() and not is_whole(path):
+    if not path.is_file():
+        return
+    if not is_whole(path):
         raise _refusal(path, _what(path), flag)
+    stat = path.stat()
+    _warn_unless_verified(path, stat.st_size, stat.st_mtime_ns)
 
 
 @contextmanager
@@ -98,3 +109,23 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
     with open(path, "rb") as stream:
         data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
     return archive.damage(data) if archive.is_archive(data) else None
+
+
+@functools.lru_cache
+def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
+    """Warn, once for a file of this size and time, that an undamaged-looking checkpoint has no checksums."""
+    with open(path, "rb") as stream:
+        begin = stream.read(2)
+    if begin[:1] == _PICKLE and path.suffix != packed_file.SUFFIX:
+        why = "torch's format of before version 1.6 has no checksums"
+    elif begin == b"PK" and path.suffix != packed_file.SUFFIX and not _has_checksums(path):
+        why = "it was written without checksums"
+    else:
+        return
+    logger.warning("%s: cannot be checked for damage, because %s; compare the file with its source", path, why)
+
+
+def _has_checksums(path: Path) -> bool:
+    """Whether a whole archive has our seal as its comment, or a CRC-32 for each tensor, which torch writes unless told otherwise."""
+    with zipfile.ZipFile(path) as found:
+        return bool(found.comment) or any(record.CRC for record in found.infolist())

@@ -2,6 +2,7 @@
 
 import os
 import re
+from argparse import Namespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from fairseq_reservoir.checkpoint.damage import reading, refuse_damaged
 from fairseq_reservoir.checkpoint.opened import read_state
 from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import archive
 
 
 @pytest.fixture
@@ -87,6 +89,45 @@ def test_what_is_no_damage(path):
     refuse_damaged(path)
     path.unlink()
     refuse_damaged(path)
+
+
+@pytest.mark.parametrize("how", ["before 1.6", "no checksums", "checksums", "sealed"])
+def test_a_checkpoint_without_checksums_is_loaded_with_one_warning(tmp_path, how, caplog):
+    """A changed tensor is found by its CRC-32 or by the seal. Where there is neither, it is loaded, and one line says so."""
+    path, tensor = tmp_path / "old.pt", torch.arange(3000.0)
+    state = {"model": {"a": tensor}, "cfg": Namespace(model=None)}
+    torch.serialization.set_crc32_options(how != "no checksums")
+    try:
+        if how == "sealed":
+            with open(path, "wb") as stream:
+                archive.save(state, stream)
+        else:
+            torch.save(state, path, _use_new_zipfile_serialization=how != "before 1.6")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    verified = how in ("checksums", "sealed")
+    for _ in range(2):
+        refuse_damaged(path)
+    reasons = {
+        "before 1.6": "torch's format of before version 1.6 has no checksums",
+        "no checksums": "it was written without checksums",
+    }
+    line = f"{path}: cannot be checked for damage, because {reasons.get(how)}; compare the file with its source"
+    assert caplog.messages == ([] if verified else [line])
+    flip(path, path.read_bytes().index(tensor.numpy().tobytes()) + 4 * 1000 + 3)
+    if verified:
+        with pytest.raises(InputError, match="a damaged checkpoint"):
+            refuse_damaged(path)
+    else:
+        refuse_damaged(path)
+        assert 0 < torch.load(path)["model"]["a"][1000] < 1e-30
+
+
+def test_what_is_no_checkpoint_has_no_warning(tmp_path, caplog):
+    for name, text in (("a.txt", b"words"), ("b.pt", b"not a pickle"), ("c.safetensors", b"\x80\0\0\0\0\0\0\0{}")):
+        (tmp_path / name).write_bytes(text)
+        refuse_damaged(tmp_path / name)
+    assert caplog.messages == []
 
 
 def test_an_export_that_begins_as_an_archive_does(tmp_path):
