@@ -8,7 +8,10 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from . import dictionaries
+from fairseq.file_io import PathManager
+
+from . import dictionaries, packed_file
+from .other_dictionary import refuse_other_dictionary
 
 _KEY = "fairseq_reservoir"
 
@@ -38,12 +41,18 @@ def take_over(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """A hook of the trainer: a resumed run has the number of the run that it goes on with, and must have its dictionaries."""
+    """A hook of the trainer: a resumed run keeps the number of its run, and any run must have the dictionaries of its file."""
     extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
+    state = {"extra_state": extra_state}
     if not reset_optimizer:
-        state = {"extra_state": extra_state}
         dictionaries.check(filename, dictionaries_of(state), trainer.task, same_size=True)
         trainer.training_run = origin(state).get("run")
+    elif PathManager.isfile(filename):
+        finetunes = filename == getattr(trainer.cfg.checkpoint, "finetune_from_model", None)
+        given = f"{'--finetune-from-model' if finetunes else '--restore-file'} {filename}"
+        is_export = str(filename).endswith(packed_file.SUFFIX)
+        trained = packed_file.read_body(filename)["dictionaries"] if is_export else dictionaries_of(state)
+        refuse_other_dictionary(given, trained, trainer.task)
     return extra_state
 
 

@@ -35,6 +35,7 @@ GROUPS = {
         "encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: one stack from another model (reservoir_*, frozen_*)": "start_encoder_from start_decoder_from",
+    "training: a model of another dictionary to start from (every training, of any architecture)": "allow_other_dictionary",
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
     "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
@@ -70,6 +71,7 @@ def _own_kinds() -> list[str]:
 
 def _options() -> dict[str, dataclasses.Field]:
     """Every option of the plugin by name; of one that several have, the first, whose help says most."""
+    from ..options.dictionary_options import DictionaryOptions
     from ..options.freeze_skip_options import FreezeSkipOptions
     from ..options.language_model_options import WordVectorOptions
     from ..options.layer_options import ReservoirOptions
@@ -77,7 +79,14 @@ def _options() -> dict[str, dataclasses.Field]:
     from ..options.thread_options import ThreadOptions
 
     found: dict[str, dataclasses.Field] = {}
-    for options in (ReservoirOptions, SupermaskRobertaOptions, WordVectorOptions, FreezeSkipOptions, ThreadOptions):
+    for options in (
+        ReservoirOptions,
+        SupermaskRobertaOptions,
+        WordVectorOptions,
+        FreezeSkipOptions,
+        ThreadOptions,
+        DictionaryOptions,
+    ):
         for option in dataclasses.fields(options):
             if not option.name.startswith("_"):
                 found.setdefault(option.name, option)

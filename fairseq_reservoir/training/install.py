@@ -12,7 +12,15 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from ..checkpoint import dry_build, fairseq_loader, named_models, origin, pretrained_embeddings, unregistered
+from ..checkpoint import (
+    dry_build,
+    fairseq_loader,
+    named_models,
+    origin,
+    other_dictionary,
+    pretrained_embeddings,
+    unregistered,
+)
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from . import (
@@ -41,6 +49,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (options, "parse_args_and_arch", named_models.check_flags),
     (options, "parse_args_and_arch", data_files.check_flags),
     (options, "parse_args_and_arch", threads.point_to_help),
+    (options, "parse_args_and_arch", other_dictionary.read_flag),
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),
     *((task, name, data_files.name_missing_files)

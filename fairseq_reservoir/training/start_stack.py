@@ -16,11 +16,14 @@ from torch import Tensor, nn
 from ..checkpoint import digest
 from ..checkpoint.ledger import ledger
 from ..checkpoint.opened import read_state
+from ..checkpoint.origin import dictionaries_of
+from ..checkpoint.other_dictionary import refuse_other_dictionary
 from ..checkpoint.training_start import goes_on
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
 STACKS = ("encoder", "decoder")
+_SIDES = {"encoder": "source", "decoder": "target"}
 # RoBERTa's encoder is the stack and the head of the masked language model.
 _PREFIXES = {"encoder": ("encoder.sentence_encoder.", "encoder."), "decoder": ("decoder.",)}
 _NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the tensors
@@ -32,14 +35,14 @@ def start(init, trainer, cfg, task, model, *args, **kwargs):
     options = getattr(cfg, "model", None)
     paths = {stack: path for stack in STACKS if (path := getattr(options, f"start_{stack}_from", None))}
     if paths and not goes_on(cfg.checkpoint):
-        taken = {stack: start_stack(model, stack, path) for stack, path in paths.items()}
+        taken = {stack: start_stack(model, stack, path, task) for stack, path in paths.items()}
         _refuse_other_values(model, paths, taken)
         _refuse_other_processes(paths, taken)
     init(trainer, cfg, task, model, *args, **kwargs)
 
 
 @torch.no_grad()
-def start_stack(model: nn.Module, stack: str, path: str) -> dict[str, Tensor]:
+def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str, Tensor]:
     """Writes the tensors of a checkpoint's stack into a model's; all of them, and under the same names.
 
     What may be missing there are adapters and, where the checkpoint has none at all, the attention to the source.
@@ -48,12 +51,14 @@ def start_stack(model: nn.Module, stack: str, path: str) -> dict[str, Tensor]:
         model: as fairseq has built it, frozen and drawn.
         stack: ``encoder`` or ``decoder``.
         path: a checkpoint or an export of a translation model, a language model or a RoBERTa.
+        task: the task of the training, with its dictionaries.
 
     Returns:
         What was taken, by its name in the model.
 
     Raises:
-        InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint's has other tensors.
+        InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint's has other tensors, or another
+            dictionary of the same size.
     """
     given = f"--start-{stack}-from {path}"
     ours, prefix = _of_stack(model.state_dict(), stack)
@@ -64,12 +69,14 @@ def start_stack(model: nn.Module, stack: str, path: str) -> dict[str, Tensor]:
             raise InputError(
                 f"{given}: {name} is drawn from the seed and would be lost; give plans of trained layers, and --frozen-init model"
             )
-    theirs, _ = _of_stack(_as_called_today(read_state(path, f"--start-{stack}-from")["model"]), stack)
+    state = read_state(path, f"--start-{stack}-from")
+    theirs, _ = _of_stack(_as_called_today(state["model"]), stack)
     for name, module in model.get_submodule(prefix[:-1]).named_modules():
         if isinstance(module, MultiheadAttention):  # old checkpoints have its projections in one tensor
             module.upgrade_state_dict_named(theirs, name)
     if not theirs:
         raise InputError(f"{given}: has no {stack}")
+    refuse_other_dictionary(given, dictionaries_of(state), task, sides=(_SIDES[stack],))
     added = {item.name.removeprefix(prefix) for item in ledger(model).items if item.is_folded}
     if not any("encoder_attn" in name for name in theirs):
         added |= {name for name in ours if "encoder_attn" in name}

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...checkpoint.other_dictionary import refuse_other_words
 from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
 from ...errors import InputError
 from ...random_tensors.fill import draw
@@ -39,7 +40,7 @@ def fill_embeddings(encoder, options) -> None:
     positions = stack.embed_positions.weight
     read, given = None, {}
     if path and not positions.is_meta and not tensors_follow.get():
-        given = read_checkpoint(path, len(dictionary), len(positions), positions.shape[1])
+        given = read_checkpoint(path, dictionary, len(positions), positions.shape[1])
     if path:
 
         def read():
@@ -78,17 +79,19 @@ def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
     return found
 
 
-def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[str, torch.Tensor]:
-    """``TOKENS`` (words, width) and ``POSITIONS`` (positions, width) of a RoBERTa checkpoint, fairseq's or ours.
+def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> dict[str, torch.Tensor]:
+    """``TOKENS`` (entries of the dictionary, width) and ``POSITIONS`` (positions, width) of a RoBERTa checkpoint, fairseq's or ours.
 
     Of more positions than are needed, the first are taken.
 
     Raises:
-        InputError: the file cannot be used, is of another kind of model, or its sizes differ.
+        InputError: the file cannot be used, is of another kind of model, or its sizes or the words of its dictionary differ.
     """
     from ...checkpoint.opened import open_checkpoint, read_state
+    from ...checkpoint.origin import dictionaries_of
 
-    found = _embeddings(read_state(path, FLAG)["model"])
+    state = read_state(path, FLAG)
+    found = _embeddings(state["model"])
     if TOKENS not in found and POSITIONS in found:
         model: Any = open_checkpoint(path).built()
         embedding = model.encoder.sentence_encoder.embed_tokens  # behind a mask
@@ -98,8 +101,10 @@ def read_checkpoint(path: str, words: int, positions: int, width: int) -> dict[s
     tokens = found[TOKENS]
     if tokens.shape[1] != width:
         raise InputError(f"{FLAG} {path}: vectors of {tokens.shape[1]} numbers; --encoder-embed-dim is {width}")
-    if len(tokens) != words:
-        raise InputError(f"{FLAG} {path}: vectors of {len(tokens)} words; the dictionary of DATA has {words}")
+    if len(tokens) != len(dictionary):
+        raise InputError(f"{FLAG} {path}: vectors of {len(tokens)} words; the dictionary of DATA has {len(dictionary)}")
+    trained = dictionaries_of(state).get("source")
+    refuse_other_words(f"{FLAG} {path}", trained, dictionary, "source", "that of DATA")
     if len(found[POSITIONS]) < positions:
         special = 2  # positions are counted from the number of padding on
         raise InputError(

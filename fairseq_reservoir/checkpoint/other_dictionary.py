@@ -1,0 +1,80 @@
+"""Refuses to start a training from a model whose dictionary has the same size and other words, or another order.
+
+Every tensor fits then, and each word starts with the vector of another one (fairseq#4469). A checkpoint of this plugin and an
+export record the hashes of their dictionaries. A checkpoint of plain fairseq does not, so that nothing can be compared.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from fairseq import utils
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+from ..errors import InputError
+from ..options.dictionary_options import DictionaryOptions
+from . import digest
+
+logger = logging.getLogger(__name__)
+FLAG = "--allow-other-dictionary"
+# The environment variable that has the meaning of the flag, for fairseq-hydra-train and for the processes that a training starts.
+ALLOW = "FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY"
+_MAKES = {"source": "--srcdict", "target": "--tgtdict (with --joined-dictionary --srcdict)"}
+
+
+def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, **kwargs: Any) -> Any:
+    """A hook of ``options.parse_args_and_arch``: add the flag to the parser of a training, and keep its value for all processes."""
+    known = parser._option_string_actions
+    if "--max-update" in known and FLAG not in known:
+        gen_parser_from_dataclass(parser, DictionaryOptions())
+    parsed = parse_args_and_arch(parser, *args, **kwargs)
+    if getattr(parsed[0] if isinstance(parsed, tuple) else parsed, "allow_other_dictionary", False):
+        os.environ[ALLOW] = "1"
+    return parsed
+
+
+def refuse_other_dictionary(
+    given: str, trained: dict[str, dict[str, Any]], task: Any, sides: tuple[str, ...] = ("source", "target")
+) -> None:
+    """Refuse the dictionaries of a task that differ from those of a model in their words alone.
+
+    Args:
+        given: the flag and the file of the model, for messages.
+        trained: the model's dictionaries, as ``dictionaries.describe`` gives them; empty if it records none.
+        task: the task of the training.
+        sides: the sides whose vectors are taken from the model.
+
+    Raises:
+        InputError: one line with the dictionary and the ways out.
+    """
+    if hasattr(task, "dicts"):  # one for each language; which of them are its sides depends on the pair
+        return
+    if not trained:
+        logger.info("%s: records no dictionary, so it is not compared with DATA; both must have the same", given)
+        return
+    for side in sides:
+        dictionary = getattr(task, f"{side}_dictionary", None)
+        if dictionary is not None:
+            refuse_other_words(given, trained.get(side), dictionary, side, _name(task, side))
+
+
+def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: Any, side: str, name: str) -> None:
+    """Refuse a dictionary, called ``name``, of as many entries as ``trained`` and another hash; for a ``side`` of the model."""
+    if trained is None or trained["entries"] != len(dictionary) or os.environ.get(ALLOW):
+        return
+    if trained["sha256"] != digest.of_words(dictionary.symbols):
+        raise InputError(
+            f"{given}: its {side} dictionary has {len(dictionary)} entries, as {name} has, but other words or another order, so each word "
+            f"would start with the vector of another one; make DATA by fairseq-preprocess {_MAKES[side]} with the model's dictionary, or "
+            f"give {FLAG} (or {ALLOW}=1)"
+        )
+
+
+def _name(task: Any, side: str) -> str:
+    """The file of a task's dictionary, where it has the usual name."""
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)
+    folder = next(iter(utils.split_paths(getattr(options, "data", None) or "")), "")
+    language = getattr(options, f"{side}_lang", None)
+    file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
+    return file if os.path.isfile(file) else f"the {side} dictionary of DATA"

@@ -1,0 +1,129 @@
+"""A training that starts from a model of another dictionary of the same size is refused, unless a flag allows it (fairseq#4469)."""
+
+import logging
+import math
+
+import pytest
+from fairseq.data import Dictionary
+
+from fairseq_reservoir import cli
+from fairseq_reservoir.checkpoint import other_dictionary
+from fairseq_reservoir.checkpoint.dictionaries import describe
+from fairseq_reservoir.errors import InputError
+from tests.checkpoint.test_dictionaries import with_words
+from tests.conftest import write_split
+from tests.support.commands import RUN, error_of, train
+
+LM = (
+    "--task language_modeling --arch frozen_transformer_lm --tokens-per-sample 16 --sample-break-mode eos --decoder-embed-dim 16"
+    " --decoder-input-dim 16 --decoder-output-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --decoder-layers 1"
+    " --share-decoder-input-output-embed"
+).split()
+ONE = ["--max-update", 1, "--disable-validation", "--no-epoch-checkpoints"]
+SENTENCE, ORDERS = list("abcdefgh"), {"same": "abcdefgh", "other": "efghabcd"}
+
+
+@pytest.fixture(autouse=True)
+def not_allowed(monkeypatch):
+    monkeypatch.setenv(other_dictionary.ALLOW, "")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """The same text, 40 times the sentence "a b c d e f g h", by two dictionaries of the same words."""
+    folders = {}
+    for name, words in ORDERS.items():
+        folders[name] = folder = tmp_path_factory.mktemp(name)
+        write_split(folder / "train", [SENTENCE] * 40, words)
+        for dictionary in ("dict.txt", "dict.en.txt", "dict.de.txt"):
+            (folder / dictionary).write_text("".join(f"{word} 1\n" for word in words))
+        for side in ("en", "de"):
+            write_split(folder / f"train.en-de.{side}", [SENTENCE] * 40, words)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def model(texts, tmp_path_factory):
+    """A language model that has learned the sentence, with its loss of the last update, in nats per token."""
+    folder = tmp_path_factory.mktemp("model")
+    run = train(texts["same"], *LM, "--lr", 0.03, "--max-update", 60, *ONE[2:], "--save-dir", folder, begin=RUN)
+    return folder / "checkpoint_last.pt", run.losses[-1]
+
+
+def starts(model, folder):
+    """The flags of each way to start from a model."""
+    reset = "--reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler".split()
+    return {
+        "finetune": ["--finetune-from-model", model, "--save-dir", folder],
+        "restore": ["--restore-file", model, *reset, "--save-dir", folder],
+        "decoder": ["--start-decoder-from", model, "--save-dir", folder],
+    }
+
+
+@pytest.mark.parametrize("way", ["finetune", "restore", "decoder"])
+def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
+    """A uniform guess among 12 entries costs ln 12 = 2.48 nats; a model with the vectors of other words is worse than that."""
+    path, trained = model
+    flags = [*LM, *starts(path, tmp_path / "ck")[way], *ONE]
+    line, status = error_of(texts["other"], *flags, begin=RUN)
+    given = {"finetune": "--finetune-from-model", "restore": "--restore-file", "decoder": "--start-decoder-from"}[way]
+    side, makes = (
+        ("target", "--tgtdict (with --joined-dictionary --srcdict)") if way == "decoder" else ("source", "--srcdict")
+    )
+    assert status == 2 and line.strip().splitlines()[-1] == (
+        f"fairseq-train: error: {given} {path}: its {side} dictionary has 12 entries, as {texts['other']}/dict.txt has, but other words or "
+        f"another order, so each word would start with the vector of another one; make DATA by fairseq-preprocess {makes} with the "
+        "model's dictionary, or give --allow-other-dictionary (or FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY=1)"
+    )
+    assert not (tmp_path / "ck" / "checkpoint_last.pt").exists()
+    right = train(texts["same"], *flags, begin=RUN).losses[0]
+    allowed = [*LM, *starts(path, tmp_path / "allowed")[way], *ONE, "--allow-other-dictionary"]
+    wrong = train(texts["other"], *allowed, begin=RUN).losses[0]
+    tokens = 4 * 9  # of a batch
+    assert right / tokens == pytest.approx(trained / tokens, abs=0.1)
+    assert right / tokens < 0.5 < math.log(12) < wrong / tokens
+
+
+def test_an_export_and_the_stack_of_a_translation_model(texts, tmp_path):
+    sizes = "--encoder-layers 1 --decoder-layers 1 --source-lang en --target-lang de".split()
+    train(texts["same"], *sizes, *ONE, "--save-dir", tmp_path / "first")
+    path, out = tmp_path / "first" / "checkpoint_last.pt", tmp_path / "model.safetensors"
+    cli.main(["export", str(path), str(out)])
+    for flag, file in (("--finetune-from-model", out), ("--start-encoder-from", path), ("--start-encoder-from", out)):
+        line, status = error_of(texts["other"], *sizes, *ONE, flag, file, "--save-dir", tmp_path / "second")
+        said = (
+            f"{flag} {file}: its source dictionary has 12 entries, as {texts['other']}/dict.en.txt has, but other words"
+        )
+        assert status == 2 and said in line.strip().splitlines()[-1]
+
+
+def test_what_is_compared(caplog):
+    trained = describe(with_words("abc", "de"))
+    refuse = other_dictionary.refuse_other_dictionary
+    refuse("--restore-file a.pt", trained, with_words("abc", "de"))
+    refuse("--restore-file a.pt", trained, with_words("abcx", "dex"))  # of another size: the tensors do not fit
+    with pytest.raises(
+        InputError, match=r"^--restore-file a.pt: its target dictionary has 6 entries, as the target dic"
+    ):
+        refuse("--restore-file a.pt", trained, with_words("abc", "ed"))
+    refuse("--start-encoder-from a.pt", trained, with_words("abc", "ed"), sides=("source",))
+    refuse("--restore-file a.pt", trained, with_words("cba", "ed", dicts={}))
+    assert caplog.messages == []
+    caplog.set_level(logging.INFO)
+    refuse("--restore-file a.pt", {}, with_words("cba", "ed"))
+    assert caplog.messages == [
+        "--restore-file a.pt: records no dictionary, so it is not compared with DATA; both must have the same"
+    ]
+
+
+def test_token_vectors_of_a_roberta(monkeypatch):
+    trained, dictionary = describe(with_words("abc", "abc"))["source"], Dictionary()
+    for word in "acb":
+        dictionary.add_symbol(word)
+    refused = ("--mask-embeddings-from a.pt", trained, dictionary, "source", "that of DATA")
+    with pytest.raises(
+        InputError, match="^--mask-embeddings-from a.pt: its source dictionary has 7 entries, as that of"
+    ):
+        other_dictionary.refuse_other_words(*refused)
+    monkeypatch.setenv(other_dictionary.ALLOW, "1")
+    other_dictionary.refuse_other_words(*refused)
