@@ -1,0 +1,51 @@
+"""A repair of ``--ignore-prefix-size``, the number of target tokens at the start of a sentence that have no loss."""
+
+from fairseq.criterions import label_smoothed_cross_entropy_with_rdrop as rdrop
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+from .repair import repair, wrap
+
+
+@repair("ignored-prefix")
+def count_no_ignored_prefix():
+    """Divide the loss by the tokens that have a loss, with ``--ignore-prefix-size`` (fairseq PR #4842).
+
+    fairseq leaves the prefix out of the sum and counts it in ``ntokens`` and ``sample_size``. Losses, perplexity and
+    gradients are too small by that ratio. This concerns ``label_smoothed_cross_entropy`` and all subclasses:
+    ``label_smoothed_cross_entropy_with_alignment``, ``..._with_ctc``, ``..._with_rdrop``,
+    ``latency_augmented_label_smoothed_cross_entropy``, ``speech_to_unit``, ``speech_to_unit_2pass``,
+    ``fused_label_smoothed_cross_entropy`` and those of a user. fairseq accepts the flag with the criterion with alignment and
+    then ignores it. With ``--rdrop-alpha`` fairseq ends in a RuntimeError, because the mask of padding has no prefix and
+    the logits have one.
+    """
+
+    def build_criterion(original, criterion_class, cfg, task):
+        criterion = original(criterion_class, cfg, task)
+        size = getattr(cfg, "ignore_prefix_size", 0)
+        if size > 0:
+            criterion.ignore_prefix_size = size
+            criterion.register_forward_hook(_count_tokens_with_a_loss, with_kwargs=True)
+        return criterion
+
+    def compute_kl_loss(original, model, net_output, pad_mask=None, reduce=True):
+        logits = net_output[0]
+        if pad_mask is not None:
+            copies = logits.size(0) // 2
+            prefix = logits.size(1) - pad_mask.size(0) // copies
+            if prefix:
+                net_output = (logits[:, prefix:].contiguous(), *net_output[1:])
+        return original(model, net_output, pad_mask, reduce)
+
+    wrap(LabelSmoothedCrossEntropyCriterion, "build_criterion", build_criterion)
+    wrap(rdrop, "compute_kl_loss", compute_kl_loss)
+
+
+def _count_tokens_with_a_loss(criterion, args, kwargs, output):
+    """Forward hook of a criterion: correct the two counts. The count stays a tensor, so that a GPU need not synchronise."""
+    sample = kwargs["sample"] if "sample" in kwargs else args[1]
+    loss, sample_size, log = output
+    counted = sample["target"][:, criterion.ignore_prefix_size :].ne(criterion.padding_idx).sum()
+    log["ntokens"] = counted
+    if not criterion.sentence_avg:
+        sample_size = log["sample_size"] = counted.clone()
+    return loss, sample_size, log
