@@ -11,6 +11,7 @@ from . import (
     epochs,
     error_report,
     ignored_prefix,
+    kept_checkpoints,
     mixed_precision,
     moving_average,
     processes,
@@ -49,6 +50,8 @@ REPAIRS = (
     checkpoints.store_shared_tensors_once,
     saving.write_once,
     saving.copy_checkpoints_whole,
+    kept_checkpoints.save_where_an_epoch_ends,
+    kept_checkpoints.keep_the_best_checkpoints,
     # Training.
     stopping.remember_patience,
     stopping.train_no_further,
