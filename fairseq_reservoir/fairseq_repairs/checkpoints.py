@@ -1,10 +1,12 @@
 """Repairs of what fairseq reads from checkpoints and puts into them; ``saving`` is about how it writes them."""
 
 import argparse
+import re
 
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, options, utils
 
+from ..errors import InputError
 from . import numpy_values
 from .repair import repair, wrap
 
@@ -37,23 +39,58 @@ def trust_classes_in_checkpoints():
 
 
 @repair("pruned-stacks")
-def keep_the_stack_that_is_not_pruned():
-    """Let ``--encoder-layers-to-keep`` alone leave the decoder whole, and the other way round.
+def prune_each_stack_once():
+    """Prune the stacks that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` name, each of them once (fairseq #1403).
 
-    ``prune_state_dict`` drops every layer that no list names, so pruning one stack takes all layers from the other, and
-    loading ends with "Missing key(s) in state_dict".
+    ``prune_state_dict`` drops every layer that no list names, so pruning one stack takes all layers from the other. A training
+    with such a list writes a checkpoint of the layers that are left, under new numbers, and with the list. fairseq prunes them
+    again when it resumes or translates. Both end with "Missing key(s) in state_dict". On the command line of an architecture of
+    ``TransformerModel`` no list works at all, because it is parsed as numbers and then read as text.
+
+    A stack with exactly as many layers as the list names is pruned already: a list that names a part has fewer. A list that
+    names a layer which the stack does not have is refused.
     """
 
     def prune_state_dict(original, state_dict, model_cfg):
         lists = {stack: getattr(model_cfg, f"{stack}_layers_to_keep", None) for stack in ("encoder", "decoder")}
-        whole = tuple(f"{stack}." for stack, keep in lists.items() if not keep)
-        if len(whole) != 1:
-            return original(state_dict, model_cfg)
-        kept = {name: tensor for name, tensor in state_dict.items() if name.startswith(whole)}
-        rest = {name: tensor for name, tensor in state_dict.items() if name not in kept}
-        return {**original(rest, model_cfg), **kept}
+        to_prune = [stack for stack, keep in lists.items() if keep and _is_whole(state_dict, stack, keep)]
+        if not to_prune:
+            return state_dict
+        stacks = tuple(f"{stack}." for stack in to_prune)
+        whole = {name: tensor for name, tensor in state_dict.items() if name.startswith(stacks)}
+        return {name: tensor for name, tensor in state_dict.items() if name not in whole} | original(whole, model_cfg)
+
+    def parse_args_and_arch(original, *args, **kwargs):
+        parsed = original(*args, **kwargs)
+        flags = parsed[0] if isinstance(parsed, tuple) else parsed
+        for stack in ("encoder", "decoder"):
+            keep = getattr(flags, f"{stack}_layers_to_keep", None)
+            if isinstance(keep, list):
+                _check_layers(stack, keep, getattr(flags, f"{stack}_layers", None))
+                setattr(flags, f"{stack}_layers_to_keep", ",".join(map(str, keep)))
+        return parsed
 
     wrap(checkpoint_utils, "prune_state_dict", prune_state_dict)
+    wrap(options, "parse_args_and_arch", parse_args_and_arch)
+
+
+def _check_layers(stack, keep, depth):
+    if depth and (len(set(keep)) < len(keep) or not set(keep) <= set(range(depth))):
+        text = ",".join(map(str, keep))
+        raise InputError(
+            f"--{stack}-layers-to-keep {text!r}: name layers from 0 to {depth - 1}, each of them once, as in 0,2"
+        )
+
+
+def _is_whole(state_dict, stack, keep):
+    """Whether a stack still has to be pruned to ``keep``, such as "0,2"."""
+    found = (re.match(rf"{stack}\b.*?\.layers\.(\d+)\.", name) for name in state_dict)
+    depth = len({match[1] for match in found if match})
+    named = [int(number) if number.strip().isdecimal() else number for number in keep.split(",")]
+    if depth in (0, len(named)):
+        return False
+    _check_layers(stack, named, depth)
+    return True
 
 
 def _parts_tied_tensors() -> bool:

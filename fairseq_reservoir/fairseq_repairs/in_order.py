@@ -46,7 +46,7 @@ REPAIRS = (
     # Checkpoints.
     checkpoints.load_no_programs,
     checkpoints.trust_classes_in_checkpoints,
-    checkpoints.keep_the_stack_that_is_not_pruned,
+    checkpoints.prune_each_stack_once,
     checkpoints.store_shared_tensors_once,
     saving.write_once,
     saving.copy_checkpoints_whole,
