@@ -8,6 +8,7 @@ import shlex
 import torch
 
 from ..errors import InputError, flag_of
+from ..fairseq_repairs.long_sentences import check_validation
 from ..freezing.description import Resumed, refuse_change, resuming
 from ..masks.masked_weight import nan_scores, refuse_moving_masks
 from ..plan.slot_table import refuse_all_frozen
@@ -21,9 +22,10 @@ SAME_WORDS = "give the DATA, languages and task it was trained with, and so its 
 def refuse_and_print(init, trainer, cfg, task, model, *args, **kwargs):
     """A hook of the trainer's start: refuses what cannot be trained, then prints the slot table.
 
-    That is a model of which nothing is trained, or whose frozen masks would move.
+    That is a model of which nothing is trained, or whose frozen masks would move, or that is too short for the validation data.
     """
     init(trainer, cfg, task, model, *args, **kwargs)
+    check_validation(trainer)
     table = getattr(model, "slot_table", None)
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
         # A RoBERTa may be frozen whole where its task adds a head, and this one has not.

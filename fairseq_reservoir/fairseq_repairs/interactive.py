@@ -1,0 +1,75 @@
+"""The lines that ``fairseq-interactive`` translates: their numbers, and the words of the batch that is translated."""
+
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tokenizer import tokenize_line
+
+from ..errors import InputError
+from .repair import wrap
+
+_SHOWN = 20
+
+
+@dataclass
+class Session:
+    """One run of the command.
+
+    Attributes:
+        first: number of the first line of the buffer that is translated; the first line of the input is 1.
+        left_out: numbers of the lines that were not translated.
+        words: for each sentence of the current batch the words of its line, cut into pieces as the model's tokens are.
+    """
+
+    first: int = 1
+    left_out: list[int] = field(default_factory=list)
+    words: list[list[str]] = field(default_factory=list)
+
+
+_session: ContextVar[Session | None] = ContextVar("_session", default=None)
+
+
+def current_session() -> Session | None:
+    """The running session, or None in any other command."""
+    return _session.get()
+
+
+def follow_sessions() -> None:
+    """Make ``current_session`` work. The command's functions are wrapped when it starts, because importing the command changes the log."""
+    wrap(distributed_utils, "call_main", _call_main)
+
+
+def _call_main(original, cfg, main, **kwargs):
+    command = sys.modules.get(getattr(main, "__module__", ""))
+    if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):
+        return original(cfg, main, **kwargs)
+    wrap(command, "buffered_read", _buffered_read)
+    wrap(command, "make_batches", _make_batches)
+    token = _session.set(Session())
+    try:
+        return original(cfg, main, **kwargs)
+    finally:
+        _session.reset(token)
+
+
+def _buffered_read(original, *args):
+    session = current_session() or Session()
+    for lines in original(*args):
+        yield lines
+        session.first += len(lines)
+    if session.left_out:
+        count = len(session.left_out)
+        lines = "1 line was" if count == 1 else f"{count:,} lines were"
+        numbers = ", ".join(map(str, session.left_out[:_SHOWN])) + (", ..." if count > _SHOWN else "")
+        raise InputError(f"--input {args[0]}: {lines} not translated, because too long: {numbers}")
+
+
+def _make_batches(original, lines, cfg, task, max_positions, encode) -> Iterator:
+    session = current_session() or Session()
+    for batch in original(lines, cfg, task, max_positions, encode):
+        if cfg.generation.replace_unk is not None:
+            session.words = [tokenize_line(encode(lines[number])) for number in batch.ids.tolist()]
+        yield batch

@@ -1,0 +1,91 @@
+"""Sentences that are longer than ``--max-source-positions`` or ``--max-target-positions``, in every command."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fairseq.tasks import FairseqTask
+
+from fairseq_reservoir.errors import InputError
+from tests.support.commands import RUN, error_of, train
+
+MODEL = "--arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --batch-size 40 --no-epoch-checkpoints --max-update 2"
+SKIP = "--skip-invalid-size-inputs-valid-test"
+ONE_SIDE = (
+    "of 8 sentences are too long: the longest has 7 source tokens with the end of the sentence, and the model takes"
+)
+
+
+@pytest.fixture(scope="module")
+def model(toy_data, tmp_path_factory):
+    """A checkpoint of a model of 1,024 positions."""
+    folder = tmp_path_factory.mktemp("model")
+    train(toy_data, *RUN, *MODEL.split(), "--disable-validation", "--save-dir", folder, begin=[])
+    return folder / "checkpoint_last.pt"
+
+
+def lengths(sizes, limits, indices=None, **flags):
+    """The message about a split named test."""
+    dataset = SimpleNamespace(
+        size=sizes.__getitem__, filter_indices_by_size=lambda indices, limits: ([], list(indices))
+    )
+    task = SimpleNamespace(datasets={"test": dataset})
+    with pytest.raises(InputError) as refused:
+        FairseqTask.filter_indices_by_size(task, np.arange(len(sizes)), dataset, limits, **flags)
+    return str(refused.value)
+
+
+def test_the_message(monkeypatch):
+    """Of both sides the longest is named where it is too long."""
+    head = "--valid-subset test: 2 of 2 sentences are too long: the longest has "
+    tail = f"; {SKIP} leaves them out"
+    source = "9 source tokens with the end of the sentence, and the model takes 5 (--max-source-positions)"
+    assert lengths([(9, 4), (7, 5)], (5, 5)) == head + source + tail
+    both = f"{source}; 1,200 target tokens, and the model takes 5 (--max-target-positions)"
+    assert lengths([(9, 4), (7, 1200)], (5, 5)) == head + both + tail
+    assert lengths([30, 20], 10) == head + "30 tokens, and the model takes 10" + tail
+    assert lengths([{"en-de": (3, 4)}] * 2, {"en-de": (2, 2)}).startswith(
+        head + "{'en-de': (3, 4)} tokens, and the model takes"
+    )
+    monkeypatch.setattr("sys.argv", ["fairseq-generate"])
+    assert lengths([30, 20], 10).startswith("--gen-subset test: ")
+
+
+def test_validation_data_are_refused_before_the_first_update(toy_data, tmp_path):
+    flags = [*MODEL.split(), "--save-dir", tmp_path, "--max-source-positions", 5]
+    error, status = error_of(toy_data, *flags, begin=RUN)
+    expected = f"--valid-subset valid: 2 {ONE_SIDE} 5 (--max-source-positions); {SKIP} leaves them out"
+    assert (error, status) == (f"fairseq-train: error: {expected}\n", 2)
+    assert not list(tmp_path.glob("*.pt"))
+    for left_out in (SKIP, "--disable-validation"):
+        assert error_of(toy_data, *flags, left_out, begin=RUN) == ("", 0)
+    error, _ = error_of(toy_data, *flags, "--max-source-positions", 1, SKIP, "--save-dir", tmp_path / "none", begin=RUN)
+    assert error.startswith("fairseq-train: error: --train-subset train: 160 of 160 sentences are too long: ")
+    assert error.endswith("; none is left\n")
+
+
+def test_generate(toy_data, model, run_fairseq, tmp_path):
+    flags = ["--path", model, "--cpu", "--results-path", tmp_path, "--max-source-positions"]
+    with pytest.raises(InputError, match=f"^--gen-subset test: 2 {ONE_SIDE} 4 "):
+        run_fairseq("generate", toy_data, *flags, 4)
+    run_fairseq("generate", toy_data, *flags, 4, SKIP)
+    assert (tmp_path / "generate-test.txt").read_text().count("\nH-") == 6
+    with pytest.raises(InputError, match="^--gen-subset test: 8 .* none is left$"):
+        run_fairseq("generate", toy_data, *flags, 1, SKIP)
+
+
+@pytest.mark.parametrize("buffer", [1, 3])
+def test_interactive_translates_the_other_lines(toy_data, model, run_fairseq, tmp_path, capsys, caplog, buffer):
+    (tmp_path / "input").write_text("a b\na b c d e\nb\nc\nd e f g\na\n")
+    flags = ["--path", model, "--cpu", "--input", tmp_path / "input", "--max-source-positions", 4]
+    flags += ["--buffer-size", buffer, "--batch-size", buffer]
+    caplog.set_level("WARNING")
+    with pytest.raises(InputError, match="input: 2 lines were not translated, because too long: 2, 5$"):
+        run_fairseq("interactive", toy_data, *flags)
+    out = capsys.readouterr().out
+    assert [line.split("\t")[0] for line in out.splitlines() if line.startswith("H-")] == ["H-0", "H-2", "H-3", "H-5"]
+    for number, length in ((2, 6), (5, 5)):
+        told = f"line {number} is not translated: it has {length} source tokens with the end of the sentence, and the model takes 4 "
+        assert told in caplog.text
+    run_fairseq("interactive", toy_data, *flags, SKIP)
+    assert capsys.readouterr().out.count("\nH-") == 4
