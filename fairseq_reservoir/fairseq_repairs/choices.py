@@ -42,6 +42,8 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     if getattr(flags, "lr_scheduler", None) == "polynomial_decay" and getattr(flags, "total_num_update", 0) is None:
         flags.total_num_update = getattr(flags, "max_update", 1) or None  # only a training has --max-update
     _refuse_other_criterion(flags)
+    if command == "fairseq-generate":
+        _refuse_in_generation(flags)
     for choice, of in REGISTRIES.items():
         chosen = getattr(flags, choice, None)
         dataclass = of["dataclass_registry"].get(chosen)
@@ -65,6 +67,19 @@ def _refuse_other_criterion(flags):
         taken = re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
         if taken and taken[1] not in own:
             raise InputError(f"--criterion {criterion}: is none of --task {task}; give --criterion {task}")
+
+
+def _refuse_in_generation(flags):
+    """Refuse flags whose input only ``fairseq-interactive`` has: binarised data hold no constraints (fairseq #4332) and no text."""
+    if getattr(flags, "constraints", None):
+        raise InputError(
+            "--constraints: fairseq-generate reads no constraints; give them to fairseq-interactive --constraints, "
+            "behind each sentence, with tabs between them"
+        )
+    if getattr(flags, "replace_unk", None) is not None and str(getattr(flags, "dataset_impl", None)) != "raw":
+        raise InputError(
+            "--replace-unk: fairseq-generate needs the data as text for it, with --dataset-impl raw; fairseq-interactive takes any"
+        )
 
 
 def _makes(command, choice, flags):

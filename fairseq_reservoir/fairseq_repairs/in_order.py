@@ -22,6 +22,7 @@ from . import (
     scored_text,
     start_up,
     stopping,
+    unknown_words,
 )
 
 REPAIRS = (
@@ -75,6 +76,8 @@ REPAIRS = (
     processes.reduce_only_what_is_trained,
     processes.score_everything_in_one_process,
     processes.validate_without_a_batch,
+    # Translation.
+    unknown_words.replace_unknown_words,
     # Last, since hooks below are called before it: it starts processes, and each of them installs everything anew.
     cpu_launch.start_processes_on_cpus,
 )

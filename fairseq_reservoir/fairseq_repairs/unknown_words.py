@@ -1,0 +1,117 @@
+"""A repair of ``--replace-unk``, which puts words of the source in place of unknown words of a translation."""
+
+import os
+
+from fairseq import utils
+from fairseq.data import data_utils
+from fairseq.tasks import FairseqTask
+from fairseq.tokenizer import tokenize_line
+
+from ..errors import InputError
+from .interactive import current_session, follow_sessions
+from .repair import repair, wrap
+
+# The value of --replace-unk without a file.
+NO_FILE = "@@ "
+
+
+class _Aligned(list):
+    """An alignment, with the words of the source as they were typed, or None if they are missing."""
+
+    words: list[str] | None = None
+
+
+@repair("unknown-words")
+def replace_unknown_words():
+    """Let ``--replace-unk`` replace each unknown word by the source word with the most attention (fairseq #3533).
+
+    Without a file fairseq opens a file named ``"@@ "``. With one it ends in an IndexError, because no alignment is
+    made without ``--print-alignment``, and with that in a TypeError, because the alignment is a list of pairs. In
+    ``fairseq-interactive`` a source word that is unknown too would be replaced by ``<unk>``; now the typed word is used. Pieces of
+    words are replaced before they are joined. ``fairseq-generate`` needs the data as text, ``--dataset-impl raw``, as before.
+    """
+
+    def load_align_dict(original, replace_unk):
+        if replace_unk == NO_FILE:
+            return {}
+        if replace_unk and not os.path.isfile(replace_unk):
+            raise InputError(
+                f"--replace-unk {replace_unk}: no such file; give a file, or no value to copy source words"
+            )
+        try:
+            return original(replace_unk)
+        except (IndexError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"--replace-unk {replace_unk}: each line must have a source word and a target word"
+            ) from error
+
+    def build_generator(original, task, models, args, *more, **kwargs):
+        if getattr(args, "replace_unk", None) is None or getattr(args, "score_reference", False):
+            return original(task, models, args, *more, **kwargs)
+        generator = original(task, models, args, *more, **kwargs)
+        generator.generate = _with_words(generator.generate, task.target_dictionary)
+        return generator
+
+    def post_process_prediction(
+        original, hypo_tokens, src_str, alignment, align_dict, tgt_dict, remove_bpe=None, extra_symbols_to_ignore=None
+    ):
+        if align_dict is None or not isinstance(alignment, _Aligned):
+            return original(hypo_tokens, src_str, alignment, align_dict, tgt_dict, remove_bpe, extra_symbols_to_ignore)
+        words = tokenize_line(src_str) if alignment.words is None else alignment.words
+        found = _replaced(
+            hypo_tokens.tolist(), words, alignment, align_dict, tgt_dict, set(extra_symbols_to_ignore or ())
+        )
+        text = data_utils.post_process(" ".join(found), remove_bpe)
+        return tgt_dict.encode_line(text, add_if_not_exist=True), text, alignment
+
+    wrap(utils, "load_align_dict", load_align_dict)
+    wrap(FairseqTask, "build_generator", build_generator)
+    wrap(utils, "post_process_prediction", post_process_prediction)
+    follow_sessions()
+
+
+def _with_words(generate, dictionary):
+    """Wrap a generator's ``generate``: each hypothesis gets an ``_Aligned``."""
+
+    def with_words(models, sample, **kwargs):
+        translations, session = generate(models, sample, **kwargs), current_session()
+        words = session.words if session else [None] * len(translations)
+        for of_sentence, tokens, hypotheses in zip(words, sample["net_input"]["src_tokens"], translations):
+            for hypothesis in hypotheses:
+                hypothesis["alignment"] = _Aligned(_alignment(hypothesis, tokens, dictionary))
+                hypothesis["alignment"].words = of_sentence
+        return translations
+
+    return with_words
+
+
+def _alignment(hypothesis, source, dictionary):
+    if len(hypothesis["alignment"]):  # made by --print-alignment
+        return hypothesis["alignment"]
+    attention = hypothesis.get("attention")  # (source, target)
+    if attention is None or not attention.numel():
+        raise InputError("--replace-unk: the model has no attention to the source; leave it out")
+    target = hypothesis["tokens"].cpu()
+    return utils.extract_hard_alignment(attention.cpu().T, source.cpu(), target, dictionary.pad(), dictionary.eos())
+
+
+def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
+    """The words of a translation without unknown ones."""
+    source_of = _sources(alignment)
+    ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
+    place, found = 0, []
+    for token in tokens:
+        source = source_of.get(place)
+        if token == dictionary.unk() and source is not None and source < len(words):
+            found.append(align_dict.get(words[source], words[source]))
+        elif token not in ignored:
+            found.append(dictionary[token])
+        place += token not in (dictionary.eos(), dictionary.pad())
+    return found
+
+
+def _sources(alignment):
+    """Place of a target token -> place of its source token, from pairs, or from rows of shares by the largest share."""
+    if alignment and not isinstance(alignment[0], tuple):
+        return {place: max(range(len(row)), key=lambda i: float(row[i])) for place, row in enumerate(alignment)}
+    return {target: source for source, target in alignment}
