@@ -40,7 +40,7 @@ def trust_classes_in_checkpoints():
 
 @repair("pruned-stacks")
 def prune_each_stack_once():
-    """Prune the stacks that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` name, each of them once (fairseq #1403).
+    """Prune the stacks of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` once (fairseq #1403).
 
     ``prune_state_dict`` drops every layer that no list names, so pruning one stack takes all layers from the other. A training
     with such a list writes a checkpoint of the layers that are left, under new numbers, and with the list. fairseq prunes them

@@ -39,10 +39,10 @@ def current_session() -> Session | None:
 
 def follow_sessions() -> None:
     """Make ``current_session`` work. The command's functions are wrapped when it starts, because importing the command changes the log."""
-    wrap(distributed_utils, "call_main", _call_main)
+    wrap(distributed_utils, "call_main", call_in_a_session)
 
 
-def _call_main(original, cfg, main, **kwargs):
+def call_in_a_session(original, cfg, main, **kwargs):
     command = sys.modules.get(getattr(main, "__module__", ""))
     if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):
         return original(cfg, main, **kwargs)

@@ -28,9 +28,9 @@ class _WithinEpoch:
 
 @repair("interval-checkpoints")
 def save_where_an_epoch_ends():
-    """Write the checkpoint of ``--save-interval-updates N`` where update N, 2N, ... ends an epoch (fairseq #2230).
+    """Write the checkpoint of ``--save-interval-updates`` also where an epoch ends (fairseq #2230).
 
-    fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` within epochs only. Where such an update ends an epoch, it relies on
+    With N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` within epochs only. Where update N, 2N, ... ends an epoch, it relies on
     ``checkpointEPOCH.pt``, but does not write that with ``--no-epoch-checkpoints``, or between two epochs of
     ``--save-interval``. Then nothing but ``checkpoint_last.pt`` and perhaps ``checkpoint_best.pt`` has these weights, and with
     ``--no-last-checkpoints`` no file at all.

@@ -26,7 +26,7 @@ def name_long_sentences():
     ``fairseq-interactive`` at a long line, which ends the session. Now a training checks its validation data when it
     starts. ``fairseq-interactive`` leaves the line out with a warning, translates the others, and ends with an error that
     has the numbers of all such lines. With ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as before. Training
-    data are left out with a warning, as before; if no sentence is left, an error is raised.
+    data are left out with a warning, as before.
     """
 
     def filter_indices_by_size(original, task, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
@@ -34,15 +34,14 @@ def name_long_sentences():
         if session is not None and _name(task, dataset) is None:
             return _leave_out_lines(session, indices, dataset, max_positions, ignore_invalid_inputs)
         if ignore_invalid_inputs:
-            kept, left_out = original(task, indices, dataset, max_positions, True), indices
-            remedy = "none is left"
-        else:
-            kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
-            remedy = f"{SKIP} leaves them out"
-        if len(left_out) and (not ignore_invalid_inputs or not len(kept)):
+            return original(task, indices, dataset, max_positions, ignore_invalid_inputs)
+        kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
+        if len(left_out):
             count = f"{len(left_out):,} of {len(indices):,} sentences"
             lengths = _too_long(dataset, left_out, max_positions)
-            raise InputError(f"{_split(task, dataset)}: {count} are too long: the longest {lengths}; {remedy}")
+            raise InputError(
+                f"{_split(task, dataset)}: {count} are too long: the longest {lengths}; {SKIP} leaves them out"
+            )
         return kept
 
     wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
@@ -96,7 +95,7 @@ def _split(task, dataset):
         return "DATA"
     if fairseq_command() in ("fairseq-generate", "fairseq-eval-lm"):
         return f"--gen-subset {name}"
-    return f"{'--train-subset' if name.startswith('train') else '--valid-subset'} {name}"
+    return f"--valid-subset {name}"
 
 
 def _name(task, dataset):

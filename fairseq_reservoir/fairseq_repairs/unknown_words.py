@@ -23,7 +23,9 @@ class _Aligned(list):
 
 @repair("unknown-words")
 def replace_unknown_words():
-    """Let ``--replace-unk`` replace each unknown word by the source word with the most attention (fairseq #3533).
+    """Let ``--replace-unk`` replace unknown words by source words (fairseq #3533).
+
+    The source word is the one with the most attention.
 
     Without a file fairseq opens a file named ``"@@ "``. With one it ends in an IndexError, because no alignment is
     made without ``--print-alignment``, and with that in a TypeError, because the alignment is a list of pairs. In

@@ -65,7 +65,8 @@ def test_the_order_of_those_that_share_a_function():
         "set_num_updates": ["end_update", "follow_schedule", "follow_update"],
     }
     names = [hook.__name__ for hook in hooks_of(distributed_utils.call_main)]
-    assert names[-2:] == ["check_first", "call_main"]  # before them hydra_start's, where its callback has run
+    # Before them comes the hook of hydra_start, where its callback has run.
+    assert names[-3:] == ["check_first", "call_main", "call_in_a_session"]
 
 
 def test_installing_twice_changes_nothing():
