@@ -6,10 +6,8 @@ from fairseq.data import iterators
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
-from ..errors import InputError
 from .repair import repair, wrap
 
-_PROCESSES = "num_shards"  # in the state of an iterator: how many processes shared its batches
 # While a training asks for its batches: the epoch that it has added to --seed for them.
 _added = ContextVar("_added", default=0)
 
@@ -81,35 +79,3 @@ def train_on_the_last_group():
         return batches
 
     wrap(iterators.EpochBatchIterator, "ordered_batches", ordered_batches)
-
-
-@repair("resumed-processes")
-def resume_with_other_processes():
-    """Resume within an epoch with another number of processes behind the batches that it has trained on.
-
-    The place in the epoch is counted in batches of each process. With another number of them the count led elsewhere: batches were
-    trained on twice, or not at all.
-    """
-
-    def state_dict(original, iterator):
-        return original(iterator) | {_PROCESSES: iterator.num_shards}
-
-    def load_state_dict(original, iterator, state):
-        before, now = state.get(_PROCESSES), iterator.num_shards
-        if before in (None, now) or not state.get("iterations_in_epoch"):
-            return original(iterator, state)
-        batches = state["iterations_in_epoch"] * before
-        if batches % now or iterator.grouped_shuffling:
-            why = (
-                "whose order is another with --grouped-shuffling"
-                if iterator.grouped_shuffling
-                else f"which cannot be shared out among {now}"
-            )
-            raise InputError(
-                f"{now} processes: the checkpoint was saved within an epoch by {before}, after {batches} batches in all, {why}; take "
-                f"{before}, or --reset-dataloader to begin that epoch anew"
-            )
-        return original(iterator, state | {"iterations_in_epoch": batches // now})
-
-    wrap(iterators.EpochBatchIterator, "state_dict", state_dict)
-    wrap(iterators.EpochBatchIterator, "load_state_dict", load_state_dict)

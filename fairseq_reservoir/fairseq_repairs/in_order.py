@@ -16,6 +16,7 @@ from . import (
     long_sentences,
     mixed_precision,
     moving_average,
+    place_in_epoch,
     processes,
     recomputation,
     saving,
@@ -47,7 +48,9 @@ REPAIRS = (
     epochs.load_every_epoch_anew,
     epochs.keep_batches_when_resuming,
     epochs.train_on_the_last_group,
-    epochs.resume_with_other_processes,
+    place_in_epoch.count_groups_from_the_place,
+    place_in_epoch.resume_with_other_processes,
+    place_in_epoch.refuse_other_batches,  # called before the one above
     # Checkpoints.
     checkpoints.load_no_programs,
     checkpoints.trust_classes_in_checkpoints,

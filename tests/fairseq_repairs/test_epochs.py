@@ -1,40 +1,16 @@
-"""Batches from epoch to epoch: what an epoch changes is changed, all are trained on, and other processes go on where some stopped."""
+"""Batches from epoch to epoch: what an epoch changes is changed, and all are trained on."""
 
 from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
-from fairseq.data import FairseqDataset, iterators
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.repair import hooks_of
 from tests.support.commands import train
-
-
-class OfAnEpoch(FairseqDataset):
-    """Items that know the epoch, as masked words do."""
-
-    can_reuse_epoch_itr_across_epochs = True
-    epoch, collater = 1, list
-
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, index):
-        return (index, self.epoch)
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def ordered_indices(self):
-        return np.arange(6)
-
-    def num_tokens(self, index):
-        return 1
+from tests.support.epoch_iterators import OfAnEpoch, of_processes, order
 
 
 def iterator(plain=False, **flags):
@@ -64,22 +40,6 @@ def test_batches_are_shuffled_after_a_curriculum():
     assert orders[0] == list(range(6)) and len(set(map(tuple, orders))) == 3
 
 
-def of_processes(batches, processes, **flags):
-    """An iterator of each of several processes over batches 0, 1, 2, ... of one sentence."""
-    dataset = OfAnEpoch()
-    return [
-        iterators.EpochBatchIterator(
-            dataset, list, [[i] for i in range(batches)], seed=3, num_shards=processes, shard_id=rank, **flags
-        )
-        for rank in range(processes)
-    ]
-
-
-def order(one, epoch=1):
-    """The batches of one process in an epoch, None where it has none."""
-    return [batch[0] if batch else None for batch in one.ordered_batches(epoch, False, True)]
-
-
 @given(batches=st.integers(1, 40), processes=st.integers(1, 9))
 @settings(deadline=None)
 def test_grouped_batches_are_all_trained_on(batches, processes):
@@ -88,34 +48,6 @@ def test_grouped_batches_are_all_trained_on(batches, processes):
     assert sorted(i for share in shares for i in share if i is not None) == list(range(batches))
     for together in list(zip(*shares))[: batches // processes]:  # each group is one of neighbours in length
         assert max(together) - min(together) == processes - 1
-
-
-@given(batches=st.integers(1, 24), before=st.integers(1, 6), now=st.integers(1, 6), data=st.data())
-@settings(deadline=None, max_examples=200)
-def test_other_processes_go_on_where_some_stopped(batches, before, now, data):
-    made = data.draw(st.integers(1, max(1, batches // before)))
-    state = {"version": 2, "epoch": 1, "iterations_in_epoch": made, "shuffle": True, "num_shards": before}
-    seen = [batch for one in of_processes(batches, before) for batch in order(one)[:made]]
-    if made * before >= batches:
-        return  # the epoch is over, which another state says
-    left = []
-    for one in of_processes(batches, now):
-        if before != now and (made * before) % now:
-            with pytest.raises(
-                InputError,
-                match=f"^{now} processes: .* by {before}, after {made * before} batches in all, which cannot be ",
-            ):
-                one.load_state_dict(state)
-            return
-        one.load_state_dict(state)
-        left += one.epoch_batch_sampler.batches
-    assert sorted(seen + [i for batch in left for i in batch]) == list(range(batches))
-
-
-def test_the_state_says_how_many_processes_there_are():
-    (one, _) = of_processes(6, 2)
-    next(one.next_epoch_itr())
-    assert one.state_dict() == {"version": 2, "epoch": 1, "iterations_in_epoch": 1, "shuffle": True, "num_shards": 2}
 
 
 @pytest.mark.parametrize("flags", [["--curriculum", 1], ["--update-ordered-indices-seed"]], ids=str)

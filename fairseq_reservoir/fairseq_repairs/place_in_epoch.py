@@ -1,0 +1,168 @@
+"""Repairs of resuming within an epoch: train on exactly the sentences that were left, or refuse in one line.
+
+fairseq counts the place in an epoch in batches of each process (fairseq#781).
+"""
+
+import math
+import zlib
+
+import numpy as np
+from fairseq import data
+from fairseq.data import iterators
+
+from ..errors import InputError
+from .repair import repair, wrap
+
+# Entries of an iterator's state: the number of processes that shared the batches, and a description of the batches.
+_PROCESSES, _BATCHES = "num_shards", "batches"
+_GIVE_THE_SAME, _OR_RESET = (
+    "give the flags and data that it was trained with",
+    "or --reset-dataloader to begin with epoch 1 again",
+)
+
+
+@repair("resumed-groups")
+def count_groups_from_the_place():
+    """Train to the end of the epoch after a resume with another ``--update-freq``.
+
+    fairseq counts the groups of ``--update-freq`` batches from the start of the epoch. From a place that is not a multiple of the
+    new number, the epoch may have one group more. fairseq left that group out, and then trained the same epoch again.
+    """
+
+    class GroupedIterator(iterators.GroupedIterator):
+        def __init__(self, iterable, chunk_size, skip_remainder_batch=False):
+            done, batches = getattr(iterable, "n", 0), len(iterable)
+            super().__init__(iterable, chunk_size, skip_remainder_batch)
+            left = (batches - done) / chunk_size
+            groups = math.floor(left) if skip_remainder_batch else math.ceil(left)
+            self.total = self.n + groups
+            if skip_remainder_batch:  # the batches end where the groups end
+                iterable.total = done + groups * chunk_size
+
+    iterators.GroupedIterator = data.GroupedIterator = GroupedIterator
+
+
+@repair("resumed-processes")
+def resume_with_other_processes():
+    """Resume within an epoch with another number of processes behind the batches that it has trained on.
+
+    The place in the epoch is counted in batches of each process. With another number of processes the count led elsewhere:
+    batches were trained on twice, or not at all.
+    """
+
+    def state_dict(original, iterator):
+        return original(iterator) | {_PROCESSES: iterator.num_shards}
+
+    def load_state_dict(original, iterator, state):
+        before, now = state.get(_PROCESSES), iterator.num_shards
+        if before in (None, now) or not state.get("iterations_in_epoch"):
+            return original(iterator, state)
+        batches = state["iterations_in_epoch"] * before
+        if batches % now or iterator.grouped_shuffling:
+            why = (
+                "whose order is another with --grouped-shuffling"
+                if iterator.grouped_shuffling
+                else f"which cannot be shared out among {now}"
+            )
+            raise InputError(
+                f"{now} processes: the checkpoint was saved within an epoch by {before}, after {batches} batches in all, {why}; take "
+                f"{before}, {_OR_RESET}"
+            )
+        return original(iterator, state | {"iterations_in_epoch": batches // now})
+
+    wrap(iterators.EpochBatchIterator, "state_dict", state_dict)
+    wrap(iterators.EpochBatchIterator, "load_state_dict", load_state_dict)
+
+
+@repair("same-batches")
+def refuse_other_batches():
+    """Refuse to resume within an epoch whose batches are not those of the checkpoint.
+
+    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data the count of batches led elsewhere. fairseq trained on
+    sentences twice, left sentences out, or ended in a traceback.
+    """
+
+    def state_dict(original, iterator):
+        state = original(iterator)
+        return state | {_BATCHES: describe(iterator)} if is_within(iterator, state) else state
+
+    def load_state_dict(original, iterator, state):
+        if is_within(iterator, state):
+            compare(state.get(_BATCHES) or {}, describe(iterator))
+            refuse_a_place_behind_the_end(iterator, state)
+        return original(iterator, state)
+
+    wrap(iterators.EpochBatchIterator, "state_dict", state_dict)
+    wrap(iterators.EpochBatchIterator, "load_state_dict", load_state_dict)
+
+
+def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
+    """Whether the place is within an epoch of batches that are one list; those of a derived class may be several."""
+    return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
+
+
+def describe(iterator: iterators.EpochBatchIterator) -> dict[str, int]:
+    """Numbers that are equal for the same batches in the same order: their count, sentences and checksum, and how they are shuffled."""
+    batches = iterator.frozen_batches
+    if getattr(iterator, "described", (None,))[0] is not batches:
+        checksum = 0
+        for batch in batches:
+            checksum = zlib.crc32(b"|" + _bytes_of(batch), checksum)
+        iterator.described = (batches, checksum)
+    return {
+        "number": len(batches),
+        "sentences": sum(map(len, batches)),
+        "checksum": iterator.described[1],
+        "seed": int(iterator.seed),
+        "grouped_shuffling": int(iterator.grouped_shuffling),
+    }
+
+
+def _bytes_of(batch):
+    try:
+        return np.asarray(batch, dtype=np.int64).tobytes()
+    except (TypeError, ValueError):  # a data set of the user's may have indices that are not whole numbers
+        return repr(batch).encode()
+
+
+def compare(saved: dict[str, int], now: dict[str, int]) -> None:
+    """Refuse the batches of this run if they are not those of the checkpoint.
+
+    Args:
+        saved: ``describe`` of the iterator that was saved; empty in checkpoints from before this repair.
+        now: ``describe`` of the iterator of this run.
+
+    Raises:
+        InputError: the message names the flags that may differ.
+    """
+    differs = {name for name in now if saved.get(name, now[name]) != now[name]}
+    if "seed" in differs:
+        raise InputError(
+            f"--seed or --update-ordered-indices-seed: this run shuffles with seed {now['seed']}, but the checkpoint was saved within an "
+            f"epoch shuffled with seed {saved['seed']}; give the same seed, {_OR_RESET}"
+        )
+    if "grouped_shuffling" in differs:
+        given, other = ("given", "without") if now["grouped_shuffling"] else ("not given", "with")
+        raise InputError(
+            f"--grouped-shuffling: is {given}, but the checkpoint was saved within an epoch {other} it; do the same, {_OR_RESET}"
+        )
+    if differs:
+        this, that = (f"{found['number']} batches of {found['sentences']} sentences" for found in (now, saved))
+        other = f"the checkpoint was saved within an epoch of {that}" if this != that else "not those of the checkpoint"
+        raise InputError(
+            f"--batch-size, --max-tokens or data: this run has {this}, but {other}; {_GIVE_THE_SAME}, {_OR_RESET}"
+        )
+
+
+def refuse_a_place_behind_the_end(iterator: iterators.EpochBatchIterator, state: dict) -> None:
+    """Refuse a place that the epoch does not have; a checkpoint without a description of its batches may have one.
+
+    Raises:
+        InputError: fairseq's own answer is a traceback ("dataloader mismatch").
+    """
+    done = state["iterations_in_epoch"] * state.get(_PROCESSES, iterator.num_shards)
+    if state.get("version", 1) > 1 and done >= len(iterator.frozen_batches):
+        raise InputError(
+            f"--batch-size, --max-tokens or data: this run has {len(iterator.frozen_batches)} batches in an epoch, but the checkpoint was "
+            f"saved after {done} batches of one; {_GIVE_THE_SAME}, {_OR_RESET}"
+        )
