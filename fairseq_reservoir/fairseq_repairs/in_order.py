@@ -13,6 +13,7 @@ from . import (
     error_report,
     ignored_prefix,
     kept_checkpoints,
+    learning_rate,
     long_sentences,
     mixed_precision,
     moving_average,
@@ -62,6 +63,7 @@ REPAIRS = (
     kept_checkpoints.keep_the_best_checkpoints,
     # Training.
     stopping.remember_patience,
+    learning_rate.remember_bad_epochs,
     stopping.train_no_further,
     stopping.name_what_diverged,
     adaptive_loss.count_the_second_word_of_every_band,

@@ -1,0 +1,56 @@
+"""Repair of a learning rate that depends on the validation losses so far."""
+
+from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from fairseq.trainer import Trainer
+
+from .repair import repair, wrap
+
+_NAME = "reduce_lr_on_plateau"
+_COUNTERS = ("num_bad_epochs", "cooldown_counter")
+
+
+class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
+    """fairseq's schedule, with the counters of torch's scheduler in its state; older checkpoints without them load."""
+
+    def state_dict(self):
+        return super().state_dict() | {name: getattr(self.lr_scheduler, name) for name in _COUNTERS}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        for name in _COUNTERS:
+            setattr(self.lr_scheduler, name, state_dict.get(name, 0))
+
+
+@repair("plateau")
+def remember_bad_epochs():
+    """Let ``reduce_lr_on_plateau`` count bad epochs through a resume (pull request 4071 of fairseq).
+
+    fairseq saves the best validation loss but not the number of epochs without a better one. It also saves the checkpoint of an epoch
+    before the schedule receives the validation loss of that epoch. A resumed run never passed this loss to the schedule.
+    """
+
+    def load_checkpoint(original, trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, *args, **kwargs):
+        extra_state = original(trainer, filename, reset_optimizer, reset_lr_scheduler, *args, **kwargs)
+        if extra_state and not (reset_optimizer or reset_lr_scheduler):
+            step_after_the_epoch(trainer, extra_state)
+        return extra_state
+
+    LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau
+    wrap(Trainer, "load_checkpoint", load_checkpoint)
+
+
+def step_after_the_epoch(trainer, extra_state) -> None:
+    """Pass the validation loss in a checkpoint to the schedule if the uninterrupted run passed it after saving.
+
+    This is so at the end of an epoch that ``--validate-interval`` or ``--validate-interval-updates`` validates. A validation that was
+    made only because the run stopped does not count.
+    """
+    place, loss, dataset = extra_state["train_iterator"], extra_state.get("val_loss"), trainer.cfg.dataset
+    # Without an optimizer's state in the checkpoint, training starts at update 0 with a new schedule.
+    if loss is None or place.get("iterations_in_epoch") or not trainer.get_num_updates():
+        return
+    epoch, interval = place["epoch"] - 1, dataset.validate_interval_updates
+    is_due = epoch % dataset.validate_interval == 0 or (interval > 0 and trainer.get_num_updates() % interval == 0)
+    if is_due and isinstance(trainer.lr_scheduler, ResumableReduceLROnPlateau):
+        trainer.lr_step(epoch, loss)
