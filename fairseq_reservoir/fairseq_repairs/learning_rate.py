@@ -30,14 +30,14 @@ def remember_bad_epochs():
     before the schedule receives the validation loss of that epoch. A resumed run never passed this loss to the schedule.
     """
 
-    def load_checkpoint(original, trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, *args, **kwargs):
+    def load_and_step(original, trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, *args, **kwargs):
         extra_state = original(trainer, filename, reset_optimizer, reset_lr_scheduler, *args, **kwargs)
         if extra_state and not (reset_optimizer or reset_lr_scheduler):
             step_after_the_epoch(trainer, extra_state)
         return extra_state
 
     LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau
-    wrap(Trainer, "load_checkpoint", load_checkpoint)
+    wrap(Trainer, "load_checkpoint", load_and_step)
 
 
 def step_after_the_epoch(trainer, extra_state) -> None:

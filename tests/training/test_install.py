@@ -60,6 +60,7 @@ def test_the_order_of_those_that_share_a_function():
             "take_over",
             "load_in_one_line",
             "begin_average",
+            "load_and_step",
             "load_checkpoint",
         ],
         "set_num_updates": ["end_update", "follow_schedule", "follow_update"],
