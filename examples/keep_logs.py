@@ -13,6 +13,7 @@ scores; --references as for a report. OLD=NEW writes NEW for the text OLD, such 
 """
 
 import io
+import os
 import sys
 import tarfile
 from fnmatch import fnmatch
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.files import replacing
-from fairseq_reservoir.report import counts
+from fairseq_reservoir.report import counts, run_files
 from fairseq_reservoir.report.exports import LOGS
 from fairseq_reservoir.report.log_reader import read_log, read_record
 from fairseq_reservoir.report.translations import read_references, read_test
@@ -84,18 +85,23 @@ KEPT = {
 def contents(folder, name, references):
     """The text that is kept of a file of a run, "" if there is none."""
     if name == counts.FILE:
-        counted = read_test(folder, references).counts
-        return counts.as_text(counted) if counted.by else ""
+        test = read_test(folder, references)
+        if test.faults:
+            raise InputError(f"{folder}: {'; '.join(test.faults)}")
+        return counts.as_text(test.counts) if test.counts.by else ""
     file = folder / name
-    if not file.exists():
+    if not os.path.lexists(file):
         return ""
-    return "".join(f"{line}\n" for line in KEPT[name](file.read_text(encoding="utf-8", errors="replace")))
+    if fault := run_files.fault_of(file):
+        raise InputError(f"{file}: {fault}")
+    return "".join(f"{line}\n" for line in KEPT[name](run_files.text_of(file)))
 
 
 def is_done(folder):
     """Of a sweep's run its state says so; a recipe's has no state, but what comes after its training."""
-    state = folder / "state"
-    return state.read_text().strip() == "done" if state.exists() else (folder / "validate.log").exists()
+    if os.path.lexists(folder / "state"):
+        return run_files.state_of(folder) == ["done"]
+    return (folder / "validate.log").exists()
 
 
 def matches(folder, patterns):

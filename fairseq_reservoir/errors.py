@@ -25,6 +25,11 @@ def in_one_line(text: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 100]}...{line[-90:]}"
 
 
+def printable(text: object) -> str:
+    """``text`` as UTF-8 can hold it. Python keeps bytes of a file name that are not UTF-8 as surrogates; each becomes an escape."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
 def check_words(words: list[str]) -> None:
     """Refuses words of a command line that fairseq cannot read.
 

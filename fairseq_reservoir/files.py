@@ -1,7 +1,9 @@
-"""Writes files so that a kill or a full disk leaves the old file or the new one, never a part."""
+"""Writes files so that a kill or a full disk leaves the old file or the new one, never a part; reads files that may be of any kind."""
 
+import errno
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -183,3 +185,112 @@ def sync(path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_regular(path):
+    """A regular file, or one that a link leads to, open for reading bytes. A FIFO, a socket or a device is not opened.
+
+    Raises:
+        OSError: there is no such file, it is of another kind, or the system refuses it.
+    """
+    _check_kind(os.stat(path))
+    # Somebody may put a FIFO there in between. Without O_NONBLOCK its opening would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_kind(os.fstat(descriptor))
+        return open(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path, most: int) -> bytes:
+    """The content of a regular file of at most ``most`` bytes.
+
+    Raises:
+        OSError: as of ``open_regular``, or the file is larger.
+    """
+    with open_regular(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most:,} bytes")
+    return content
+
+
+def read_text(path, most: int) -> str:
+    """The text of a regular file, each byte that is not UTF-8 as U+FFFD. Line ends stay as they are.
+
+    Raises:
+        OSError: as of ``read_regular``.
+    """
+    return read_regular(path, most).decode("utf-8", "replace")
+
+
+def regular(path) -> os.stat_result | None:
+    """Status of a regular file, or of the regular file behind a link; None if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def fault_of_own_file(path) -> str:
+    """Why we must not write a file in place: "is a link", "is a FIFO"; "" for a regular file or none.
+
+    A link, also a hard link, leads to a file outside the folder that we write to.
+
+    Raises:
+        OSError: the system refuses the question.
+    """
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return ""
+    return _fault(status)
+
+
+def open_own_file(path, flags: int) -> int:
+    """Open a regular file without another name, or make it, and return its descriptor. Never follows a link or waits for a FIFO.
+
+    Args:
+        flags: of ``os.open``, such as ``os.O_WRONLY | os.O_APPEND``.
+
+    Raises:
+        OSError: the file is of another kind, has another name, or is refused by the system.
+    """
+    if fault := fault_of_own_file(path):
+        raise OSError(errno.EINVAL, fault)
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
+        if fault := _fault(os.fstat(descriptor)):
+            raise OSError(errno.EINVAL, fault)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def why(error: Exception) -> str:
+    """Reason of an error in a few words: the system's own text, without number and file name."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+_KINDS = {
+    stat.S_IFDIR: "is a folder",
+    stat.S_IFLNK: "is a link",
+    stat.S_IFIFO: "is a FIFO",
+    stat.S_IFSOCK: "is a socket",
+    stat.S_IFCHR: "is a device",
+    stat.S_IFBLK: "is a device",
+}
+
+
+def _fault(status):
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "")
+    return kind or ("is one file with another name (a hard link)" if status.st_nlink > 1 else "")
+
+
+def _check_kind(status):
+    if kind := _KINDS.get(stat.S_IFMT(status.st_mode)):
+        raise OSError(errno.EINVAL, kind)

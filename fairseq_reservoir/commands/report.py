@@ -5,7 +5,7 @@ Reads the logs of fairseq-train (JSON or text) and the output of fairseq-generat
 and writes report.md, tables (Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR:
 convergence against training time, updates, tokens and FLOPs, AUCC, updates and seconds to the best score and to a common target,
 mean and deviation over seeds, sacreBLEU with a paired bootstrap. Folders of an archive have counts.jsonl, what BLEU counts in each
-sentence, in place of the sentences.
+sentence, in place of the sentences. Files that cannot be read are named in the cautions of the report.
 
   fairseq-reservoir report runs/multi30k --out report --baseline dense
 """

@@ -1,11 +1,13 @@
 """``fairseq-reservoir sweep``: many training runs from one grid file."""
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..files import replacing
+from .standard_output import writing
 
 HELP = """\
 Runs every combination in a grid file, each in a folder of its own below DIR, several at a time. Run it again to resume: finished
@@ -40,7 +42,8 @@ shell that starts the sweep may set a variable DATA, which is split into words a
 
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
-each command, here train.log and generate.log. Commands run in the folder where the sweep was started.
+each command, here train.log and generate.log. Commands run in the folder where the sweep was started. A run is left out, and named, if its
+folder or one of these files is a link or cannot be read; the others go on.
 """
 # Flags of Slurm's jobs: (default, least).
 _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}
@@ -75,6 +78,14 @@ def add_parser(commands) -> None:
 
 
 def run(known, fairseq_flags):
+    try:
+        return _run(known)
+    except BrokenPipeError:
+        with writing():
+            raise
+
+
+def _run(known):
     from ..sweep import local, slurm
     from ..sweep.grid import read_grid
 
@@ -89,6 +100,8 @@ def run(known, fairseq_flags):
         return "\n".join(_shown(runs, sweep.decisions))
     executor = slurm.executor(known.out, **options) if known.slurm else None
     sweep.add(list(runs), "runs of the first seed" if choices else "runs")
+    for each in [run for run in runs if run.is_due(known.retry_failed)][:1]:
+        each.is_locked()  # refused where the file system has no locks, before anything runs
     sweep.following()
     if executor:
         finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, sweep.say, sweep.following)
@@ -97,7 +110,7 @@ def run(known, fairseq_flags):
     table = "\n".join([_table(runs, sweep.minutes), *sweep.decisions.lines, *map(str, sweep.errors)])
     if finished and sweep.is_done():
         return table
-    print(table, flush=True)
+    _print(table)
     sys.exit(1 if finished else 130)
 
 
@@ -133,18 +146,21 @@ class _Sweep:
             each.prepare()
         due = sum(each.is_due(self.retry_failed) for each in runs)
         self.due += due
-        print(f"{len(runs)} {what} in {self.out}, {due} of them to do", flush=True)
+        _print(f"{len(runs)} {what} in {self.out}, {due} of them to do")
+        for each in runs:
+            if each.state[0] == "damaged":
+                _print(f"{each.name}: {each.describe()}, left out")
 
     def say(self, run, minutes: float) -> None:
         """To be called when a run is over."""
         self.minutes[run.name] = minutes
-        print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)", flush=True)
+        _print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)")
 
     def following(self) -> list:
         """The runs that follow from what is over by now; the choices behind them are printed and kept in a file."""
         before, decided = len(self.runs), len(self.decisions.made)
         for line, more in self.decisions.following():
-            print(line, flush=True)
+            _print(line)
             with _kept_in(self.errors):
                 for each in more:
                     each.check()
@@ -171,8 +187,14 @@ def _kept_in(errors):
     try:
         yield
     except InputError as error:
-        print(error, flush=True)
+        _print(error)
         errors.append(error)
+
+
+def _print(text):
+    """Prints what need not be UTF-8, such as a path. If the reader has gone, as ``| head`` has, the command ends without a traceback."""
+    with writing():
+        print(printable(text), flush=True)
 
 
 def _shown(runs, decisions):
@@ -193,7 +215,7 @@ def _shown(runs, decisions):
 
 def _keep(lines, path):
     with replacing(str(path), "--out {path}: cannot be written ({why})") as temporary:
-        temporary.write_text("".join(f"{line}\n" for line in lines))
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _score(run):
@@ -204,7 +226,10 @@ def _score(run):
     from ..sweep.choose import Score
 
     with contextlib.suppress(InputError):
-        (found,) = [log for log in find_runs([run.folder]) if log.folder == run.folder.resolve()]
+        own = os.path.realpath(run.folder)
+        found = next((log for log in find_runs([run.folder]) if str(log.folder) == own), None)
+        if found is None:
+            return None
         metric = metrics.choose(str(found.configuration.get("checkpoint.best_checkpoint_metric", "loss")), [found])
         if scored(found, metric):
             return Score(measure_run(found, metric).best, metric.name, metric.higher)

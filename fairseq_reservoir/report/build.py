@@ -1,6 +1,6 @@
 """A report from folders of runs: read, measure, and only then write."""
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from . import contents, exports, folder, page
 from .arms import find_arm, group
 from .cautions import cautions
@@ -67,7 +67,13 @@ def report(
 def measure(runs, metric=None, target=None, horizon=None, baseline=None, against=None, ignore=()) -> Study:
     """A ``Study`` without test scores; arguments as of ``report``."""
     validated = [run for run in runs if run.validations]
-    skipped = [(run, "no validation yet") for run in runs if not run.validations]
+    skipped = [
+        (run, f"{run.log_file.name} {run.fault}" if run.fault else "no validation yet")
+        for run in runs
+        if not run.validations
+    ]
+    if broken := None if validated else next((run for run in runs if run.fault), None):
+        raise InputError(f"RUNS {broken.log_file}: {broken.fault}, and no other log has a finished validation")
     if not validated:
         raise InputError(f"RUNS {', '.join(str(run.log_file) for run in runs[:3])}: no log has a finished validation")
     chosen = choose(metric, validated)
@@ -116,14 +122,18 @@ def files(study: Study, with_figures: bool) -> dict[str, bytes]:
         f" horizon {study.horizons['seconds'] / 60:.4g} minutes of training."
     )
     warnings = cautions(study)
-    written = {"report.md": _markdown(made, drawn, title, lead, warnings).encode()}
+    written = {"report.md": _encoded(_markdown(made, drawn, title, lead, warnings))}
     for table in made:
         for suffix, form in (("md", markdown), ("tex", latex), ("csv", as_csv)):
             text = form(table)
-            written[f"tables/{table.name}.{suffix}"] = (text if text.endswith("\n") else f"{text}\n").encode()
+            written[f"tables/{table.name}.{suffix}"] = _encoded(text if text.endswith("\n") else f"{text}\n")
     for name, (_, formats) in drawn.items():
         written |= {f"figures/{name}.{ending}": formats[ending] for ending in ("png", "pdf")}
-    return written | {"index.html": page.page(made, drawn, title, lead, warnings).encode()}
+    return written | {"index.html": _encoded(page.page(made, drawn, title, lead, warnings))}
+
+
+def _encoded(text):
+    return printable(text).encode()  # paths of logs need not be UTF-8
 
 
 def _markdown(tables, drawn, title, lead, warnings):

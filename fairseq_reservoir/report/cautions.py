@@ -1,7 +1,8 @@
 """Cautions that a report prints before its first number."""
 
-from . import contents
+from . import contents, exports, run_files
 from .measures import Study, spread
+from .runs import Run
 
 # Scores that are of a dictionary and a text, and not comparable between two.
 OF_THE_DATA = ("loss", "nll_loss", "ppl")
@@ -15,6 +16,11 @@ def cautions(study: Study) -> list[str]:
         shown = ", ".join(arms) if len(arms) <= 5 else f"{len(arms)} of {len(study.arms)} arms"
         said.append(f"seed {seed} is missing: {shown}")
     said += [f"{run.name}: {why}, left out" for run, why in study.skipped]
+    used = [run for arm in study.arms for run in arm.runs]
+    said += [
+        f"{run.name}: the configuration that its log begins with cannot be read" for run in used if run.log.is_spoiled
+    ]
+    said += [f"{run.name}: {fault}" for run in used for fault in faults(study, run)]
     late = [run.name for arm in study.arms for run in arm.runs if run.clock.begins_at]
     if late:
         said.append(f"Logs that begin in the middle of training, without the time before that: {', '.join(late)}.")
@@ -43,6 +49,13 @@ def cautions(study: Study) -> list[str]:
     if all(len(arm.runs) == 1 for arm in study.arms) and len(study.arms) > 1:
         said.append("One seed per arm: nothing here says what another seed would give.")
     return said
+
+
+def faults(study: Study, run: Run) -> list[str]:
+    """A line for each file in the folder of a run that cannot be read."""
+    test = study.tests.get(run.name)
+    files = run_files.faults(run.folder, "state", *exports.LOGS, "*.safetensors", "checkpoint_best.pt")
+    return [*(test.faults if test else ()), *files]
 
 
 def _without_flops(study):

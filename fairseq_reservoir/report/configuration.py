@@ -5,14 +5,18 @@ import difflib
 import json
 import re
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 # What may differ between two runs of the same arm: where things lie, how the log is written, and every seed.
 _NOT_THE_EXPERIMENT = (
     "save_dir log_file log_format log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash"
     " user_dir plasma_path results_path distributed_init_method distributed_port device_id num_workers"
 ).split()
-_TEXT_OR_OBJECT = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|<[^<>']*>""")
+# Text without an end goes on to the last character. Else a search would begin anew behind each quote, and take the square of the length.
+_TEXT_OR_OBJECT = re.compile(r"""('(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z))|<[^<>']*>""")
+# fairseq prints some 20,000 characters.
+_LONGEST = 1 << 20
+_LARGEST = 1 << 64  # of a number that stays one; Python does not write numbers of thousands of digits
 
 
 def parse(text: str) -> dict:
@@ -24,24 +28,28 @@ def parse(text: str) -> dict:
     Raises:
         ValueError: it is no such dictionary.
     """
+    if len(text) > _LONGEST:
+        raise ValueError(f"a printed configuration of {len(text):,} characters")
     try:
         tree = ast.parse(_TEXT_OR_OBJECT.sub(lambda found: found[1] or "None", text.strip()), mode="eval").body
         if isinstance(tree, ast.Dict):
             return _value(tree)
-    except (SyntaxError, TypeError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     raise ValueError(f"not a printed configuration: {text[:40]}")
 
 
 def _value(node):
     if isinstance(node, ast.Dict):
+        if None in node.keys:
+            raise ValueError("**{...} is no printed configuration")
         return {_value(key): _value(value) for key, value in zip(node.keys, node.values)}
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         return [_value(item) for item in node.elts]
     if isinstance(node, ast.Call):
         return {word.arg: _value(word.value) for word in node.keywords}
     if isinstance(node, ast.Constant):
-        return node.value
+        return node.value if not isinstance(node.value, int) or node.value < _LARGEST else f"{node.value:#x}"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand)
     return ast.unparse(node)
@@ -51,11 +59,11 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
     """``{"model": {"dropout": 0.1}}`` as ``{"model.dropout": 0.1}``; lists become their text."""
     flat: dict[str, object] = {}
     for key, value in configuration.items():
-        name = f"{prefix}{key}"
+        name = printable(f"{prefix}{key}")
         if isinstance(value, dict):
             flat |= flatten(value, f"{name}.")
         else:
-            flat[name] = str(value) if isinstance(value, list) else value
+            flat[name] = printable(value) if isinstance(value, (str, list)) else value
     return flat
 
 
@@ -77,7 +85,7 @@ def same(value, other) -> bool:
     """Whether two values of a flag are printed alike, or say the same as JSON, where spaces and the order of keys mean nothing."""
     try:
         return str(value) == str(other) or json.loads(value) == json.loads(other)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return False
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError
+from ..files import read_regular
+from .run_files import MOST
 
 FILE = "counts.jsonl"
 SACREBLEU, CHRF, TOKENISED = METRICS = ("sacreBLEU", "chrF", "tokenised BLEU")
@@ -97,7 +99,7 @@ def read(file: Path) -> Counts:
         InputError: the file cannot be read, lacks something, or its rows do not add up to what its first line says.
     """
     try:
-        head, *rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        head, *rows = map(json.loads, read_regular(file, MOST).decode().splitlines())
         texts, unknown = [head["references"], head["referred"]], head["unknown"]
         by = {}
         for name in (metric for metric in METRICS if metric in head):

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, printable, whole_number
+from . import run_files
 from .arms import Arm, mean
 from .measures import OtherFile, Spread, Study, spread
 from .runs import Run
@@ -42,7 +43,7 @@ def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
     read: list[OtherFile] = []
     for name, size, score in given:
         try:
-            point = OtherFile(name, int(size), float(score))
+            point = OtherFile(printable(name), whole_number(size) or 0, float(score))
         except ValueError:
             point = OtherFile(name, 0, 0.0)
         if point.bytes < 1 or not 0 <= point.bleu <= 100:
@@ -57,10 +58,11 @@ def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
 
 def exported(run: Run) -> Exported | None:
     """From what the first `fairseq-reservoir export` printed, as a sweep keeps it; else of the first *.safetensors of the folder."""
-    for log in (run.folder / name for name in LOGS):
-        if log.is_file() and (said := _PRINTED.findall(log.read_text(encoding="utf-8", errors="replace"))):
-            size, _, entropy = (int(number.replace(",", "")) for number in said[-1])
-            return Exported(size, entropy, str(log))
+    for log in run_files.found(run.folder, *LOGS):
+        if printed := _PRINTED.findall(run_files.text_of(log) or ""):
+            size, _, entropy = (whole_number(number.replace(",", "")) for number in printed[-1])
+            if size is not None and entropy is not None:
+                return Exported(size, entropy, str(log))
     file = run.size_of("*.safetensors")
     return None if file is None else Exported(file, None, str(run.folder))
 

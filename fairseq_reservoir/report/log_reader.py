@@ -44,6 +44,7 @@ class Part:
     records: list[Record] = field(default_factory=list)
     configuration: dict[str, object] = field(default_factory=dict)
     done: bool = False
+    is_spoiled: bool = False  # its configuration cannot be read
 
     @property
     def wall(self) -> float:
@@ -76,13 +77,18 @@ class Log:
     def done(self) -> bool:
         return self.parts[-1].done
 
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether a configuration is there and none can be read."""
+        return not self.configuration and any(part.is_spoiled for part in self.parts)
+
 
 def looks_like_training(text: str) -> bool:
     """Whether the beginning of a file is that of a training log: fairseq's other commands print their configuration, too."""
     programs = set(_PROGRAM.findall(text))
     if programs and not programs & {"train", "hydra_train"}:
         return False
-    return any(_span(line, *marks) for line in text.splitlines() for marks in (_CONFIGURATION, _JSON)) or bool(
+    return any(_span(line, *marks) for line in lines_of_log(text) for marks in (_CONFIGURATION, _JSON)) or bool(
         re.search(r"\bepoch \d+( \||:)", text)
     )
 
@@ -90,7 +96,7 @@ def looks_like_training(text: str) -> bool:
 def read_log(text: str) -> Log:
     """All parts of a log; a part begins where fairseq prints its configuration, or where updates or the wall clock go back."""
     log, forward = Log([Part()], told=False), 0.0
-    for line in text.splitlines():
+    for line in lines_of_log(text):
         if printed := _span(line, *_CONFIGURATION):
             log.told = True
             if log.parts[-1].records or log.parts[-1].configuration:
@@ -98,7 +104,7 @@ def read_log(text: str) -> Log:
             try:
                 log.parts[-1].configuration = configuration.flatten(configuration.parse(printed))
             except ValueError:
-                pass
+                log.parts[-1].is_spoiled = True
         elif record := read_record(line):
             if _goes_back(log.parts[-1].records, record):
                 log.parts.append(Part())
@@ -119,6 +125,11 @@ def read_log(text: str) -> Log:
     # A process that ended before it had loaded its checkpoint changed nothing.
     log.parts = [part for part in log.parts if part.start is not None or part.records or part.done] or log.parts[-1:]
     return log
+
+
+def lines_of_log(text: str) -> list[str]:
+    """The lines of a log. A carriage return ends a line as well, because a progress bar writes one before each of its states."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def read_record(line: str) -> Record | None:

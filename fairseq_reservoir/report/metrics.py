@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 _HIGHER = (
     "bleu",
@@ -90,4 +90,4 @@ def choose(asked: str | None, runs) -> Metric:
     }
     higher = is_higher(name) or (len(flags) == 1 and bool(flags.pop()))
     characters = name == "loss" and all(run.configuration.get("task._name") == "language_modeling" for run in runs)
-    return Metric(name, higher, "bits per token" if characters else _LABELS.get(name, name))
+    return Metric(name, higher, "bits per token" if characters else _LABELS.get(name, printable(name)))

@@ -1,12 +1,13 @@
 """Runs: folders with a training log, found and read."""
 
-import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, printable
+from ..files import open_regular, read_text, regular, why
+from . import run_files
 from .clock import Clock, kept_records, read_clock
 from .log_reader import Log, Record, looks_like_training, read_log
 
@@ -16,7 +17,10 @@ _BEGINNING = 1 << 20
 
 @dataclass
 class Run:
-    """One training run. ``name`` is its folder below what all runs share; ``seed`` is None where nothing tells it."""
+    """One training run. ``name`` is its folder below what all runs share; ``seed`` is None where nothing tells it.
+
+    ``fault`` is why its log cannot be read; such a run has no records.
+    """
 
     folder: Path
     log_file: Path
@@ -26,6 +30,7 @@ class Run:
     seed: int | None
     validations: list[Record]
     updates: int
+    fault: str = ""
 
     @property
     def configuration(self) -> dict[str, object]:
@@ -44,13 +49,12 @@ class Run:
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
         above = self.folder.parent
-        for folder in (self.folder, *[above] * (above / "command").is_file()):
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                word, *step = (folder / "state").read_text(encoding="utf-8").split() or [""]
-                if word == "failed" and len(step) == 2:
-                    return f"{trained}: {step[0]} failed with status {step[1]}"
-                if word == "running" and len(step) == 1 and trained != "interrupted":
-                    return f"{trained}: {step[0]} interrupted"
+        for folder in (self.folder, *[above] * (regular(above / "command") is not None)):
+            word, *step = run_files.state_of(folder) or [""]
+            if word == "failed" and len(step) == 2:
+                return f"{trained}: {step[0]} failed with status {step[1]}"
+            if word == "running" and len(step) == 1 and trained != "interrupted":
+                return f"{trained}: {step[0]} interrupted"
         return trained
 
     @property
@@ -72,8 +76,8 @@ class Run:
 
     def size_of(self, pattern: str) -> int | None:
         """Bytes of the first file of that name in the run's folder."""
-        files = sorted(self.folder.glob(pattern))
-        return files[0].stat().st_size if files else None
+        sizes = (status.st_size for file in run_files.found(self.folder, pattern) if (status := regular(file)))
+        return next(sizes, None)
 
 
 def without_seed(name: str, seed: int | None) -> str:
@@ -95,71 +99,90 @@ def without_seed(name: str, seed: int | None) -> str:
 
 
 def find_runs(paths) -> list[Run]:
-    """All runs below ``paths``, in the order given and then by name.
+    """All runs below ``paths``, in the order given and then by name. A run whose log cannot be read has a ``fault``.
 
     Raises:
-        InputError: a path does not exist, has no training log below it or cannot be read; or two files are of one folder.
+        InputError: a path does not exist or has no training log below it, a log that is itself a path cannot be read, or two files
+            are of one folder.
     """
-    logs: dict = {}
+    logs: dict = {}  # by folder, the log and why it cannot be read
     for path in map(Path, paths):
-        if not path.exists():
+        if not os.path.exists(path):
             raise InputError(f"RUNS {path}: does not exist")
-        found = [path.resolve()] if path.is_file() else list(_logs_below(path.resolve()))
-        if not found:
+        is_log = regular(path) is not None
+        if is_log and (fault := run_files.fault_of(path)):
+            raise InputError(f"RUNS {path}: {fault}")
+        whole = Path(os.path.realpath(path))
+        below = [(whole.parent, whole, "")] if is_log else list(_logs_below(whole))
+        if not below:
             raise InputError(
                 f"RUNS {path}: no log of fairseq-train (train.log, or another *.log or *.json) in it or below it"
             )
-        for log in found:
-            first = logs.setdefault(log.parent, log)
-            if path.is_file() and first != log:
+        for folder, log, fault in below:
+            first, _ = logs.setdefault(folder, (log, fault))
+            if is_log and first != log:
                 raise InputError(f"RUNS {path}: {first} is in the same folder; give each run a folder of its own")
     shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
-    return [_read_run(log, folder, _name(folder, shared, logs)) for folder, log in logs.items()]
+    return [_read_run(log, folder, _name(folder, shared, logs), fault) for folder, (log, fault) in logs.items()]
 
 
 def _name(folder, shared, folders):
     """The folder's own name where no other has it, else its path below what they share."""
-    alone = [other.name for other in folders].count(folder.name) == 1
-    says_more = not re.fullmatch(r"(seed[-_=]?)?\d+", folder.name)
-    return folder.name if alone and says_more else str(folder.relative_to(shared))
+    name = printable(folder.name)
+    alone = [printable(other.name) for other in folders].count(name) == 1
+    says_more = not re.fullmatch(r"(seed[-_=]?)?\d+", name)
+    return name if alone and says_more else printable(folder.relative_to(shared))
 
 
 def _logs_below(path):
-    for folder, folders, files in os.walk(path):
+    """Yields each folder below ``path`` that has a training log, with the log and why it cannot be read ("" if it can)."""
+    closed: list[OSError] = []
+    for name, folders, files in os.walk(path, onerror=closed.append):
         folders.sort()
-        candidates = sorted(
-            (name for name in files if name.endswith(_SUFFIXES)), key=lambda name: (name != "train.log", name)
-        )
-        # is_file: a link may lead nowhere.
-        logs = (log for name in candidates if (log := Path(folder, name)).is_file())
-        training = (log for log in logs if looks_like_training(_beginning(log)))
-        first = next(training, None)
-        if first is None and (log := Path(folder, "train.log")).is_file() and {"state", "command"} <= set(files):
-            first = log  # of a sweep's run that failed before fairseq said anything
-        if first is None:
-            continue
-        other = next(training, None) if first.name != "train.log" else None
-        if other is not None:
+        folder, main = Path(name), Path(name, "train.log")
+        others = [folder / file for file in sorted(files) if file.endswith(_SUFFIXES) and file != main.name]
+        faults: dict[Path, str] = {}
+        training = []
+        for log in (main, *others):
+            if regular(log):  # a link may lead nowhere
+                beginning, faults[log] = _beginning(log)
+                training += [log] * (not faults[log] and looks_like_training(beginning))
+            elif log == main and main.name in (*files, *folders):
+                faults[main] = run_files.fault_of(main)
+            if main in training:
+                break
+        fault = next(((log, reason) for log, reason in faults.items() if reason), None)
+        if len(training) > 1:
             raise InputError(
-                f"RUNS {folder}: {first.name} and {other.name} are logs of training; give each run a folder of its own, or call the one "
-                "to be read train.log"
+                f"RUNS {folder}: {training[0].name} and {training[1].name} are logs of training; give each run a folder of its own, or"
+                " call the one to be read train.log"
             )
-        yield first
+        if training:
+            yield folder, training[0], ""
+        elif regular(main) and {"state", "command"} <= set(files):
+            yield folder, main, faults[main]  # of a sweep's run that failed before fairseq logged anything
+        elif fault:
+            yield folder, *fault
+    for error in closed:
+        yield Path(error.filename), Path(error.filename), f"cannot be read ({why(error)})"
 
 
 def _beginning(log):
+    """The beginning of a log, and why it cannot be read ("" if it can)."""
     try:
-        with log.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_BEGINNING)
+        with open_regular(log) as file:
+            return file.read(_BEGINNING).decode("utf-8", "replace"), ""
     except OSError as error:
-        raise InputError(f"RUNS {log}: cannot be read ({error.strerror})") from error
+        return "", f"cannot be read ({why(error)})"
 
 
-def _read_run(log_file, folder, name):
-    try:
-        text = log_file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(f"RUNS {log_file}: cannot be read ({error.strerror})") from error
+def _read_run(log_file, folder, name, fault):
+    text = ""
+    if not fault:
+        try:
+            text = read_text(log_file, run_files.MOST)
+        except OSError as error:
+            fault = f"cannot be read ({why(error)})"
     log = read_log(text)
     kept = kept_records(log.parts)
     seed = log.configuration.get("common.seed")
@@ -172,4 +195,4 @@ def _read_run(log_file, folder, name):
     by_update = {r.updates: r for r in kept if r.kind == "valid" and r.subset == first}
     validations = [by_update[update] for update in sorted(by_update)]
     updates = max((record.updates for record in kept), default=0)
-    return Run(folder, log_file, name, log, read_clock(log.parts), seed, validations, updates)
+    return Run(folder, log_file, name, log, read_clock(log.parts), seed, validations, updates, fault)

@@ -7,31 +7,35 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InputError
-from . import counts
+from ..files import why
+from . import counts, run_files
 from .counts import CHRF, SACREBLEU, TOKENISED, Counts
 
 SAMPLES = 1000
-_SENTENCE = re.compile(r"([TDH])-(\d{1,15})\t(.*)", re.DOTALL)
-_ENDED = re.compile(r"^Generate (.*) with beam=\d+: ", re.MULTILINE)
+_NUMBERED = re.compile(r"(?:.*\r)?([TDH])-(\d{1,15})", re.DOTALL)  # behind a progress bar
+_ENDED = re.compile(r"(?:^|\r)Generate (.*) with beam=\d+: ", re.MULTILINE)
 # Subsets that are no test set; of the others fairseq-preprocess makes test, test1, ...
 _NO_TEST = re.compile(r"(valid|train)\d*")
 _GENERATED = ("generate.log", "generate-test.txt", "generate*.log", "generate-*.txt", "*/generate-test.txt")
 _SCORED = ("test*.log", "eval-lm*.log")
-_BITS = re.compile(r"Loss \(base 2\): ([\d.]+)")
+_BITS = re.compile(r"Loss \(base 2\): (\d{1,15}(?:\.\d{1,15})?)(?![\d.])")
 # fairseq-eval-lm: the data's folder, the subset and its blocks.
-_SUBSET = re.compile(r"eval_lm:.* (\S+) [\d,]+ examples$", re.MULTILINE)
+_SUBSET = re.compile(r"eval_lm:.* (\S+) [\d,]+ examples\r?$", re.MULTILINE)
 # Signs in a log that a part of the data was scored: samples that were too long, one share of several, shortened lines, no token.
 _SKIPPED = re.compile(r"(\d[\d,]*) samples have invalid sizes and will be skipped")
 _SHARES = re.compile(r"'(?:num_shards|distributed_world_size)': (?!1\b)(\d+)")
 _SHORTENED = re.compile(r"'shorten_method': '?(truncate|random_crop)\b")
 _NO_TOKENS = "Evaluated 0 tokens"
+# All files of a run that are read here.
+READ = (*_GENERATED, *_SCORED, "hypotheses", "references", counts.FILE, "bleu.json")
 
 
 @dataclass
 class Test:
     """The test scores of a run; what its folder does not hold is None.
 
-    ``source`` is the file of the translations, or of what was counted of them; ``remarks`` are for the reader.
+    ``source`` is the file of the translations, or of what was counted of them; ``remarks`` are for the reader. ``faults`` name damaged
+    files.
     """
 
     bleu: float | None = None
@@ -44,6 +48,7 @@ class Test:
     counts: Counts = field(default_factory=Counts)
     source: str = ""
     remarks: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Pair:
 
 
 def read_references(path: str | None) -> list[str] | None:
-    """The lines of ``--references``.
+    """The lines of ``--references``, which may be a pipe.
 
     Raises:
         InputError: the file cannot be read.
@@ -69,9 +74,14 @@ def read_references(path: str | None) -> list[str] | None:
     if path is None:
         return None
     try:
-        return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--references {path}: cannot be read as text ({error})") from error
+        return lines_of(Path(path).read_bytes().decode())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--references {path}: cannot be read as text ({why(error)})") from error
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a corpus. Only a line feed ends a line. A carriage return before it is a part of the end (Windows)."""
+    return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").removesuffix("\n").split("\n")]
 
 
 def read_test(folder: Path, references: list[str] | None) -> Test:
@@ -81,12 +91,9 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     --results-path) of another subset than train and valid, else the lines of a file ``hypotheses``; references are
     ``references``, else those of a file ``references`` in the run's folder, else the T-lines. Without translations the scores are
     of what an archive has counted of them, ``counts.jsonl``. Output that stops in the middle has no score: fairseq begins with
-    the shortest sentences, which are no test set.
-
-    Raises:
-        InputError: ``counts.jsonl`` is needed and holds something else.
+    the shortest sentences, which are no test set. A file that cannot be read is left out and is among the test's ``faults``.
     """
-    test = Test()
+    test = Test(faults=run_files.faults(folder, *READ))
     _read_loss(folder, test)
     sentences = _generated(folder, test)
     if sentences is None:
@@ -102,10 +109,8 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
         test.remarks.append(
             "its translations are detokenised and its T-lines are not, so no sacreBLEU: --references names raw text"
         )
-    elif (kept := folder / counts.FILE).is_file():
-        test.counts, test.source = counts.read(kept), str(kept)
-        if theirs and counts.digest(theirs) != test.counts.references:
-            test.remarks.append(f"{kept.name} counts against other references than those of {referred}")
+    else:
+        _take_counts(folder, theirs, referred, test)
     if words := _words(sentences):
         test.counts = replace(test.counts, by=test.counts.by | {TOKENISED: words})
     test.bleu, test.signature = test.counts.of(SACREBLEU)
@@ -123,11 +128,23 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     return test
 
 
+def _take_counts(folder, theirs, referred, test):
+    """The counts of an archive, if the folder has them."""
+    for kept in run_files.found(folder, counts.FILE):
+        try:
+            test.counts, test.source = counts.read(kept), str(kept)
+        except InputError as error:
+            test.faults.append(str(error).removeprefix(f"{folder}/"))
+            return
+        if theirs and counts.digest(theirs) != test.counts.references:
+            test.remarks.append(f"{kept.name} counts against other references than those of {referred}")
+
+
 def _read_loss(folder, test):
     """The loss that fairseq-eval-lm prints of a test text; of several logs the first in order of their names counts."""
     found = []
-    for log in sorted(file for name in _SCORED for file in folder.glob(name)):
-        text = log.read_text(encoding="utf-8", errors="replace")
+    for log in sorted(run_files.found(folder, *_SCORED)):
+        text = run_files.text_of(log) or ""
         if bits := _BITS.findall(text):
             subset = (_SUBSET.findall(text) or ["test"])[-1]
             if _NO_TEST.fullmatch(subset):
@@ -170,22 +187,21 @@ def _both(folder, sentences, references, test):
         if all(sentences.get("H", {}).get(number, line) == line for number, line in sentences["D"].items()):
             theirs = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
         # Else fairseq detokenises D-lines and not T-lines, nor is the BLEU4 right that it prints of the two.
-    elif (hypotheses := folder / "hypotheses").is_file():
-        test.source, ours = str(hypotheses), _lines(hypotheses)
+    elif (hypotheses := run_files.text_of(folder / "hypotheses")) is not None:
+        test.source, ours = str(folder / "hypotheses"), lines_of(hypotheses)
     if references is not None:
         theirs, referred = references, "--references"
-    elif (written := folder / "references").is_file():
-        theirs, referred = _lines(written), "the file references beside the translations"
+    elif (written := run_files.text_of(folder / "references")) is not None:
+        theirs, referred = lines_of(written), "the file references beside the translations"
     return ours, theirs, referred
 
 
 def _generated(folder, test):
     """The sentences of fairseq-generate's output, {} if there is none, None if it did not come to its end."""
-    files = dict.fromkeys(file for name in _GENERATED for file in sorted(folder.glob(name)))
-    texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
+    texts = {file: run_files.text_of(file) or "" for file in run_files.found(folder, *_GENERATED)}
     # With --results-path the translations are elsewhere than in generate.log.
     found = {file: sentences for file, text in texts.items() if (sentences := read_sentences(text)).get("D")}
-    elsewhere = any((folder / name).is_file() for name in ("hypotheses", counts.FILE))
+    elsewhere = bool(run_files.found(folder, "hypotheses", counts.FILE))
     if not found:
         if texts and not any(map(_ENDED.search, texts.values())) and not elsewhere:
             test.remarks.append(f"translation not finished: no sentence in {', '.join(file.name for file in texts)}")
@@ -224,14 +240,10 @@ def _subset(file, text):
     return named if file.suffix == ".txt" or _NO_TEST.fullmatch(named) else "test"
 
 
-def _lines(file):
-    return file.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
-
-
 def _remark_another_bleu(test, written):
     try:
-        said = float(json.loads(written.read_text(encoding="utf-8"))["score"])
-    except (OSError, ValueError, KeyError, TypeError):
+        said = float(json.loads(run_files.text_of(written) or "{}").get("score"))
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return
     if test.bleu is not None and abs(said - test.bleu) > 0.0051 and len(str(said)) > 3:
         test.remarks.append(f"{written.name} beside it says {said}, against the references that it was given")
@@ -257,11 +269,15 @@ def _words(sentences):
 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:
-    """Lines of fairseq-generate by letter (T reference, H, D hypothesis) and number; of several hypotheses the best."""
+    """Lines of fairseq-generate by letter (T reference, H, D hypothesis) and number; of several hypotheses the best.
+
+    A carriage return within a sentence is one of its characters.
+    """
     found: dict[str, dict] = {}
-    for line in text.split("\n"):
-        if match := _SENTENCE.match(line):
-            letter, number, rest = match[1], int(match[2]), match[3].rstrip("\r")
+    for line in lines_of(text):
+        head, _, rest = line.partition("\t")
+        if match := _NUMBERED.fullmatch(head):
+            letter, number = match[1], int(match[2])
             found.setdefault(letter, {}).setdefault(number, rest if letter == "T" else rest.partition("\t")[2])
     return found
 

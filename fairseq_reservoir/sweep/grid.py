@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from ..errors import InputError
+from ..files import why
 from .choose import Choice
 from .run import Run, Step
 
@@ -83,7 +84,13 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
         raise grid.error("exclude", "no run is left")
     folder, runs = Path(out).absolute(), {}  # commands have the folder in them, and ../runs is runs
     if ".." in folder.parts:
-        folder = folder.resolve()
+        folder = Path(os.path.realpath(folder))
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the first run makes it, or finds that it cannot
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be used ({why(error)})") from error
     for values in chosen:
         run = grid.run(folder, values)
         if len(os.fsencode(run.name)) > _LONGEST_NAME:
@@ -108,7 +115,7 @@ class _Grid:
         try:
             found = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"GRID {path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+            raise InputError(f"GRID {path}: cannot be read ({why(error)})") from None
         except yaml.YAMLError as error:
             line = f"line {error.problem_mark.line + 1}: " if getattr(error, "problem_mark", None) else ""
             raise InputError(f"GRID {path}: {line}{getattr(error, 'problem', None) or error}") from None

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from ..errors import InputError
+from ..errors import InputError, in_one_line
 from .run import Run, begin
 
 _POLL_SECONDS = 0.1
@@ -115,7 +115,7 @@ class Elsewhere:
         if run.is_locked():
             host, sweep, command = run.holder or ("?", "?", "?")
             whose = "left by a sweep that is gone" if run.is_left_over else f"of another sweep, process {sweep}"
-            print(f"{run.name}: waiting for process {command} on {host}, {whose}", flush=True)
+            print(in_one_line(f"{run.name}: waiting for process {command} on {host}, {whose}"), flush=True)
 
     def without_begun(self, runs: list[Run]) -> list[Run]:
         """``runs`` without those that somebody else is at; these are waited for."""
@@ -129,13 +129,20 @@ class Elsewhere:
 
     def left(self, retry_failed: bool, say) -> list[Run]:
         """Those that nobody runs any more and that are not over; ``say`` is called with the others of these, and their minutes."""
-        free = [pair for pair in self.runs if not pair[0].is_locked()]
+        free = [pair for pair in self.runs if not _is_locked(pair[0])]
         self.runs = [pair for pair in self.runs if pair not in free]
         due = [run for run, _ in free if run.is_due(retry_failed)]
         for run, since in free:
             if run not in due:
                 say(run, (time.monotonic() - since) / 60)
         return due
+
+
+def _is_locked(run):
+    """Whether somebody runs it. A folder that was damaged in the meantime is waited for no longer."""
+    with contextlib.suppress(InputError):
+        return run.is_locked()
+    return False
 
 
 def perform(run: Run, retry_failed: bool) -> None:

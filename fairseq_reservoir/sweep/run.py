@@ -1,7 +1,7 @@
 """One run of a sweep: its commands, and what its folder says of it.
 
 command   the commands, quoted, as a shell would take them
-state     waiting; running STEP; done; failed STEP STATUS
+state     waiting; running STEP; done; failed STEP STATUS. A folder that cannot be used counts as damaged; that word is never written
 lock      held by whoever runs it, and by the commands themselves, so that not even after a killed sweep a run is started twice;
           names the host, the process of the sweep and that of the command
 """
@@ -13,20 +13,24 @@ import shlex
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
-from ..files import replacing
+from ..errors import InputError, whole_number
+from ..files import fault_of_own_file, open_own_file, read_regular, read_text, replacing, why
 
 # What ends a run without being a fault of its own; it is resumed then.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # What a shell gives back of a command that it cannot start.
 _NOT_STARTED = 127
 _GRACE_SECONDS = 10
+_STATES = ("waiting", "running", "done", "failed")
+_MOST = 1 << 24  # bytes of a command, a state or a lock
+_LARGEST_PROCESS = 1 << 22  # Linux has no number above
 
 
 @dataclass(frozen=True)
@@ -59,19 +63,54 @@ class Run:
 
     @property
     def state(self) -> list[str]:
-        """The words of the state, such as ["failed", "train", "1"]; what somebody has left out of them is "?"."""
+        """The words of the state, such as ["failed", "train", "1"]; "?" stands for a missing word.
+
+        The state of a damaged run is ["damaged", REASON]. Such a run is neither due nor over.
+        """
         words = []
-        with contextlib.suppress(FileNotFoundError):
-            words = (self.folder / "state").read_text().split()
-        words = words or ["waiting"]
+        try:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                words = read_text(self.folder / "state", _MOST).split()
+            words = words or ["waiting"]
+            if words[0] not in _STATES:
+                return ["damaged", f"state begins with {_in_short(words[0])}; must be one of {', '.join(_STATES)}"]
+            if words[0] != "done" and (fault := self._fault()):
+                return ["damaged", fault]
+        except OSError as error:
+            return ["damaged", f"state {_in_a_sentence(error)}"]
         return words + ["?"] * ({"failed": 3, "running": 2}.get(words[0], 1) - len(words))
 
+    def _fault(self) -> str:
+        """Reason not to write in the folder: it, or a file that a sweep writes there, is a link or a FIFO; "" if there is none."""
+        try:
+            if not stat.S_ISDIR(self.folder.lstat().st_mode):
+                return f"the folder {fault_of_own_file(self.folder) or 'is a file'}"
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        for name in ("command", "state", "lock", *(step.log.name for step in self.steps)):
+            try:
+                if fault := fault_of_own_file(self.folder / name):
+                    return f"{name} {fault}"
+                if name == "command" and self._written_commands() not in (None, _encoded(self.commands)):
+                    read_regular(self.folder / name, _MOST).decode()
+            except OSError as error:
+                return f"{name} {_in_a_sentence(error)}"
+            except UnicodeDecodeError:
+                return f"{name} is not UTF-8"
+        return ""
+
+    def _written_commands(self) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return read_regular(self.folder / "command", _MOST)
+        return None
+
     def is_due(self, retry_failed: bool) -> bool:
-        """Whether there is something left to do: done runs are kept, failed ones too unless told otherwise."""
-        return self.state[0] != "done" and (retry_failed or self.state[0] != "failed")
+        """Whether the run is to be started: it waits, was interrupted, or has failed and is to be tried again."""
+        word = self.state[0]
+        return word in ("waiting", "running") or word == "failed" and retry_failed
 
     def check(self) -> None:
-        """Refuses a folder that other commands have written to, and commands that do not exist.
+        """Refuses a folder that other commands have written to, and commands that do not exist. A damaged folder stops no other run.
 
         Raises:
             InputError: one line with the folder or the command.
@@ -79,22 +118,27 @@ class Run:
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
                 raise InputError(f"GRID: {step.words[0]}: no such command")
-        # Another sweep may be at the same, which begins with a .tmp.
-        found = {path.name for path in self.folder.glob("*") if path.suffix != ".tmp"}
-        written = self.folder / "command"
-        if "command" in found and written.read_text() != self.commands:
+        if self.state[0] == "damaged":
+            return
+        with _naming_the_folder(self.folder):
+            written = self._written_commands()
+            # Another sweep may be at the same, which begins with a .tmp.
+            found = self.folder.is_dir() and [name for name in os.listdir(self.folder) if not name.endswith(".tmp")]
+        if written is not None and written != _encoded(self.commands):
             raise InputError(
-                f"--out: {self.folder} is a run of other commands, see {written}; take another --out, or move it away"
+                f"--out: {self.folder} is a run of other commands, see {self.folder / 'command'}; take another --out, or move it away"
             )
-        if "command" not in found and (found or self.folder.is_file()):
+        if written is None and found:
             raise InputError(f"--out: {self.folder} is there and no run of a sweep; take another --out")
 
     def prepare(self) -> None:
-        """Makes the folder, where it is not there.
+        """Makes the folder unless it is there. Writes nothing for a run that is done or damaged: its folder may be a link.
 
         Raises:
             InputError: the disk refuses it.
         """
+        if self.state[0] in ("done", "damaged"):
+            return
         with _naming_the_folder(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         self.write("command", self.commands)
@@ -112,22 +156,32 @@ class Run:
             InputError: the disk refuses it.
         """
         with replacing(self.folder / name, "--out: {path} cannot be written ({why})") as temporary:
-            temporary.write_text(text if text.endswith("\n") else f"{text}\n")
+            temporary.write_bytes(_encoded(text if text.endswith("\n") else f"{text}\n"))
 
     def locked(self):
-        """The open lock, or None where somebody else has it."""
+        """The open lock, or None where somebody else has it.
+
+        Raises:
+            InputError: it cannot be written, or the file system has no locks.
+        """
         with _naming_the_folder(self.folder / "lock"):
-            file = open(self.folder / "lock", "a")
+            file = open(open_own_file(self.folder / "lock", os.O_WRONLY | os.O_APPEND), "a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
         except BlockingIOError:
             file.close()
             return None
+        except OSError as error:
+            file.close()
+            raise InputError(
+                f"--out: {self.folder / 'lock'} cannot be locked ({why(error)}); name a folder on a file system with locks, so that no run"
+                " is started twice"
+            ) from error
 
     def is_locked(self) -> bool:
         """Whether somebody runs it; nobody does whose folder is gone."""
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):
             return False
         lock = self.locked()
         if lock:
@@ -138,8 +192,10 @@ class Run:
     def holder(self) -> tuple[str, int, int] | None:
         """Host, process of the sweep and process of the command of whoever runs it, None where the lock does not say."""
         with contextlib.suppress(OSError, ValueError):
-            host, sweep, command = (self.folder / "lock").read_text().split()
-            return host, int(sweep), int(command)
+            host, *processes = read_text(self.folder / "lock", _MOST).split()
+            sweep, command = map(whole_number, processes)
+            if sweep is not None and command is not None and 0 < sweep < _LARGEST_PROCESS:
+                return host, sweep, command
         return None
 
     @property
@@ -151,6 +207,8 @@ class Run:
     def describe(self) -> str:
         """The state in words; a run that says it is running and whose lock is free was interrupted."""
         word, *rest = self.state
+        if word == "damaged":
+            return f"damaged: {rest[0]}"
         if word == "failed":
             log = next((step.log for step in self.steps if step.name == rest[0]), self.folder)
             return f"failed: {rest[0]}, exit status {rest[1]}, see {log}"
@@ -210,8 +268,9 @@ class UnderWay:
         self.lock.close()
         # What the commands have started has the lock too, and dies a moment later.
         end = time.monotonic() + _GRACE_SECONDS
-        while time.monotonic() < end and self.run.is_locked():
-            time.sleep(0.01)
+        with contextlib.suppress(InputError):  # the folder cannot be used any more
+            while time.monotonic() < end and self.run.is_locked():
+                time.sleep(0.01)
 
     def _start(self):
         step = self.run.steps[self.next]
@@ -219,7 +278,9 @@ class UnderWay:
         self._name_holder(0)
         self.process = None  # what cannot be started, or whose log cannot be written, has failed: others may go on
         # A training that is resumed goes on with its log, as with everything else.
-        with contextlib.suppress(OSError), open(step.log, "ab" if self.next == 0 else "wb") as log:
+        with contextlib.suppress(OSError), open(open_own_file(step.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
+            if self.next:
+                os.ftruncate(log.fileno(), 0)
             try:
                 self.process = subprocess.Popen(
                     step.words,
@@ -272,7 +333,20 @@ def _naming_the_folder(path):
     try:
         yield
     except OSError as error:
-        raise InputError(f"--out: {path} cannot be written ({error.strerror or error})") from error
+        raise InputError(f"--out: {path} cannot be written ({why(error)})") from error
+
+
+def _in_short(text):
+    return repr(text if len(text) <= 20 else f"{text[:20]}...")
+
+
+def _in_a_sentence(error):
+    reason = why(error)
+    return reason if reason.startswith("is ") else f"cannot be read ({reason})"
+
+
+def _encoded(text):
+    return text.encode("utf-8", "surrogateescape")  # paths in commands need not be UTF-8
 
 
 def _path(environment):

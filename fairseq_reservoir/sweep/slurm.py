@@ -45,7 +45,10 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
         raise InputError("--slurm: needs submitit; pip install submitit") from None
     if cluster == "slurm" and not shutil.which("sbatch"):
         raise InputError("--slurm: sbatch is not found; start the sweep where jobs are submitted")
-    found = submitit.AutoExecutor(folder=Path(folder) / "slurm", cluster=cluster)
+    own = Path(folder) / "slurm"
+    if own.is_symlink():
+        raise InputError(f"--out: {own} is a link, and jobs are not kept behind links; move it away")
+    found = submitit.AutoExecutor(folder=own, cluster=cluster)
     found.update_parameters(timeout_min=time, gpus_per_node=gpus, cpus_per_task=cpus, name="sweep")
     if partition:
         found.update_parameters(slurm_partition=partition)

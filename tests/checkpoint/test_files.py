@@ -247,3 +247,45 @@ def test_a_process_killed_while_saving_leaves_the_old_file(tmp_path):
     assert body["old"] and tensors["w"].equal(torch.zeros(1000))
     packed_file.write(out, {"new": True}, {"w": torch.ones(1000)})
     assert packed_file.read(out)[0]["new"]
+
+
+def test_only_regular_files_are_read_and_only_up_to_a_size(tmp_path):
+    (tmp_path / "a").write_bytes(b"12\xff\r\n")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    os.mkfifo(tmp_path / "fifo")
+    assert (
+        files.read_regular(tmp_path / "link", 5) == b"12\xff\r\n"
+        and files.read_text(tmp_path / "a", 5) == "12\ufffd\r\n"
+    )
+    for name, most, told in (("a", 4, "is larger than 4 bytes"), ("fifo", 4, "is a FIFO"), (".", 4, "is a folder")):
+        with pytest.raises(OSError, match=told):
+            files.read_regular(tmp_path / name, most)
+    with pytest.raises(OSError, match="is a device"):
+        files.read_regular("/dev/null", 4)
+    assert files.regular(tmp_path / "link") and not files.regular(tmp_path / "fifo") and not files.regular("x" * 5000)
+
+
+def test_a_file_is_written_in_place_only_if_it_is_ours_alone(tmp_path):
+    (tmp_path / "a").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "to nowhere").symlink_to(tmp_path / "b")
+    os.mkfifo(tmp_path / "fifo")
+    for name, told in (("link", "is a link"), ("to nowhere", "is a link"), ("fifo", "is a FIFO"), (".", "is a folder")):
+        with pytest.raises(OSError, match=told):
+            files.open_own_file(tmp_path / name, os.O_WRONLY)
+    (tmp_path / "hard").hardlink_to(tmp_path / "a")
+    with pytest.raises(OSError, match="hard link"):
+        files.open_own_file(tmp_path / "hard", os.O_WRONLY)
+    os.close(files.open_own_file(tmp_path / "new", os.O_WRONLY))
+    assert (tmp_path / "new").read_text() == "" and (tmp_path / "a").read_text() == "precious"
+
+
+def test_a_link_that_comes_after_the_check_is_not_followed(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setattr(files, "fault_of_own_file", lambda path: "")
+    for name in ("link", "fifo"):
+        with pytest.raises(OSError):
+            files.open_own_file(tmp_path / name, os.O_WRONLY | os.O_TRUNC)
+    assert (tmp_path / "a").read_text() == "precious"

@@ -134,8 +134,12 @@ def test_words_alone(tmp_path):
     ],
 )
 def test_a_file_of_something_else(kept, spoil, told):
+    """The run has no score then, and the report names the file; other runs are not affected."""
     folder, _ = kept
     file = folder / counts.FILE
     file.write_text(spoil(file.read_text()))
     with pytest.raises(InputError, match=f"^{file}: holds no counts of translations .*{told}"):
-        read_test(folder, None)
+        counts.read(file)
+    test = read_test(folder, None)
+    (fault,) = test.faults
+    assert fault.startswith("counts.jsonl: holds no counts of translations ") and test.bleu is None
