@@ -28,6 +28,7 @@ _RC = {
     "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
 }  # fmt: skip
 _LABELLED, _LONGEST = 12, 22
+_NAMED = "name: "  # begins every label, and is not drawn
 
 
 def check_matplotlib() -> None:
@@ -139,7 +140,9 @@ def _convergence(study: Study, axis: Axis):
         xs, middle, spreads = _mean_curve(curves)
         xs = [x / scale for x in xs]
         colour, marker = _colour(number), "o" if len(xs) < 30 else None
-        plot.plot(xs, middle, label=_label(arm), marker=marker, markersize=3, color=colour, linestyle=_style(number))
+        plot.plot(
+            xs, middle, label=_NAMED + _label(arm), marker=marker, markersize=3, color=colour, linestyle=_style(number)
+        )
         if spreads:
             low, high = ([m + sign * s for m, s in zip(middle, spreads)] for sign in (-1, 1))
             plot.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -213,7 +216,11 @@ def _legend_height(study, entries):
 
 
 def _legend(figure, plot, study):
-    figure.legend(*plot.get_legend_handles_labels(), loc="outside lower left", ncols=_columns(study), handlelength=2.4)
+    """A legend of all that has a name. matplotlib leaves out labels that begin with "_", so the names are set afterwards."""
+    handles, labels = plot.get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower left", ncols=_columns(study), handlelength=2.4)
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_text(label.removeprefix(_NAMED))
 
 
 def _steps_or_speed(study):
@@ -221,7 +228,7 @@ def _steps_or_speed(study):
     found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
     found = [(number, arm, pair) for number, arm, pair in found if pair]
     for number, arm, (updates, speed, _) in found:
-        look = dict(color=_colour(number), markersize=7, label=arm.name, linestyle="none")
+        look = dict(color=_colour(number), markersize=7, label=_NAMED + arm.name, linestyle="none")
         plot.plot([updates], [speed], _marker(number), **look)
     plot.set_xscale("log")
     plot.set_yscale("log")
@@ -229,7 +236,12 @@ def _steps_or_speed(study):
     plot.set_xlim(1 / reach, reach)
     plot.set_ylim(1 / reach, reach)
     plot.plot(
-        [1 / reach, reach], [reach, 1 / reach], color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="equal time"
+        [1 / reach, reach],
+        [reach, 1 / reach],
+        color=_INK,
+        linewidth=0.8,
+        linestyle=(0, (4, 3)),
+        label=f"{_NAMED}equal time",
     )
     ticks = [
         tick
@@ -259,7 +271,7 @@ def _against(study, leaf):
         scores = [point.test if tested else point.best for point in mine]
         plot.errorbar(
             xs, [score.mean for score in scores], [score.deviation or 0 for score in scores], marker="o", markersize=4, capsize=2,
-            color=_colour(number), linestyle=_style(number), label=name,
+            color=_colour(number), linestyle=_style(number), label=_NAMED + name,
         )  # fmt: skip
     if not numbers:
         long = max(map(len, names)) > 8
@@ -278,7 +290,7 @@ def _bytes(study):
     if len(best) > 1:
         plot.plot(
             [one.bytes / 1e6 for one in best], [one.test.mean for one in best], drawstyle="steps-post",
-            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label="no smaller file scores as much",
+            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label=f"{_NAMED}no smaller file scores as much",
         )  # fmt: skip
     for one in placed:
         plot.errorbar(
@@ -299,9 +311,9 @@ def _bytes(study):
 def _look(study, one):
     if one.arm is None:
         place = [point.name for point in study.points].index(one.name)
-        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=one.name, zorder=3)
+        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=_NAMED + one.name, zorder=3)
     number = study.arms.index(one.arm)
-    return dict(marker=_marker(number), color=_colour(number), label=_label(one.arm))
+    return dict(marker=_marker(number), color=_colour(number), label=_NAMED + _label(one.arm))
 
 
 def _marks(low, high):

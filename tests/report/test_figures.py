@@ -7,7 +7,8 @@ from fairseq_reservoir.report.over_seeds import difference, scores
 from tests.support.logs import generated, plain_run
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-from fairseq_reservoir.report.figures import _over_seeds  # noqa: E402  which needs matplotlib
+from fairseq_reservoir.report import figures  # noqa: E402  which needs matplotlib
+from fairseq_reservoir.report.figures import _over_seeds  # noqa: E402
 
 SCORES = {"dense": [30.0, 31.0, 32.0], "frozen": [27.0, 28.5, 30.0], "better": [33.0, 35.0], "lone": [29.0]}
 
@@ -69,6 +70,23 @@ def test_a_long_name_leaves_room_for_both_panels(tmp_path):
         assert plot.get_window_extent().width > 0.25 * figure.get_window_extent().width
         assert figure.get_window_extent().contains(*plot.xaxis.label.get_window_extent().min)
         assert figure.get_window_extent().contains(*plot.xaxis.label.get_window_extent().max)
+
+
+def test_legends_have_arms_whose_names_begin_with_an_underscore(tmp_path):
+    """matplotlib leaves out such labels. The names are too long to stand at the ends of curves."""
+    arms = {f"_mask-of-a-name-of-many-letters{number}": values for number, values in enumerate(SCORES.values())}
+    write(tmp_path / "runs", arms, with_tests=True)
+    for i, folder in enumerate(sorted((tmp_path / "runs").iterdir())):
+        (folder / "model.safetensors").write_bytes(b"x" * (1000 + 100 * i))
+    study = report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+    names = {arm.name for arm in study.arms}
+    assert len(names) == 4 and all(name.startswith("_") for name in names)
+    wanted = {"equal time"} | names, {"no smaller file scores as much"} | names, names
+    for draw, entries in zip(
+        (figures._steps_or_speed, figures._bytes, lambda study: figures._convergence(study, study.axes[0])), wanted
+    ):
+        (legend,) = draw(study).legends
+        assert {text.get_text() for text in legend.get_texts()} == entries
 
 
 def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path):
