@@ -16,7 +16,8 @@ def main():
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=sys.argv[2])
     translator = ctranslate2.Translator(sys.argv[1], device="cpu", inter_threads=1, intra_threads=1)
-    lines = [pieces.encode(line.rstrip("\n"), out_type=str) for line in sys.stdin]
+    sys.stdin.reconfigure(encoding="utf-8", newline="\n")  # a carriage return within a line does not end it
+    lines = [pieces.encode(line.removesuffix("\n").removesuffix("\r"), out_type=str) for line in sys.stdin]
     for result in translator.translate_batch(lines, beam_size=5, max_batch_size=4096, batch_type="tokens"):
         print(pieces.decode(result.hypotheses[0]))
 

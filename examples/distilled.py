@@ -35,7 +35,7 @@ def main():
     else:
         from fairseq.data.indexed_dataset import make_dataset
 
-        text = Path(sys.argv[1]).read_text(encoding="utf-8")
+        text = Path(sys.argv[1]).read_bytes().decode()
         print("\n".join(distilled(text, len(make_dataset(sys.argv[2], impl="mmap")))))
 
 

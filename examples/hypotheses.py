@@ -19,4 +19,4 @@ def hypotheses(log):
 
 
 if __name__ == "__main__":
-    print("\n".join(hypotheses(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    print("\n".join(hypotheses(Path(sys.argv[1]).read_bytes().decode())))

@@ -25,4 +25,4 @@ def references(log, language):
 
 
 if __name__ == "__main__":
-    print("\n".join(references(Path(sys.argv[1]).read_text(encoding="utf-8"), sys.argv[2])))
+    print("\n".join(references(Path(sys.argv[1]).read_bytes().decode(), sys.argv[2])))

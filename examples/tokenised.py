@@ -10,7 +10,7 @@ from fairseq_reservoir.report.translations import read_sentences, tokenised_bleu
 
 
 def main(log):
-    found = tokenised_bleu(read_sentences(Path(log).read_text(encoding="utf-8")))
+    found = tokenised_bleu(read_sentences(Path(log).read_bytes().decode()))
     if found is None:
         sys.exit(f"tokenised: {log} does not hold both references (T-lines) and translations (H-lines)")
     print("Tokenised BLEU, only comparable where the words are the same: {:.2f}, {}".format(*found))

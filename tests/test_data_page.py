@@ -10,6 +10,23 @@ from tests.test_pages import BLOCK, PAGES
 ROOT = Path(__file__).parent.parent
 
 
+def test_lines_that_fairseq_preprocess_would_cut(tmp_path):
+    """The page's first command prints them, the second mends them; fairseq then has as many lines as the file."""
+    (tmp_path / "text").mkdir()
+    for name, content in (("train.en", b"one\ntwo\r\nthree\rfour\nfive\r\r\n\xff\r\xfe\n"), ("train.de", b"a\r\nb\n")):
+        (tmp_path / "text" / name).write_bytes(content)
+    find, mend = [block for block in BLOCK.findall(PAGES["data.md"]) if block.startswith("LC_ALL=C")]
+
+    def run(command):
+        return subprocess.run(["bash", "-uc", command], cwd=tmp_path, capture_output=True)
+
+    found = run(find)
+    assert found.stdout == (b"text/train.en:3:three\rfour\ntext/train.en:4:five\r\r\ntext/train.en:5:\xff\r\xfe\n")
+    assert run(mend).returncode == 0 and run(find).stdout == b""
+    assert (tmp_path / "text" / "train.en").read_bytes() == b"one\ntwo\nthree four\nfive\n\xff \xfe\n"
+    assert (tmp_path / "text" / "train.de").read_bytes() == b"a\nb\n"
+
+
 def test_text_of_ones_own(tmp_path):
     numbers = (
         "one two three four five six seven eight nine ten".split(),

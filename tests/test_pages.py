@@ -43,6 +43,7 @@ ELSEWHERE = {
     "python -m tests.support.fake_cuda": "tests/integration/test_fake_cuda.py",
     "python examples/quickstart/pieces.py": "tests/test_data_page.py",
     "fairseq-preprocess": "tests/test_data_page.py",
+    "LC_ALL=C": "tests/test_data_page.py",
     "fairseq-reservoir sweep": "tests/examples/test_sweeps.py",
     "fairseq-reservoir report": "tests/report/test_report.py",
     "bash benchmarks/gpu.sh": "tests/benchmarks/test_gpu.py",

@@ -10,6 +10,9 @@ each part<TAB>words in the question's line<TAB>answer.
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from lines import read_lines  # noqa: E402
+
 LONGEST = 48  # of a question that is longer, the last words
 ASKED = {"valid": 500, "test": 1_000}
 
@@ -17,9 +20,9 @@ ASKED = {"valid": 500, "test": 1_000}
 def read(folder, part):
     """The (question, answer) pairs of a part."""
     columns = (folder / f"{part}.{column}" for column in ("input0", "label"))
-    questions, answers = (column.read_text(encoding="utf-8").splitlines() for column in columns)
+    questions, answers = map(read_lines, columns)
     return [
-        (" ".join([*question.split()[-LONGEST:], "="]), answer)
+        (" ".join([*question.split()[-LONGEST:], "="]), " ".join(answer.split()))
         for question, answer in zip(questions, answers, strict=True)
     ]
 

@@ -19,13 +19,13 @@ from fairseq_reservoir.report.translations import in_order, read_sentences  # no
 
 def read_answers(file):
     """What is right: (part, number of words in the question's line, answer) of each question."""
-    rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())
+    rows = (line.split("\t") for line in file.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return [(part, int(words), answer.split()) for part, words, answer in rows]
 
 
 def read_said(log, expected):
     """The words that fairseq-interactive put behind each question."""
-    found = read_sentences(log.read_text(encoding="utf-8")).get("H", {})
+    found = read_sentences(log.read_bytes().decode()).get("H", {})
     said = in_order(found)
     if said is None or len(said) != len(expected):
         sys.exit(f"report: {log}: {len(found)} answers to {len(expected)} questions")

@@ -8,11 +8,14 @@ Reads train.txt, valid.txt and test.txt.
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from lines import read_lines  # noqa: E402
+
 
 def main():
     folder, output = map(Path, sys.argv[1:])
     for part in ("train", "valid", "test"):
-        lines = (folder / f"{part}.txt").read_text(encoding="utf-8").splitlines()
+        lines = read_lines(folder / f"{part}.txt")
         spelled = (" ".join(" ".join(line.split()).replace(" ", "▁")) for line in lines)
         (output / f"{part}.txt").write_text("".join(f"{line}\n" for line in spelled), encoding="utf-8")
 

@@ -13,9 +13,13 @@ def fail(message):
 
 
 def read_lines(path):
-    """The lines of a UTF-8 file, refused by name if it is missing, empty or not UTF-8."""
+    """The lines of a UTF-8 file, refused by name if it is missing, empty or not UTF-8.
+
+    Only a line feed ends a line, as for wc and Moses: line i must stay the translation of line i. A carriage return before a line
+    feed belongs to the end (Windows), and any other one is a space in the line.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         fail(f"{path} does not exist")
     except UnicodeDecodeError as error:
@@ -23,7 +27,7 @@ def read_lines(path):
         fail(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}")
     if not text.strip():
         fail(f"{path} is empty")
-    return text.removesuffix("\n").split("\n")
+    return [line.removesuffix("\r").replace("\r", " ") for line in text.removesuffix("\n").split("\n")]
 
 
 def read_pairs(source_path, target_path):

@@ -37,7 +37,7 @@ def learn(kind, size, files, model):
 
     codes = io.StringIO()
     learn_bpe((line + "\n" for line in lines), codes, size)
-    merges = codes.getvalue().splitlines()
+    merges = codes.getvalue().removesuffix("\n").split("\n")  # U+2028 may be in a symbol, and ends no line
     if kind == "fastbpe":  # no line with the version, but a number of occurrences in each, which nothing reads
         merges = [f"{merge} 0" for merge in merges[1:]]
     write(model, merges)
@@ -66,7 +66,7 @@ def segmenter(kind, model):
     if kind == "subword_nmt":
         from subword_nmt.apply_bpe import BPE
 
-        with open(model, encoding="utf-8") as codes:
+        with open(model, encoding="utf-8", newline="\n") as codes:
             return BPE(codes).process_line
     if kind == "fastbpe":
         from fastBPE import fastBPE

@@ -147,7 +147,8 @@ def prepare(task, chosen, paths, steps):
 
 def read_table(path, whole):
     """Rows of a tab-separated file as dicts, and how many were left out for another number of fields, if ``whole``."""
-    lines = (line.rstrip("\r").split("\t") for line in read(path))
+    # fairseq-preprocess would take a carriage return within a line for its end.
+    lines = (line.rstrip("\r").replace("\r", " ").split("\t") for line in read(path))
     header = next(lines)
     table = list(lines)
     rows = [dict(zip(header, row)) for row in table if not whole or len(row) == len(header)]

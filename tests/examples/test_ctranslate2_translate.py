@@ -20,6 +20,12 @@ def test_translations(with_text, of_numbers, tmp_path):
     ended = subprocess.run(
         words, input="".join(f"{line}\n" for line in TEXT), capture_output=True, text=True, check=True
     )
+    # A carriage return ends no line.
+    odd = subprocess.run(words, input=b"one hundred\rand two\r\nseventeen\n", capture_output=True, check=True)
+    assert odd.stdout.decode().split("\n") == [
+        *load_translator(str(with_text)).translate(["one hundred and two", TEXT[0]]),
+        "",
+    ]
     assert ended.stdout.splitlines() == load_translator(str(with_text)).translate(TEXT)
 
 

@@ -131,3 +131,16 @@ def test_a_missing_package_is_named(monkeypatch):
         bpe.check("fastbpe")
     with pytest.raises(InputError, match="^the tokenizer needs sacremoses: pip install sacremoses$"):
         moses.check()
+
+
+@pytest.mark.parametrize("kind", ["subword_nmt", "fastbpe"])
+def test_a_unit_may_hold_a_separator_that_ends_no_line(kind, tmp_path):
+    """U+2028 and U+0085 end a line for Python's splitlines(), not for subword-nmt, which learns them as letters."""
+    pytest.importorskip("subword_nmt")
+    write(tmp_path / "text", ["a\u2028b a\u2028b c\x85d"] * 20)
+    bpe.learn(kind, 4, [tmp_path / "text"], tmp_path / "codes")
+    merges = [line.split(" ") for line in read(tmp_path / "codes") if not line.startswith("#version")]
+    assert [len(merge) for merge in merges] == [2 + (kind == "fastbpe")] * 4
+    assert any("\u2028" in unit for unit in merges[0] + merges[1])
+    if kind == "subword_nmt":
+        assert bpe.segmenter(kind, tmp_path / "codes")("a\u2028b") == "a\u2028b"

@@ -221,3 +221,12 @@ def test_help_says_what_is_made(recipe, capsys):
         recipe.main(["--help"])
     printed = capsys.readouterr().out
     assert recipe.__doc__ in printed and f"(data-bin/{recipe.NAME})" in printed
+
+
+def test_a_carriage_return_in_a_field_is_a_space(tmp_path):
+    """fairseq-preprocess would end the line there, and all labels below would belong to other sentences."""
+    (tmp_path / "t.tsv").write_bytes(b"sentence\tlabel\r\na\rb\t1\r\nc\t0\n")
+    assert glue.read_table(tmp_path / "t.tsv", True) == (
+        [{"sentence": "a b", "label": "1"}, {"sentence": "c", "label": "0"}],
+        0,
+    )
