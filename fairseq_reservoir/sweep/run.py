@@ -118,7 +118,8 @@ class Run:
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
                 raise InputError(f"GRID: {step.words[0]}: no such command")
-        if self.state[0] == "damaged":
+        is_file = os.path.isfile(self.folder) and not self.folder.is_symlink()
+        if self.state[0] == "damaged" and not is_file:
             return
         with _naming_the_folder(self.folder):
             written = self._written_commands()
@@ -128,7 +129,7 @@ class Run:
             raise InputError(
                 f"--out: {self.folder} is a run of other commands, see {self.folder / 'command'}; take another --out, or move it away"
             )
-        if written is None and found:
+        if written is None and (found or is_file):
             raise InputError(f"--out: {self.folder} is there and no run of a sweep; take another --out")
 
     def prepare(self) -> None:

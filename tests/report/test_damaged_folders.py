@@ -103,7 +103,7 @@ def test_a_run_that_needs_its_damaged_counts(runs, tmp_path):
 
 def test_names_that_are_not_utf8_are_escaped(tmp_path):
     plain_run(tmp_path / "r\udce9" / "b\udce9-1", [10, 20], [4, 4]).write()
-    report([tmp_path / "r\udce9"], tmp_path / "out\udce9")
+    report([tmp_path / "r\udce9"], tmp_path / "out\udce9", with_figures=False)
     page = (tmp_path / "out\udce9" / "index.html").read_text(encoding="utf-8")
     assert "b\\udce9" in page and f"{tmp_path}/r\\udce9/b\\udce9-1/train.log" in page
 
