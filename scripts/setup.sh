@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# Makes .venv in this clone, with the plugin and all it needs; run again, it only checks.
-#   PYTHON=...        the interpreter (3.11 or 3.12)
+# Makes .venv in this clone, with the plugin and all packages that it needs. Another run checks and does nothing else.
+#   PYTHON=...        the interpreter: 3.11, 3.12 or 3.13 (default: the newest of them on PATH)
 #   SYSTEM_TORCH=1    use the torch which that interpreter already has
 #   TORCH_INDEX=URL   take torch from this wheel index, e.g. https://download.pytorch.org/whl/cpu
 #   TORCH_VERSION=... another torch than the one that was measured
 #   EXTRAS=fastbpe    optional packages, separated by commas
-# An option left out keeps the value it had in the last run, whether that came to its end or not; NAME= empties it.
+#   UNPINNED=1        the newest packages that pyproject.toml allows, not the versions and hashes of scripts/constraints.txt
+# An option left out keeps its value of the last run, whether that run was completed or not. NAME= empties it.
+# VENV=.venv-NAME makes that folder in place of .venv, with options of its own.
+# `setup.sh --interpreters` lists the interpreters that it can use, the oldest first: version, tab, path.
 # Runs on bash 3.2 (macOS).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-options="PYTHON SYSTEM_TORCH TORCH_INDEX TORCH_VERSION EXTRAS"
-stamp=.venv/.setup-stamp  # what is installed, and by which options
+options="PYTHON SYSTEM_TORCH TORCH_INDEX TORCH_VERSION EXTRAS UNPINNED"
+measured_torch=2.13.0
+venv=${VENV:-.venv}
+stamp=$venv/.setup-stamp  # what is installed, and by which options
 lock=.setup.lock
 
 say() { echo "setup: $*"; }
@@ -19,7 +24,7 @@ die() { echo "setup: $*" >&2; exit 1; }
 
 # Two lines: what the environment itself depends on, and what is installed into it.
 environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
-packages_line() { echo "$EXTRAS|$(cat pyproject.toml scripts/setup.sh | cksum)"; }
+packages_line() { echo "$EXTRAS|$UNPINNED|$(cat pyproject.toml scripts/setup.sh scripts/constraints.* | cksum)"; }
 # stamp_text [ENVIRONMENT [PACKAGES]]: other lines in their place while an installation is under way; the next run takes its options
 stamp_text() {
     local name
@@ -37,7 +42,7 @@ recall_options() {
     done <"$stamp"
 }
 
-# Every option: as it was given, else as .venv was made, else empty.
+# Each option has the value that was given, else that of the last run, else none.
 settle_options() {
     local name
     for name in $options; do [[ $given == *" $name "* ]] || unset "$name"; done
@@ -46,42 +51,75 @@ settle_options() {
 }
 
 ready() {
-    [[ -s $stamp && $(<"$stamp") == "$(stamp_text)" && -x .venv/bin/fairseq-train ]] && .venv/bin/python -I -c '
+    [[ -s $stamp && $(<"$stamp") == "$(stamp_text)" && -x $venv/bin/fairseq-train ]] && $venv/bin/python -I -c '
 import sys
 from importlib.util import find_spec
 sys.exit(not all(map(find_spec, ("torch", "fairseq", "sentencepiece", "sacrebleu", "pytest", "fairseq_reservoir"))))
 ' 2>/dev/null
 }
 
-# Prints "executable<TAB>version" of an interpreter; of the one it was made from, if it is this clone's own .venv.
+# Prints "executable<TAB>version" of an interpreter. An environment of this clone counts as the interpreter that it was made from.
 probe() {
     "$1" -c '
 import os, sys
-own = os.path.realpath(sys.prefix) == os.path.realpath(".venv")
+own = os.path.realpath(sys.prefix) in [os.path.realpath(name) for name in os.listdir() if name.startswith(".venv")]
 print(sys._base_executable if own else sys.executable, sys.version.split()[0], sep="\t")' 2>/dev/null
 }
 
+supported="3.11, 3.12 or 3.13"
+install_hint="Debian: apt-get install python3 python3-dev python3-venv"
+is_supported() { case $1 in 3.11.* | 3.12.* | 3.13.*) ;; *) return 1 ;; esac; }
+makes_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+no_venv() { echo "$1 cannot make virtual environments: install its venv module (Debian: apt-get install python$2-venv)"; }
+
+# Prints "executable<TAB>version" of each supported interpreter on PATH, in the order of PATH for each name. A version manager puts
+# names on PATH that do not run: they are skipped.
+interpreters() {
+    local name candidate found seen=$'\n'
+    for name in python3.13 python3.12 python3.11 python3 python; do
+        while IFS= read -r candidate; do
+            found=$(probe "$candidate") || continue
+            is_supported "${found#*$'\t'}" && [[ $seen != *$'\n'"$found"$'\n'* ]] || continue
+            seen+=$found$'\n'
+            echo "$found"
+        done < <(type -aP "$name")
+    done
+}
+
+# The newest Python 3.N, the first on PATH of those with the same N. An interpreter without the venv module is passed over.
 choose_python() {
-    local candidate found
-    local install="Debian: apt-get install python3.11 python3.11-dev python3.11-venv"
+    local found path version best='' best_version='' without=()
     if [[ -n $PYTHON ]]; then
-        found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run: name a Python 3.11 or 3.12 ($install)"
-        case ${found#*$'\t'} in 3.11.* | 3.12.*) ;; *) die "PYTHON=$PYTHON is Python ${found#*$'\t'}: 3.11 or 3.12 is needed ($install)" ;; esac
+        found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run: name a Python $supported ($install_hint)"
+        is_supported "${found#*$'\t'}" ||
+            die "PYTHON=$PYTHON is Python ${found#*$'\t'}: $supported is needed ($install_hint)"
         PYTHON=${found%$'\t'*}
         return
     fi
-    for candidate in python3.11 python3.12 python3 python; do
-        found=$(probe "$candidate") || continue
-        case ${found#*$'\t'} in 3.11.* | 3.12.*) PYTHON=${found%$'\t'*}; return ;; esac
-    done
-    die "no Python 3.11 or 3.12 found: $install, or name one with PYTHON=/path/to/python"
+    while IFS=$'\t' read -r path version; do
+        version=${version%.*}
+        if ! makes_environments "$path"; then without+=("$(no_venv "$path" "$version")")
+        elif [[ -z $best_version || ${version#3.} -gt ${best_version#3.} ]]; then best=$path best_version=$version; fi
+    done < <(interpreters)
+    if [[ -z $best ]]; then
+        [[ ${#without[@]} == 0 ]] || die "${without[0]}"
+        die "no Python $supported found: $install_hint, or name one with PYTHON=/path/to/python"
+    fi
+    PYTHON=$best
+}
+
+list_interpreters() {
+    local path version
+    while IFS=$'\t' read -r path version; do
+        if makes_environments "$path"; then printf '%s\t%s\n' "$version" "$path"
+        else echo "setup: skipped: $(no_venv "$path" "${version%.*}")" >&2; fi
+    done < <(interpreters) | sort -t . -k 2,2n -k 3,3n
 }
 
 check_machine() {
     local version include
     version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
-        die "$PYTHON cannot make virtual environments: install its venv module (Debian: apt-get install python$version-venv)"
+    makes_environments "$PYTHON" || die "$(no_venv "$PYTHON" "$version")"
     if [[ -n $SYSTEM_TORCH ]]; then
         [[ -z $TORCH_INDEX$TORCH_VERSION ]] ||
             die "SYSTEM_TORCH keeps the torch there is: leave out TORCH_INDEX and TORCH_VERSION, or give TORCH_INDEX= TORCH_VERSION= after a run with them"
@@ -96,28 +134,28 @@ check_machine() {
 }
 
 make_environment() {
-    if [[ -e .venv && ! -e $stamp ]]; then
-        rmdir .venv 2>/dev/null || die ".venv exists and was not made by scripts/setup.sh: move it away"
+    if [[ -e $venv && ! -e $stamp ]]; then
+        rmdir $venv 2>/dev/null || die "$venv exists and was not made by scripts/setup.sh: move it away"
     fi
-    rm -rf .venv
-    mkdir .venv
+    rm -rf $venv
+    mkdir $venv
     stamp_text unfinished unfinished >"$stamp"
-    "$PYTHON" -m venv ${SYSTEM_TORCH:+--system-site-packages} .venv
+    "$PYTHON" -m venv ${SYSTEM_TORCH:+--system-site-packages} $venv
     if [[ -n $SYSTEM_TORCH ]]; then
         # A virtual environment made from another one sees only the packages of the Python below both.
         "$PYTHON" -c 'import sys, sysconfig; sys.prefix != sys.base_prefix and print(sysconfig.get_path("purelib"))' \
-            >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/system_torch.pth"
+            >"$($venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/system_torch.pth"
     fi
 }
 
 # Of twelve thousand modules a training imports a few; those are compiled when it does, the others never.
-pip_install() { pip_run .venv/pip.log install --no-compile "$@"; }
+pip_install() { pip_run $venv/pip.log install --no-compile "$@"; }
 
 # pip with its output in a file, which comes first.
 pip_run() {
     local log=$1
     shift
-    if ! .venv/bin/python -m pip --disable-pip-version-check --quiet "$@" >"$log" 2>&1; then
+    if ! $venv/bin/python -m pip --disable-pip-version-check --quiet "$@" >"$log" 2>&1; then
         ! grep -qiE 'no matching distribution|connection|name resolution|timed out' "$log" ||
             die "pip could not fetch a package: is the network reachable? ($log: $(grep -m 1 ERROR "$log"))"
         die "pip failed: $(grep -m 1 -i error "$log" || echo 'see its output') (all of it: $log)"
@@ -128,53 +166,52 @@ pip_run() {
 # torch that cannot be loaded: `import torchaudio` is an OSError, and whatever looks for it, as transformers does, fails on import.
 # Where none can be loaded, a package without a module bears its name: pip is content, and nobody finds a torchaudio.
 leave_out_torchaudio() {
-    ! .venv/bin/python -W ignore -c 'import torchaudio' 2>/dev/null || return 0
-    mkdir -p .venv/no_torchaudio
+    ! $venv/bin/python -W ignore -c 'import torchaudio' 2>/dev/null || return 0
+    mkdir -p $venv/no_torchaudio
     echo 'from setuptools import setup
 setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none can be loaded here", py_modules=[])' \
-        >.venv/no_torchaudio/setup.py
-    pip_install --no-build-isolation --no-deps .venv/no_torchaudio
+        >$venv/no_torchaudio/setup.py
+    pip_install --no-build-isolation --no-deps $venv/no_torchaudio
 }
 
 # Makes fairseq's wheel, where none is offered for this Python. Three of the modules it would compile read all headers of torch and take
 # longer than all the rest. Some of fairseq's own models need them, nothing here does: they are left out, as docs/what-goes-wrong.md says.
 compile_fairseq() {
     unset CUDA_HOME  # with it fairseq builds kernels whose sources its package lacks
-    local wheels=.venv/wheels sources=.venv/sources pinned
-    pinned=$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)
-    [[ ! -x .venv/bin/fairseq-train || $(.venv/bin/python -m pip freeze 2>/dev/null) != *"$pinned"* ]] || return 0
-    pip_run .venv/fairseq.log download --no-build-isolation --no-deps --dest "$wheels" "$pinned"
+    local wheels=$venv/wheels sources=$venv/sources version
+    version=$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)
+    [[ ! -x $venv/bin/fairseq-train || $($venv/bin/python -m pip freeze 2>/dev/null) != *"$version"* ]] || return 0
+    $venv/bin/python scripts/constraints.py fairseq >$venv/fairseq.txt
+    pip_run $venv/fairseq.log download --no-build-isolation --no-deps --dest "$wheels" --require-hashes --requirement $venv/fairseq.txt
     ! ls "$wheels"/*.whl >/dev/null 2>&1 || return 0
     rm -rf "$sources"
     mkdir "$sources"
     tar -xzf "$wheels"/*.tar.gz -C "$sources" --strip-components 1
     sed -i.whole '/^        cpp_extension\.CppExtension(/,/^        ),/d' "$sources/setup.py"
-    CFLAGS=-w CXXFLAGS=-w pip_run .venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir "$wheels" "$sources"
+    CFLAGS=-w CXXFLAGS=-w pip_run $venv/fairseq.log wheel --no-build-isolation --no-deps --wheel-dir "$wheels" "$sources"
     rm -r "$sources"
 }
 
-# What the plugin and fairseq ask for, fairseq itself left out. Before it is compiled nobody knows what it asks for: the last line here,
-# which another release may change, only makes that come earlier.
-requirements_but_fairseq() {
-    .venv/bin/python -c '
-import sys, tomllib
-project = tomllib.load(open("pyproject.toml", "rb"))["project"]
-lists = [project["dependencies"], *(project["optional-dependencies"].get(extra, []) for extra in sys.argv[1].split(","))]
-print(*(one for each in lists for one in each if not one.startswith("fairseq")), sep="\n")' "$1"
-    printf '%s\n' hydra-core==1.3.2 omegaconf==2.3.0 bitarray cffi regex scikit-learn tqdm
+# pinned PART [EXTRAS]: installs a part of scripts/constraints.txt. pip refuses a file with another hash.
+pinned() {
+    $venv/bin/python scripts/constraints.py "$@" >$venv/requirements.txt
+    pip_install --no-build-isolation --no-deps --require-hashes --requirement $venv/requirements.txt
 }
 
 install_packages() {
-    local torch extras="test,dev${EXTRAS:+,$EXTRAS}"
+    local torch extras="test,dev${EXTRAS:+,$EXTRAS}" pins=
+    # The packages of SYSTEM_TORCH's interpreter fit each other and stay.
+    [[ -n $SYSTEM_TORCH$UNPINNED ]] || pins=1
     # Torch comes first, and nothing is built in isolation: otherwise pip fetches a second, newest torch to build with.
     # It comes from TORCH_INDEX alone; the build tools from the usual one.
-    pip_install "numpy<3" "cython<4" setuptools wheel packaging
+    if [[ -n $pins ]]; then pinned tools; else pip_install "numpy<3" "cython<4" setuptools wheel packaging; fi
     if [[ -z $SYSTEM_TORCH ]]; then
-        say "torch ${TORCH_VERSION:-2.13.0}${TORCH_INDEX:+ from $TORCH_INDEX}"
-        pip_install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==${TORCH_VERSION:-2.13.0}"
+        say "torch ${TORCH_VERSION:-$measured_torch}${TORCH_INDEX:+ from $TORCH_INDEX}"
+        pip_install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==${TORCH_VERSION:-$measured_torch}"
     fi
-    torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
-    echo "torch==$torch" >.venv/constraints.txt
+    torch=$($venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')
+    echo "torch==$torch" >$venv/constraints.txt
+    [[ -z $pins ]] || $venv/bin/python scripts/constraints.py plain >>$venv/constraints.txt
     say "fairseq and the plugin, beside torch $torch"
     # One core compiles fairseq, which takes longest, while another fetches the rest.
     set -m  # in a group of its own, so that it ends whole when this ends early
@@ -182,15 +219,27 @@ install_packages() {
     compiler=$!
     set +m
     leave_out_torchaudio
-    requirements_but_fairseq "$extras" >.venv/requirements.txt
-    pip_install --no-build-isolation --constraint .venv/constraints.txt --requirement .venv/requirements.txt
-    wait "$compiler" || exit 1  # it has said why
+    if [[ -n $pins ]]; then pinned rest "$extras"
+    else
+        # fairseq's requirements are known once it is compiled. This list of them only makes their download start earlier.
+        $venv/bin/python scripts/constraints.py ranges "$extras" >$venv/requirements.txt
+        printf '%s\n' hydra-core==1.3.2 omegaconf==2.3.0 bitarray cffi regex scikit-learn tqdm >>$venv/requirements.txt
+        pip_install --no-build-isolation --constraint $venv/constraints.txt --requirement $venv/requirements.txt
+    fi
+    wait "$compiler" || exit 1  # it has printed the reason
     compiler=
-    pip_install --no-build-isolation --find-links .venv/wheels --constraint .venv/constraints.txt --editable ".[$extras]"
+    pip_install --no-build-isolation --find-links $venv/wheels --constraint $venv/constraints.txt --editable ".[$extras]"
     # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
-    [[ -x .venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed .venv/wheels/*.whl
-    rm -rf .venv/wheels
-    .venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>.venv/pip.log || die "fairseq does not import: $(tail -n 1 .venv/pip.log)"
+    [[ -x $venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed $venv/wheels/*.whl
+    rm -rf $venv/wheels
+    compile_quietly
+}
+
+# Imports the modules of a training, which compiles them. Python 3.12 and later warn of a string in fairseq's wav2vec2_asr.py each time
+# that they compile it, and a user's first command would print that warning.
+compile_quietly() {
+    PYTHONDONTWRITEBYTECODE='' $venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>$venv/pip.log ||
+        die "fairseq does not import: $(tail -n 1 $venv/pip.log)"
 }
 
 take_lock() {
@@ -208,21 +257,27 @@ take_lock() {
 }
 
 started=$SECONDS
+case $venv in
+    .venv | .venv-[A-Za-z0-9]*) [[ $venv != *[!A-Za-z0-9._-]* ]] || die "VENV=$venv: only letters, digits, dots and hyphens" ;;
+    *) die "VENV=$venv: .venv or .venv-NAME is allowed" ;;
+esac
+if [[ ${1-} == --interpreters ]]; then list_interpreters; exit; fi
+[[ $# == 0 ]] || die "$1: the only argument is --interpreters; options are variables, as in EXTRAS=docs bash scripts/setup.sh"
 [[ -z ${PYTHON:-} ]] || choose_python  # its full name is what the stamp holds
 given=" "
 for name in $options; do [[ -z ${!name+x} ]] || given+="$name "; done
 settle_options
-if ready; then say ".venv is ready"; exit 0; fi
+if ready; then say "$venv is ready"; exit 0; fi
 
 choose_python
 check_machine
 take_lock
-settle_options  # another set-up may have made .venv meanwhile
+settle_options  # another set-up may have been completed meanwhile
 choose_python
-if ready; then say ".venv is ready"; exit 0; fi
-say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in .venv"
+if ready; then say "$venv is ready"; exit 0; fi
+say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in $venv"
 if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]] &&
-    .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    $venv/bin/python -m pip --version >/dev/null 2>&1; then
     stamp_text "$(environment_line)" unfinished >"$stamp"  # only the list of packages has changed
 else
     make_environment
@@ -230,4 +285,4 @@ fi
 install_packages
 stamp_text >"$stamp.new"
 mv "$stamp.new" "$stamp"
-say "ready after $((SECONDS - started)) s; . .venv/bin/activate brings the commands into your shell"
+say "ready after $((SECONDS - started)) s; . $venv/bin/activate brings the commands into your shell"

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import platform
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -21,7 +20,7 @@ A repair is left out by its name, several with commas between, as in
 """
 # Module, packages that bring it, what to install, what it is for.
 NEEDED = (
-    ("torch", ("torch",), "torch>=2.6", "all but report and sweep"),
+    ("torch", ("torch",), "torch>=2.6,<2.15", "all but report and sweep"),
     ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
     ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
@@ -36,7 +35,12 @@ OPTIONAL = (
     ("constriction", ("constriction",), "constriction>=0.4.1", "export --compact and the files it writes"),
     ("ctranslate2", ("ctranslate2",), "ctranslate2", "materialize --ctranslate2"),
 )
-MEASURED_PYTHON, MEASURED_FAIRSEQ = ((3, 11),), ("fairseq-fixed", "0.12.3.1")
+# Versions that the tests have passed with. "torch 2.13" stands for all of 2.13.*.
+TRIED = {
+    "python": ("python 3.11", "python 3.12", "python 3.13"),
+    "torch": ("torch 2.13", "torch 2.14"),
+    "fairseq": ("fairseq-fixed 0.12.3.1",),
+}
 _NAME = 23
 
 
@@ -65,26 +69,32 @@ def _one_line(error):
 
 
 def _versions(advice):
+    python = platform.python_version()
     lines = [
         "versions",
         _line("fairseq-reservoir", f"{__version__} from {Path(__file__).parents[1]}"),
-        _line("python", f"{platform.python_version()} on {platform.platform()}"),
+        _line("python", f"{python}{_mark('python', ('python', python), advice)} on {platform.platform()}"),
     ]
-    if sys.version_info[:2] not in MEASURED_PYTHON:
-        measured = " and ".join(".".join(map(str, version)) for version in MEASURED_PYTHON)
-        advice.append(f"python {platform.python_version()}: this software has been tried on {measured} only")
     missing = []
     for module, packages, install, purpose in (*NEEDED, *OPTIONAL):
         found, is_usable = _installed(module, packages, purpose)
+        found += _mark(module, _version(packages), advice)
         lines.append(_line(module, found if is_usable else f"{found}: pip install '{install}'"))
         if not is_usable and (module, packages, install, purpose) in NEEDED:
             missing.append(f"'{install}'")
     if missing:
         advice.append(f"pip install {' '.join(missing)}")
-    fairseq = _version(("fairseq-fixed", "fairseq"))
-    if fairseq and fairseq != MEASURED_FAIRSEQ:
-        advice.append(f"{' '.join(fairseq)}: the repairs have been tried on {' '.join(MEASURED_FAIRSEQ)} only")
     return lines
+
+
+def _mark(module, version, advice):
+    """ " (not tried)" for a (name, version) outside ``TRIED``, with a line in ``advice``; else ""."""
+    tried = TRIED.get(module)
+    found = " ".join(version or ())
+    if not (tried and found) or any(re.match(rf"{re.escape(each)}(?!\d)", found) for each in tried):
+        return ""
+    advice.append(f"{found}: not tried; tried are {', '.join(tried)}")
+    return " (not tried)"
 
 
 def _version(packages):

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import fairseq_reservoir
-from fairseq_reservoir.commands.doctor import processor_features, processor_name
+from fairseq_reservoir.commands.doctor import NEEDED, TRIED, _mark, processor_features, processor_name
 from fairseq_reservoir.fairseq_repairs import allocator
 from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT
@@ -51,13 +52,13 @@ def test_with_everything():
 
 def test_without_torch_and_fairseq():
     lines, advice, text = doctor("-S")  # -S: without the folder of installed packages
-    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6'"
+    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6,<2.15'"
     assert lines["fairseq"].startswith(
         "not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed=="
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, since it cannot be loaded" in text
-    assert "pip install 'torch>=2.6' 'fairseq-fixed==0.12.3.1'" in advice
+    assert "pip install 'torch>=2.6,<2.15' 'fairseq-fixed==0.12.3.1'" in advice
 
 
 def test_with_a_fairseq_that_does_not_import(tmp_path):
@@ -71,7 +72,39 @@ def test_with_a_fairseq_that_does_not_import(tmp_path):
         "of an unknown version does not import (ValueError: mutable default <class X> for field common is not allowed): pip install"
     )
     assert lines["torch"] == "of an unknown version does not import without numpy"
-    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.6'" not in advice
+    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.6,<2.15'" not in advice
+
+
+@pytest.mark.parametrize("module, found, is_tried", [
+    ("python", ("python", "3.11.0"), True),
+    ("python", ("python", "3.13.9"), True),
+    ("python", ("python", "3.14.0"), False),
+    ("python", ("python", "3.1.0"), False),
+    ("torch", ("torch", "2.13.0+cpu"), True),
+    ("torch", ("torch", "2.15.0"), False),
+    ("torch", ("torch", "2.130.0"), False),
+    ("torch", ("torch", "2.6.0"), False),
+    ("fairseq", ("fairseq-fixed", "0.12.3.1"), True),
+    ("fairseq", ("fairseq-fixed", "0.12.3.10"), False),
+    ("fairseq", ("fairseq", "0.12.2"), False),
+    ("numpy", ("numpy", "9.9"), True),
+    ("torch", None, True),
+])  # fmt: skip
+def test_versions_that_were_not_tried(module, found, is_tried):
+    advice = []
+    assert _mark(module, found, advice) == ("" if is_tried else " (not tried)")
+    assert advice == ([] if is_tried else [f"{' '.join(found)}: not tried; tried are {', '.join(TRIED[module])}"])
+
+
+def test_tried_versions_are_those_that_can_be_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    minors = [each.split(".")[1] for each in TRIED["python"]]
+    assert project["requires-python"] == f">=3.{minors[0]},<3.{int(minors[-1]) + 1}"
+    required = {each.split("=")[0].split(">")[0]: each for each in project["dependencies"]}
+    newest = int(TRIED["torch"][-1].rpartition(".")[2])
+    assert required["torch"].endswith(f",<2.{newest + 1}")
+    assert required["fairseq-fixed"].split("==") == TRIED["fairseq"][0].split()
+    assert {row[2] for row in NEEDED if row[0] in ("torch", "fairseq")} <= {*project["dependencies"]}
 
 
 def test_an_unknown_name_of_a_repair():

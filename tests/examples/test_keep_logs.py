@@ -10,6 +10,7 @@ from examples.keep_logs import KEPT, main, of_training, write
 from fairseq_reservoir import cli
 from fairseq_reservoir.report import counts
 from tests.support.runs_of_a_study import REFERENCES, translations, write_runs
+from tests.support.unpacked import unpack
 
 ROOT = Path(__file__).parents[2]
 ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
@@ -43,7 +44,7 @@ def test_a_report_of_the_archive_is_that_of_the_runs(tmp_path):
         write(each, tmp_path / "runs", [(str(tmp_path), "runs")])
     assert out.read_bytes() == again.read_bytes() and len(out.read_bytes()) < 6000
     with tarfile.open(out) as archive:
-        archive.extractall(tmp_path / "kept", filter="data")
+        unpack(archive, tmp_path / "kept")
     kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert len(kept) == 9 and {name.rstrip("-123") for name in kept} == {"dense", "keep30", "keep70"}
     files = {path.name for path in (tmp_path / "kept" / "dense-1").iterdir()}
@@ -125,7 +126,7 @@ def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
     flags = re.search(rf"fairseq-reservoir report {folder} --out report(.*)", page)[1].split()
     with tarfile.open(archive) as files:
         assert {name.partition("/")[2] for name in files.getnames()} <= {*KEPT, counts.FILE}
-        files.extractall(tmp_path / "runs", filter="data")
+        unpack(files, tmp_path / "runs")
     logs = [line for log in (tmp_path / "runs").glob("*/generate.log") for line in log.read_text().splitlines()]
     assert not [line for line in logs if not line.startswith("Generate ")], "a test set is not ours to give away"
     rows = sections(tmp_path / "runs", tmp_path / "report", *flags)
