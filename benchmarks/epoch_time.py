@@ -9,6 +9,12 @@ variables, as in
   python benchmarks/epoch_time.py --raw FOLDER --arm "stock: --arch transformer" \\
       --arm "ours: FAIRSEQ_RESERVOIR_KEPT_MIB=256 --user-dir fairseq_reservoir --arch transformer"
 
+``--busy 0,1`` runs every arm alone and beside one process that keeps a core busy, in each round. How threads wait is measured by
+
+  python benchmarks/epoch_time.py --corpus quickstart --busy 0,1 --nice 10 --updates 40 --pairs 7 \\
+      --arm "spinning: --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL" \\
+      --arm "passive: OMP_WAIT_POLICY=passive --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL"
+
 Corpora are those of the recipes, with their flags: ``multi30k`` as examples/multi30k.sh makes it, ``quickstart`` as
 examples/quickstart.sh does, 4,000 pieces and batches of 2,048 tokens. "Same bits" compares the weights in the last checkpoint
 with the baseline's.
@@ -79,10 +85,11 @@ class Arm:
         name: what the table calls it.
         text: environment variables, then flags.
         given: options of the command line.
+        busy: processes that spin during each run.
     """
 
-    def __init__(self, name, text, given):
-        self.name, self.flags, self.runs = name, text, []
+    def __init__(self, name, text, given, busy=0):
+        self.name, self.flags, self.runs, self.busy, self.nice = name, text, [], busy, given.nice
         words = shlex.split(text)
         count = next((i for i, word in enumerate(words) if not re.match(r"[A-Za-z_]\w*=", word)), len(words))
         self.environment = os.environ | {"PYTHONPATH": str(pairs.ROOT), "PYTHONWARNINGS": "ignore"}
@@ -99,7 +106,8 @@ class Arm:
         """Trains anew, in a process of its own, and returns the seconds of its epochs."""
         folder = tempfile.mkdtemp(prefix="epoch_time-")
         try:
-            self.runs.append(run([*self.command, "--save-dir", folder], self.environment))
+            with others(self.busy, self.nice):
+                self.runs.append(run([*self.command, "--save-dir", folder], self.environment))
             self.runs[-1]["weights"] = weights_of(Path(folder, "checkpoint_last.pt"))
         finally:
             shutil.rmtree(folder)
@@ -161,9 +169,10 @@ def weights_of(checkpoint):
 
 
 @contextlib.contextmanager
-def others(count):
-    """``count`` processes that only spin, for as long as the body runs."""
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+def others(count, nice=0):
+    """Keep ``count`` cores busy with processes of this priority while the body runs."""
+    program = f"import os; os.nice({nice})\nwhile True: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     try:
         yield
     finally:
@@ -200,8 +209,13 @@ def read_arguments(arguments):
         "--untied", action="store_true", help=f"without {TIED}: the arms say which embeddings are shared"
     )
     parser.add_argument(
-        "--busy", type=int, default=0, metavar="N", help="other processes that spin meanwhile (default 0)"
+        "--busy",
+        type=lambda text: [int(number) for number in text.split(",")],
+        default=[0],
+        metavar="N[,N]",
+        help="other processes that spin meanwhile (default 0); with several numbers, each arm runs beside each number of them",
     )
+    parser.add_argument("--nice", type=int, default=0, help="their priority, 0 to 19 (default 0; 19 is the lowest)")
     parser.add_argument(
         "--arm",
         action="append",
@@ -219,8 +233,12 @@ def read_arguments(arguments):
         ("pairs", "epochs") + ("updates",) * (given.updates is not None) + ("threads",) * (given.threads is not None)
     )
     pairs.check_arms(parser, given, positive)
-    if given.busy < 0:
-        parser.error(f"--busy {given.busy}: at least 0")
+    if min(given.busy) < 0:
+        parser.error(f"--busy {min(given.busy)}: at least 0")
+    if not 0 <= given.nice <= 19:
+        parser.error(f"--nice {given.nice}: 0 to 19")
+    if given.promise and len(given.busy) > 1:
+        parser.error("--promise: only with one number for --busy")
     if given.raw is None:
         given.data = (given.data or pairs.ROOT / CORPORA[given.corpus][0]).absolute()
         if not given.data.is_dir():
@@ -235,11 +253,12 @@ def main(arguments=None):
     models.import_plugin(given.threads)
     if given.raw:
         given.data = cut(given)
-    arms = [Arm(name, flags, given) for name, flags in given.arm]
-    with others(given.busy):
-        found = pairs.measure_in_rounds(
-            arms, given.pairs, given.warm_up, lambda *so_far: report(given, *so_far, arguments)
-        )
+    arms = [
+        Arm(f"{name}, beside {busy}" if len(given.busy) > 1 else name, flags, given, busy)
+        for busy in given.busy
+        for name, flags in given.arm
+    ]
+    found = pairs.measure_in_rounds(arms, given.pairs, given.warm_up, lambda *so_far: report(given, *so_far, arguments))
     return report(given, found, given.pairs, arguments, show=True)
 
 
@@ -251,15 +270,16 @@ def report(given, found, rounds, arguments, show=False):
         f", at most {given.updates} updates" if given.updates else ""
     )
     facts = pairs.surroundings(given.device, rounds) | {
-        "corpus": given.corpus, "length": length, "busy": given.busy, "recipe": recipe_of(given),
+        "corpus": given.corpus, "length": length, "busy": given.busy, "nice": given.nice, "recipe": recipe_of(given),
         "features": pairs.processor_features(), "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
     }  # fmt: skip
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
     how = (
-        f"A run: {length} of {given.corpus}, a process each, timed from its first epoch to its last save; {given.busy} other processes"
-        f" spinning. Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
+        f"A run: {length} of {given.corpus}, a process each, timed from its first epoch to its last save;"
+        f" {' or '.join(map(str, given.busy))} other processes spinning, nice {given.nice}."
+        f" Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
     )
     pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how), show)
     return result

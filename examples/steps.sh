@@ -10,6 +10,9 @@
 # another machine: GPUs, --update-freq, and how often it saves and reports may differ. With other flags or data it is another training,
 # which FOLDER does not take once a checkpoint is there.
 
+# Beside another busy process, threads that spin while they wait for each other slow a training down several times; threads that sleep do not.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
+
 # run COMMAND...
 run() { if [[ -n $dry && $(type -t "$1") != function ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
 

@@ -17,12 +17,15 @@ _alone = _is_ours and sys.argv[1:2] in (["report"], ["sweep"], ["doctor"], ["--v
 if find_spec("fairseq") and not _alone:
     # At import it advises every command, of text too, to install tensorboardX.
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
-    from .training.install import install
+    from .fairseq_repairs import import_warnings
 
-    install()
+    with import_warnings.ignored():
+        from .training.install import install
 
-    # Registers the models; fairseq's own search of models/ would, but in the order of its folders.
-    from .models import reservoir, supermask  # noqa: F401, I001
+        install()
 
-    # Last, since it skips what is ours.
-    from .models import frozen  # noqa: F401
+        # Registers the models; fairseq's own search of models/ would, but in the order of its folders.
+        from .models import reservoir, supermask  # noqa: F401, I001
+
+        # Last, since it skips what is ours.
+        from .models import frozen  # noqa: F401

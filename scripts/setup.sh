@@ -72,15 +72,16 @@ is_supported() { case $1 in 3.11.* | 3.12.* | 3.13.*) ;; *) return 1 ;; esac; }
 makes_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 no_venv() { echo "$1 cannot make virtual environments: install its venv module (Debian: apt-get install python$2-venv)"; }
 
-# Prints "executable<TAB>version" of each supported interpreter on PATH, in the order of PATH for each name. A version manager puts
-# names on PATH that do not run: they are skipped.
+# Prints "executable<TAB>version" of each supported interpreter on PATH, once, in the order of PATH for each name. A version manager
+# puts names on PATH that do not run: they are skipped.
 interpreters() {
-    local name candidate found seen=$'\n'
+    local name candidate found path seen=()
     for name in python3.13 python3.12 python3.11 python3 python; do
         while IFS= read -r candidate; do
             found=$(probe "$candidate") || continue
-            is_supported "${found#*$'\t'}" && [[ $seen != *$'\n'"$found"$'\n'* ]] || continue
-            seen+=$found$'\n'
+            is_supported "${found#*$'\t'}" || continue
+            for path in ${seen[@]+"${seen[@]}"}; do [[ ! $path -ef ${found%$'\t'*} ]] || continue 2; done
+            seen+=("${found%$'\t'*}")
             echo "$found"
         done < <(type -aP "$name")
     done

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("METADATA", "INSTALLER", "RECORD")
-TOOLS = "bash cat cksum dirname env grep head ln mkdir mv readlink rm rmdir sed sleep uname".split()
+TOOLS = "bash cat cksum dirname env grep head ln mkdir mv readlink rm rmdir sed sleep sort uname".split()
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def program(path, text):
     return path
 
 
-def run(folder, path=None, **options):
+def run(folder, path=None, *arguments, **options):
     environment = {
         "PATH": str(path or os.environ["PATH"]),
         "HOME": str(folder),
@@ -51,7 +52,12 @@ def run(folder, path=None, **options):
         **options,
     }
     return subprocess.run(
-        ["bash", "scripts/setup.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        ["bash", "scripts/setup.sh", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -70,17 +76,17 @@ def test_no_compiler(clone, bare_path):
 
 
 def test_no_python(clone, bare_path):
-    assert "no Python 3.11 or 3.12 found" in refusal(clone, bare_path)
+    assert "no Python 3.11, 3.12 or 3.13 found" in refusal(clone, bare_path)
 
 
 def test_python_that_does_not_run(clone):
     assert "PYTHON=/no/such/python does not run" in refusal(clone, PYTHON="/no/such/python")
 
 
-@pytest.mark.parametrize("version", ["3.10.14", "3.13.0", "2.7.18"])
+@pytest.mark.parametrize("version", ["3.10.14", "3.14.0", "2.7.18"])
 def test_wrong_python(clone, bare_path, version):
     old = program(bare_path / "old", f"printf '/usr/bin/old\\t{version}\\n'")
-    assert f"is Python {version}: 3.11 or 3.12 is needed" in refusal(clone, PYTHON=str(old))
+    assert f"is Python {version}: 3.11, 3.12 or 3.13 is needed" in refusal(clone, PYTHON=str(old))
 
 
 def impostor(folder, question, answer):
@@ -88,6 +94,72 @@ def impostor(folder, question, answer):
     path = folder / "python3.11"
     own_name = f"*_base_executable*) printf '{path}\\t3.11.9\\n' ;;"
     return program(path, f'case "$2" in *{question}*) {answer} ;; {own_name} *) exec "{sys.executable}" "$@" ;; esac')
+
+
+def stand_in(folder, name, version, venv="exit 0"):
+    """A program that says it is this version of Python, and that answers the question for the venv module with ``venv``."""
+    path = folder / name
+    answers = f"printf '{path}\\t{version}\\n'"
+    others = f"*version_info*) echo {version.rpartition('.')[0]} ;; *sysconfig*) echo /no/include"
+    return program(path, f'case "$2" in *sys._base_executable*) {answers} ;; *ensurepip*) {venv} ;; {others} ;; esac')
+
+
+def test_interpreters_from_the_oldest_to_the_newest(clone, bare_path):
+    """A name that does not run, as of a version manager, and versions that are not supported are left out; two names of one count once."""
+    program(bare_path / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    stand_in(bare_path, "python3.12", "3.12.1")
+    stand_in(bare_path, "python3.11", "3.11.10")
+    (bare_path / "python").symlink_to(bare_path / "python3.11")
+    stand_in(bare_path, "python3", "3.14.0")
+    second = clone / "second on PATH"
+    second.mkdir()
+    stand_in(second, "python3.12", "3.12.9", venv="exit 1")
+    stand_in(second, "python3", "3.11.2")
+    listed = run(clone, f"{bare_path}:{second}", "--interpreters")
+    rows = [line.split("\t") for line in listed.stdout.splitlines()]
+    found = [
+        ("3.11.2", second / "python3"),
+        ("3.11.10", bare_path / "python3.11"),
+        ("3.12.1", bare_path / "python3.12"),
+    ]
+    assert rows == [[version, str(path)] for version, path in found] and listed.returncode == 0
+    said = "cannot make virtual environments: install its venv module (Debian: apt-get install python3.12-venv)"
+    assert listed.stderr == f"setup: skipped: {second}/python3.12 {said}\n"
+
+
+@pytest.mark.parametrize("programs, chosen", [
+    ({"python3.11": "3.11.2", "python3.13": "3.13.0", "python3.12": "3.12.1"}, "python3.13"),
+    ({"python3.11": "3.11.2", "python3": "3.12.1"}, "python3"),
+    ({"python3.13": None, "python3.11": "3.11.2"}, "python3.11"),
+])  # fmt: skip
+def test_the_newest_interpreter_is_chosen(clone, bare_path, programs, chosen):
+    """One without the venv module (None) is passed over. No header is found, which ends the run with the name of the one chosen."""
+    for name, version in programs.items():
+        stand_in(bare_path, name, version or "3.13.0", venv="exit 0" if version else "exit 1")
+    program(bare_path / "c++", "exit 0")
+    assert f"/Python.h: install the headers of {bare_path}/{chosen} (" in refusal(clone, bare_path, EXTRAS="fastbpe")
+
+
+def test_wrong_folders_and_arguments(clone, bare_path):
+    for folder in ("venv", "..", ".venv-", ".venv-a/b", ".venv-a b", "/.venv"):
+        assert f"VENV={folder}: " in refusal(clone, bare_path, VENV=folder)
+    ended = run(clone, bare_path, "--help")
+    assert ended.returncode == 1 and "--help: the only argument is --interpreters" in ended.stderr
+
+
+def test_a_package_with_another_hash_is_refused(clone):
+    """A wheel that bears the name and version of the list, but is another file."""
+    wheels = clone / "wheels"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "numpy-1.99-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("numpy-1.99.dist-info/METADATA", "Metadata-Version: 2.1\nName: numpy\nVersion: 1.99\n")
+        wheel.writestr("numpy-1.99.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("numpy-1.99.dist-info/RECORD", "")
+    listed = f"numpy==1.99 \\\n    --hash=sha256:{64 * '0'}\n    # via scipy\n"
+    (clone / "scripts" / "constraints.txt").write_text(listed)
+    ended = run(clone, PYTHON=sys.executable, VENV=".venv-other", PIP_FIND_LINKS=str(wheels))
+    assert ended.returncode == 1 and "DO NOT MATCH THE HASHES" in ended.stderr and ended.stderr.count("\n") == 1
+    assert (clone / ".venv-other" / ".setup-stamp").exists() and not (clone / ".venv").exists()
 
 
 def test_no_venv_module(clone, bare_path):

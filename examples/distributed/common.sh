@@ -4,6 +4,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}  # the reason is in examples/steps.sh
 
 need() { [[ -n ${!1:-} ]] || { echo "$(basename "$0"): $1 is not set: $2" >&2; exit 2; }; }
 run() { if [[ -n ${DRY_RUN:-} ]]; then printf '%q ' "$@"; echo; else exec "$@"; fi; }

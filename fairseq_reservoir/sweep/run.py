@@ -31,6 +31,8 @@ _GRACE_SECONDS = 10
 _STATES = ("waiting", "running", "done", "failed")
 _MOST = 1 << 24  # bytes of a command, a state or a lock
 _LARGEST_PROCESS = 1 << 22  # Linux has no number above
+# Threads that spin while they wait slow each other down several times beside another busy process. A user's own value stays.
+WAITING = {"OMP_WAIT_POLICY": "passive"}
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,13 @@ class UnderWay:
             try:
                 self.process = subprocess.Popen(
                     step.words,
-                    env={**os.environ, **self.environment, **self.run.environment, "PATH": _path(self.run.environment)},
+                    env={
+                        **WAITING,
+                        **os.environ,
+                        **self.environment,
+                        **self.run.environment,
+                        "PATH": _path(self.run.environment),
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -1,9 +1,11 @@
 """benchmarks/epoch_time.py: its arguments, and whole epochs of a tiny model on a corpus of numbers in words."""
 
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -24,6 +26,10 @@ TINY = (
     (["--epochs", "0"], "--epochs 0: at least 1"),
     (["--updates", "0"], "--updates 0: at least 1"),
     (["--busy", "-1"], "--busy -1: at least 0"),
+    (["--busy", "1,-2"], "--busy -2: at least 0"),
+    (["--busy", "x"], "--busy: invalid"),
+    (["--nice", "20"], "--nice 20: 0 to 19"),
+    (["--busy", "0,1", "--promise", "with the plugin"], "--promise: only with one number for --busy"),
     (["--raw", "a", "--data", "b"], "--raw: give it or --data, not both"),
     (["--data", "nowhere"], "nowhere: no such folder; examples/multi30k.sh makes it, or give --raw FOLDER"),
     (["--corpus", "wmt"], "choose from"),
@@ -45,6 +51,41 @@ def test_variables_stand_before_the_flags(tmp_path):
     )
     assert arm.command[1] == str(tmp_path) and arm.command[-4:] == ["--arch", "transformer", "--user-dir", "x=y"]
     assert epoch_time.Arm("B", "--arch transformer", given).environment["OMP_NUM_THREADS"] == "2"
+
+
+def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
+    """Two arms, alone and beside one process, in two rounds: the second goes backwards. Alone a run takes 2 s here, else 3 s."""
+    seen = []
+
+    @contextlib.contextmanager
+    def others(count, nice):
+        seen.append((count, nice))
+        yield
+
+    def run(command, environment):
+        name = environment.get("OMP_WAIT_POLICY", "spinning")
+        seen[-1] += (name,)
+        return {"seconds": 2.0 + seen[-1][0], "start": 1.0, "cpu_seconds": 1.0, "faults": 1, "peak_mib": 1.0}
+
+    for name, stand_in in (("others", others), ("run", run), ("weights_of", lambda path: "same")):
+        monkeypatch.setattr(epoch_time, name, stand_in)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    arms = ["--arm", "spinning: --arch a", "--arm", "passive: OMP_WAIT_POLICY=passive --arch a"]
+    flags = ["--data", tmp_path, "--busy", "0,1", "--nice", "10", "--pairs", "2", "--output", tmp_path / "out", *arms]
+    result = epoch_time.main([*map(str, flags)])
+    forth = [(0, 10, "spinning"), (0, 10, "passive"), (1, 10, "spinning"), (1, 10, "passive")]
+    assert seen == forth + forth[::-1]
+    assert [(arm["arm"], arm["seconds"]) for arm in result["arms"]] == [
+        ("spinning, beside 0", 2.0), ("passive, beside 0", 2.0), ("spinning, beside 1", 3.0), ("passive, beside 1", 3.0),
+    ]  # fmt: skip
+    assert "0 or 1 other processes spinning, nice 10" in (tmp_path / "out.md").read_text()
+
+
+def test_other_processes_have_their_priority_and_end():
+    with patch.object(epoch_time.subprocess, "Popen") as started, epoch_time.others(2, 10):
+        assert [call.args[0][2] for call in started.call_args_list] == ["import os; os.nice(10)\nwhile True: pass"] * 2
+        started.return_value.kill.assert_not_called()
+    assert started.return_value.kill.call_count == 2
 
 
 def test_a_run_that_fails_is_told(tmp_path):

@@ -196,3 +196,10 @@ def test_a_dry_run_prints_every_command_and_writes_nothing(recipe, tmp_path):
         "mv w/model/score.part w/model/score",
     ):
         assert line in said.replace(" \n", "\n").splitlines()
+
+
+@pytest.mark.parametrize(
+    "own, wait", [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"OMP_WAIT_POLICY": ""}, "")]
+)
+def test_threads_sleep_while_they_wait_unless_the_user_has_chosen(recipe, own, wait):
+    assert recipe("any", 'printf "wait=%s\\n" "$(sh -c \'echo $OMP_WAIT_POLICY\')"', **own)[1] == f"wait={wait}\n"

@@ -248,6 +248,15 @@ def test_one_at_a_time_has_everything(sweep, monkeypatch):
     assert sweep.write(f"{MEET}arms: {{run: '1'}}")() == 0 and sweep.said("run") == ["3,5"]
 
 
+@pytest.mark.parametrize("own", [None, "active"])
+def test_threads_of_a_run_sleep_while_they_wait_unless_the_user_has_chosen(sweep, monkeypatch, own):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if own:
+        monkeypatch.setenv("OMP_WAIT_POLICY", own)
+    sweep.write("command: sh -c 'echo $OMP_WAIT_POLICY'\narms: {run: ''}")()
+    assert sweep.said("run") == [own or "passive"]
+
+
 def test_gpus_are_counted(sweep, monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     tool = tmp_path / "bin" / "nvidia-smi"

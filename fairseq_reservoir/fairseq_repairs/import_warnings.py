@@ -1,0 +1,28 @@
+"""Hide the warnings that Python and torch print when fairseq is imported. A user can do nothing about them."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def ignored() -> Iterator[None]:
+    r"""Ignore two kinds of warning in the body; all other filters stay, and so do those that the body adds.
+
+    Python 3.12 and later warn of the string ``"\d"`` in fairseq's wav2vec2_asr.py whenever they compile that file.
+    torch 2.14 warns of each ``@torch.jit.script``, which fairseq/models/model_utils.py uses. ``fairseq-train`` imports fairseq
+    before any plugin, so there the warnings cannot be hidden.
+    """
+    added = []
+    for message, category, module in (
+        ("", SyntaxWarning, r".*[/\\]fairseq[/\\]"),
+        (r"`torch\.jit\.\w+` is deprecated", FutureWarning, r"torch\.jit\."),
+    ):
+        warnings.filterwarnings("ignore", message, category, module)
+        added.append(warnings.filters[0])
+    try:
+        yield
+    finally:
+        for entry in added:
+            with contextlib.suppress(ValueError):  # the body has reset the filters
+                warnings.filters.remove(entry)
