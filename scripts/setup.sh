@@ -236,10 +236,10 @@ install_packages() {
     compile_quietly
 }
 
-# Imports the modules of a training, which compiles them. Python 3.12 and later warn of a string in fairseq's wav2vec2_asr.py each time
-# that they compile it, and a user's first command would print that warning.
+# Imports the modules of a training and a translation, which compiles them. torch imports _dynamo at the first update. Python 3.12 and
+# later warn of a string in fairseq's wav2vec2_asr.py each time that they compile it, and a user's first command would print that warning.
 compile_quietly() {
-    PYTHONDONTWRITEBYTECODE='' $venv/bin/python -W ignore -c 'import torch, fairseq, fairseq_cli.train' 2>$venv/pip.log ||
+    PYTHONDONTWRITEBYTECODE='' $venv/bin/python -W ignore -c 'import torch._dynamo, fairseq_cli.train, fairseq_cli.generate' 2>$venv/pip.log ||
         die "fairseq does not import: $(tail -n 1 $venv/pip.log)"
 }
 

@@ -1,6 +1,7 @@
 """scripts/setup.sh refuses in one line that names what is missing, and is quick once it has run."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -311,3 +312,8 @@ def test_second_run_takes_a_second():
     result = subprocess.run(["bash", "scripts/setup.sh"], cwd=ROOT, capture_output=True, text=True)
     assert result.stdout == "setup: .venv is ready\n", result.stderr
     assert time.monotonic() - start < 5  # 0.1 s on an idle machine
+
+
+def test_the_tests_of_the_oldest_python_exist():
+    named = re.findall(r"\btests/[\w/.]+", (ROOT / ".ci" / "run").read_text())
+    assert len(named) > 5 and all((ROOT / name).exists() for name in named)
