@@ -37,6 +37,7 @@ from . import (
     nothing_to_train,
     preflight,
     rank_checks,
+    rank_data,
     start_stack,
     threads,
     training_hooks,
@@ -76,6 +77,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (AMPOptimizer, "state_dict", freeze_skip_hooks.state_inside_amp),
     (AMPOptimizer, "load_state_dict", freeze_skip_hooks.load_inside_amp),
     (Trainer, "get_train_iterator", freeze_cache.tell_size),
+    (Trainer, "get_train_iterator", rank_data.compare_training_data),
     # It trains: estimators begin before the step, scores and masks are looked at after it; parameters freeze before estimators are told.
     (Trainer, "train_step", training_hooks.report_nan_scores_at_log_interval),
     (Trainer, "train_step", mask_flips.measure),

@@ -22,6 +22,7 @@ from .data_files import check_data
 from .frozen_guard import refuse_quantization
 from .likely_mistakes import warn_of_likely_mistakes
 from .rank_checks import refuse_sharding
+from .rank_flags import compare_flags
 from .save_dir_lock import train_alone
 from .slow_bf16 import warn_of_slow_bf16
 
@@ -35,8 +36,14 @@ def check_first(call_main, cfg, main, **kwargs):
         check_training(cfg)
         warn_of_slow_bf16(cfg)
         warn_of_likely_mistakes(cfg)
-        main = functools.partial(train_alone, main)
+        main = functools.partial(start_together, main)
     return call_main(cfg, main, **kwargs)
+
+
+def start_together(main, cfg, **kwargs):
+    """Run fairseq's ``main`` in this process of the run, once all processes have the same flags."""
+    compare_flags(cfg)
+    return train_alone(main, cfg, **kwargs)
 
 
 def check_training(cfg):

@@ -16,6 +16,8 @@ from ..checkpoint import digest
 from ..errors import InputError, flag_of
 from ..fairseq_repairs.cpu_launch import TORCHRUN_VARIABLES
 from .frozen_guard import freezes
+from .rank_data import compare_data
+from .rank_flags import gather
 
 
 def check_processes(init, trainer, *args, **kwargs):
@@ -24,6 +26,8 @@ def check_processes(init, trainer, *args, **kwargs):
     if not dist.is_initialized():
         refuse_lone_ranks()
     elif trainer.data_parallel_world_size > 1:
+        # Before tensors, because the shapes of some depend on a dictionary.
+        compare_data(trainer.task, trainer.data_parallel_process_group)
         schedule = trainer.freeze_schedule
         compare(trainer.get_model(), trainer.data_parallel_process_group, schedule.frozen(0) if schedule else ())
 
@@ -36,7 +40,7 @@ def agree_on_checkpoint(load_checkpoint, trainer, filename, *args, **kwargs):
         asked = {name: value for name, value in given.arguments.items() if name != "self"}
         if suffix := trainer.checkpoint_suffix:  # a part of the checkpoint for each process
             asked["filename"] = filename.removesuffix(f"{suffix}.pt")
-        refuse_other_files(_gather((asked, PathManager.isfile(filename)), trainer.data_parallel_process_group))
+        refuse_other_files(gather((asked, PathManager.isfile(filename)), trainer.data_parallel_process_group))
     return load_checkpoint(trainer, filename, *args, **kwargs)
 
 
@@ -105,7 +109,7 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
     Raises:
         InputError: a tensor differs from that of most processes, or of the first; the message names process and tensor.
     """
-    everyone = _gather(hashes(model, scheduled), group)
+    everyone = gather(hashes(model, scheduled), group)
     for name in dict.fromkeys(name for own in everyone for name in own):
         found = [own.get(name) for own in everyone]
         usual = Counter(found).most_common(1)[0][0]
@@ -115,13 +119,6 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
                 raise InputError(
                     f"rank {rank}: the frozen tensor {name} {how} the other processes; all need the same flags, package and files"
                 )
-
-
-def _gather(value, group):
-    """What every process of ``group`` gives, in their order."""
-    values = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
 
 
 def refuse_sharding(cfg) -> None:

@@ -1,0 +1,99 @@
+"""Refuse ranks of one run that were started with different flags.
+
+Ranks with another ``--lr`` or ``--optimizer`` would train together without a warning: each rank updates its own copy of the model in
+its own way. With another ``--max-update`` or ``--criterion`` they would wait for each other forever.
+"""
+
+import hashlib
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+from omegaconf import OmegaConf
+
+from ..errors import InputError, flag_of
+
+# Options that may differ between ranks. Names hold in every group, because older models and tasks get all flags in their own group.
+MAY_DIFFER = frozenset(
+    # The place of the process among the others, which fairseq partly finds by counting the GPUs of its host.
+    # The process group itself makes sure that ranks have the same world size.
+    "distributed_rank distributed_world_size distributed_num_procs distributed_init_method distributed_port distributed_no_spawn "
+    "nprocs_per_node device_id checkpoint_suffix "
+    # The files and the processors of a host. rank_data compares the data itself.
+    "data user_dir plasma_path num_workers data_buffer_size threads "
+    # Logs.
+    "log_format log_file log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash azureml_logging "
+    "job_logging_cfg".split()
+)
+# Groups that are chosen by a flag of another name.
+_FLAGS_OF_GROUPS = {"model": "arch"}
+
+
+def gather(value: Any, group: Any = None) -> list:
+    """The value of every rank of a process group, in the order of the ranks."""
+    values = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+def compare_flags(cfg: Any) -> None:
+    """Exchange a hash of the configuration with the other ranks of the run; every rank must call this.
+
+    The configuration itself is exchanged only if hashes differ.
+
+    Raises:
+        InputError: the message names the first rank and option that differ from rank 0.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    options = options_of(cfg)
+    if len(set(gather(hashlib.sha256(repr(options).encode()).hexdigest()))) > 1:
+        refuse_other_flags(gather(options))
+
+
+def options_of(cfg: Any) -> dict[str, str]:
+    """All options that need the same value on all ranks, as texts by their group and name: ``optimization.lr`` -> ``[0.001]``.
+
+    Choices, such as the optimizer, come before the options of the choice.
+    """
+    options = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg
+    found = dict(_flat(options))
+    return {name: found[name] for name in sorted(found, key=lambda name: not name.endswith("._name"))}
+
+
+def _flat(options, prefix=""):
+    options = vars(options) if isinstance(options, Namespace) else options
+    for name, value in options.items():
+        if name in MAY_DIFFER:
+            continue
+        if isinstance(value, (Mapping, Namespace)):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is None or isinstance(value, (bool, int, float, str, list, tuple)):
+            # The text of another object may contain its address in memory.
+            yield f"{prefix}{name}", str(value)
+
+
+def refuse_other_flags(ranks: list[dict[str, str]]) -> None:
+    """Refuse options that differ from those of rank 0.
+
+    Args:
+        ranks: ``options_of`` the configuration of every rank.
+
+    Raises:
+        InputError: the message names rank, flag and both values.
+    """
+    first = ranks[0]
+    for rank, options in enumerate(ranks):
+        for name in first | options:
+            value, usual = options.get(name, "not there"), first.get(name, "not there")
+            if value != usual:
+                raise InputError(
+                    f"rank {rank}: {_flag(name)} is {value}, but {usual} on rank 0; all need the same flags"
+                )
+
+
+def _flag(name):
+    """The flag of an option: ``optimization.lr`` -> ``--lr``, ``model._name`` -> ``--arch``."""
+    group, _, last = name.rpartition(".")
+    return flag_of(_FLAGS_OF_GROUPS.get(group, group) if last == "_name" else last)
