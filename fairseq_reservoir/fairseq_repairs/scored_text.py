@@ -68,13 +68,14 @@ def _check_context(context, block):
 
 def _take_block_of_training(original, filenames, arg_overrides=None, task=None, *args, **kwargs):
     models, config, task = original(filenames, arg_overrides, task, *args, **kwargs)
-    scoring, options_of_task = _scoring.get(), getattr(task, "args", None)
-    trained = getattr(config.task, "tokens_per_sample", None)
-    if scoring and not scoring.has_block and trained and hasattr(options_of_task, "tokens_per_sample"):
-        _check_context(scoring.context, trained)
-        # As fairseq does with the value of the flag.
-        options_of_task.tokens_per_sample = trained - scoring.context
-        logger.info("%s %d, as in the training of the model", _BLOCK, trained)
+    scoring, ours = _scoring.get(), getattr(task, "args", None)
+    if scoring and not scoring.has_block and hasattr(ours, "tokens_per_sample"):
+        trained = getattr(config.task, "tokens_per_sample", None)
+        if trained:
+            _check_context(scoring.context, trained)
+            # As fairseq does with the value of the flag.
+            ours.tokens_per_sample = trained - scoring.context
+            logger.info("%s %d, as in the training of the model", _BLOCK, trained)
     return models, config, task
 
 
