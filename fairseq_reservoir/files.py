@@ -11,11 +11,47 @@ from pathlib import Path
 from .errors import InputError
 
 
-def no_file(what: str, path: str) -> InputError:
-    """The error of a path, named ``what``, at which there is no file."""
-    if Path(path).is_dir():
-        return InputError(f"{what} {path}: is a folder; name a file in it")
-    return InputError(f"{what} {path}: no such file")
+def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
+    """Refuses a path at which there is no file that this process can read.
+
+    Args:
+        what: the flag or argument that named it.
+        or_pipe: whether a pipe or device will do too. It is not opened, because that could wait for ever.
+
+    Raises:
+        InputError: one line with ``what``, the path and the reason.
+    """
+    name = f"{what} {path}" if str(path) else f"{what} {str(path)!r}"
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISREG(mode):
+            os.close(os.open(path, os.O_RDONLY))
+    except (FileNotFoundError, ValueError):  # the latter of a name with a null character
+        raise InputError(f"{name}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{name}: {cannot_be_read(error)}") from error
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name}: is a folder; name a file in it")
+    if not (stat.S_ISREG(mode) or or_pipe):
+        raise InputError(f"{name}: not an ordinary file")
+
+
+def cannot_be_read(error: OSError) -> str:
+    """The end of a message about a file that the system does not let this process read."""
+    return f"cannot be read ({error.strerror})"
+
+
+def check_name(what: str, path: str | Path) -> None:
+    """Refuses a path that the system finds too long, or whose temporary name would be (see ``temporary_name``).
+
+    Raises:
+        InputError: one line with ``what``, the path and the reason.
+    """
+    try:
+        os.lstat(temporary_name(path))
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"{what} {path}: cannot be written ({error.strerror})") from error
 
 
 def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
@@ -31,14 +67,15 @@ def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
         raise InputError(f"OUT {path}: the name must end in {suffix}")
     if suffix == ".safetensors" and any("\udc80" <= c <= "\udcff" for c in str(path)):  # its writer takes UTF-8 alone
         raise InputError(f"OUT {path}: the name must be UTF-8")
+    check_name("OUT", path)
     folder = Path(path).parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"OUT {path}: {folder} is no folder that can be written to")
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise InputError(f"OUT {path}: is a folder")
-    if not Path(path).exists():
+    if not os.path.exists(path):
         return
-    if any(Path(other).exists() and os.path.samefile(path, other) for other in read):
+    if any(os.path.exists(other) and os.path.samefile(path, other) for other in read):
         raise InputError(f"OUT {path}: is an input; name another")
     if not force:
         raise InputError(f"OUT {path}: exists; --force replaces it")

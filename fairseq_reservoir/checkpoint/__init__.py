@@ -33,10 +33,10 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
     from fairseq import hub_utils
 
     from ..errors import InputError
+    from ..files import check_file
 
     file = Path(path).absolute()
-    if not file.is_file():
-        raise InputError(f"path {file}: no such file")
+    check_file("path", file)
     if data is None:
         from .text.translator import open_translator
 

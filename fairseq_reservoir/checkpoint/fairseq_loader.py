@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
-from . import damage, dictionaries, packed_file, reader
+from . import damage, dictionaries, named_models, packed_file, reader
 from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
@@ -40,6 +40,8 @@ def read_export(
                 _refuse_interpolations(path, place, state.get(place))
         refuse_unknown_kinds(path, state)
         _refuse_regeneration(path, state, arg_overrides)
+        if arg_overrides and named_models.reads_a_model():
+            named_models.check_overrides(path, state, arg_overrides)
         if (read := _trained_with.get()) is not None:
             read[path] = dictionaries_of(state)
         return state

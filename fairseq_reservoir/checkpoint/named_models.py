@@ -1,14 +1,23 @@
-"""Checks ``--path``, ``--task`` and the batch size of the commands that read a model, before any file is read."""
+"""Checks the flags of the commands that read a model, before any file is read: files, numbers, and those that must be given."""
 
+import contextlib
+import dataclasses
 import os.path
-from argparse import Namespace
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq.utils import split_paths
+from omegaconf import OmegaConf
 
 from ..errors import InputError
 from ..fairseq_repairs.error_report import fairseq_command
+from ..files import check_file
+from ..options import dictionary_flags, fairseq_rules, generation_rules
 
 # The commands that read a model; the first two take several of them in one --path.
 _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")
@@ -19,7 +28,8 @@ def check_flags(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: A
     """A hook of ``options.parse_args_and_arch``: in those commands no file is read before this.
 
     Raises:
-        InputError: a model is not named or not there, or ``fairseq-validate`` is not told task or size of a batch.
+        InputError: a model is not named or cannot be read, a number is out of its range, or ``fairseq-validate`` is not given the
+            task or the size of a batch.
     """
     command = fairseq_command()
     try:
@@ -36,6 +46,83 @@ def check_flags(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: A
 
 
 def _check(command: str, flags: Namespace) -> None:
+    _check_files(command, flags)
+    if command == "fairseq-validate" and flags.max_tokens is None and flags.batch_size is None:
+        raise InputError("--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096")
+    fairseq_rules.check(flags)
+    generation_rules.check(flags)
+    if command == "fairseq-interactive":
+        _check_interactive(flags)
+    dictionary_flags.read_python("--model-overrides", flags.model_overrides)
+
+
+def _check_interactive(flags: Namespace) -> None:
+    if flags.input != "-":
+        check_file("--input", flags.input, or_pipe=True)
+    at_once = max(flags.buffer_size, 1)
+    if flags.batch_size is not None and flags.batch_size > at_once:
+        raise InputError(f"--batch-size {flags.batch_size}: must be at most --buffer-size, {at_once}")
+
+
+def reads_a_model() -> bool:
+    """Whether one of the commands of this module is running."""
+    return fairseq_command() in _READERS
+
+
+def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any]) -> None:
+    """Refuses a key of ``--model-overrides`` that is neither in the configuration of a checkpoint nor a flag of fairseq.
+
+    Args:
+        path: of the checkpoint.
+        state: read from it.
+        overrides: what the command changes in its configuration; fairseq-validate adds its own flags.
+
+    Raises:
+        InputError: one line with the key.
+    """
+    known = {name for place in ("cfg", "args") for name in _names(state.get(place))}
+    for key in overrides.keys() - known:
+        dictionary_flags.refuse_unknown(
+            "--model-overrides",
+            key,
+            known | _flags_of_fairseq(),
+            f"neither in the configuration of {path} nor a flag of fairseq",
+        )
+
+
+def _names(config: Any) -> Iterator[str]:
+    """The names of all options of a configuration, and of its groups."""
+    if isinstance(config, Namespace):
+        config = vars(config)
+    if not hasattr(config, "keys"):
+        return
+    for name in config:
+        yield str(name)
+        if not (OmegaConf.is_config(config) and OmegaConf.is_missing(config, name)):
+            yield from _names(config[name])
+
+
+def _flags_of_fairseq() -> set[str]:
+    """The names of all options in fairseq's dataclasses, and of the flags of its models."""
+    groups = [field.type for field in dataclasses.fields(FairseqConfig)]
+    of_choices = [made for registry in REGISTRIES.values() for made in registry["dataclass_registry"].values()]
+    of_others = [*TASK_DATACLASS_REGISTRY.values(), *MODEL_DATACLASS_REGISTRY.values()]
+    found: set[str] = {
+        field.name
+        for made in (*groups, *of_choices, *of_others)
+        if dataclasses.is_dataclass(made)
+        for field in dataclasses.fields(made)
+    }
+    parser = ArgumentParser(conflict_handler="resolve")
+    for model in MODEL_REGISTRY.values():
+        with contextlib.suppress(Exception):  # a user's own model may do anything here
+            model.add_args(parser)
+    found.update(action.dest for action in parser._actions)
+    found.update((*REGISTRIES, "arch", "task", "model"))
+    return found
+
+
+def _check_files(command: str, flags: Namespace) -> None:
     path = flags.path
     if path is None:
         raise InputError("--path: is not given; name a model's file, such as --path checkpoints/checkpoint_best.pt")
@@ -46,8 +133,6 @@ def _check(command: str, flags: Namespace) -> None:
             _check_file("--path", one)
         if getattr(flags, "lm_path", None) is not None:
             _check_file("--lm-path", flags.lm_path)
-    if command == "fairseq-validate" and flags.max_tokens is None and flags.batch_size is None:
-        raise InputError("--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096")
 
 
 def _in_several_files(flags: Namespace) -> bool:
@@ -67,5 +152,5 @@ def _check_file(flag: str, path: str) -> None:
             f"{flag} {path}: a folder; name a file in it, such as {os.path.join(path, 'checkpoint_best.pt')}"
         )
     # fairseq reads the first shard of a model by FSDP where that is what there is.
-    if not os.path.exists(path) and not os.path.exists(f"{path[:-3]}-shard0.pt"):
-        raise InputError(f"{flag} {path or repr(path)}: no such file")
+    if os.path.exists(path) or not os.path.exists(f"{path[:-3]}-shard0.pt"):
+        check_file(flag, path)

@@ -2,14 +2,13 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 from fairseq import checkpoint_utils
 
 from ..errors import InputError, in_one_line
-from ..files import no_file
+from ..files import check_file
 from ..random_tensors.recipe import Recipe
 from .dry_build import WITHOUT_ITS_TASK, build_config
 from .ledger import Ledger, ledger
@@ -82,8 +81,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
     Raises:
         InputError: ``what`` is the path of no file, or of one that is not fairseq's.
     """
-    if not Path(path).is_file():
-        raise no_file(what, path)
+    check_file(what, path)
     try:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"].model, state["model"]

@@ -1,12 +1,13 @@
 """Refuses files that a training run cannot start from."""
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from fairseq.file_io import PathManager
 
 from ..errors import InputError, flag_of
+from ..files import check_file
 from ..plan import freeze_spec
 from . import packed_file
 from .damage import reading, refuse_damaged
@@ -70,8 +71,8 @@ def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
             )
     if getattr(model, f"{stack}_embed_path", None):
         raise InputError(f"{given}: would take the place of the vectors of --{stack}-embed-path; leave one of them out")
-    if not Path(path).is_file() and not goes_on(config):
-        raise InputError(f"{given}: no such file")
+    if os.path.exists(path) or not goes_on(config):
+        check_file(f"--start-{stack}-from", path)
 
 
 def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
@@ -114,10 +115,7 @@ def check_whole(config: Any) -> None:
         if "://" in path:
             _check_address(flag, path)
             continue
-        if Path(path).exists() and not Path(path).is_file():
-            raise InputError(
-                f"{flag} {path or repr(path)}: {'a folder' if Path(path).is_dir() else 'no ordinary file'}, no checkpoint"
-            )
+        check_file(flag, path)
         refuse_damaged(path, f"{flag} ")
         read_state(path, flag)
 
@@ -146,8 +144,8 @@ def _starts(config: Any) -> Iterator[tuple[str, str]]:
     suffix = getattr(config, "checkpoint_suffix", None) or ""
     if config.restore_file != _DEFAULT:
         yield "--restore-file", config.restore_file.replace(".pt", f"{suffix}.pt")
-    elif (last := Path(config.save_dir) / _DEFAULT.replace(".pt", f"{suffix}.pt")).exists():
-        yield "--restore-file", str(last)
+    elif os.path.exists(last := os.path.join(config.save_dir, _DEFAULT.replace(".pt", f"{suffix}.pt"))):
+        yield "--restore-file", last
     for flag in ("continue_once", "finetune_from_model"):
         path = getattr(config, flag, None)
         if path is not None:

@@ -1,8 +1,10 @@
 """``fairseq-reservoir size``: what a model is made of and what it costs, in bytes."""
 
+import os
 from pathlib import Path
 
 from ..errors import InputError
+from ..files import check_file
 
 HELP = """\
 Prints the bytes of a model: what is trained, random, masked or frozen, and what training, inference, a checkpoint and
@@ -35,7 +37,7 @@ def run(known, fairseq_flags):
 
     from ..checkpoint.ledger import ledger
 
-    if known.model in ARCH_MODEL_REGISTRY and not Path(known.model).is_file():
+    if known.model in ARCH_MODEL_REGISTRY and not os.path.isfile(known.model):
         from ..checkpoint.dry_build import build_arch
 
         model = build_arch(known.model, fairseq_flags, known.source_words, known.target_words)
@@ -45,9 +47,9 @@ def run(known, fairseq_flags):
     for side in ("source", "target"):
         if (words := getattr(known, f"{side}_words")) is not None:
             raise InputError(f"--{side}-words {words}: goes with an architecture, and {known.model} is none")
-    if not Path(known.model).is_file():
-        what = "a folder; name a file in it" if Path(known.model).is_dir() else "neither a file nor an architecture"
-        raise InputError(f"CHECKPOINT|ARCH {known.model}: {what}")
+    if not os.path.exists(known.model):
+        raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
+    check_file("CHECKPOINT|ARCH", known.model)
     from ..checkpoint.opened import open_checkpoint
 
     checkpoint = open_checkpoint(known.model)

@@ -1,14 +1,14 @@
 """``fairseq-reservoir translate``: text in, text out, by a model of one file."""
 
-import math
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import InputError, flag_of
-from ..files import no_file
+from ..errors import InputError
+from ..files import check_file
+from ..options import fairseq_rules
+from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, SPLIT_ABOVE
 from .standard_output import writing
 
@@ -84,20 +84,12 @@ def run(known, _):
     import torch
 
     from ..checkpoint import load_translator
-    from ..checkpoint.text.translator import check_numbers
 
     nbest = 1 if known.nbest is None else known.nbest
-    for name in ("beam", "max_len_b", "split_above", "batch_size", "buffer_size"):
-        check_numbers({flag_of(name): getattr(known, name)})
-    check_numbers({"--nbest": nbest})
-    if not math.isfinite(known.lenpen):
-        raise InputError(f"--lenpen {known.lenpen}: must be a finite number")
-    if nbest > known.beam:
-        raise InputError(f"--nbest {nbest}: at most --beam, {known.beam}")
+    check_rules({"translate": vars(known) | {"nbest": nbest}}, fairseq_rules.TRANSLATE)
     if sys.stdin is None or sys.stdout is None:
         raise InputError("standard input and output: must be open; text comes from one and goes to the other")
-    if not Path(known.model).is_file():
-        raise no_file("MODEL", known.model)
+    check_file("MODEL", known.model)
     translator = load_translator(known.model)
     if torch.cuda.is_available() and not known.cpu:
         translator.cuda()

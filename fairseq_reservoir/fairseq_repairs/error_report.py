@@ -1,5 +1,7 @@
 """Shows a mistake of the user's as one line, when one of the fairseq commands was running."""
 
+import errno
+import os
 import sys
 from argparse import ArgumentTypeError
 from functools import partial
@@ -18,7 +20,12 @@ NO_DATA = "no-data"
 
 
 def find_input_error(error):
-    """Return the first ``InputError`` in the chain of causes and contexts of ``error``, or None."""
+    """Return the first ``InputError`` in the chain of causes and contexts of ``error``, or that of a file the system refused, or None."""
+    mistake = _mistake_in_chain(error)
+    return _error_of_a_file(error) if mistake is None else mistake
+
+
+def _mistake_in_chain(error):
     seen, waiting = set(), [error]
     while waiting:
         link = waiting.pop(0)
@@ -28,6 +35,29 @@ def find_input_error(error):
             return link
         seen.add(id(link))
         waiting += [link.__cause__, link.__context__]
+    return None
+
+
+# Errors of a file that a user can name, open or write differently. A full disk and the like are not among them.
+_OF_FILES = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENXIO,
+)
+
+
+def _error_of_a_file(error):
+    """The ``InputError`` for a file that the system refused, or None. Only explicit causes count, because a context may be unrelated."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _OF_FILES and error.filename not in (None, ""):
+            return InputError(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        error = error.__cause__
     return None
 
 
@@ -61,6 +91,7 @@ def refuse_flags_in_one_line():
             if command != "fairseq-train" or error.args:
                 raise
             raise InputError("--arch: is not given; such as --arch reservoir_transformer_study") from error
+        refuse_what_hydra_would_change(parser, parsed[0] if isinstance(parsed, tuple) else parsed, words)
         if command and not kwargs.get("suppress_defaults"):
             refuse_missing(command, parsed[0] if isinstance(parsed, tuple) else parsed)
         return parsed
@@ -91,6 +122,33 @@ def refuse_flags_in_one_line():
     wrap(models, "build_model", build_model)
     wrap(utils, "eval_str_list", eval_str_list)
     wrap(utils, "_override_attr", override_attr)
+
+
+def refuse_what_hydra_would_change(parser, flags, words):
+    """Refuse text that would not arrive as it was given: fairseq passes every flag through hydra's grammar.
+
+    Args:
+        parser: its actions give each value its flag.
+        flags: the namespace that the parser made.
+        words: the command line.
+
+    Raises:
+        InputError: a value has ``${``, which refers to another option, or a backslash before a quote.
+    """
+    if not any("${" in word or "\\'" in word for word in words):
+        return
+    names = {action.dest: (action.option_strings or [action.dest.upper()])[-1] for action in parser._actions}
+    for dest, value in vars(flags).items():
+        for text in value if isinstance(value, list) else [value]:
+            if not isinstance(text, str) or not any(word == text or word.endswith(f"={text}") for word in words):
+                continue
+            flag = names.get(dest, flag_of(dest))
+            if "${" in text:
+                raise InputError(
+                    f"{flag} {text!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
+                )
+            if "\\'" in text:
+                raise InputError(f"{flag} {text!r}: has a backslash before a quote, which fairseq cannot read")
 
 
 def _whole(text):

@@ -3,18 +3,7 @@
 from dataclasses import field, fields
 
 from ..errors import InputError, flag_of, whole_number
-from ..plan.layer_plan import MOST_LAYERS
-
-_AT_LEAST_ONE = (
-    "max_positions",
-    "max_source_positions",
-    "max_target_positions",
-    "quant_noise_pq_block_size",
-    "adaptive_softmax_factor",
-    "adaptive_input_factor",
-)
-
-_WIDTHS_AND_HEADS = ("_embed_dim", "_input_dim", "_output_dim", "_attention_heads")
+from . import fairseq_rules
 
 
 def option(default, help_text, metavar=""):
@@ -53,19 +42,11 @@ def check_ranges(options) -> None:
     Raises:
         InputError: one line with the flag.
     """
-    # RoBERTa has its --max-positions as max_source_positions too.
-    for name, value in sorted(vars(options).items(), key=lambda option: option[0] != "max_positions"):
-        if name.endswith(("dropout", "layerdrop")) and isinstance(value, (int, float)) and not 0 <= value <= 1:
-            raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
-        at_least_one = name in _AT_LEAST_ONE or name.endswith(_WIDTHS_AND_HEADS)
-        if at_least_one and isinstance(value, (int, float)) and value < 1:
-            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
-        if name in ("quant_noise_pq", "quant_noise_scalar") and value is not None and not 0 <= value <= 1:
-            raise InputError(f"{flag_of(name)} {value}: must be from 0 to 1")
-        if name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff") and isinstance(value, str):
+    fairseq_rules.check_model(options)
+    for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
+        value = getattr(options, name, None)
+        if isinstance(value, str):
             _check_cutoffs(flag_of(name), value)
-        if name in ("encoder_layers", "decoder_layers") and isinstance(value, int) and value > MOST_LAYERS:
-            raise InputError(f"{flag_of(name)} {value}: must be at most {MOST_LAYERS}")
     if getattr(options, "base_layers", 0):
         raise InputError(
             f"--base-layers {options.base_layers}: not in models with frozen or masked parts; leave it out"

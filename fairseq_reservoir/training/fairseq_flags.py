@@ -1,10 +1,12 @@
 """Refuses, in one line and before data is read, values of fairseq's own flags that would end in a traceback."""
 
 import ast
+import math
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, flag_of
+from ..options import dictionary_flags, fairseq_rules
 
 # Tasks of fairseq whose batches are made of at most so many tokens or sentences.
 BATCHED = ("translation", "language_modeling", "masked_lm")
@@ -26,24 +28,7 @@ def check(cfg: Any) -> None:
         raise InputError(
             "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096, the tokens of a batch"
         )
-    for flag, value in (("--max-tokens", data.max_tokens), ("--batch-size", data.batch_size)):
-        if value is not None and (value == 0 or value < -1):  # fairseq takes -1 for no limit
-            raise InputError(f"{flag} {value}: must be at least 1")
-    for value in cfg.optimization.update_freq:
-        if value < 1:
-            raise InputError(f"--update-freq {value}: must be at least 1")
-    for flag, value, least in (
-        ("--log-interval", cfg.common.log_interval, 1),
-        ("--validate-interval", data.validate_interval, 1),
-        ("--save-interval", cfg.checkpoint.save_interval, 1),
-        ("--num-workers", data.num_workers, 0),
-        ("--required-batch-size-multiple", data.required_batch_size_multiple, 1),
-        ("--max-valid-steps", data.max_valid_steps, 0),
-    ):
-        if value is not None and value < least:
-            raise InputError(f"{flag} {value}: must be at least {least}")
-    if not 0 <= cfg.common.seed < 2**31:  # numpy takes 32 bits, and gets the seed and the number of the epoch
-        raise InputError(f"--seed {cfg.common.seed}: must be from 0 to {2**31 - 1}")
+    fairseq_rules.check(cfg)
     buckets = getattr(cfg.task, "num_batch_buckets", None)
     if buckets and data.max_tokens is None:
         raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")
@@ -51,26 +36,43 @@ def check(cfg: Any) -> None:
         raise InputError(
             "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out"
         )
-    _check_rates(cfg)
+    check_rates(cfg)
     if getattr(cfg.criterion, "_name", None) == "adaptive_loss":
         _check_adaptive_loss(cfg)
-    if getattr(cfg.lr_scheduler, "_name", None) == "tri_stage":
-        _check_tri_stage(cfg.lr_scheduler, cfg.optimization.max_update)
     _check_metric(cfg)
-    betas = getattr(cfg.optimizer, "adam_betas", None)
-    if isinstance(betas, str) and not _are_betas(betas):
-        raise InputError(f"--adam-betas {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+    _check_pairs(cfg.optimizer)
+    dictionary_flags.check_manual_rates(cfg.lr_scheduler)
+    dictionary_flags.check_task(cfg.task)
+    dictionary_flags.read_python("--optimizer-overrides", cfg.checkpoint.optimizer_overrides)
+    if getattr(cfg.task, "_name", None) == "masked_lm":
+        _check_masked_shares(cfg.task)
 
 
-def _check_rates(cfg):
+def check_rates(cfg: Any) -> None:
+    """Refuse several rates, and lengths, that a schedule cannot have.
+
+    Raises:
+        InputError: one line with the flag.
+    """
     scheduler, rates = getattr(cfg.lr_scheduler, "_name", None), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
             f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} takes one; fixed takes one for each epoch"
         )
-    warmup, least = getattr(cfg.lr_scheduler, "warmup_updates", 1), int(scheduler == "inverse_sqrt")
-    if warmup < least:
-        raise InputError(f"--warmup-updates {warmup}: must be at least {least} with --lr-scheduler {scheduler}")
+    if scheduler == "cosine":
+        _check_cosine(cfg.lr_scheduler, cfg.optimization.max_update)
+    if scheduler == "tri_stage":
+        _check_tri_stage(cfg.lr_scheduler, cfg.optimization.max_update)
+
+
+def _check_cosine(scheduler, max_update):
+    """Without ``--lr-period-updates`` the period is ``--max-update`` less the warm-up, and fairseq divides by it."""
+    if scheduler.lr_period_updates > 0 or max_update > scheduler.warmup_updates:
+        return
+    raise InputError(
+        f"--max-update {max_update}: must be above --warmup-updates, {scheduler.warmup_updates}, with --lr-scheduler cosine;"
+        " or give --lr-period-updates"
+    )
 
 
 def _check_adaptive_loss(cfg):
@@ -114,9 +116,27 @@ def _check_metric(cfg):
         )
 
 
-def _are_betas(text):
+def _check_pairs(optimizer):
+    """fairseq evaluates them as Python."""
+    for name in ("adam_betas", "adamax_betas", "lamb_betas"):
+        betas = getattr(optimizer, name, None)
+        if isinstance(betas, str) and not _are_two(betas, lambda beta: 0 <= beta < 1):
+            raise InputError(f"{flag_of(name)} {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+    eps = getattr(optimizer, "adafactor_eps", None)
+    if isinstance(eps, str) and not _are_two(eps, lambda number: 0 <= number < math.inf):
+        raise InputError(f"--adafactor-eps {eps}: must be two numbers of at least 0, such as '(1e-30, 1e-3)'")
+
+
+def _check_masked_shares(task):
+    shares = {name: getattr(task, name) for name in ("random_token_prob", "leave_unmasked_prob")}
+    if sum(shares.values()) > 1:
+        first, second = (f"{flag_of(name)} {share:g}" for name, share in shares.items())
+        raise InputError(f"{first} and {second}: must add up to at most 1")
+
+
+def _are_two(text, is_usable):
     try:
         found = ast.literal_eval(text.strip())
-        return len(found) == 2 and all(0 <= beta < 1 for beta in found)
+        return len(found) == 2 and all(is_usable(number) for number in found)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return False

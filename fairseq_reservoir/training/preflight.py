@@ -12,6 +12,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import is_first_on_host, is_first_process, is_training, uses_cpu
+from ..files import check_name
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
@@ -55,6 +56,7 @@ def check_training(cfg):
     if is_first_process(cfg):
         check_save_dir(cfg.checkpoint.save_dir)
         check_whole(cfg.checkpoint)
+        check_log_file(cfg.common.log_file)
     fairseq_flags.check(cfg)
     refuse_empty_texts(cfg.model)
     refuse_in_training(cfg.model)
@@ -83,6 +85,19 @@ def refuse_empty_texts(model):
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):
             check_texts(model, options)
+
+
+def check_log_file(path):
+    """Refuse a ``--log-file`` that cannot be written. fairseq appends to it."""
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if "\0" in path or not os.path.isdir(folder) or os.path.isdir(path) or not path:
+        raise InputError(f"--log-file {path or repr(path)}: must be a file in a folder that exists")
+    check_name("--log-file", path)
+    written = path if os.path.exists(path) else folder
+    if not os.access(written, os.W_OK):
+        raise InputError(f"--log-file {path}: {written} cannot be written")
 
 
 def check_save_dir(save_dir):

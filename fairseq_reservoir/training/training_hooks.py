@@ -88,6 +88,13 @@ def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_ove
     """
     if state_dict.get(PREFIX):
         _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
+    # The overrides of a composite optimizer are named after its groups.
+    for key in () if hasattr(optimizer, "optimizers") else optimizer_overrides or ():
+        if all(key not in group for group in optimizer.param_groups):
+            raise InputError(
+                f"--optimizer-overrides: {key!r}: no option of --optimizer {_name_of(optimizer)}; choose from"
+                f" {', '.join(sorted(optimizer.param_groups[0].keys() - {'params'}))}"
+            )
     resumed = resuming.get()
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
         elsewhere = " with another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
@@ -100,8 +107,7 @@ def refuse_state_of_others(load_state_dict, optimizer, state_dict, optimizer_ove
 
 def _refuse_to_drop_schedule(optimizer, schedule):
     """In half precision fairseq compares the names of its wrappers; ``FreezeSkip`` itself takes the schedule out of the state."""
-    options = getattr(optimizer, "cfg", None) or optimizer.args
-    name = getattr(options, "_name", None) or options.optimizer
+    name = _name_of(optimizer)
     flags = [
         (flag_of(flag), *(() if value is True else (str(value),)))
         for flag, value in schedule.items()
@@ -110,6 +116,11 @@ def _refuse_to_drop_schedule(optimizer, schedule):
     refuse_change(
         "--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True
     )
+
+
+def _name_of(optimizer):
+    options = getattr(optimizer, "cfg", None) or optimizer.args
+    return getattr(options, "_name", None) or options.optimizer
 
 
 def _fits(state_dict, groups):

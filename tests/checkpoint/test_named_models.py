@@ -48,7 +48,7 @@ def test_the_first_shard_of_a_model(monkeypatch, tmp_path):
 
 
 def test_a_name_that_no_file_can_have(monkeypatch):
-    assert answer(monkeypatch, "generate", "--path", "m" * 5000).endswith("m: no such file")
+    assert answer(monkeypatch, "generate", "--path", "m" * 5000).endswith("m: cannot be read (File name too long)")
 
 
 def test_the_language_model_beside_it(monkeypatch, tmp_path):

@@ -45,8 +45,8 @@ def test_what_is_not_there_or_no_checkpoint(flag, tmp_path):
         (tmp_path / "nope.pt", ": no such file"),
         (tmp_path / "nope.safetensors", ": no such file"),
         ("file:///nope.pt", ": no such file"),
-        (tmp_path / "folder", ": a folder, no checkpoint"),
-        ("/dev/null", ": no ordinary file, no checkpoint"),
+        (tmp_path / "folder", ": is a folder; name a file in it"),
+        ("/dev/null", ": not an ordinary file"),
         (tmp_path / "empty.pt", ": a damaged checkpoint, cut short or overwritten"),
         (tmp_path / "text.pt", ": not a checkpoint of fairseq ("),
         (tmp_path / "others.pt", ": not a checkpoint of fairseq ("),
@@ -65,7 +65,8 @@ def test_nobody_named_the_default(toy_data, tmp_path):
     (tmp_path / "checkpoint_last.pt").mkdir()
     text, status = error_of(toy_data, *flags)
     assert (
-        text.endswith(f"error: --restore-file {tmp_path}/checkpoint_last.pt: a folder, no checkpoint\n") and status == 2
+        text.endswith(f"error: --restore-file {tmp_path}/checkpoint_last.pt: is a folder; name a file in it\n")
+        and status == 2
     )
 
 

@@ -20,7 +20,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size -2", "--batch-size -2: must be at least 1"),
         ("--optimizer adam --batch-size 4 --update-freq 2,0", "--update-freq 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --log-interval 0", "--log-interval 0: must be at least 1"),
-        ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be at least 0"),
+        ("--optimizer adam --batch-size 4 --num-workers -1", "--num-workers -1: must be from 0 to 1000"),
         ("--optimizer adam --batch-size 4 --validate-interval 0", "--validate-interval 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --save-interval 0", "--save-interval 0: must be at least 1"),
         (
@@ -128,7 +128,7 @@ def test_lists_of_words_may_be_empty(tmp_path, criterion):
         "--optimizer sgd --batch-size 4 --num-workers 0 --update-freq 1,2",
         "--optimizer adam --batch-size 4 --adam-betas (0.9,0.98)",
         "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay --total-num-update 9",
-        "--optimizer adam --batch-size 4 --lr-scheduler triangular --max-lr 0.1",
+        "--optimizer adam --batch-size 4 --lr-scheduler triangular --lr 0.01 --max-lr 0.1",
         "--optimizer adam --batch-size 4 --bpe sentencepiece",  # which no training makes
         "--optimizer adam --batch-size 4 --scoring wer",
         "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --decay-steps 1",

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.tasks.translation import TranslationTask
 
 from ...errors import InputError
+from ...files import check_file
 from .parts import MOST_BYTES, TOKENIZERS, TextParts, unfit_word
 from .pieces import Pieces
 
@@ -58,8 +59,7 @@ def check_flags(flags: TextFlags) -> bytes:
         raise InputError("--moses-no-dash-splits: goes with --tokenizer moses")
     if not (path := flags.sentencepiece_model or flags.bpe_codes):
         return b""
-    if not Path(path).is_file():
-        raise InputError(f"{flags.of_pieces}: no such file")
+    check_file(flags.of_pieces.partition(" ")[0], path)
     if Path(path).stat().st_size > MOST_BYTES:
         raise InputError(
             f"{flags.of_pieces}: {Path(path).stat().st_size:,} bytes; an export carries at most {MOST_BYTES:,}"

@@ -1,6 +1,5 @@
 """Text in, text out: a model of one file, its dictionaries and pieces in it."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ...errors import InputError
+from ...options import fairseq_rules
+from ...options.number_rules import check as check_rules
 from ...options.translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
 from .. import damage, dictionaries, packed_file
 from .long_lines import in_parts
@@ -235,9 +236,7 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
     known = {field.name for field in fields(GenerationConfig)}
     if unknown := sorted(options.keys() - known):
         raise InputError(f"{unknown[0]}: no option of fairseq's generation, such as lenpen or max_len_b")
-    for name, value in options.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{name} {value}: must be a finite number")
+    check_rules({"generation": {**options, "beam": beam, "nbest": nbest}}, fairseq_rules.GENERATION, called=str)
     for name in ("score_reference", "constraints"):
         if options.get(name):
             raise InputError(f"{name} {options[name]}: is for fairseq-generate, which has references; leave it out")

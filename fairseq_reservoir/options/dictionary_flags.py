@@ -1,0 +1,132 @@
+"""Flags whose value is a dictionary in JSON or Python: it is read, and its keys and values are checked, before any work."""
+
+import ast
+import dataclasses
+import json
+from argparse import Namespace
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.optim.lr_scheduler.manual_lr_scheduler import ManualSchedule
+from fairseq.registry import REGISTRIES
+
+from ..errors import InputError, flag_of
+from . import generation_rules
+
+# Options of a task that hold arguments of generation in JSON.
+_OF_GENERATION = ("eval_bleu_args", "generation_args", "eval_args")
+_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def check_task(task: Any) -> None:
+    """Refuses dictionaries among the options of a task that fairseq could not use, or would use in part.
+
+    Raises:
+        InputError: one line with the flag, the value and what is allowed.
+    """
+    for name in _OF_GENERATION:
+        if isinstance(text := getattr(task, name, None), str):
+            _check_generation(flag_of(name), text)
+    _check_tokenizer(task)
+
+
+def _check_generation(flag: str, text: str) -> None:
+    given = read_json(flag, text)
+    known = {field.name: field.type for field in dataclasses.fields(GenerationConfig)}
+    for key, value in given.items():
+        refuse_unknown(flag, key, known, "no option of fairseq's generation")
+        kind = next((kind for kind in (known[key], *get_args(known[key])) if kind in _TYPES), None)
+        if kind and not _has_type(value, kind):
+            raise InputError(f"{flag}: {key} {json.dumps(value)}: must be {_TYPES[kind]}")
+    defaults = {field.name: field.default for field in dataclasses.fields(GenerationConfig)}
+    try:
+        generation_rules.check(Namespace(**defaults | given))
+    except InputError as error:
+        raise InputError(f"{flag} {text}: {error}") from error
+
+
+def _has_type(value: Any, kind: type) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _check_tokenizer(task: Any) -> None:
+    chosen, text = getattr(task, "eval_bleu_detok", None), getattr(task, "eval_bleu_detok_args", None)
+    given = read_json("--eval-bleu-detok-args", text) if isinstance(text, str) else {}
+    if not isinstance(chosen, str) or not getattr(task, "eval_bleu", False):
+        return
+    tokenizers = REGISTRIES["tokenizer"]
+    if chosen not in tokenizers["registry"]:
+        raise InputError(f"--eval-bleu-detok {chosen}: choose from {', '.join(sorted(tokenizers['registry']))}")
+    dataclass = tokenizers["dataclass_registry"].get(chosen)
+    if dataclass is not None:
+        known = [field.name for field in dataclasses.fields(dataclass) if not field.name.startswith("_")]
+        for key in given:
+            refuse_unknown("--eval-bleu-detok-args", key, known, f"no option of --eval-bleu-detok {chosen}")
+
+
+def read_json(flag: str, text: str) -> dict[str, Any]:
+    """The dictionary that a flag gives in JSON.
+
+    Raises:
+        InputError: it is not one.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{flag} {text!r}: not JSON ({' '.join(str(error).split())}); such as '{{\"beam\": 4}}'"
+        ) from error
+    if not isinstance(found, dict):
+        raise InputError(f"{flag} {text!r}: must be a dictionary, such as '{{\"beam\": 4}}'")
+    return found
+
+
+def read_python(flag: str, text: str) -> dict[str, Any]:
+    """The dictionary that a flag gives as Python's.
+
+    Raises:
+        InputError: it is not one.
+    """
+    try:
+        found = ast.literal_eval(text)
+        hash(tuple(found))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise InputError(f"{flag} {text!r}: must be a dictionary of Python, such as \"{{'dropout': 0.1}}\"")
+    return found
+
+
+def refuse_unknown(flag: str, key: str, known: Any, what: str) -> None:
+    """Refuses a key that nothing reads, with the one most like it.
+
+    Raises:
+        InputError: ``key`` is not one of ``known``.
+    """
+    if key not in known:
+        like = get_close_matches(key, list(known), n=1)
+        raise InputError(f"{flag}: {key!r}: {what}{f'; {like[0]!r} is one' if like else ''}")
+
+
+def check_manual_rates(scheduler: Any) -> None:
+    """Refuses rates of ``--lr-scheduler manual`` that cannot be read or are negative.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    for name in ("epoch2lr", "update2lr"):
+        text = getattr(scheduler, name, None)
+        if not isinstance(text, str):
+            continue
+        try:
+            rates = ManualSchedule.parse_manuallr_args(None, text)
+            usable = all(0 <= rate < float("inf") for rate in rates.values())
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            usable = False
+        if not usable:
+            raise InputError(
+                f"{flag_of(name)} {text!r}: must be a dictionary of rates, such as \"{{'1-3': 0.1, '4': 0.05}}\""
+            )

@@ -1,0 +1,207 @@
+"""The rules of fairseq's numeric flags: a row for each, and what may be any number.
+
+A value that fairseq reads as "off" or "no limit" is allowed. A value that makes it fail later, or train or search nothing, is refused.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..plan.layer_plan import MOST_LAYERS
+from .number_rules import Rule, check as check_rules, errors, rows
+
+_NO_LIMIT, _OFF, _NOT_GIVEN = {-1: "no limit"}, {-1: "off"}, {-1: "none"}
+_SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
+_RATE_OF_DROPOUT: dict[str, Any] = {"at_least": 0, "below": 1}
+# Widths and positions of which no machine has the memory.
+_WIDEST, _LONGEST = 10**6, 10**9
+_MOST_SEED = 2**31 - 1  # numpy takes 32 bits, and is given the seed plus the number of the epoch
+_MOST_WORKERS = 1000
+_MOST_BEAM = 10_000
+# fairseq divides by the length to this power, in float32.
+_MOST_LENPEN = 10
+_MASKED = ("masked_lm",)
+
+TRAINING = (
+    *rows("common", "log_interval model_parallel_size fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window"
+          " all_gather_list_size", at_least=1),
+    Rule("common.seed", at_least=0, at_most=_MOST_SEED),
+    Rule("common.fp16_scale_tolerance", **_SHARE),
+    *rows("common", "min_loss_scale threshold_loss_scale amp_batch_retries empty_cache_freq", at_least=0),
+    *rows("distributed_training", "distributed_world_size distributed_num_procs nprocs_per_node localsgd_frequency", at_least=1),
+    *rows("distributed_training", "distributed_rank bucket_cap_mb pipeline_chunks", at_least=0),
+    Rule("distributed_training.distributed_port", at_least=0, at_most=65535, besides=_NOT_GIVEN),
+    Rule("distributed_training.device_id", at_least=0, besides=_NOT_GIVEN),
+    Rule("distributed_training.heartbeat_timeout", at_least=0, besides=_OFF),
+    Rule("distributed_training.slowmo_momentum", **_RATE_OF_DROPOUT),
+    Rule("dataset.num_workers", at_least=0, at_most=_MOST_WORKERS),
+    *rows("dataset", "max_tokens batch_size max_tokens_valid batch_size_valid", at_least=1, besides=_NO_LIMIT),
+    *rows("dataset", "required_batch_size_multiple required_seq_len_multiple validate_interval num_shards", at_least=1),
+    *rows("dataset", "data_buffer_size validate_after_updates max_valid_steps curriculum", at_least=0),
+    Rule("dataset.validate_interval_updates", at_least=0, besides=_OFF),
+    Rule("dataset.fixed_validation_seed", at_least=-(2**63), at_most=2**63 - 1),
+    Rule("dataset.shard_id", at_least=0, below="dataset.num_shards"),
+    *rows("optimization", "max_epoch max_update stop_time_hours lr", at_least=0),
+    Rule("optimization.clip_norm", at_least=0, besides={-1: "off", math.inf: "off"}),
+    Rule("optimization.update_freq", at_least=1),
+    Rule("optimization.stop_min_lr", at_least=0, below="optimization.lr", besides=_OFF),
+    Rule("checkpoint.save_interval", at_least=1),
+    *rows("checkpoint", "save_interval_updates keep_interval_updates keep_last_epochs keep_best_checkpoints patience",
+          at_least=0, besides=_OFF),
+    Rule("checkpoint.keep_interval_updates_pattern", at_least=1, besides=_OFF),
+    Rule("checkpoint.checkpoint_shard_count", at_least=1),
+    Rule("bmuf.block_lr", above=0),
+    Rule("bmuf.block_momentum", **_RATE_OF_DROPOUT),
+    Rule("bmuf.global_sync_iter", at_least=1),
+    Rule("bmuf.warmup_iterations", at_least=0),
+    Rule("ema.ema_decay", at_least=0, below=1),
+    Rule("ema.ema_start_update", at_least=0),
+    Rule("ema.ema_update_freq", at_least=1),
+)  # fmt: skip
+
+OPTIMIZERS = (
+    *rows("optimizer", "weight_decay adam_eps adadelta_eps adamax_eps lamb_eps", at_least=0),
+    *rows("optimizer", "momentum beta1", at_least=0, below=1),
+    Rule("optimizer.adadelta_rho", **_SHARE),
+    Rule("optimizer.clip_threshold", above=0),
+    Rule("optimizer.decay_rate", at_most=0),
+)
+
+SCHEDULERS = (
+    Rule("lr_scheduler.warmup_updates", at_least=1, only_with=("inverse_sqrt",)),
+    *rows("lr_scheduler", "warmup_updates force_anneal lr_threshold lr_patience end_learning_rate power warmup_steps"
+          " hold_steps decay_steps init_lr_scale", at_least=0),
+    Rule("lr_scheduler.warmup_init_lr", at_least=0, at_most="optimization.lr", besides=_NOT_GIVEN),
+    Rule("lr_scheduler.total_num_update", above=0),
+    Rule("lr_scheduler.final_lr_scale", above=0),
+    # torch refuses 1 on a plateau.
+    Rule("lr_scheduler.lr_shrink", at_least=0, below=1, only_with=("reduce_lr_on_plateau",)),
+    *rows("lr_scheduler", "lr_shrink lr_decay", **_SHARE),
+    Rule("lr_scheduler.lr_deacy_period", at_least=1),
+    Rule("lr_scheduler.min_lr", at_least=0, below="optimization.lr", only_with=("step",)),
+    Rule("lr_scheduler.min_lr", at_least=0),
+    Rule("lr_scheduler.t_mult", at_least=1),
+    Rule("lr_scheduler.lr_period_updates", at_least=2, only_with=("triangular",)),
+    Rule("lr_scheduler.lr_period_updates", above=0, besides={-1: "--max-update less --warmup-updates"}),
+    Rule("lr_scheduler.max_lr", above="optimization.lr", only_with=("triangular",)),
+)  # fmt: skip
+
+CRITERIA = (
+    Rule("criterion.label_smoothing", at_least=0, below=1),
+    *rows("criterion", "ignore_prefix_size alignment_lambda ctc_weight rdrop_alpha latency_avg_weight latency_var_weight"
+          " latency_update_after pred_masked_weight pred_nomask_weight loss_weights nsp_loss_weight"
+          " general_unit_loss_weight edge_unit_loss_weight duration_loss_weight", at_least=0),
+    *rows("criterion", "bce_pos_weight guided_attention_loss_sigma", above=0),
+    *rows("criterion", "wer_lm_weight wer_word_score wer_sil_weight"),
+)  # fmt: skip
+
+TASKS = (
+    *rows("task", "max_source_positions max_target_positions max_positions", at_least=1, at_most=_LONGEST),
+    *rows("task", "upsample_primary output_dictionary_size", at_least=1, besides=_NOT_GIVEN),
+    Rule("task.num_batch_buckets", at_least=0),
+    Rule("task.tokens_per_sample", at_least=2, only_with=_MASKED, why="one of them begins the text"),
+    Rule("task.tokens_per_sample", at_least=1),
+    # Models of speech have flags of these names too.
+    Rule("task.mask_prob", above=0, below=1, only_with=_MASKED),
+    *rows("task", "leave_unmasked_prob random_token_prob", only_with=_MASKED, **_SHARE),
+    Rule("task.mask_multiple_length", at_least=1, only_with=_MASKED),
+    Rule("task.mask_stdev", at_least=0, only_with=_MASKED),
+    *rows("task", "init_token separator_token", at_least=0),
+    Rule("task.num_classes", at_least=1, only_with=("sentence_prediction", "sentence_prediction_adapters"),
+         why="the labels of the data, or 1 with --regression-target"),
+)  # fmt: skip
+
+MODELS = (
+    *rows("model", "dropout attention_dropout activation_dropout act_dropout relu_dropout adaptive_softmax_dropout"
+          " pooler_dropout input_dropout weight_dropout encoder_layerdrop decoder_layerdrop"
+          " encoder_dropout_in encoder_dropout_out decoder_dropout_in decoder_dropout_out", **_RATE_OF_DROPOUT),
+    *rows("model", "quant_noise_pq quant_noise_scalar", **_SHARE),
+    *rows("model", "encoder_embed_dim decoder_embed_dim encoder_ffn_embed_dim decoder_ffn_embed_dim decoder_input_dim"
+          " decoder_output_dim encoder_conv_dim decoder_conv_dim encoder_hidden_size decoder_hidden_size decoder_out_embed_dim"
+          " character_embedding_dim encoder_attention_heads decoder_attention_heads quant_noise_pq_block_size",
+          at_least=1, at_most=_WIDEST),
+    *rows("model", "max_positions max_source_positions max_target_positions tokens_per_sample", at_least=1, at_most=_LONGEST),
+    *rows("model", "adaptive_softmax_factor adaptive_input_factor base_sublayers encoder_kernel_size_list"
+          " decoder_kernel_size_list num_segment", at_least=1),
+    *rows("model", "encoder_layers decoder_layers base_layers char_embedder_highway_layers", at_least=0, at_most=MOST_LAYERS),
+    *rows("model", "min_params_to_wrap base_shuffle sentence_class_num encoder_layers_to_keep decoder_layers_to_keep",
+          at_least=0),
+    *rows("model", "mha_reg_scale_factor ffn_reg_scale_factor", at_least=0),
+    *rows("model", "mha_heads_to_keep ffn_blocks_to_remove", at_least=0, besides=_OFF),
+)  # fmt: skip
+
+GENERATION = (
+    Rule("generation.beam", at_least=1, at_most=_MOST_BEAM),
+    Rule("generation.nbest", at_least=1, at_most="generation.beam"),
+    *rows("generation", "max_len_a max_len_b max_len_a_mt max_len_b_mt min_len prefix_size no_repeat_ngram_size"
+          " beam_mt iter_decode_max_iter diverse_beam_strength", at_least=0),
+    *rows("generation", "lenpen lenpen_mt", at_least=-_MOST_LENPEN, at_most=_MOST_LENPEN),
+    Rule("generation.unkpen", besides={math.inf: "no <unk>"}),
+    Rule("generation.sampling_topk", at_least=0, besides=_OFF),
+    Rule("generation.sampling_topp", at_least=0, at_most=1, besides=_OFF),
+    Rule("generation.temperature", above=0),
+    *rows("generation", "diverse_beam_groups diversity_rate", at_least=0, besides=_OFF),
+    *rows("generation", "lm_weight iter_decode_eos_penalty"),
+    Rule("generation.iter_decode_with_beam", at_least=1),
+    Rule("eval_lm.context_window", at_least=0),
+    Rule("eval_lm.softmax_batch", at_least=1, at_most=2**63 - 1),
+    Rule("interactive.buffer_size", at_least=0),
+    *rows("scoring", "pad eos unk", at_least=0),
+    Rule("bpe.sentencepiece_alpha", at_least=0),
+)  # fmt: skip
+
+# Of ``fairseq-reservoir translate``.
+TRANSLATE = (
+    Rule("translate.beam", at_least=1, at_most=_MOST_BEAM),
+    Rule("translate.nbest", at_least=1, at_most="translate.beam"),
+    Rule("translate.lenpen", at_least=-_MOST_LENPEN, at_most=_MOST_LENPEN),
+    *rows("translate", "max_len_b split_above batch_size buffer_size", at_least=1),
+)
+
+RULES = (*TRAINING, *OPTIMIZERS, *SCHEDULERS, *CRITERIA, *TASKS, *MODELS, *GENERATION)
+
+
+def check(config: Any) -> None:
+    """Refuses numbers of fairseq's flags that it cannot use.
+
+    Args:
+        config: the namespace of a command line, or fairseq's configuration.
+
+    Raises:
+        InputError: one line with flag, value and what is allowed.
+    """
+    check_rules(config, RULES)
+    for group in _groups_of_composite(config):
+        check_rules(group, (*OPTIMIZERS, *SCHEDULERS, *rows("optimization", "lr", at_least=0)))
+
+
+def check_model(options: Any) -> None:
+    """Refuses sizes and shares that no model can have.
+
+    Args:
+        options: of the model alone.
+
+    Raises:
+        InputError: one line with flag, value and what is allowed.
+    """
+    check_rules({"model": vars(options)}, MODELS)
+
+
+def all_errors(config: Any) -> list[str]:
+    """Every error that ``check`` finds in flags of one value each."""
+    return errors(config, RULES)
+
+
+def _groups_of_composite(config: Any) -> list[Mapping[str, Any]]:
+    """The optimizers that ``composite`` puts together, each with its schedule and rate, as configurations of their own."""
+    optimizer = getattr(config, "optimizer", None)
+    groups = getattr(optimizer, "groups", None) if getattr(optimizer, "_name", None) == "composite" else None
+    return [
+        {
+            "optimizer": group.get("optimizer"),
+            "lr_scheduler": group.get("lr_scheduler"),
+            "optimization": {"lr": group.get("lr")},
+        }
+        for group in (groups or {}).values()
+        if hasattr(group, "get")
+    ]
