@@ -5,6 +5,7 @@ One mistake is one line, before data is read.
 
 import functools
 import os
+import stat
 from pathlib import Path
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY
@@ -12,7 +13,6 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import is_first_on_host, is_first_process, is_training, uses_cpu
-from ..files import check_name
 from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
@@ -88,14 +88,19 @@ def refuse_empty_texts(model):
 
 
 def check_log_file(path):
-    """Refuse a ``--log-file`` that cannot be written. fairseq appends to it."""
+    """Refuse a ``--log-file`` that cannot be written. fairseq appends to it, and would wait for the reader of a pipe."""
     if path is None:
         return
-    folder = os.path.dirname(os.path.abspath(path))
-    if "\0" in path or not os.path.isdir(folder) or os.path.isdir(path) or not path:
+    folder, mode = os.path.dirname(os.path.abspath(path)), None
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise InputError(f"--log-file {path}: cannot be written ({getattr(error, 'strerror', error)})") from error
+    if not path or not os.path.isdir(folder) or (mode is not None and (stat.S_ISDIR(mode) or stat.S_ISFIFO(mode))):
         raise InputError(f"--log-file {path or repr(path)}: must be a file in a folder that exists")
-    check_name("--log-file", path)
-    written = path if os.path.exists(path) else folder
+    written = folder if mode is None else path
     if not os.access(written, os.W_OK):
         raise InputError(f"--log-file {path}: {written} cannot be written")
 

@@ -289,3 +289,40 @@ def test_a_link_that_comes_after_the_check_is_not_followed(tmp_path, monkeypatch
         with pytest.raises(OSError):
             files.open_own_file(tmp_path / name, os.O_WRONLY | os.O_TRUNC)
     assert (tmp_path / "a").read_text() == "precious"
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    """One line with the reason. The superuser may read everything, so a refusal of the system is simulated."""
+    (tmp_path / "a.pt").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    files.check_file("MODEL", tmp_path / "a.pt")
+    files.check_file("--input", tmp_path / "pipe", or_pipe=True)
+    for path, why in (
+        (tmp_path / "no.pt", "no such file"),
+        ("", "no such file"),
+        ("a\0b", "no such file"),
+        (tmp_path, "is a folder; name a file in it"),
+        (tmp_path / "pipe", "not an ordinary file"),
+        (tmp_path / ("x" * 300), "cannot be read (File name too long)"),
+        (tmp_path / "a.pt" / "b", "cannot be read (Not a directory)"),
+        (tmp_path / "loop", "cannot be read (Too many levels of symbolic links)"),
+    ):
+        with pytest.raises(InputError) as refusal:
+            files.check_file("MODEL", path)
+        assert str(refusal.value).startswith("MODEL ") and str(refusal.value).endswith(f": {why}")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(InputError, match=r"a\.pt: cannot be read \(Permission denied\)$"):
+        files.check_file("MODEL", tmp_path / "a.pt")
+
+
+def test_names_that_are_too_long(tmp_path):
+    """Also those whose temporary name would be, which has the number of the process in it."""
+    for length in (249, 300, 5000):
+        with pytest.raises(InputError, match=r"cannot be written \(File name too long\)$"):
+            check_out(str(tmp_path / ("x" * length + ".pt")), True, ".pt")
+    check_out(str(tmp_path / ("x" * 200 + ".pt")), True, ".pt")

@@ -4,7 +4,9 @@ import sys
 from importlib import import_module
 
 import pytest
+from omegaconf import OmegaConf
 
+from fairseq_reservoir.checkpoint import named_models
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import USER_DIR
 
@@ -78,3 +80,35 @@ def test_what_validate_needs_besides(monkeypatch, tmp_path):
 )
 def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, path):
     assert "no-data" in answer(monkeypatch, "generate", "--path", *path)
+
+
+@pytest.mark.parametrize(
+    "command, flags, message",
+    [
+        ("generate", "--beam=0", "--beam 0: must be from 1 to 10000"),
+        ("generate", "--nbest=0", "--nbest 0: must be from 1 to --beam, 5"),
+        ("interactive", "--lenpen=nan", "--lenpen nan: must be from -10 to 10"),
+        ("generate", "--sampling", "--sampling: prints all samples, so --nbest, 1, must be --beam, 5"),
+        ("interactive", "--input=nofile", "--input nofile: no such file"),
+        ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size, 2"),
+        ("generate", "--model-overrides=3", "--model-overrides '3': must be a dictionary of Python"),
+        ("eval-lm", "--context-window=-1", "--context-window -1: must be at least 0"),
+        ("generate", "--gen-subset=a${b}", "--gen-subset 'a${b}': flags have no ${...}, which belongs into YAML"),
+        ("generate", "--gen-subset=a\\'b", '--gen-subset "a\\\\\'b": has a backslash before a quote'),
+    ],
+)
+def test_flags_that_no_search_can_follow(monkeypatch, tmp_path, command, flags, message):
+    (tmp_path / "model.pt").touch()
+    assert answer(monkeypatch, command, "--path", tmp_path / "model.pt", *flags.split()).startswith(message)
+
+
+def test_keys_of_overrides():
+    """A key is in the checkpoint's configuration, or a flag of fairseq or of one of its models; a value may be anything."""
+    state = {"cfg": OmegaConf.create({"task": {"mine": 1}}), "args": None}
+    known = {"mine": 2, "beam": 3, "encoder_layerdrop": 0.1, "task": {"data": "x"}}
+    named_models.check_overrides("a.pt", state, known)
+    with pytest.raises(InputError) as refusal:
+        named_models.check_overrides("a.pt", state, known | {"encoder_layerdop": 0.1})
+    assert str(refusal.value) == (
+        "--model-overrides: 'encoder_layerdop': neither in the configuration of a.pt nor a flag of fairseq; 'encoder_layerdrop' is one"
+    )

@@ -127,7 +127,7 @@ def test_options(translator):
         ({"lenpen": float("nan")}, "lenpen nan: must be from -10 to 10"),
         ({"temperature": 0}, "temperature 0: must be greater than 0"),
         ({"max_len_b": -5}, "max_len_b -5: "),
-        ({"sampling_topp": 2.0}, "sampling_topp 2.0: "),
+        ({"sampling_topp": 2.0}, "sampling_topp 2: "),
         ({"diverse_beam_groups": 2}, "diverse_beam_groups 2: "),
         ({"score_reference": True}, "score_reference True: is for fairseq-generate, which has references"),
     ):
