@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from . import register
 from .commands import (
     average,
     doctor,
@@ -26,6 +27,8 @@ from .commands.standard_output import writing
 from .errors import InputError, check_words, in_one_line
 from .version import __version__, is_plugin
 
+# These commands build no model. They start without torch and fairseq.
+_LIGHT = ("report", "sweep", "doctor")
 _ABOUT = (
     "Shows what a fairseq model trains and freezes, exports and measures checkpoints, runs and reports many trainings."
 )
@@ -50,7 +53,7 @@ def main(arguments=None) -> None:
     ):
         command.add_parser(commands)
     for name, subparser in commands.choices.items():
-        if name not in ("report", "sweep", "doctor"):  # which build no model
+        if name not in _LIGHT:
             subparser.add_argument("--user-dir", metavar="DIR", help="folder that registers kinds of layer of your own")
     try:
         check_words(sys.argv[1:] if arguments is None else arguments)
@@ -58,7 +61,9 @@ def main(arguments=None) -> None:
         if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
         with _quiet():
-            _import_user_dir(getattr(known, "user_dir", None))
+            if known.command not in _LIGHT:
+                register()
+                _import_user_dir(known.user_dir)
             result = known.run(known, fairseq_flags)
         if result is not None:
             with writing():
@@ -72,12 +77,10 @@ def main(arguments=None) -> None:
 
 def _import_user_dir(folder):
     """As fairseq's commands import it; the plugin itself is here already."""
-    if folder is None:
+    if folder is None or is_plugin(Path(folder)):
         return
     if not Path(folder, "__init__.py").is_file():
         raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
-    if is_plugin(Path(folder)):
-        return
     from fairseq.utils import import_user_module
 
     try:
@@ -117,6 +120,7 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
         if not self.get_default("takes_fairseq_flags"):
             return text
         with _quiet():
+            register()
             _import_user_dir(_user_dir_in(self.words))
         return f"{text}\n{flag_groups.in_groups()}\n"
 

@@ -7,13 +7,13 @@ from argparse import ArgumentTypeError
 from functools import partial
 from pathlib import Path
 
-from fairseq import models, options
-from fairseq.dataclass import utils
+from fairseq import models, options, utils
+from fairseq.dataclass import utils as dataclass_utils
 from omegaconf import MISSING
 
 from ..errors import InputError, check_words, flag_of
 from .choices import refuse_missing, whose
-from .repair import repair, wrap
+from .repair import APPLIED, repair, wrap
 
 # What stands for the folder of data on a command line of ours that builds a model without any.
 NO_DATA = "no-data"
@@ -120,8 +120,8 @@ def refuse_flags_in_one_line():
 
     wrap(options, "parse_args_and_arch", parse_args_and_arch)
     wrap(models, "build_model", build_model)
-    wrap(utils, "eval_str_list", eval_str_list)
-    wrap(utils, "_override_attr", override_attr)
+    wrap(dataclass_utils, "eval_str_list", eval_str_list)
+    wrap(dataclass_utils, "_override_attr", override_attr)
 
 
 def refuse_what_hydra_would_change(parser, flags, words):
@@ -167,7 +167,7 @@ def _read(args, name, kind):
 
     fairseq leaves it as text if its default follows another flag, and evaluates it later.
     """
-    value, kind = getattr(args, name, None), kind if isinstance(kind, str) else utils.interpret_dc_type(kind)
+    value, kind = getattr(args, name, None), kind if isinstance(kind, str) else dataclass_utils.interpret_dc_type(kind)
     if kind not in _WHAT or not isinstance(value, str) or value == "None" or value.startswith("${"):
         return
     try:
@@ -200,19 +200,40 @@ def raise_as_mistake(message, command=None, words=()):
 def report_input_errors():
     """Let the fairseq commands end with one line and status 2 on an ``InputError``.
 
-    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. Everything else, and
-    every program that is not a fairseq command, keeps the hook that was there before.
+    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. The exception hook is installed when
+    a fairseq command starts its work, because importing the plugin must not change any other program. Every other error keeps the
+    hook that was there before.
     """
 
-    def excepthook(previous, kind, error, traceback):
-        mistake, command = find_input_error(error), fairseq_command()
-        if mistake is None or command is None:
-            previous(kind, error, traceback)
-            return
-        print(f"{command}: error: {mistake}", file=sys.stderr)
-        # The interpreter honours SystemExit here, and so runs its usual farewell with the status that argparse uses.
-        # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
-        if getattr(sys.excepthook, "hook", None) is excepthook:
-            raise SystemExit(2)
+    def import_user_module(original, *args, **kwargs):
+        install_in_command()
+        return original(*args, **kwargs)
 
-    wrap(sys, "excepthook", excepthook)
+    # Every command calls it, fairseq-preprocess too, which does not read its flags by parse_args_and_arch.
+    wrap(utils, "import_user_module", import_user_module)
+
+
+def install_first(parse_args_and_arch, *args, **kwargs):
+    """Hook of ``parse_args_and_arch`` around all others, so that their refusals end in one line."""
+    if report_input_errors.state == APPLIED:
+        install_in_command()
+    return parse_args_and_arch(*args, **kwargs)
+
+
+def install_in_command():
+    """Put ``print_in_one_line`` in place of ``sys.excepthook`` if a fairseq command is running."""
+    if fairseq_command():
+        wrap(sys, "excepthook", print_in_one_line)
+
+
+def print_in_one_line(previous, kind, error, traceback):
+    """Exception hook: print an ``InputError`` as one line and end with status 2."""
+    mistake, command = find_input_error(error), fairseq_command()
+    if mistake is None or command is None:
+        previous(kind, error, traceback)
+        return
+    print(f"{command}: error: {mistake}", file=sys.stderr)
+    # The interpreter honours SystemExit here. It runs its exit functions and returns argparse's status for errors.
+    # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
+    if getattr(sys.excepthook, "hook", None) is print_in_one_line:
+        raise SystemExit(2)

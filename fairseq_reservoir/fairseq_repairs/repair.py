@@ -97,15 +97,17 @@ def switched_off(repairs: Iterable[Repair]) -> set[str]:
 
 
 def wrap(owner, name: str, hook: Callable) -> None:
-    """Lets ``hook(original, ...)`` be called in place of a function; a hook that is there already is not added again.
+    """Replace a callable by one that calls ``hook(original, ...)``. A hook that is there already is not added again.
 
     Args:
         owner: a module, or a class for a method of any kind; its instance or class comes after ``original``.
-        name: of the function in it.
-        hook: calls ``original`` with what it got, or does not. Of two hooks of a function, the one added later is called first.
+        name: the attribute of the owner. It may be any callable: a function, a bound method, a builtin, a ``functools.partial``, an
+            object with ``__call__``.
+        hook: may call ``original`` with its arguments. Of two hooks of a function, the one added later is called first.
     """
     found = inspect.getattr_static(owner, name)
-    original = getattr(found, "__func__", found)  # of a classmethod or staticmethod
+    is_marked = isinstance(found, (classmethod, staticmethod))
+    original = found.__func__ if is_marked else found
     if (hook.__module__, hook.__qualname__) in [(h.__module__, h.__qualname__) for h in hooks_of(original)]:
         return
 
@@ -114,14 +116,24 @@ def wrap(owner, name: str, hook: Callable) -> None:
         return hook(original, *args, **kwargs)
 
     hooked.hook = hook  # type: ignore[attr-defined]  # a function takes any attribute
-    setattr(owner, name, hooked if found is original else type(found)(hooked))
+    replacement: Any = hooked
+    if is_marked:
+        replacement = type(found)(hooked)
+    elif inspect.isclass(owner) and not _takes_instance(found):
+        replacement = staticmethod(hooked)
+    setattr(owner, name, replacement)
+
+
+def _takes_instance(attribute) -> bool:
+    """Whether an attribute of a class gets the instance as its first argument when it is called through one."""
+    return hasattr(type(attribute), "__get__") and not inspect.ismethod(attribute)
 
 
 def hooks_of(function: Callable) -> list[Callable]:
     """The hooks of a function in the order in which they are called."""
     found: Any = getattr(function, "__func__", function)
     hooks: list[Callable] = []
-    while hasattr(found, "hook"):
+    while inspect.isfunction(found) and hasattr(found, "hook"):
         hooks.append(found.hook)
-        found = found.__wrapped__
+        found = vars(found)["__wrapped__"]
     return hooks

@@ -51,6 +51,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (options, "parse_args_and_arch", data_files.check_flags),
     (options, "parse_args_and_arch", threads.point_to_help),
     (options, "parse_args_and_arch", other_dictionary.read_flag),
+    (options, "parse_args_and_arch", error_report.install_first),  # must stay the last one
     # A run starts: files and flags are checked before any process of it is started.
     (distributed_utils, "call_main", preflight.check_first),
     *((task, name, data_files.name_missing_files)
@@ -114,7 +115,7 @@ def install() -> None:
     try:
         repair.apply(in_order.REPAIRS)
     except InputError:
-        error_report.report_input_errors()  # which it has refused to install, with all others
+        error_report.install_in_command()
         raise
     for owner, name, hook in HOOKS:
         repair.wrap(owner, name, hook)

@@ -4,8 +4,10 @@ One mistake is one line, before data is read.
 """
 
 import functools
+import logging
 import os
 import stat
+import sys
 from pathlib import Path
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY
@@ -34,6 +36,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 def check_first(call_main, cfg, main, **kwargs):
     """Check before training starts, warn of what is slow or hardly meant, and let one training at a time write into a ``--save-dir``."""
     if is_training(main):
+        log_to_standard_output()
         check_training(cfg)
         warn_of_slow_bf16(cfg)
         warn_of_likely_mistakes(cfg)
@@ -45,6 +48,13 @@ def start_together(main, cfg, **kwargs):
     """Run fairseq's ``main`` in this process of the run, once all processes have the same flags."""
     compare_flags(cfg)
     return train_alone(main, cfg, **kwargs)
+
+
+def log_to_standard_output():
+    """Print fairseq's log where no logging is configured, as in a notebook: fairseq-train configures it, importing the plugin does not."""
+    if not logging.root.handlers:
+        form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+        logging.basicConfig(format=form, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout)
 
 
 def check_training(cfg):

@@ -216,7 +216,7 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
 @pytest.mark.parametrize("words", [[], ["-S"]], ids=["with everything", "without torch and fairseq"])
 def test_version(words):
     """-S: without the folder of installed packages."""
-    command = [sys.executable, *words, "-m", "fairseq_reservoir.cli", "--version"]
+    command = [sys.executable, *words, "-m", "fairseq_reservoir_cli", "--version"]
     variables = os.environ | {"PYTHONPATH": str(Path(fairseq_reservoir.__file__).parents[1])}
     ended = subprocess.run(command, capture_output=True, text=True, env=variables)
     assert (ended.stdout, ended.stderr, ended.returncode) == (
@@ -243,7 +243,7 @@ def test_ctrl_c_is_no_traceback(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "fairseq_reservoir.cli",
+        "fairseq_reservoir_cli",
         "sweep",
         tmp_path / "grid.yaml",
         "--out",
@@ -262,7 +262,7 @@ def test_ctrl_c_is_no_traceback(tmp_path):
 def test_standard_output_that_takes_no_more():
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "fairseq_reservoir.cli", "size", "reservoir_transformer_tiny"],
+            [sys.executable, "-m", "fairseq_reservoir_cli", "size", "reservoir_transformer_tiny"],
             stdout=full, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     assert ended.returncode == 1 and "standard output: cannot be written (No space left on device)" in ended.stderr

@@ -24,7 +24,7 @@ ARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd sve bf16 i8mm\n"
 
 def doctor(*words, **environment):
     """Lines by their first word, and the lines of the advice; of an interpreter of its own."""
-    command = [sys.executable, *words, "-m", "fairseq_reservoir.cli", "doctor"]
+    command = [sys.executable, *words, "-m", "fairseq_reservoir_cli", "doctor"]
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return told(subprocess.run(command, capture_output=True, text=True, env=variables))
 

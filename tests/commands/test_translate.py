@@ -39,7 +39,7 @@ def expected(with_text):
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_a_closed_input_or_output(closed, tmp_path):
-    command = f'exec "$0" -m fairseq_reservoir.cli translate {tmp_path}/none.safetensors {closed}'
+    command = f'exec "$0" -m fairseq_reservoir_cli translate {tmp_path}/none.safetensors {closed}'
     ended = subprocess.run(["bash", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True)
     assert ended.returncode != 0 and ended.stderr.count("\n") == 1
     assert "standard input and output: must be open" in ended.stderr
@@ -47,7 +47,7 @@ def test_a_closed_input_or_output(closed, tmp_path):
 
 def test_without_standard_error_nothing_is_added(with_text, tmp_path):
     (tmp_path / "in").write_text("one\none two three. one two three.\n")
-    command = f'exec "$0" -m fairseq_reservoir.cli translate {with_text} --split-above 4 --max-len-b 3 --beam 1 < {tmp_path}/in 2>&-'
+    command = f'exec "$0" -m fairseq_reservoir_cli translate {with_text} --split-above 4 --max-len-b 3 --beam 1 < {tmp_path}/in 2>&-'
     ended = subprocess.run(["bash", "-c", command, sys.executable], stdout=subprocess.PIPE, text=True)
     assert ended.returncode == 0 and ended.stdout.count("\n") == 2 and "translated in parts" not in ended.stdout
 

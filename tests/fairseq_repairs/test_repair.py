@@ -1,5 +1,9 @@
 """Repairs by name, and the one way of changing a function of fairseq."""
 
+import functools
+import operator
+import types
+
 import pytest
 from fairseq.trainer import Trainer
 
@@ -58,6 +62,46 @@ def test_a_hook_of_a_class_leaves_the_one_above_alone():
     wrap(Heir, "inherited", second)
     heir, owner = Heir(), Owner()
     assert heir.inherited() == [heir, "second"] and owner.inherited() == [owner]
+
+
+class Shell:
+    """As IPython's, whose exception hook is a bound method."""
+
+    def show(self, x):
+        return [x, "shown"]
+
+    __call__ = show
+
+
+CALLABLES = [
+    Shell().show, Shell(), Shell.show.__get__(3), functools.partial(Shell().show), functools.partial(Shell.show, None),
+    functools.partialmethod(Shell.show).__get__(Shell()),
+    operator.methodcaller("show"), sorted, max, len, str, lambda x: [x],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("found", CALLABLES, ids=lambda found: type(found).__name__)
+def test_any_callable_of_a_module_is_wrapped(monkeypatch, found):
+    module = types.ModuleType("module")
+    module.name = found
+    seen = []
+
+    def hook(original, *args):
+        seen.append((original, args))
+        return "hooked"
+
+    for _ in range(2):
+        wrap(module, "name", hook)
+    assert module.name([1]) == "hooked" and seen == [(found, ([1],))]
+    assert hooks_of(module.name) == [hook]
+
+
+@pytest.mark.parametrize("found", [Shell().show, Shell(), functools.partial(Shell().show)])
+def test_a_callable_of_a_class_gets_no_instance_with_a_hook_either(found):
+    owner = type("Owner", (), {"name": found})
+    assert owner().name(1) == [1, "shown"]
+    wrap(owner, "name", second)
+    assert owner().name(1) == owner.name(1) == [1, "shown", "second"]
 
 
 @pytest.fixture

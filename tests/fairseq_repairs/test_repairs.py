@@ -24,6 +24,7 @@ from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import batches, checkpoints, error_report, start_up
+from fairseq_reservoir.fairseq_repairs.repair import hooks_of
 
 
 def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=None):
@@ -260,8 +261,10 @@ def test_batches_made_once_are_used_again():
 
 @pytest.fixture
 def gloo(tmp_path, monkeypatch):
-    """A process group of this process alone."""
+    """A process group of this process alone, in fairseq-train."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which torch replaces
+    monkeypatch.setattr(sys, "argv", ["/bin/fairseq-train"])
+    error_report.install_in_command()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -372,9 +375,9 @@ def hook_output(monkeypatch, capsys, program, error):
 
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(sys, "excepthook", lambda *_: print("TRACEBACK", file=sys.stderr))
-    error_report.report_input_errors()
+    error_report.install_in_command()
     hook = sys.excepthook
-    error_report.report_input_errors()
+    error_report.install_in_command()
     assert sys.excepthook is hook
     status = None
     try:
@@ -410,6 +413,40 @@ def test_input_errors_in_a_process_group(gloo, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["/bin/fairseq-train"])
     sys.excepthook(InputError, InputError("--flag: no"), None)  # torch's hook, around ours
     assert capsys.readouterr().err == "[rank0]: fairseq-train: error: --flag: no\n"
+
+
+class Shell:
+    """As IPython's, whose exception hook is a bound method."""
+
+    def show(self, kind, error, traceback):
+        print("TRACEBACK", file=sys.stderr)
+
+
+def test_a_shells_own_hook_is_called_for_every_other_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/lib/fairseq_cli/train.py"])
+    monkeypatch.setattr(sys, "excepthook", Shell().show)
+    error_report.install_in_command()
+    sys.excepthook(ValueError, ValueError("x"), None)
+    with pytest.raises(SystemExit):
+        sys.excepthook(InputError, InputError("--flag: no"), None)
+    assert capsys.readouterr().err == "TRACEBACK\nfairseq-train: error: --flag: no\n"
+
+
+@pytest.mark.parametrize("start", [
+    lambda: options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "transformer"]),
+    lambda: utils.import_user_module(Namespace(user_dir=None)),  # where fairseq-preprocess begins
+])  # fmt: skip
+def test_the_hook_is_there_in_a_command_only(monkeypatch, start):
+    before = Shell().show
+    for program, is_command in (("/home/me/train.py", False), ("/bin/fairseq-train", True)):
+        monkeypatch.setattr(sys, "argv", [program])
+        monkeypatch.setattr(sys, "excepthook", before)
+        start()
+        assert (sys.excepthook != before) is is_command
+
+
+def test_refusals_of_every_other_hook_find_it():
+    assert hooks_of(options.parse_args_and_arch)[0] is error_report.install_first
 
 
 def test_chains_that_loop_are_searched_once():

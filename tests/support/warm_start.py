@@ -23,7 +23,7 @@ CONTEXT = torch.multiprocessing.get_context("forkserver")
 multiprocessing.set_forkserver_preload(["fairseq_cli.train", "tests.support.warm_imports"])
 # What the console scripts call that are not fairseq's.
 OTHER_PROGRAMS = {
-    "fairseq-reservoir": "fairseq_reservoir.cli:main",
+    "fairseq-reservoir": "fairseq_reservoir_cli:main",
     "ct2-fairseq-converter": "ctranslate2.converters.fairseq:main",
 }
 
