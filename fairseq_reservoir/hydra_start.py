@@ -35,7 +35,7 @@ def _start(call_main, cfg, main, **kwargs):
     try:
         if given is None or Path(given).name == ours.name:  # another one, a plugin of the user's, is kept
             folder = Path(to_absolute_path(given or ours))
-            if folder.is_dir() and not is_plugin(folder):
+            if (folder / "__init__.py").is_file() and not is_plugin(folder):
                 raise InputError(
                     f"common.user_dir {given}: has the name of this plugin, but is another folder; rename it"
                 )

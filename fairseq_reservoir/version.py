@@ -6,7 +6,12 @@ __version__ = "0.2.0"
 
 
 def is_plugin(folder: Path) -> bool:
-    """Whether a folder that a user gives is this plugin, or another copy of it."""
+    """Whether a user's ``--user-dir`` is this plugin, or another copy of it.
+
+    The bare name means the installed package, unless the current folder has a package of that name.
+    """
     here = Path(__file__)
+    if str(folder) == here.parent.name and not (folder / "__init__.py").is_file():
+        return True
     names = (folder.absolute().name, folder.resolve().name)  # of a link and of what it leads to
     return here.parent.name in names and (folder / here.name).is_file()

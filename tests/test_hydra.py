@@ -146,8 +146,19 @@ def test_a_plugin_of_the_users_is_kept(monkeypatch, given, expected):
     assert distributed_utils.call_main(OmegaConf.create({"common": {"user_dir": given}}), None) == str(expected)
 
 
+def test_beside_a_clone_the_bare_name_is_the_plugin(monkeypatch, tmp_path):
+    """``git clone`` gives the folder around the package the package's name."""
+    (tmp_path / "fairseq_reservoir").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: cfg.common.user_dir)
+    hydra_start.LoadPlugin().on_job_start(None)
+    config = OmegaConf.create({"common": {"user_dir": "fairseq_reservoir"}})
+    assert distributed_utils.call_main(config, None) == str(CONFIG.parent)
+
+
 def test_a_folder_that_only_has_the_plugins_name_is_refused(monkeypatch, tmp_path, capsys):
     (tmp_path / "fairseq_reservoir").mkdir()
+    (tmp_path / "fairseq_reservoir" / "__init__.py").touch()
     monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: cfg.common.user_dir)
     hydra_start.LoadPlugin().on_job_start(None)
     config = OmegaConf.create({"common": {"user_dir": str(tmp_path / "fairseq_reservoir")}})

@@ -25,6 +25,7 @@ from . import (
     start_up,
     stopping,
     unknown_words,
+    user_dirs,
 )
 
 REPAIRS = (
@@ -32,6 +33,7 @@ REPAIRS = (
     error_report.report_input_errors,
     error_report.refuse_flags_in_one_line,
     # What a command meets while it starts; these and those below do not depend on each other, but for the last.
+    user_dirs.import_user_dirs_once,
     start_up.restore_numpy_names,
     start_up.find_buckets_of_lengths,
     start_up.name_unused_validation,

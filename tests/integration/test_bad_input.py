@@ -302,7 +302,7 @@ def test_what_a_command_shows(toy_data, tmp_path):
     "name, text, message",
     [
         ("fairseq_reservoir", None, "not a folder with a file __init__.py"),
-        ("fairseq_reservoir", "", "cannot be imported: ImportError: "),
+        ("fairseq_reservoir", "", "the package fairseq_reservoir is already imported from "),
         ("imports_nothing_there", "import nope", "cannot be imported: ModuleNotFoundError: No module named 'nope'"),
         ("is_no_python", "for", "cannot be imported: SyntaxError: "),
     ],
@@ -318,6 +318,12 @@ def test_user_dirs_that_cannot_be_imported(tmp_path, monkeypatch, name, text, me
         cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", str(folder)])
     line = str(leaving.value)
     assert line.startswith(f"fairseq-reservoir: error: --user-dir {folder}: {message}") and "\n" not in line
+
+
+def test_the_bare_name_is_the_plugin_from_every_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cli.main(["plan", "--arch", "reservoir_transformer_tiny", "--user-dir", "fairseq_reservoir"])
+    assert "encoder.layers.0" in capsys.readouterr().out
 
 
 def test_a_link_to_the_plugin_is_the_plugin(tmp_path, capsys):
