@@ -99,7 +99,8 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
         claim(temporary)
         mode = temporary.stat().st_mode
         yield temporary
-        os.chmod(temporary, mode)  # safetensors puts a file of its own there, which nobody else may read
+        with suppress(OSError):  # some file systems refuse to change modes
+            os.chmod(temporary, mode)  # safetensors puts a file of its own there, which nobody else may read
         sync(temporary)
         os.replace(temporary, path)
         with suppress(OSError):  # the file is in place; some folders cannot be opened, or not synchronised

@@ -106,7 +106,8 @@ def check_whole(config: Any) -> None:
     """Refuses to start from what is not there, is no checkpoint or is a damaged one.
 
     fairseq trains from scratch when the file of ``--restore-file`` is not there or is a folder, and when that of
-    ``--finetune-from-model`` is a folder. It may do so only when ``checkpoint_last.pt``, which nobody named, is absent.
+    ``--finetune-from-model`` is a folder. It may do so only when ``checkpoint_last.pt``, which nobody named, is absent. A link to a
+    file that is not there counts as damaged, because its training would be lost without a word.
 
     Raises:
         InputError: one line with the flag and the file, of a damaged one also what to take instead.
@@ -115,6 +116,10 @@ def check_whole(config: Any) -> None:
         if "://" in path:
             _check_address(flag, path)
             continue
+        if os.path.islink(path) and not os.path.exists(path):
+            raise InputError(
+                f"{flag} {path}: is a link to {os.readlink(path)}, and there is no such file; restore it, or remove the link"
+            )
         check_file(flag, path)
         refuse_damaged(path, f"{flag} ")
         read_state(path, flag)
@@ -140,11 +145,11 @@ def _check_address(flag: str, path: str) -> None:
 
 
 def _starts(config: Any) -> Iterator[tuple[str, str]]:
-    """The files from which training is to start, each with its flag; the default ``checkpoint_last.pt`` only if it is there."""
+    """The files from which training is to start, each with its flag; the default ``checkpoint_last.pt`` only if it, or a link, is there."""
     suffix = getattr(config, "checkpoint_suffix", None) or ""
     if config.restore_file != _DEFAULT:
         yield "--restore-file", config.restore_file.replace(".pt", f"{suffix}.pt")
-    elif os.path.exists(last := os.path.join(config.save_dir, _DEFAULT.replace(".pt", f"{suffix}.pt"))):
+    elif os.path.lexists(last := os.path.join(config.save_dir, _DEFAULT.replace(".pt", f"{suffix}.pt"))):
         yield "--restore-file", last
     for flag in ("continue_once", "finetune_from_model"):
         path = getattr(config, flag, None)

@@ -18,10 +18,9 @@ from fairseq.distributed import utils as distributed_utils
 from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 
 from ..errors import InputError
+from . import launch_variables
 from .error_report import find_input_error
 from .repair import repair, wrap
-
-TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 @repair("cpu-processes")
@@ -38,6 +37,7 @@ def call_main(original, cfg, main, **kwargs):
             return start_processes(cfg, main, kwargs)
         original(cfg, main, **kwargs)
         return leave_group()
+    launch_variables.check_for_fairseq(cfg.distributed_training)
     with hearing_mistakes(main) as main:
         return original(cfg, main, **kwargs)
 
@@ -51,7 +51,8 @@ def uses_cpu(cfg):
 
 def is_first_process(cfg):
     """Whether no other process of the run comes before this one, as far as flags and torchrun's variables say yet."""
-    return not (cfg.distributed_training.distributed_rank or int(os.environ.get("RANK", 0)))
+    _, rank = launch_variables.torchrun() or (1, 0)
+    return not (cfg.distributed_training.distributed_rank or rank)
 
 
 def is_first_on_host():
@@ -80,19 +81,21 @@ def settle_processes(flags, training):
     if flags.distributed_world_size < 1:
         raise InputError(f"--distributed-world-size: got {flags.distributed_world_size}, must be at least 1")
     if flags.distributed_init_method is None:
-        if training and all(name in os.environ for name in TORCHRUN_VARIABLES):
+        if training and launch_variables.torchrun():
             follow_torchrun(flags)
         elif flags.distributed_world_size > 1:
             meet_on_this_machine(flags)
     elif flags.distributed_init_method == "env://" and not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         raise InputError("--distributed-init-method: got env://, but MASTER_ADDR or MASTER_PORT is not set")
+    elif flags.distributed_init_method == "env://":
+        launch_variables.check_meeting_point()
     if flags.distributed_init_method is not None and flags.distributed_backend == "nccl":
         flags.distributed_backend = "gloo"
 
 
 def follow_torchrun(flags):
     """Be the rank that torchrun's environment names: one model, trained by all processes torchrun started."""
-    started, asked = int(os.environ["WORLD_SIZE"]), flags.distributed_world_size
+    (started, rank), asked = launch_variables.torchrun(), flags.distributed_world_size
     if asked not in (1, started, torch.cuda.device_count()):
         raise InputError(
             f"--distributed-world-size: got {asked}, but torchrun started {started} (WORLD_SIZE); leave the flag out"
@@ -100,7 +103,7 @@ def follow_torchrun(flags):
     flags.distributed_world_size = started
     if started > 1:
         flags.distributed_init_method = "env://"
-        flags.distributed_rank = int(os.environ["RANK"])
+        flags.distributed_rank = rank
         flags.distributed_no_spawn = True
 
 
@@ -111,9 +114,10 @@ def meet_on_this_machine(flags):
             f"--distributed-no-spawn: with --distributed-world-size {flags.distributed_world_size} every process needs"
             " --distributed-init-method tcp://HOST:PORT and its --distributed-rank"
         )
-    if not flags.distributed_no_spawn and int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_PROCID" in os.environ:
+    tasks = launch_variables.number("SLURM_NTASKS", 1) if {"SLURM_NTASKS", "SLURM_PROCID"} <= set(os.environ) else 1
+    if tasks > 1 and not flags.distributed_no_spawn:
         raise InputError(
-            f"--distributed-world-size {flags.distributed_world_size}: srun started {os.environ['SLURM_NTASKS']} tasks;"
+            f"--distributed-world-size {flags.distributed_world_size}: srun started {tasks} tasks;"
             " on CPUs give each --distributed-init-method tcp://HOST:PORT --distributed-no-spawn"
             " --distributed-rank $SLURM_PROCID"
         )

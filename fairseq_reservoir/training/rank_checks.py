@@ -5,7 +5,6 @@ broadcast would ever make them so, and a host with another version, flags or mem
 """
 
 import inspect
-import os
 from collections import Counter
 
 import torch
@@ -14,7 +13,7 @@ from fairseq.file_io import PathManager
 
 from ..checkpoint import digest
 from ..errors import InputError, flag_of
-from ..fairseq_repairs.cpu_launch import TORCHRUN_VARIABLES
+from ..fairseq_repairs import launch_variables
 from .frozen_guard import freezes
 from .rank_data import compare_data
 from .rank_flags import gather
@@ -81,9 +80,10 @@ def refuse_lone_ranks() -> None:
     Raises:
         InputError: each would train a model of its own and overwrite the others' checkpoints.
     """
-    if all(name in os.environ for name in TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1:
+    world_size, _ = launch_variables.torchrun() or (1, 0)
+    if world_size > 1:
         raise InputError(
-            f"torchrun started {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), but fairseq connects none of them: give "
+            f"torchrun started {world_size} processes (WORLD_SIZE), but fairseq connects none of them: give "
             "--distributed-world-size, and fairseq-hydra-train the hydra.callbacks of config/translation.yaml"
         )
 

@@ -121,12 +121,13 @@ def _boot():
 
 
 def _read(lock):
-    """What a lock says of its owner; nothing of one who was killed before that was written."""
+    """The owner in a lock file; empty for an owner that was killed before it was written, or for any other text."""
     try:
         owner = json.loads(os.pread(lock, 4096, 0))
-        return owner if {"host", "process"} <= owner.keys() else {}
-    except (ValueError, AttributeError):
+    except (ValueError, RecursionError):
         return {}
+    is_owner = isinstance(owner, dict) and isinstance(owner.get("host"), str) and type(owner.get("process")) is int
+    return owner if is_owner and owner["process"] > 0 else {}
 
 
 def _is_gone(owner):

@@ -196,6 +196,16 @@ def test_who_may_read_what_is_written_is_the_umasks_affair(umask, mode, tmp_path
     assert [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()] == [mode, mode]
 
 
+def test_a_file_system_that_refuses_to_change_modes(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    with replacing(tmp_path / "file") as part:
+        part.write_text("new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
 def test_a_link_planted_at_the_temporary_name_is_not_followed(tmp_path):
     precious, out = tmp_path / "precious", tmp_path / "a.bin"
     precious.write_text("precious")

@@ -70,6 +70,18 @@ def test_nobody_named_the_default(toy_data, tmp_path):
     )
 
 
+@pytest.mark.parametrize("flag", ["--save-dir", "--restore-file", "--finetune-from-model", "--continue-once"])
+def test_a_link_to_a_checkpoint_that_is_gone(flag, tmp_path):
+    """fairseq would train from scratch, and replace the link at the first save."""
+    link = tmp_path / "checkpoint_last.pt"
+    link.symlink_to("elsewhere.pt")
+    given = ["--save-dir", tmp_path] if flag == "--save-dir" else [flag, link, "--save-dir", tmp_path / "run"]
+    why = f"{link}: is a link to elsewhere.pt, and there is no such file; restore it, or remove the link"
+    named = "--restore-file" if flag == "--save-dir" else flag
+    assert error_of("no-data", *ARCH, *given) == (f"fairseq-train: error: {named} {why}\n", 2)
+    assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
+
+
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
 def test_masks_are_no_scores(of_masks, flag, tmp_path):
     path = of_masks / "masks.safetensors"

@@ -17,7 +17,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 import fairseq_reservoir
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.fairseq_repairs import cpu_launch
+from fairseq_reservoir.fairseq_repairs import cpu_launch, launch_variables
 from tests.support import warm_start
 from tests.support.warm_start import run_command
 
@@ -215,7 +215,7 @@ def settled(training=True, **changes):
 
 @pytest.fixture
 def no_launcher(monkeypatch):
-    for name in (*cpu_launch.TORCHRUN_VARIABLES, "SLURM_NTASKS", "SLURM_PROCID"):
+    for name in (*launch_variables.TORCHRUN, "SLURM_NTASKS", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -1,5 +1,6 @@
 """Two trainings in one --save-dir: the second is refused; what a killed one leaves is taken over."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -115,9 +116,23 @@ def test_another_job_or_another_task_of_this_one_is_still_another_training(owner
         pass
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"host": "far"}'])
-def test_a_lock_of_which_nothing_was_written_is_nobodys(text, tmp_path):
-    (tmp_path / NAME).write_text(text)
+NO_OWNERS = [
+    "",
+    "{",
+    "[]",
+    "3",
+    "[",
+    "[" * 4096,
+    "\xff",
+    "null",
+    '{"host": "far"}',
+    '{"host": "far", "process": "x"}',
+] + ['{"host": [], "process": 7}', '{"host": "far", "process": -1}', '{"host": "far", "process": 1e400}']
+
+
+@pytest.mark.parametrize("text", NO_OWNERS, ids=range(len(NO_OWNERS)))
+def test_a_lock_that_names_no_owner_is_nobodys(text, tmp_path):
+    (tmp_path / NAME).write_bytes(text.encode("latin-1"))
     with held(tmp_path):
         pass
 
@@ -134,6 +149,18 @@ def test_without_locks_of_the_file_system_a_living_process_has_it(tmp_path, monk
                 pass
     with held(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_works(code, tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(save_dir_lock.fcntl, "lockf", refuse)
+    with held(tmp_path):
+        with pytest.raises(InputError, match=f"process {os.getpid()} on {HERE} is training there"), held(tmp_path):
+            pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_planted_link_is_refused_and_not_written_to(tmp_path):

@@ -1,0 +1,75 @@
+"""Environment variables by which torchrun and Slurm describe the processes of a run."""
+
+import os
+
+from ..errors import InputError, whole_number
+
+TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+# Variables that fairseq converts to numbers, with the smallest value of each.
+_SLURM = {
+    "SLURM_NNODES": 1,
+    "SLURM_NTASKS": 1,
+    "SLURM_NTASKS_PER_NODE": 1,
+    "SLURM_NODEID": 0,
+    "SLURM_PROCID": 0,
+    "SLURM_LOCALID": 0,
+}
+_LARGEST_PORT = 2**16 - 1
+
+
+def number(name: str, least: int = 0, most: int | None = None) -> int:
+    """The whole number in an environment variable that is set.
+
+    Raises:
+        InputError: the value is not one from ``least`` to ``most``.
+    """
+    text = os.environ[name]
+    found = whole_number(text.strip())
+    if found is None or found < least or (most is not None and found > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name} {text!r}: this environment variable must be a whole number {limits}; or unset it")
+    return found
+
+
+def torchrun() -> tuple[int, int] | None:
+    """World size and rank as torchrun sets them; None unless all of its variables are set, because fairseq reads all or none.
+
+    Raises:
+        InputError: one of them has no sensible value.
+    """
+    if not all(name in os.environ for name in TORCHRUN):
+        return None
+    check_meeting_point()
+    world_size = number("WORLD_SIZE", 1)
+    return world_size, number("RANK", 0, world_size - 1)
+
+
+def check_meeting_point() -> None:
+    """Refuse a MASTER_ADDR or MASTER_PORT at which the processes cannot meet.
+
+    Raises:
+        InputError: one of them has no sensible value.
+    """
+    if not os.environ["MASTER_ADDR"].strip():
+        raise InputError("MASTER_ADDR '': this environment variable must name the host of rank 0; or unset it")
+    number("MASTER_PORT", 1, _LARGEST_PORT)
+
+
+def check_for_fairseq(flags) -> None:
+    """Refuse variables that fairseq reads when it looks for the other processes of a run.
+
+    Args:
+        flags: fairseq's ``DistributedTrainingConfig``.
+
+    Raises:
+        InputError: one of the variables has no sensible value, or is missing.
+    """
+    if flags.distributed_init_method == "env://" and {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
+        check_meeting_point()
+    if flags.distributed_init_method is not None or flags.distributed_world_size == 1 or torchrun():
+        return
+    if "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ:
+        for name in _SLURM.keys() & os.environ.keys():
+            number(name, _SLURM[name])
+    for name in {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"} & os.environ.keys():  # fairseq makes a port of them
+        number(name)
