@@ -57,7 +57,7 @@ def is_first_process(cfg):
 
 def is_first_on_host():
     """Whether torchrun has started no process before this one on this host, as far as its variables show."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    return not (launch_variables.torchrun() and launch_variables.local_rank())
 
 
 def is_training(main):

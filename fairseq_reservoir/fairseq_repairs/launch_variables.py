@@ -44,6 +44,15 @@ def torchrun() -> tuple[int, int] | None:
     return world_size, number("RANK", 0, world_size - 1)
 
 
+def local_rank() -> int:
+    """Number of this process on its host as torchrun sets it; 0 where LOCAL_RANK is not set.
+
+    Raises:
+        InputError: it is not a whole number.
+    """
+    return number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else 0
+
+
 def check_meeting_point() -> None:
     """Refuse a MASTER_ADDR or MASTER_PORT at which the processes cannot meet.
 

@@ -16,7 +16,15 @@ SLURM = {"SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_NODEID": "0", "SLURM_P
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     """Return a function that sets variables; without it none of a launcher is set."""
-    for name in (*GOOD, *SLURM, "SLURM_NTASKS_PER_NODE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_JOB_ID"):
+    for name in (
+        *GOOD,
+        *SLURM,
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_STEP_NODELIST",
+        "SLURM_JOB_NODELIST",
+        "SLURM_JOB_ID",
+        "LOCAL_RANK",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def put(**variables):
@@ -73,6 +81,21 @@ def test_nonsense_of_slurm_is_refused_where_fairseq_reads_it(environment, name):
     launch_variables.check_for_fairseq(flags(distributed_init_method="tcp://host:1"))
     with pytest.raises(InputError, match=f"^{name} 'x': this environment variable must be a whole number"):
         launch_variables.check_for_fairseq(flags())
+
+
+def test_the_first_process_of_a_host(environment):
+    assert cpu_launch.is_first_on_host()
+    environment(LOCAL_RANK="x")  # of another program
+    assert cpu_launch.is_first_on_host()
+    environment(**GOOD, LOCAL_RANK="1")
+    assert not cpu_launch.is_first_on_host()
+    environment(LOCAL_RANK="0")
+    assert cpu_launch.is_first_on_host()
+    environment(LOCAL_RANK="x")
+    with pytest.raises(
+        InputError, match="^LOCAL_RANK 'x': this environment variable must be a whole number of at least 0"
+    ):
+        cpu_launch.is_first_on_host()
 
 
 @pytest.mark.parametrize("value", NONSENSE)
