@@ -64,6 +64,16 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
     return {**body, "coded": coded}, torch.from_numpy(np.frombuffer(bytearray(row), dtype=np.uint8))
 
 
+def checked_shapes(path: str | Path, body: Body, payload: torch.Tensor) -> dict[str, list[int]]:
+    """The shapes of the tensors that ``unpack`` would return; those of masks and levels are their numbers of entries.
+
+    Raises:
+        InputError: as ``unpack``, as far as that can be seen before memory is taken.
+    """
+    _check(path, body["coded"], digest.raw_bytes(payload).nbytes)
+    return {name: entry["shape"] for name, entry in body["coded"].items()}
+
+
 def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, Tensors]:
     """The description and the tensors that ``pack`` was given.
 

@@ -132,8 +132,16 @@ class _NoTask:
         return 512
 
 
+class _CountedDictionary(Dictionary):
+    """A dictionary of so many entries that holds only the special ones: its size costs no memory."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self._words = max(words, len(self.symbols))
+
+    def __len__(self) -> int:
+        return self._words
+
+
 def _dictionary(words: int) -> Dictionary:
-    dictionary = Dictionary()
-    for i in range(words - len(dictionary)):
-        dictionary.add_symbol(f"word{i}")
-    return dictionary
+    return _CountedDictionary(words)

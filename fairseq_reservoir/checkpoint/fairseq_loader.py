@@ -4,18 +4,21 @@ import json
 from argparse import Namespace
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
+import torch
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
-from . import damage, dictionaries, named_models, packed_file, reader
+from . import claims, damage, dictionaries, named_models, packed_file, reader
 from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
 
+MOST_EXPANDED = 2**16  # entries of a tensor that repeats its numbers; a buffer of positions may
 # Of each file read while models are loaded for a task, the dictionaries that it was trained with.
 _trained_with: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("_trained_with", default=None)
 
@@ -36,6 +39,7 @@ def read_export(
             state: dict[str, Any] = _state(path, arg_overrides)
         else:
             state = load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+            _refuse_expanded(path, state.get("model"))
             for place in ("args", "cfg"):
                 _refuse_interpolations(path, place, state.get(place))
         refuse_unknown_kinds(path, state)
@@ -66,10 +70,11 @@ def check_dictionaries(
 
 def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
     """What fairseq would have read from the checkpoint, but for the optimizer and the place in the data."""
-    body, tensors = packed_file.read(path)
-    _refuse_interpolations(path, "config", body["config"])
-    config = json.loads(json.dumps(body["config"]), object_hook=_namespace)
-    config = OmegaConf.create(config, flags={"allow_objects": True})
+    body, tensors = packed_file.read(path, partial(_check_claims, path))
+    if not packed_file.is_compact(body):
+        reader.check_sizes(path, body, tensors)
+        _check_claims(path, body, {name: list(tensor.shape) for name, tensor in tensors.items()})
+    config = _config(body)
     if arg_overrides:
         overwrite_args_by_name(config, arg_overrides)
     return {
@@ -94,6 +99,25 @@ def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[s
         raise InputError(
             f"--regenerate-weights (regenerate_weights): works for --arch supermask_... alone; {path} is of {name}, leave it out"
         )
+
+
+def _config(body: dict[str, Any]) -> Any:
+    config = json.loads(json.dumps(body["config"]), object_hook=_namespace)
+    return OmegaConf.create(config, flags={"allow_objects": True})
+
+
+def _check_claims(path: str, body: dict[str, Any], shapes: dict[str, list[int]]) -> None:
+    _refuse_interpolations(path, "config", body["config"])
+    claims.check(path, body, shapes, _config(body).model)
+
+
+def _refuse_expanded(path: str, tensors: Any) -> None:
+    """Refuse a tensor of more entries than the file holds, which would take memory wherever it is copied."""
+    for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
+        if isinstance(tensor, torch.Tensor) and tensor.numel() > MOST_EXPANDED and tensor.layout == torch.strided:
+            stored = tensor.untyped_storage().nbytes()
+            if tensor.nbytes > stored:
+                raise InputError(f"{path}: {name} has {tensor.nbytes:,} bytes, but the file holds {stored:,} of it")
 
 
 def _refuse_interpolations(path: str, place: str, entry: Any) -> None:

@@ -45,7 +45,7 @@ class Checkpoint:
 
     def built(self) -> torch.nn.Module:
         """The model with its tensors, in evaluation mode."""
-        model = _build(self.config.model, self.tensors, device="cpu")
+        model = build_model(self.config.model, self.tensors, device="cpu")
         model.load_state_dict(self.tensors)
         model.eval()
         return model
@@ -65,7 +65,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     """
     state = read_state(path)
     try:
-        model = _build(state["cfg"].model, state["model"])
+        model = build_model(state["cfg"].model, state["model"])
     except WITHOUT_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"CHECKPOINT {path}: its model cannot be built without its task: {reason}") from error
@@ -92,7 +92,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
     return state
 
 
-def _build(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
+def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
     """The model of these tensors; RoBERTa's classification heads are not in its configuration, since tasks add them."""
     model: Any = build_config(config, *dictionary_sizes(tensors), device=device)
     if hasattr(model, "add_heads_of"):
@@ -118,6 +118,11 @@ def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
     embedded = found.get(("decoder", "embed_tokens"), found.get(("encoder", "embed_tokens"), 4))
     target = found.get(("decoder", "output_projection"), embedded)
     return found.get(("encoder", "embed_tokens"), embedded), target
+
+
+def shapes_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    """The shapes of a model's state dict, and of the scales that an export has beside its rounded weights."""
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} | shapes_of_scales(ledger(model))
 
 
 def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:

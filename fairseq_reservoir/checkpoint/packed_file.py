@@ -18,6 +18,7 @@ import binascii
 import functools
 import json
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,14 @@ def write(
             raise OSError("what was written reads back different")
 
 
-def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read(
+    path: str | Path, check: Callable[[dict[str, Any], dict[str, Any]], None] | None = None
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The description and the tensors of an export, as they were given to ``write``.
+
+    Args:
+        path: of the file.
+        check: called with the description and the shape of every tensor before a compact form is unfolded; of another form not at all.
 
     Raises:
         InputError: the file is truncated, altered, not an export or of a newer version; its form needs a package that is not
@@ -91,7 +98,11 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise InputError(f"{path}: altered after it was written (its SHA-256 differs)")
     if _has_text(body):
         tensors.pop(_TEXT, None)
-    return compact_form.unpack(path, body, tensors[_TENSORS]) if _is_compact(body) else (body, tensors)
+    if not is_compact(body):
+        return body, tensors
+    if check:
+        check(body, compact_form.checked_shapes(path, body, tensors[_TENSORS]))
+    return compact_form.unpack(path, body, tensors[_TENSORS])
 
 
 def read_text(path: str | Path) -> parts.TextParts | None:
@@ -129,7 +140,7 @@ def stored_bytes(path: str | Path) -> int:
     with _opened(path) as file:
         body = _description(path, file)[1]
         names = (
-            [_TENSORS] if _is_compact(body) else [name for name in file.keys() if not _has_text(body) or name != _TEXT]
+            [_TENSORS] if is_compact(body) else [name for name in file.keys() if not _has_text(body) or name != _TEXT]
         )
         return sum(digest.raw_bytes(file.get_tensor(name)).nbytes for name in names)
 
@@ -144,7 +155,8 @@ def text_bytes(path: str | Path) -> int:
         return _text_of(path, file).nbytes if _has_text(_description(path, file)[1]) else 0
 
 
-def _is_compact(body: dict[str, Any]) -> bool:
+def is_compact(body: dict[str, Any]) -> bool:
+    """Whether the description is one of the compact form."""
     return body["version"] in (COMPACT, COMPACT_WITH_TEXT)
 
 
@@ -210,7 +222,7 @@ def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str,
         described = json.loads((file.metadata() or {})[_KEY])
         version, _ = described["version"], described["sha256"]
         if version in VERSIONS and type(version) is int:
-            if _is_compact(described):
+            if is_compact(described):
                 packed = bytes(digest.raw_bytes(file.get_tensor(_BODY)))
             else:
                 packed = base64.b64decode(described["body"], validate=True)

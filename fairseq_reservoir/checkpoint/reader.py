@@ -36,7 +36,7 @@ def read_state_dict(path: str) -> dict[str, torch.Tensor]:
 
 def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, torch.Tensor]:
     """The same from what ``packed_file.read`` returned."""
-    _check_sizes(path, body, tensors)
+    check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
             f"{path}: random tensors of generator {body['generator']}; this fairseq_reservoir has {GENERATOR}"
@@ -62,7 +62,7 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
     return state
 
 
-def _check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
+def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
     """Refuses, before any memory is taken, masks of more entries than their bytes, and tensors too large or in blocks that do not fit."""
 
     def refuse(name: str, what: str) -> NoReturn:

@@ -329,7 +329,7 @@ def test_a_frozen_scalar_of_a_kind_of_ones_own_can_be_read():
     stored = {"factor": torch.tensor(0.5)}
 
     def check(tensors, **described):
-        reader._check_sizes("a", {"masks": {}, "random": {"factor": {"shape": [], "blocks": 1, **described}}}, tensors)
+        reader.check_sizes("a", {"masks": {}, "random": {"factor": {"shape": [], "blocks": 1, **described}}}, tensors)
 
     check(stored)
     with pytest.raises(InputError, match="2 blocks of 1 rows"):

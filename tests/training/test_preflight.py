@@ -246,6 +246,7 @@ def test_a_folder_damaged_by_chance(tries, make_corpus, tmp_path):
 
     data = make_corpus(train=5, valid=2, test=2)
     names = sorted(path.name for path in data.iterdir() if "en-de" in path.name or path.name.startswith("dict.en"))
+    of_task = {"source_lang": "en", "target_lang": "de", "dataset_impl": None, "train_subset": "train"}
     refused = 0
     for seed in range(tries):
         draw = random.Random(seed)
@@ -262,9 +263,7 @@ def test_a_folder_damaged_by_chance(tries, make_corpus, tmp_path):
             continue
         finally:
             index_files.check_once.cache_clear()
-        task = TranslationTask.setup_task(
-            TranslationConfig(str(folder), "en", "de", dataset_impl=None, train_subset="train")
-        )
+        task = TranslationTask.setup_task(TranslationConfig(**of_task, data=str(folder)))
         for split in ("train", "valid", "test"):
             task.load_dataset(split)
             for pair in task.dataset(split):
