@@ -1,7 +1,7 @@
 """Turns a checkpoint into an export: trained tensors, masks and rounded weights as bits, and the seed of what is random."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..files import check_out
 from ..plan import written_table
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
-from . import compact as compact_form, dictionaries, digest, entropy_code, packed_file, reader
+from . import compact as compact_form, dictionaries, digest, entropy_code, maker, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 from .origin import dictionaries_of
@@ -57,7 +57,7 @@ def export(
     compact: bool = False,
     text: TextFlags | None = None,
 ) -> Written:
-    """Writes an export of a checkpoint.
+    """Writes an export of a checkpoint. Paths and names of the maker's machine are left out (``maker``).
 
     Random tensors that every machine draws alike are left out and drawn again when the export is loaded; orthogonal and
     normal ones, equal across machines to 1e-6 only, are stored. All of them keep the bits they were trained with, whatever
@@ -93,6 +93,8 @@ def export(
         name = source.config.model._name
         raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
     trained, text_parts = _dictionaries_and_text(source, checkpoint, text, pieces, data)
+    if text_parts and text_parts.kind == "sentencepiece":
+        text_parts = replace(text_parts, model=maker.sentencepiece_without_names(text_parts.model))
     table: Any = source.model.slot_table
     ledger, seed = source.ledger, table.seed
     tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
@@ -110,7 +112,7 @@ def export(
         "masks": {i.name: {"shape": i.shape, "bits": i.bits, "lowest": i.lowest} for i in ledger.of("mask")},
         "tied": {item.name: item.owner for item in ledger.of("tied")},
         "slot_table": written_table.as_json(table),
-        "config": _as_json(source.config),
+        "config": maker.without_maker(as_json(source.config)),
         "dictionaries": trained,
         "num_updates": source.num_updates,
     }
@@ -140,6 +142,10 @@ def _dictionaries_and_text(
     text_parts = packed_file.text_of(checkpoint)
     if text_parts is not None and not text.given and not data:
         return trained, text_parts
+    if (
+        trained and not text.given and not data and not source.config.task.data
+    ):  # an export, which does not name the folder
+        return trained, None
     task = dictionaries.task_of_config(source.config, data)
     where = f"--data {source.config.task.data}"
     dictionaries.check(where, trained, task)
@@ -204,7 +210,7 @@ def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
     return None
 
 
-def _as_json(config: Any) -> dict[str, Any]:
+def as_json(config: Any) -> dict[str, Any]:
     """fairseq's configuration; groups that are flags of the command line have the one key ``__namespace__``."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)

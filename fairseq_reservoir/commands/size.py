@@ -3,12 +3,13 @@
 import os
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, in_one_line
 from ..files import check_file
 
 HELP = """\
 Prints the bytes of a model: what is trained, random, masked or frozen, and what training, inference, a checkpoint and
-exports of it cost. Takes a checkpoint, an export, or an architecture with flags of fairseq-train, for example
+exports of it cost. Of a file it also prints the paths and names that it tells about its maker. Takes a checkpoint, an
+export, or an architecture with flags of fairseq-train, for example
 
   fairseq-reservoir size checkpoints/checkpoint_best.pt
   fairseq-reservoir size reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL --source-words 8848
@@ -54,7 +55,24 @@ def run(known, fairseq_flags):
 
     checkpoint = open_checkpoint(known.model)
     measured = [("this file", Path(known.model).stat().st_size), *_contents(known.model), *_optimizer(checkpoint)]
-    return describe(checkpoint.ledger, measured, exportable=hasattr(checkpoint.model, "recipes"))
+    described = describe(checkpoint.ledger, measured, exportable=hasattr(checkpoint.model, "recipes"))
+    return f"{described}\n\n{_maker(known.model, checkpoint)}"
+
+
+def _maker(path, checkpoint) -> str:
+    """What a file tells about its maker: paths and names in its configuration, and in the SentencePiece model that it carries."""
+    from ..checkpoint import maker, packed_file
+    from ..checkpoint.export import as_json
+
+    lines = [f"{option} {value}" for option, value in maker.told(as_json(checkpoint.config))]
+    text = packed_file.text_of(path)
+    if text is not None and text.kind == "sentencepiece":
+        lines += [f"SentencePiece model: {name}" for name in maker.names_in_sentencepiece(text.model)]
+    if not lines:
+        return "It tells no path, host or project of its maker."
+    return "\n".join(
+        ["What it tells about its maker, which a new export leaves out:", *(f"  {in_one_line(line)}" for line in lines)]
+    )
 
 
 def describe(found, measured=(), exportable=True) -> str:

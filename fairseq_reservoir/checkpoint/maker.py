@@ -1,0 +1,155 @@
+"""What a file tells about its maker: paths, hosts and names of projects in a configuration and in a SentencePiece model.
+
+An export is given away, so it carries none of them. fairseq's checkpoints keep all.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fairseq.dataclass.configs import FairseqConfig
+from omegaconf import OmegaConf
+
+LEFT_OUT = "left-out"
+# Options that hold a path, a host or a name even where it has no slash.
+_KEY = re.compile(r".*(_path|_dir|_file|_logdir|_codes|_project|_repo|_run_hash|_model|_init_method|_from)|data|path")
+_PATH = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://")
+# Groups that are not the model's: there any text with a slash is a path.
+_BUILT_FROM = ("model",)
+# Of SentencePiece's TrainerSpec: input, model_prefix and seed_sentencepieces_file. Of its NormalizerSpec: normalization_rule_tsv.
+_SPECS = {2: (1, 2, 54), 3: (6,), 5: (6,)}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def without_maker(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration, as an export writes it, in which fairseq's defaults stand in place of paths, hosts and names.
+
+    An option of the model, such as ``encoder_embed_path``, becomes ``left-out``: whether it is set may decide what is frozen.
+    """
+    return {group: _cleaned(group, options) for group, options in config.items()}
+
+
+def told(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the options of a configuration that tell about its maker, as (``task.data``, value)."""
+    found = []
+    for group, options in config.items():
+        for name, value in _entries(options):
+            if _tells(group, name, value) and value not in (_default(group, name), LEFT_OUT, ""):
+                found.append((f"{group}.{name}", value))
+    return found
+
+
+def _cleaned(group: str, options: Any) -> Any:
+    if not isinstance(options, dict):
+        return options
+    if "__namespace__" in options:
+        return {"__namespace__": _cleaned(group, options["__namespace__"])}
+    return {
+        name: _without(group, name, value) if _tells(group, name, value) else value for name, value in options.items()
+    }
+
+
+def _without(group: str, name: str, value: str) -> str | None:
+    if not value or group in _BUILT_FROM:
+        return value and LEFT_OUT
+    if group in ("task", "bpe", "tokenizer"):
+        return ""
+    default: str | None = _default(group, name)
+    return default
+
+
+def _entries(options: Any) -> list[tuple[str, Any]]:
+    if not isinstance(options, dict):
+        return []
+    return list((options.get("__namespace__") or options).items())
+
+
+def _tells(group: str, name: str, value: Any) -> bool:
+    if not isinstance(value, str) or name == "_name":
+        return False
+    return bool(_KEY.fullmatch(name) or _PATH.match(value) or group not in _BUILT_FROM and "/" in value)
+
+
+@functools.cache
+def _defaults() -> Any:
+    return OmegaConf.to_container(OmegaConf.structured(FairseqConfig()), resolve=False)
+
+
+def _default(group: str, name: str) -> Any:
+    """fairseq's own value of an option, None where there is no such option."""
+    options = _defaults().get(group)
+    value = options.get(name) if isinstance(options, dict) else None
+    return value if isinstance(value, str) and "${" not in value and value != "???" else None
+
+
+def names_in_sentencepiece(model: bytes) -> list[str]:
+    """Return the names of files in a SentencePiece model: the text that it was trained on, and where it was written."""
+    found: list[str] = []
+    _rewritten(model, found.append)
+    return found
+
+
+def sentencepiece_without_names(model: bytes) -> bytes:
+    """Return a SentencePiece model without them; it cuts text into the same pieces. Bytes of another kind come back as they are."""
+    return _rewritten(model, lambda name: None)
+
+
+def _rewritten(model: bytes, take: Callable[[str], object]) -> bytes:
+    try:
+        written = b""
+        for number, field, content in _fields(model):
+            if number in _SPECS and content is not None:
+                kept = b""
+                for part, whole, value in _fields(content):
+                    if part in _SPECS[number] and value is not None:
+                        take(value.decode(errors="replace"))
+                    else:
+                        kept += whole
+                field = _tag(number) + _as_varint(len(kept)) + kept if kept != content else field
+            written += field
+        return written
+    except (IndexError, ValueError):
+        return model
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """Yield the number, all bytes, and for texts and messages the content of each field of a protocol buffer."""
+    at = 0
+    while at < len(message):
+        begin = at
+        key, at = _varint(message, at)
+        content, kind = None, key & 7
+        if kind == _VARINT:
+            _, at = _varint(message, at)
+        elif kind == _BYTES:
+            length, at = _varint(message, at)
+            content, at = message[at : at + length], at + length
+        elif kind in (_FIXED64, _FIXED32):
+            at += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind}")
+        if at > len(message):
+            raise IndexError(at)
+        yield key >> 3, message[begin:at], content
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _as_varint(value: int) -> bytes:
+    written = b""
+    while value > 127:
+        written, value = written + bytes([value & 127 | 128]), value >> 7
+    return written + bytes([value])
+
+
+def _tag(number: int) -> bytes:
+    return _as_varint(number << 3 | _BYTES)

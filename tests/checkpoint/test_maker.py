@@ -1,0 +1,119 @@
+"""Exports tell nothing about the machine that they were made on; a SentencePiece model without its names cuts the same pieces."""
+
+import json
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairseq_reservoir.checkpoint import maker, packed_file
+from fairseq_reservoir.checkpoint.export import as_json, export
+from fairseq_reservoir.checkpoint.opened import read_state
+from fairseq_reservoir.commands.size import _maker
+from fairseq_reservoir.errors import InputError
+
+CONFIG = {
+    "common": {"user_dir": "/home/ann/plugin", "tensorboard_logdir": "tb", "seed": 7, "plasma_path": "/tmp/plasma",
+               "wandb_project": "secret"},
+    "distributed_training": {"distributed_init_method": "tcp://host7:4000", "ddp_backend": "pytorch_ddp"},
+    "checkpoint": {"save_dir": "runs", "restore_file": "checkpoint_last.pt", "finetune_from_model": "C:\\models\\a.pt"},
+    "task": {"_name": "translation", "data": "bin", "source_lang": "en"},
+    "bpe": {"_name": "sentencepiece", "sentencepiece_model": "m.model"},
+    "model": {"__namespace__": {"data": "bin", "encoder_embed_path": "vectors", "reservoir_encoder": "LF", "dropout": 0.1, "x": "../y"}},
+    "scoring": None,
+}  # fmt: skip
+
+
+def test_by_hand():
+    """fairseq's defaults in place of what tells; an option of the model stays set."""
+    assert maker.without_maker(CONFIG) == {
+        "common": {"user_dir": None, "tensorboard_logdir": None, "seed": 7, "plasma_path": "/tmp/plasma", "wandb_project": None},
+        "distributed_training": {"distributed_init_method": None, "ddp_backend": "pytorch_ddp"},
+        "checkpoint": {"save_dir": "checkpoints", "restore_file": "checkpoint_last.pt", "finetune_from_model": None},
+        "task": {"_name": "translation", "data": "", "source_lang": "en"},
+        "bpe": {"_name": "sentencepiece", "sentencepiece_model": ""},
+        "model": {"__namespace__": {
+            "data": "left-out", "encoder_embed_path": "left-out", "reservoir_encoder": "LF", "dropout": 0.1, "x": "left-out"}},
+        "scoring": None,
+    }  # fmt: skip
+    assert ("task.data", "bin") in maker.told(CONFIG) and len(maker.told(CONFIG)) == 11
+    assert maker.told(maker.without_maker(CONFIG)) == []
+    assert maker.without_maker(maker.without_maker(CONFIG)) == maker.without_maker(CONFIG)
+
+
+def test_an_export_tells_nothing(every_kind, toy_data, tmp_path):
+    export(every_kind.path, str(out := tmp_path / "model.safetensors"))
+    body, tensors = packed_file.read(out)
+    said = json.dumps(body["config"])
+    for path in (toy_data, every_kind.path.parent, Path(maker.__file__).parents[1]):
+        assert str(path) not in said
+    assert not re.search(r"/(home|root|work|usr|var|tmp/pytest)", said)
+    source, again = read_state(str(every_kind.path)), read_state(str(out))
+    assert dict(maker.told(as_json(source["cfg"])))["task.data"] == str(toy_data)
+    assert all(
+        tensor.equal(source["model"][name]) for name, tensor in again["model"].items() if name in source["model"]
+    )
+    # A second one is the same, and the export exports again, without a folder of dictionaries.
+    export(str(every_kind.path), str(tmp_path / "second.safetensors"))
+    assert (tmp_path / "second.safetensors").read_bytes() == out.read_bytes()
+    export(str(out), str(tmp_path / "third.safetensors"))
+    assert packed_file.read(tmp_path / "third.safetensors")[0]["dictionaries"] == body["dictionaries"]
+
+
+def test_what_a_file_tells_is_printed(every_kind, toy_data, tmp_path):
+    from fairseq_reservoir.checkpoint.opened import open_checkpoint
+
+    said = _maker(str(every_kind.path), open_checkpoint(str(every_kind.path)))
+    assert f"\n  task.data {toy_data}" in said and "save_dir" in said
+    export(every_kind.path, str(out := tmp_path / "model.safetensors"))
+    assert _maker(str(out), open_checkpoint(str(out))) == "It tells no path, host or project of its maker."
+
+
+def test_a_sentencepiece_model_without_names(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+    draw = random.Random(1)
+    lines = [" ".join(draw.choices(["the", "lower", "newest", "été", "widest", "low"], k=6)) for _ in range(200)]
+    (tmp_path / "secret text").write_text("\n".join(lines))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "secret text"),
+        model_prefix=str(tmp_path / "joint"),
+        vocab_size=40,
+        minloglevel=2,
+        hard_vocab_limit=False,
+    )
+    model = (tmp_path / "joint.model").read_bytes()
+    assert maker.names_in_sentencepiece(model) == [str(tmp_path / "secret text"), str(tmp_path / "joint")]
+    without = maker.sentencepiece_without_names(model)
+    assert str(tmp_path).encode() in model and str(tmp_path).encode() not in without
+    assert maker.names_in_sentencepiece(without) == [] and maker.sentencepiece_without_names(without) == without
+    theirs, ours = (sentencepiece.SentencePieceProcessor() for _ in range(2))
+    theirs.LoadFromSerializedProto(model)
+    ours.LoadFromSerializedProto(without)
+    assert [ours.IdToPiece(i) for i in range(len(ours))] == [theirs.IdToPiece(i) for i in range(len(theirs))]
+    assert all(
+        ours.EncodeAsPieces(line) == theirs.EncodeAsPieces(line) for line in [*lines, "unseen words ÄÖ 12", "  "]
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"\x12", b"\x12\x7fabc", b"not a model", b"\x12\x02\x0a\x09"])
+def test_bytes_that_are_no_model_come_back(content):
+    assert maker.sentencepiece_without_names(content) == content and maker.names_in_sentencepiece(content) == []
+
+
+def test_an_export_with_text_tells_nothing(with_text, of_numbers):
+    text = packed_file.read_text(with_text)
+    model = of_numbers.pieces.read_bytes()
+    assert maker.names_in_sentencepiece(text.model) == []
+    assert text == replace(text, model=maker.sentencepiece_without_names(model))
+
+
+def test_a_folder_that_an_export_does_not_name(every_kind, tmp_path):
+    from fairseq_reservoir.checkpoint import dictionaries
+
+    export(every_kind.path, str(out := tmp_path / "model.safetensors"))
+    with pytest.raises(
+        InputError, match="^--data: is not given; name the folder of the dictionaries, which an export does not$"
+    ):
+        dictionaries.task_of_config(read_state(str(out))["cfg"], None)
