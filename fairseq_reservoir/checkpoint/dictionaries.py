@@ -34,8 +34,6 @@ def task_of_config(config: Any, data: str | None) -> Any:
         with open_dict(config):
             config.task.data = data
     check_task(config.task)
-    if getattr(config.task, "data", None) == "":
-        raise InputError("--data: is not given; name the folder of the dictionaries, which an export does not")
     try:
         return tasks.setup_task(config.task, from_checkpoint=True)
     except Exception as error:

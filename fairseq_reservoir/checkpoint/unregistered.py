@@ -49,11 +49,15 @@ def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args
 
 
 def check_task(cfg: Any) -> None:
-    """Refuses the configuration of a task that is not registered.
+    """Refuses the configuration of a task that is not registered, or of an export whose data folder nobody has named.
 
     Raises:
         InputError: one line with the task.
     """
+    if getattr(cfg, "data", None) == "":
+        raise InputError(
+            "--data: is not given; name the folder of the dictionaries, which an export does not (arg_overrides in Python)"
+        )
     names = (getattr(cfg, "task", None), getattr(cfg, "_name", None))  # the first of them is text where it is the name
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:

@@ -53,11 +53,11 @@ def test_weights_are_regenerated_for_masks_alone(every_kind, exported, overrides
 
 
 @torch.no_grad()
-def test_the_logits(every_kind, exported):
+def test_the_logits(every_kind, exported, toy_data):
     source, target = pad(sentences(3, 6)) % 12, pad(sentences(4, 5, seed=2)) % 12
     answers = []
     for path in (exported, every_kind.path):
-        (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+        (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"data": str(toy_data)})
         answers.append(model.eval()(source, torch.tensor([3, 6]), shift(target))[0])
     assert answers[0].equal(answers[1])
 

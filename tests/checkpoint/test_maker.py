@@ -114,6 +114,6 @@ def test_a_folder_that_an_export_does_not_name(every_kind, tmp_path):
 
     export(every_kind.path, str(out := tmp_path / "model.safetensors"))
     with pytest.raises(
-        InputError, match="^--data: is not given; name the folder of the dictionaries, which an export does not$"
+        InputError, match="^--data: is not given; name the folder of the dictionaries, which an export does not"
     ):
         dictionaries.task_of_config(read_state(str(out))["cfg"], None)
