@@ -1,8 +1,10 @@
 """Stores in checkpoints the dictionaries a model was trained with, and refuses others: one of the same size would give wrong words."""
 
+from pathlib import Path
 from typing import Any
 
-from fairseq import tasks
+from fairseq import tasks, utils
+from fairseq.data import data_utils
 from omegaconf import open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -44,6 +46,13 @@ def task_of_config(config: Any, data: str | None) -> Any:
         raise InputError(
             f"--data {config.task.data}: does not hold the dictionaries of the checkpoint ({' '.join(str(error).split())})"
         ) from error
+
+
+def languages_in(data: str | None) -> tuple[str | None, str | None]:
+    """The languages of a folder of binarised data, None of a folder that is not there or not named."""
+    folder = utils.split_paths(data)[0] if data else ""
+    pair = data_utils.infer_language_pair(folder) if folder and Path(folder).is_dir() else (None, None)
+    return pair[0], pair[1]
 
 
 def where_trained(config: Any) -> dict[str, dict[str, Any]]:

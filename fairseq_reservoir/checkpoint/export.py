@@ -112,7 +112,7 @@ def export(
         "masks": {i.name: {"shape": i.shape, "bits": i.bits, "lowest": i.lowest} for i in ledger.of("mask")},
         "tied": {item.name: item.owner for item in ledger.of("tied")},
         "slot_table": written_table.as_json(table),
-        "config": maker.without_maker(as_json(source.config)),
+        "config": maker.without_maker(_with_languages(as_json(source.config))),
         "dictionaries": trained,
         "num_updates": source.num_updates,
     }
@@ -208,6 +208,16 @@ def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
             return name
     return None
+
+
+def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
+    """Add the language pair, which fairseq reads from the data folder where no flag names it: an export does not name that folder."""
+    task = config["task"]
+    options = task.get("__namespace__", task)
+    if "source_lang" in options and None in (options["source_lang"], options.get("target_lang")):
+        source, target = dictionaries.languages_in(options.get("data"))
+        options |= {"source_lang": source, "target_lang": target} if source and target else {}
+    return config
 
 
 def as_json(config: Any) -> dict[str, Any]:

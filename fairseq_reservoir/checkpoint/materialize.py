@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from fairseq import utils
-from fairseq.data import data_utils
 from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
@@ -18,6 +16,7 @@ from ..files import check_out, replacing
 from ..options.transformer_options import FlatTransformerConfig
 from ..plan import kinds
 from ..plan.layer_plan import slots
+from .dictionaries import languages_in
 from .dry_build import build_config
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 
@@ -127,13 +126,8 @@ def _args(source: Checkpoint) -> Any:
     args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
     args.encoder_embed_path = args.decoder_embed_path = None
     if getattr(args, "source_lang", None) is None or getattr(args, "target_lang", None) is None:
-        args.source_lang, args.target_lang = _languages(task.get("data"))
+        args.source_lang, args.target_lang = languages_in(task.get("data"))
     return args
-
-
-def _languages(data: str | None) -> Any:
-    folder = utils.split_paths(data)[0] if data else ""
-    return data_utils.infer_language_pair(folder) if Path(folder).is_dir() else (None, None)
 
 
 def _value(model: torch.nn.Module, name: str, expected: torch.Tensor) -> torch.Tensor:

@@ -30,9 +30,9 @@ def checkpoint(request, toy_data, tmp_path_factory):
     return trained(tmp_path_factory.mktemp("rounded"), toy_data, *request.param)
 
 
-def weights(path):
+def weights(path, data):
     """Every rounded matrix of the model that fairseq loads."""
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"data": str(data)})
     return {name: module.weight.detach().clone() for name, module in rounded_modules(model.eval()).items()}
 
 
@@ -40,12 +40,12 @@ def assert_same(ours, theirs):
     assert ours.keys() == theirs.keys() and all(weight.equal(theirs[name]) for name, weight in ours.items())
 
 
-def test_an_export_has_the_same_matrices_and_translations(checkpoint, translate, tmp_path):
+def test_an_export_has_the_same_matrices_and_translations(checkpoint, translate, tmp_path, toy_data):
     out = tmp_path / "model.safetensors"
     written = export(checkpoint, out)
     assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
     assert written.stored == written.drawn_again == 0
-    assert_same(weights(out), weights(checkpoint))
+    assert_same(weights(out, toy_data), weights(checkpoint, toy_data))
     assert translate(out) == translate(checkpoint) != []
     # What the model was built of is what its export is built of.
     assert open_checkpoint(out).ledger == open_checkpoint(checkpoint).ledger
@@ -59,24 +59,24 @@ def test_an_export_of_an_export_is_the_same(checkpoint, tmp_path):
     assert_same(ours, theirs)
 
 
-def test_scales_take_the_type_of_the_export(checkpoint, tmp_path):
+def test_scales_take_the_type_of_the_export(checkpoint, tmp_path, toy_data):
     export(checkpoint, tmp_path / "a.safetensors", dtype="fp16")
     _, tensors = packed_file.read(tmp_path / "a.safetensors")
     latents = [name for name in tensors if name.endswith(".latent")]
     assert latents and all(tensors[name].dtype == torch.uint8 for name in latents)
     assert all(tensors[name.replace(".latent", ".scales")].dtype == torch.half for name in latents)
-    expected = weights(checkpoint)
-    for name, weight in weights(tmp_path / "a.safetensors").items():
+    expected = weights(checkpoint, toy_data)
+    for name, weight in weights(tmp_path / "a.safetensors", toy_data).items():
         torch.testing.assert_close(weight, expected[name], rtol=2**-10, atol=0)
 
 
-def test_read_without_fairseq(checkpoint, tmp_path):
+def test_read_without_fairseq(checkpoint, tmp_path, toy_data):
     export(checkpoint, tmp_path / "a.safetensors")
     state, original = read_state_dict(tmp_path / "a.safetensors"), torch.load(checkpoint)["model"]
     assert state.keys() == original.keys() | {
         n.replace(".latent", ".scales") for n in original if n.endswith(".latent")
     }
-    for name, weight in weights(checkpoint).items():
+    for name, weight in weights(checkpoint, toy_data).items():
         assert (state[f"{name}.latent"] * state[f"{name}.scales"]).equal(weight), name
 
 
@@ -127,6 +127,6 @@ def test_training_goes_on_from_checkpoints_and_not_from_exports(checkpoint, toy_
     assert status == 2 and "an export of levels, without the latent weights that training needs" in text
 
 
-def test_averages(checkpoint, tmp_path):
+def test_averages(checkpoint, tmp_path, toy_data):
     cli.main(["average", str(checkpoint), str(checkpoint), str(tmp_path / "mean.pt")])
-    assert_same(weights(tmp_path / "mean.pt"), weights(checkpoint))
+    assert_same(weights(tmp_path / "mean.pt", toy_data), weights(checkpoint, toy_data))

@@ -38,8 +38,8 @@ def trained(folder, toy_data, *flags):
     return folder / "checkpoint_last.pt"
 
 
-def masks(path):
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+def masks(path, data):
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"data": str(data)})
     return {name: module.mask.clone() for name, module in masked_modules(model.eval()).items()}
 
 
@@ -64,8 +64,8 @@ def test_everything_random_is_left_out_and_drawn_again(checkpoint, exported):
     assert 0 < exported.written.bytes - exported.written.predicted_bytes <= 64 * 1024
 
 
-def test_masks_and_translations_are_the_same(checkpoint, exported, translate):
-    ours, theirs = masks(exported.path), masks(checkpoint)
+def test_masks_and_translations_are_the_same(checkpoint, exported, translate, toy_data):
+    ours, theirs = masks(exported.path, toy_data), masks(checkpoint, toy_data)
     assert ours.keys() == theirs.keys() and all(mask.equal(theirs[name]) for name, mask in ours.items())
     assert translate(exported.path) == translate(checkpoint) != []
 
@@ -99,7 +99,7 @@ def test_other_choices(toy_data, tmp_path, flags):
     # normal tensors differ in their last bits between machines, so they are stored
     assert (written.stored == 0) == ("kaiming_normal" not in flags and "frozen" not in flags)
     assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
-    ours, theirs = masks(tmp_path / "a.safetensors"), masks(path)
+    ours, theirs = masks(tmp_path / "a.safetensors", toy_data), masks(path, toy_data)
     assert all(mask.equal(theirs[name]) for name, mask in ours.items())
     original, state = torch.load(path)["model"], read_state_dict(tmp_path / "a.safetensors")
     assert all(state[name].equal(tensor) for name, tensor in original.items() if not name.endswith(".scores"))

@@ -54,7 +54,9 @@ def test_trained_on_one_device_and_read_on_another(device, begin, same_sums, toy
     kept = digests({name: tensor for name, tensor in run.weights.items() if name not in masks})
     assert digests(state) == kept | masks
 
-    (loaded,), _ = checkpoint_utils.load_model_ensemble([str(tmp_path / "model.safetensors")])
+    (loaded,), _ = checkpoint_utils.load_model_ensemble(
+        [str(tmp_path / "model.safetensors")], arg_overrides={"data": str(toy_data)}
+    )
     found = answers(loaded, read_on)
     assert next(loaded.parameters()).device.type == read_on
     assert selected(loaded) == masks and digests(loaded.state_dict()) == digests(state)

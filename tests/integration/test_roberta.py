@@ -88,13 +88,14 @@ def test_commands_and_the_hub_use_them(trained, toy_data, moods, run_fairseq):
 
 def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
     tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 9, 2, 1, 1]])
-    for stage in ("language", "moods"):
+    for stage, data in (("language", toy_data), ("moods", moods)):
         out = tmp_path / f"{stage}.safetensors"
         written = export(trained.paths[stage], out)
         assert 0 < written.bytes - written.predicted_bytes <= 64 * 1024
         assert (written.stored == 0) == (trained.model_class is SupermaskOneLayerRoberta)
         (ours,), (theirs,) = (
-            checkpoint_utils.load_model_ensemble([str(path)])[0] for path in (out, trained.paths[stage])
+            checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"data": str(data)})[0]
+            for path in (out, trained.paths[stage])
         )
         for options in [{}] + [{"classification_head_name": "sentence_classification_head"}] * (stage == "moods"):
             with torch.no_grad():
@@ -168,7 +169,9 @@ def test_embeddings_from_a_checkpoint_that_is_gone_afterwards(trained, toy_data,
     path = tmp_path / "run" / "checkpoint_last.pt"
     run_fairseq("validate", toy_data, *MASKED_LM, "--path", path, "--cpu", "--batch-size", 8)
     export(path, tmp_path / "out.safetensors")
-    (exported,), _ = checkpoint_utils.load_model_ensemble([str(tmp_path / "out.safetensors")])
+    (exported,), _ = checkpoint_utils.load_model_ensemble(
+        [str(tmp_path / "out.safetensors")], arg_overrides={"data": str(toy_data)}
+    )
     tokens = torch.tensor([[0, 5, 6, 2]])
     assert torch.equal(exported.eval()(tokens)[0], run.model.eval()(tokens)[0])
 

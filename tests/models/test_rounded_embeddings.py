@@ -157,11 +157,11 @@ def test_exports_translate_alike(trained, toy_data, tmp_path, flags):
     assert written.stored == 0
     matrices = []
     for path in (checkpoint, out):
-        (model,), _ = checkpoint_utils.load_model_ensemble([path])
+        (model,), _ = checkpoint_utils.load_model_ensemble([path], arg_overrides={"data": str(toy_data)})
         modules = rounded_modules(model) | masked_modules(model.eval())
         matrices.append({name: module.weight.detach().clone() for name, module in modules.items()})
     assert len(matrices[0]) > 10 and all(weight.equal(matrices[1][name]) for name, weight in matrices[0].items())
-    (model,), _ = checkpoint_utils.load_model_ensemble([out])
+    (model,), _ = checkpoint_utils.load_model_ensemble([out], arg_overrides={"data": str(toy_data)})
     assert isinstance(model.encoder.embed_tokens, RoundedEmbedding)
 
 

@@ -76,11 +76,12 @@ def test_7_a_resumed_run_is_the_same_to_the_bit(trained, toy_data, tmp_path):
         assert sha256(resumed.weights[name]) == sha256(tensor), name
 
 
-def test_7_an_export_has_the_same_logits_and_a_bit_per_score(trained, tmp_path):
+def test_7_an_export_has_the_same_logits_and_a_bit_per_score(trained, toy_data, tmp_path):
     out = tmp_path / "model.safetensors"
     size = export(trained.path, out).bytes
     source, target = pad(sentences(6, 4, 5)) % 12, pad(sentences(5, 7, 3, seed=2)) % 12
-    models = [checkpoint_utils.load_model_ensemble([str(path)])[0][0].eval() for path in (trained.path, out)]
+    of_toy = {"arg_overrides": {"data": str(toy_data)}}
+    models = [checkpoint_utils.load_model_ensemble([str(path)], **of_toy)[0][0].eval() for path in (trained.path, out)]
     with torch.no_grad():
         expected, found = (logits(model, source, shift(target)) for model in models)
     assert found.equal(expected)
