@@ -51,9 +51,9 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
     try:
         found = hub_utils.from_pretrained(str(file.parent), _OneFile(file.name), str(folder), **overrides)
     except Exception as error:
-        if type(error) is not Exception:
-            raise
         # Of no class of its own: there are no languages in the names of the files.
+        if type(error) is not Exception and not isinstance(error, FileNotFoundError):
+            raise
         raise InputError(f"data {folder}: does not hold the dictionaries of the model ({error})") from error
     return hub_utils.GeneratorHubInterface(found["args"], found["task"], found["models"])
 

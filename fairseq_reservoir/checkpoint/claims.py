@@ -49,10 +49,10 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
         expected = opened.shapes_of(opened.build_model(config, metas))
     except WITHOUT_ITS_TASK:
         return  # fairseq builds it with its task; the sum of all that is drawn is limited
-    except InputError as error:
+    except Exception as error:  # a kind of layer of a user's own may raise any
         if sum(map(math.prod, claimed.values())) > _UNBUILT:
-            raise InputError(f"{path}: {error}") from error
-        return  # as of a kind of layer that is not registered here: fairseq's loader names it
+            raise InputError(f"{path}: its model cannot be built ({type(error).__name__}: {error})") from error
+        return  # a kind of layer that is not registered here, for example: fairseq's loader names it
     unknown = 0
     for name, shape in claimed.items():
         size = math.prod(shape)
