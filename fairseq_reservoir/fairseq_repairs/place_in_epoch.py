@@ -32,12 +32,21 @@ def count_groups_from_the_place():
     class GroupedIterator(iterators.GroupedIterator):
         def __init__(self, iterable, chunk_size, skip_remainder_batch=False):
             done, batches = getattr(iterable, "n", 0), len(iterable)
-            super().__init__(iterable, chunk_size, skip_remainder_batch)
             left = (batches - done) / chunk_size
             groups = math.floor(left) if skip_remainder_batch else math.ceil(left)
-            self.total = self.n + groups
+            start = math.ceil(done / chunk_size)
+            # Not the constructor of fairseq's class: it would cut the batches by its own count, and a BufferedIterator stays cut.
+            iterators.CountingIterator.__init__(
+                self,
+                iterators._chunk_iterator(iterable, chunk_size, skip_remainder_batch),
+                start=start,
+                total=start + groups,
+            )
+            self.chunk_size = chunk_size
+            what = "skip final residual batch, " if skip_remainder_batch else ""
+            iterators.logger.info(f"{what}grouped total_num_itrs = {self.total}")
             if skip_remainder_batch:  # the batches end where the groups end
-                iterable.total = done + groups * chunk_size
+                iterable.take(done + groups * chunk_size)
 
     iterators.GroupedIterator = data.GroupedIterator = GroupedIterator
 

@@ -17,18 +17,20 @@ def groups_left(iterator, update_freq, skip=False):
     return grouped, ([sentence for batch in group for sentence, _ in batch] for group in grouped)
 
 
+@pytest.mark.parametrize("buffer_size", [0, 10])  # of --data-buffer-size; 10 is fairseq's default
 @pytest.mark.parametrize("skip", [False, True])
-def test_another_update_freq_trains_on_all_that_was_left(skip):
+def test_another_update_freq_trains_on_all_that_was_left(skip, buffer_size):
     """All epochs of 1 to 10 batches, saved after each update of 1 to 5 batches, resumed with updates of 1 to 5 batches."""
+    flags = {"skip_remainder_batch": skip, "buffer_size": buffer_size}
     tried = 0
     for batches, before, now in itertools.product(range(1, 11), range(1, 6), range(1, 6)):
         for updates in range(1, -(-batches // before)):
-            (first,) = of_processes(batches, 1, skip_remainder_batch=skip)
+            (first,) = of_processes(batches, 1, **flags)
             grouped, groups = groups_left(first, before, skip)
             if skip and updates >= len(grouped):
                 continue  # the epoch is over
             seen = list(itertools.islice(groups, updates))
-            (resumed,) = of_processes(batches, 1, skip_remainder_batch=skip)
+            (resumed,) = of_processes(batches, 1, **flags)
             resumed.load_state_dict(first.state_dict())
             counted, groups = groups_left(resumed, now, skip)
             # The slow reference lists the batches of the epoch and cuts what is left of them into groups.
