@@ -22,7 +22,7 @@ MAKE_IT = "fairseq-preprocess writes it"
 _MMAP, _LEGACY = MMapIndexedDataset.Index._HDR_MAGIC, IndexedDataset._HDR_MAGIC
 _IMPLEMENTATIONS = {_MMAP: ("mmap",), _LEGACY: ("cached", "lazy")}
 _CHUNK = 2**20  # sentences, or tokens, that are compared at once
-_MOST_SCANNED = 2**30  # bytes of a .bin file whose token ids are compared with the dictionary
+MOST_SCANNED = 2**30  # bytes of token ids that one start compares with dictionaries
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,39 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
         )
 
 
-def check_ids(prefix: str, words: int, dictionary: str) -> None:
-    """Compare the token ids in the first GiB of a checked .bin file with the size of the dictionary.
+@dataclass
+class IdScan:
+    """The comparisons of token ids that one start makes, of at most ``left`` bytes in all files together."""
+
+    left: int = MOST_SCANNED
+
+    def check(self, prefix: str, words: int, dictionary: str) -> None:
+        """``check_ids``, in at most a quarter of the bytes that are left, so that large training data leave some for other files."""
+        self.left -= check_ids(prefix, words, dictionary, self.left // 4)
+
+
+def check_ids(prefix: str, words: int, dictionary: str, most: int = MOST_SCANNED) -> int:
+    """Compare the token ids at the start of a checked .bin file with the size of the dictionary.
 
     Args:
         words: entries of the dictionary with its special symbols.
         dictionary: the name of its file.
+        most: bytes that are read.
+
+    Returns:
+        The bytes that were read.
 
     Raises:
         InputError: an id is not in the dictionary; the embedding would fail on it in the middle of a training.
     """
     index = _read_header(prefix)
     if index is None:
-        return
-    total = os.path.getsize(f"{prefix}.bin") // index.dtype.itemsize
+        return 0
+    width = index.dtype.itemsize
+    total = min(os.path.getsize(f"{prefix}.bin"), most) // width
     if not total:
-        return
-    tokens = np.memmap(f"{prefix}.bin", index.dtype, "r", 0, (min(total, _MOST_SCANNED // index.dtype.itemsize),))
+        return 0
+    tokens = np.memmap(f"{prefix}.bin", index.dtype, "r", 0, (total,))
     for start, end in _chunks(len(tokens)):
         chunk = tokens[start:end]
         is_too_low = (index.lowest or index.dtype.kind == "i") and chunk.min() < index.lowest
@@ -103,6 +119,7 @@ def check_ids(prefix: str, words: int, dictionary: str) -> None:
                 f"{prefix}.bin: token {start + place + 1:,} has id {int(chunk[place]) - index.lowest}, but {dictionary} has"
                 f" {words:,} entries; damaged, or binarised with another dictionary"
             )
+    return total * width
 
 
 @functools.lru_cache(maxsize=1024)

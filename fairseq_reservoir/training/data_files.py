@@ -80,13 +80,14 @@ def check_data(cfg, splits=None):
     if check is None or not data or "://" in data:
         return
     folders = utils.split_paths(data)
+    scan = index_files.IdScan()
     if splits is None:
-        check(cfg, folders)
+        check(cfg, folders, scan)
     elif os.path.isdir(folders[0]):
-        check(cfg, folders, [(folders[0], split, False, None) for split in splits])
+        check(cfg, folders, scan, [(folders[0], split, False, None, True) for split in splits])
 
 
-def check_translation(cfg, folders, read=None):
+def check_translation(cfg, folders, scan, read=None):
     """Check dictionaries and both sides of every split of a translation task."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
@@ -101,26 +102,29 @@ def check_translation(cfg, folders, read=None):
         )
     names = [os.path.join(folder, f"dict.{language}.txt") for language in pair]
     words = check_dictionaries(names)
-    for shard, split, combine, flag in read or splits(cfg, folders):
+    for shard, split, combine, flag, is_whole in read or splits(cfg, folders):
+        scan_of_split = scan if is_whole else None
         for k in itertools.count():
             required = flag if k == 0 else None
-            found = check_sides(shard, f"{split}{k or ''}", pair, impl_of(task), required, [*zip(words, names)])
+            name = f"{split}{k or ''}"
+            found = check_sides(shard, name, pair, impl_of(task), required, [*zip(words, names)], scan_of_split)
             if not (combine and found):
                 break
 
 
-def check_text(cfg, folders, read=None):
+def check_text(cfg, folders, scan, read=None):
     """Check dictionary and splits of a task that reads text of one language."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     name = os.path.join(folder, "dict.txt")
     (words,) = check_dictionaries([name])
     words += task._name == "masked_lm"  # <mask>, which the task adds
-    for shard, split, combine, flag in read or splits(cfg, folders):
-        check_parts(os.path.join(shard, split), impl_of(task), combine, flag, words, name)
+    for shard, split, combine, flag, is_whole in read or splits(cfg, folders):
+        prefix = os.path.join(shard, split)
+        check_parts(prefix, impl_of(task), combine, flag, words, name, scan if is_whole else None)
 
 
-def check_sentences(cfg, folders, read=None):
+def check_sentences(cfg, folders, scan, read=None):
     """Check dictionaries and splits of a task that classifies sentences: input0, input1 if there is one, and label."""
     folder = cfg.task.data
     check_folder(folder)
@@ -128,7 +132,7 @@ def check_sentences(cfg, folders, read=None):
     names = [os.path.join(folder, part, "dict.txt") for part in parts]
     words = dict(zip(parts, check_dictionaries(names)))
     words["input1"] = words["input0"]
-    for _, split, combine, flag in read or splits(cfg, [folder]):
+    for _, split, combine, flag, _ in read or splits(cfg, [folder]):
         for part in words:
             name = os.path.join(folder, "label" if part == "label" else "input0", "dict.txt")
             check_parts(
@@ -138,10 +142,11 @@ def check_sentences(cfg, folders, read=None):
                 flag if part == "input0" else None,
                 words[part] + 1,
                 name,
+                scan,
             )
 
 
-def check_parts(prefix, impl, combine, flag, words, dictionary):
+def check_parts(prefix, impl, combine, flag, words, dictionary, scan):
     """Check a split of one side and, with ``combine``, the files that fairseq joins to it."""
     for k in itertools.count():
         part = f"{prefix}{k or ''}"
@@ -151,7 +156,7 @@ def check_parts(prefix, impl, combine, flag, words, dictionary):
             check_binarised(part, flag)
         elif not IndexedDataset.exists(part):
             return
-        check_whole(part, impl, words, dictionary)
+        check_files(part, impl, words, dictionary, scan)
         if not combine:
             return
 
@@ -167,19 +172,20 @@ def is_indexed(impl):
 
 
 def splits(cfg, folders):
-    """Yield (folder, name, whether name1, name2, ... belong to it, flag) for every split that a training reads.
+    """Yield (folder, name, whether name1, name2, ... belong to it, flag, whether its contents are read) for every split of a training.
 
-    Each epoch trains on the next folder. Validation data are in the first one.
+    Each epoch trains on the next folder, and a run may resume at any epoch. So with several folders no training data are required
+    at the start, and of the later folders only headers and lengths are read. Validation data are in the first folder.
     """
     data = cfg.dataset
-    for folder in folders:
-        yield folder, data.train_subset, True, "--train-subset"
+    for number, folder in enumerate(folders):
+        yield folder, data.train_subset, True, "--train-subset" if len(folders) == 1 else None, number == 0
     if not data.disable_validation:
         if data.combine_valid_subsets:
-            yield folders[0], "valid", True, "--combine-valid-subsets"
+            yield folders[0], "valid", True, "--combine-valid-subsets", True
         else:
             for name in data.valid_subset.split(","):
-                yield folders[0], name, False, "--valid-subset"
+                yield folders[0], name, False, "--valid-subset", True
 
 
 def check_folder(folder):
@@ -195,7 +201,7 @@ def check_dictionaries(paths):
     return [len(Dictionary.load(path)) for path in paths]
 
 
-def check_sides(folder, split, pair, impl, flag, dictionaries):
+def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
     """Check source and target of one split; return whether it is there. If ``flag`` asks for it, it must be."""
     source, target = pair
     if not is_indexed(impl):
@@ -214,7 +220,7 @@ def check_sides(folder, split, pair, impl, flag, dictionaries):
         sides = sides[:1]  # a source without references can be translated
     for side, (words, dictionary) in zip(sides, dictionaries):
         check_binarised(side, flag)
-        check_whole(side, impl, words, dictionary)
+        check_files(side, impl, words, dictionary, scan)
     counts = [count_sentences(side) for side in sides]
     if len(sides) == 2 and None not in counts and counts[0] != counts[1]:
         raise InputError(
@@ -224,11 +230,12 @@ def check_sides(folder, split, pair, impl, flag, dictionaries):
     return True
 
 
-def check_whole(prefix, impl, words, dictionary):
-    """Check one index, the length of its data, and that their token ids are in the dictionary."""
+def check_files(prefix, impl, words, dictionary, scan):
+    """Check one index, the length of its data and, with ``scan``, every sentence of the index and token ids of the data."""
     check_not_empty(prefix)
-    index_files.check_once(prefix, impl, True, *index_files.stamps(prefix))
-    index_files.check_ids(prefix, words, dictionary)
+    index_files.check_once(prefix, impl, scan is not None, *index_files.stamps(prefix))
+    if scan is not None:
+        scan.check(prefix, words, dictionary)
 
 
 def check_binarised(prefix, flag):

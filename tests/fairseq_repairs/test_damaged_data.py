@@ -181,6 +181,25 @@ def test_ids_that_are_not_in_the_dictionary(kind, tmp_path):
         index_files.check_ids(str(tmp_path / "minus"), 9, "dict.txt")
 
 
+def test_all_files_of_a_start_share_the_bytes_that_are_read(tmp_path):
+    """Files of 28 bytes, whose one token id 9 begins byte 14 in the first and byte 0 in the second. A quarter of 48 bytes is 12."""
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    write(tmp_path / "first", "mmap", [[4, 5, 2, 6, 2, 7, 8, 9, 4, 2, 2, 8, 8, 2]])
+    write(tmp_path / "second", "mmap", [[9, 5, 2, 6, 2, 7, 8, 8, 4, 2, 2, 8, 8, 2]])
+    scan = index_files.IdScan(left=48)
+    scan.check(first, 9, "dict.txt")
+    assert scan.left == 36  # the next file has 9 bytes, of which 8 are whole numbers
+    scan.check(first, 9, "dict.txt")
+    assert scan.left == 28
+    with pytest.raises(InputError, match="second.bin: token 1 has id 9"):
+        scan.check(second, 9, "dict.txt")
+    with pytest.raises(InputError, match="first.bin: token 8 has id 9"):
+        index_files.IdScan(left=64).check(first, 9, "dict.txt")  # 16 bytes
+    spent = index_files.IdScan(left=3)
+    spent.check(second, 9, "dict.txt")
+    assert spent.left == 3 and index_files.IdScan().left == 2**30
+
+
 def test_text_that_is_not_utf8_is_one_line(tmp_path):
     (tmp_path / "train").write_bytes(b"a\xff\n")
     with pytest.raises(InputError, match="train: not data of --dataset-impl raw .UnicodeDecodeError"):

@@ -172,6 +172,31 @@ def test_every_folder_of_an_epoch_is_checked_and_text_is_left_to_fairseq(make_co
     data_files.check_data(config(f"{second}", dataset_impl="raw"))
 
 
+@pytest.mark.parametrize("task", ["translation", "language_modeling"])
+def test_a_folder_of_a_later_epoch_may_come_later(task, make_corpus, tmp_path):
+    """A run may begin before all folders are there, and may resume at any epoch, after the first ones are gone."""
+    name = "train.en-de.en" if task == "translation" else "train"
+    first, second = make_corpus("first"), make_corpus("second")
+    data_files.check_data(config(f"{first}:{tmp_path}/gone:{second}", task))
+    (first / f"{name}.idx").unlink()
+    (second / f"{name}.bin").unlink()
+    data_files.check_data(config(f"{first}:{second}", task))
+    with pytest.raises(InputError, match=f"{first}/{name}.idx: no such binarised file .--train-subset."):
+        data_files.check_data(config(first, task))
+
+
+def test_of_later_folders_headers_and_lengths_are_read(make_corpus, monkeypatch):
+    first, second = make_corpus("first"), make_corpus("second")
+    looked, read = [], []
+    check_once, check_ids = index_files.check_once, index_files.check_ids
+    monkeypatch.setattr(index_files, "check_once", lambda *args: looked.append((args[0], args[2])) or check_once(*args))
+    monkeypatch.setattr(index_files, "check_ids", lambda *args: read.append(args[0]) or check_ids(*args))
+    data_files.check_data(config(f"{first}:{second}"))
+    whole = [f"{first}/{split}.en-de.{side}" for split in ("train", "valid") for side in ("en", "de")]
+    assert [prefix for prefix, every_sentence in looked if every_sentence] == read == whole
+    assert [one for one in looked if not one[1]] == [(f"{second}/train.en-de.{side}", False) for side in ("en", "de")]
+
+
 # For each task: its kind of command (None trains), a file, and what is done to it.
 SPOILT = [
     ("translation", None, "dict.de.txt", lambda path: path.write_text("a\n"), "line 1, 'a', is not a word and its count"),
