@@ -3,17 +3,23 @@
 An export is given away, so it carries none of them. fairseq's checkpoints keep all.
 """
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 LEFT_OUT = "left-out"
 # Options that hold a path, a host or a name even where it has no slash.
-_KEY = re.compile(r".*(_path|_dir|_file|_logdir|_codes|_project|_repo|_run_hash|_model|_init_method|_from)|data|path")
+_KEY = re.compile(
+    r".*(_path|_dir|_file|_logdir|_codes|_project|_repo|_run_hash|_model|_init_method|_from|_vocab|_merges|_json"
+    r"|(?<!pipeline)_checkpoint)|data|path"
+)
 _PATH = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://")
 # Groups that are not the model's: there any text with a slash is a path.
 _BUILT_FROM = ("model",)
@@ -32,37 +38,42 @@ def without_maker(config: dict[str, Any]) -> dict[str, Any]:
 
 def told(config: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the options of a configuration that tell about its maker, as (``task.data``, value)."""
-    found = []
-    for group, options in config.items():
-        for name, value in _entries(options):
-            if _tells(group, name, value) and value not in (_default(group, name), LEFT_OUT, ""):
-                found.append((f"{group}.{name}", value))
-    return found
+    return [
+        (f"{group}.{name}", value)
+        for group, options in config.items()
+        for name, value in _entries(options)
+        if _tells(group, name, value) and value not in (_default(group, name, options), LEFT_OUT, "")
+    ]
 
 
 def _cleaned(group: str, options: Any) -> Any:
     if not isinstance(options, dict):
         return options
-    if "__namespace__" in options:
-        return {"__namespace__": _cleaned(group, options["__namespace__"])}
-    return {
-        name: _without(group, name, value) if _tells(group, name, value) else value for name, value in options.items()
+    kept = {
+        name: _without(value, group, name, options) if _tells(group, name, value) else value
+        for name, value in _entries(options)
     }
+    return kept if _names(options) is options else {"__namespace__": kept}
 
 
-def _without(group: str, name: str, value: str) -> str | None:
-    if not value or group in _BUILT_FROM:
-        return value and LEFT_OUT
-    if group in ("task", "bpe", "tokenizer"):
-        return ""
-    default: str | None = _default(group, name)
-    return default
+def _without(value: str, group: str, name: str, options: dict[str, Any]) -> str | None:
+    default: str | None = _default(group, name, options)
+    if not value or value == default:
+        return value
+    if group in _BUILT_FROM:
+        return LEFT_OUT
+    # No other file may take the place of the maker's own.
+    return "" if group in ("task", "bpe", "tokenizer") else default
 
 
 def _entries(options: Any) -> list[tuple[str, Any]]:
-    if not isinstance(options, dict):
-        return []
-    return list((options.get("__namespace__") or options).items())
+    return list(_names(options).items()) if isinstance(options, dict) else []
+
+
+def _names(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a group, which stand in a namespace where the model is of old flags."""
+    namespace = options.get("__namespace__")
+    return namespace if isinstance(namespace, dict) else options
 
 
 def _tells(group: str, name: str, value: Any) -> bool:
@@ -76,11 +87,25 @@ def _defaults() -> Any:
     return OmegaConf.to_container(OmegaConf.structured(FairseqConfig()), resolve=False)
 
 
-def _default(group: str, name: str) -> Any:
+def _default(group: str, name: str, options: dict[str, Any]) -> Any:
     """fairseq's own value of an option, None where there is no such option."""
-    options = _defaults().get(group)
-    value = options.get(name) if isinstance(options, dict) else None
-    return value if isinstance(value, str) and "${" not in value and value != "???" else None
+    common = _defaults().get(group)
+    values = [common.get(name)] if isinstance(common, dict) else []
+    values += [
+        field.default for made in _chosen(group, options) for field in dataclasses.fields(made) if field.name == name
+    ]
+    return next((text for text in values if isinstance(text, str) and "${" not in text and text != "???"), None)
+
+
+def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
+    """The dataclasses of what a group chooses, such as that of ``--bpe gpt2``; a namespace of old flags chooses for all groups."""
+    registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
+    registries["task"] = TASK_DATACLASS_REGISTRY
+    choices = {group: options.get("_name"), **_names(options)}
+    for name, registry in registries.items():
+        choice = choices.get(name)
+        if isinstance(choice, str) and dataclasses.is_dataclass(registry.get(choice)):
+            yield registry[choice]
 
 
 def names_in_sentencepiece(model: bytes) -> list[str]:

@@ -43,6 +43,44 @@ def test_by_hand():
     assert maker.without_maker(maker.without_maker(CONFIG)) == maker.without_maker(CONFIG)
 
 
+def test_the_public_defaults_of_a_choice_stay():
+    """fairseq downloads the vocabulary of GPT-2 from its default addresses; a file of the maker's own has no default in its place."""
+    public = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/encoder.json"
+    gpt2 = {"_name": "gpt2", "gpt2_encoder_json": public, "gpt2_vocab_bpe": "/home/ann/vocab.bpe"}
+    config = {
+        "bpe": gpt2,
+        "task": {"__namespace__": {"bpe": "gpt2", "gpt2_encoder_json": public, "pretrained_checkpoint": "x.pt"}},
+        "model": {"__namespace__": {"bpe": "gpt2", "gpt2_encoder_json": public, "path": "x"}},
+    }
+    cleaned = maker.without_maker(config)
+    assert cleaned["bpe"] == gpt2 | {"gpt2_vocab_bpe": ""}
+    assert cleaned["task"]["__namespace__"] == {"bpe": "gpt2", "gpt2_encoder_json": public, "pretrained_checkpoint": ""}
+    assert cleaned["model"]["__namespace__"] == {"bpe": "gpt2", "gpt2_encoder_json": public, "path": "left-out"}
+    told = [("bpe.gpt2_vocab_bpe", "/home/ann/vocab.bpe"), ("task.pretrained_checkpoint", "x.pt"), ("model.path", "x")]
+    assert maker.told(config) == told
+
+
+def test_names_of_files_without_a_folder():
+    merges = {
+        "_name": "hf_byte_bpe",
+        "bpe_merges": "merges.txt",
+        "bpe_vocab": "vocab.json",
+        "bpe_add_prefix_space": False,
+    }
+    config = {"bpe": merges, "distributed_training": {"pipeline_checkpoint": "always"}}
+    assert maker.without_maker(config) == {
+        "bpe": merges | {"bpe_merges": "", "bpe_vocab": ""},
+        "distributed_training": {"pipeline_checkpoint": "always"},
+    }
+    # What an old or a hostile file may have in place of a name.
+    assert maker.told(
+        {"bpe": {"_name": ["gpt2"], "bpe_vocab": "a"}, "task": {"_name": "none", "data": "b", "__namespace__": 3}}
+    ) == [
+        ("bpe.bpe_vocab", "a"),
+        ("task.data", "b"),
+    ]
+
+
 def test_an_export_tells_nothing(every_kind, toy_data, tmp_path):
     export(every_kind.path, str(out := tmp_path / "model.safetensors"))
     body, tensors = packed_file.read(out)
