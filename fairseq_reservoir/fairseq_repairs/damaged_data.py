@@ -19,8 +19,8 @@ _OVERWRITE = "#fairseq:overwrite"
 def refuse_damaged_dictionaries():
     """Refuse a damaged dictionary in one line.
 
-    fairseq raises errors of four classes that name a line without its number or no file, and accepts an empty file, an empty word,
-    a negative count and NUL bytes.
+    fairseq raises errors of four classes that name a line without its number or no file, and accepts an empty file, an empty word
+    and NUL bytes. A negative count is allowed: the vocabulary of SentencePiece's BPE has them, 0, -1, -2, ...
     """
 
     def add_from_file(original, dictionary, f):
@@ -92,7 +92,7 @@ def _check_entries(path: str, dictionary: Any, known: int) -> None:
     if len(dictionary.symbols) == known:
         raise InputError(f"{path}: an empty dictionary; {_MAKE_IT}")
     for word, count in zip(dictionary.symbols[known:], dictionary.count[known:]):
-        if not word or "\0" in word or count < 0:
+        if not word or "\0" in word:
             raise InputError(
                 f"{path}: has {_shown(word)} with count {str(count)[:20]}: not a word and its count; {_MAKE_IT}"
             )
