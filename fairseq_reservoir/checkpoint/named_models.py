@@ -7,10 +7,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 
@@ -81,13 +82,11 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
         InputError: one line with the key.
     """
     known = {name for place in ("cfg", "args") for name in _names(state.get(place))}
-    for key in overrides.keys() - known:
-        dictionary_flags.refuse_unknown(
-            "--model-overrides",
-            key,
-            known | _flags_of_fairseq(),
-            f"neither in the configuration of {path} nor a flag of fairseq",
-        )
+    if unknown := overrides.keys() - known:
+        known |= _flags_of_fairseq()
+        for key in sorted(unknown):
+            what = f"neither in the configuration of {path} nor a flag of fairseq"
+            dictionary_flags.refuse_unknown("--model-overrides", key, known, what)
 
 
 def _names(config: Any) -> Iterator[str]:
@@ -103,7 +102,7 @@ def _names(config: Any) -> Iterator[str]:
 
 
 def _flags_of_fairseq() -> set[str]:
-    """The names of all options in fairseq's dataclasses, and of the flags of its models."""
+    """The names of all options in fairseq's dataclasses, and of the flags of its models, tasks and criteria."""
     groups = [field.type for field in dataclasses.fields(FairseqConfig)]
     of_choices = [made for registry in REGISTRIES.values() for made in registry["dataclass_registry"].values()]
     of_others = [*TASK_DATACLASS_REGISTRY.values(), *MODEL_DATACLASS_REGISTRY.values()]
@@ -114,9 +113,9 @@ def _flags_of_fairseq() -> set[str]:
         for field in dataclasses.fields(made)
     }
     parser = ArgumentParser(conflict_handler="resolve")
-    for model in MODEL_REGISTRY.values():
-        with contextlib.suppress(Exception):  # a user's own model may do anything here
-            model.add_args(parser)
+    for made in (*MODEL_REGISTRY.values(), *TASK_REGISTRY.values(), *CRITERION_REGISTRY.values()):
+        with contextlib.suppress(Exception):  # a user's own class may do anything here
+            made.add_args(parser)
     found.update(action.dest for action in parser._actions)
     found.update((*REGISTRIES, "arch", "task", "model"))
     return found

@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 
 import pytest
+from fairseq import options
 from omegaconf import OmegaConf
 
 from fairseq_reservoir.checkpoint import named_models
@@ -100,6 +101,18 @@ def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, p
 def test_flags_that_no_search_can_follow(monkeypatch, tmp_path, command, flags, message):
     (tmp_path / "model.pt").touch()
     assert answer(monkeypatch, command, "--path", tmp_path / "model.pt", *flags.split()).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "task, flag", [("translation_multi_simple_epoch", "sampling_method"), ("speech_to_text", "config_yaml")]
+)
+def test_fairseq_validate_overrides_with_all_its_flags(task, flag):
+    """These two tasks have no dataclass."""
+    parser = options.get_validation_parser(task)
+    flags = vars(options.parse_args_and_arch(parser, ["no-data", "--task", task, "--path", "a.pt"]))
+    assert flag in flags
+    named_models.check_overrides("a.pt", {"cfg": None, "args": None}, flags)
+    named_models.check_overrides("a.pt", {}, {"prepend_bos": True, "report_accuracy": True})
 
 
 def test_keys_of_overrides():
