@@ -20,17 +20,28 @@ logger = logging.getLogger(__name__)
 FLAG = "--allow-other-dictionary"
 # The environment variable that has the meaning of the flag, for fairseq-hydra-train and for the processes that a training starts.
 ALLOW = "FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY"
+# Whether a flag of this process has set it.
+_set_by_flag = False
 _MAKES = {"source": "--srcdict", "target": "--tgtdict (with --joined-dictionary --srcdict)"}
 
 
 def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``options.parse_args_and_arch``: add the flag to the parser of a training, and keep its value for all processes."""
+    """A hook of ``options.parse_args_and_arch``: add the flag to the parser of a training, and keep its value for all processes.
+
+    A later training in this process without the flag takes the value back. A variable that the user has set stays.
+    """
+    global _set_by_flag
     known = parser._option_string_actions
-    if "--max-update" in known and FLAG not in known:
+    is_training = "--max-update" in known
+    if is_training and FLAG not in known:
         gen_parser_from_dataclass(parser, DictionaryOptions())
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     if getattr(parsed[0] if isinstance(parsed, tuple) else parsed, "allow_other_dictionary", False):
+        _set_by_flag = _set_by_flag or not os.environ.get(ALLOW)
         os.environ[ALLOW] = "1"
+    elif is_training and _set_by_flag:
+        os.environ.pop(ALLOW, None)
+        _set_by_flag = False
     return parsed
 
 

@@ -2,8 +2,10 @@
 
 import logging
 import math
+import os
 
 import pytest
+from fairseq import options
 from fairseq.data import Dictionary
 
 from fairseq_reservoir import cli
@@ -127,3 +129,18 @@ def test_token_vectors_of_a_roberta(monkeypatch):
         other_dictionary.refuse_other_words(*refused)
     monkeypatch.setenv(other_dictionary.ALLOW, "1")
     other_dictionary.refuse_other_words(*refused)
+
+
+def test_the_flag_is_that_of_one_training(monkeypatch):
+    """In a notebook several trainings have one process; a variable that the user has set stays."""
+
+    def allowed(*words, parser=options.get_training_parser):
+        options.parse_args_and_arch(parser(), ["no-data", "--task", "translation", *words])
+        return os.environ.get(other_dictionary.ALLOW, "")
+
+    training = ("--arch", "transformer")
+    assert [allowed(*training), allowed(*training, other_dictionary.FLAG)] == ["", "1"]
+    assert allowed(parser=options.get_generation_parser) == "1"  # another command within the training
+    assert [allowed(*training), allowed(*training)] == ["", ""]
+    monkeypatch.setenv(other_dictionary.ALLOW, "1")
+    assert [allowed(*training, other_dictionary.FLAG), allowed(*training)] == ["1", "1"]
