@@ -27,7 +27,7 @@ from .commands.standard_output import writing
 from .errors import InputError, check_words, in_one_line
 from .version import __version__, is_plugin
 
-# These commands build no model. They start without torch and fairseq.
+# These commands build no model and can start without torch and fairseq.
 _LIGHT = ("report", "sweep", "doctor")
 _ABOUT = (
     "Shows what a fairseq model trains and freezes, exports and measures checkpoints, runs and reports many trainings."

@@ -24,7 +24,7 @@ die() { echo "setup: $*" >&2; exit 1; }
 
 # Two lines: what the environment itself depends on, and what is installed into it.
 environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
-packages_line() { echo "$EXTRAS|$UNPINNED|$(cat pyproject.toml scripts/setup.sh scripts/constraints.* | cksum)"; }
+packages_line() { echo "$EXTRAS|$UNPINNED|$(cat pyproject.toml setup.py scripts/setup.sh scripts/constraints.* | cksum)"; }
 # stamp_text [ENVIRONMENT [PACKAGES]]: other lines in their place while an installation is under way; the next run takes its options
 stamp_text() {
     local name

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import fairseq_reservoir
 from tests.support.warm_start import be_code, run_command, run_function
@@ -136,4 +137,5 @@ def test_two_processes_find_the_bare_name_from_another_folder(kind, editable, to
     variables = os.environ | {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, cwd=tmp_path / "elsewhere", capture_output=True, text=True, env=variables)
     assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "elsewhere" / "run" / "checkpoint_last.pt").is_file()
+    saved = torch.load(tmp_path / "elsewhere" / "run" / "checkpoint_last.pt", weights_only=False)
+    assert "fairseq_reservoir" in saved["extra_state"]  # written by the plugin's trainer

@@ -10,9 +10,10 @@ import json
 import os
 import sys
 import time
+from argparse import Namespace
 
 import fairseq_cli.train
-from fairseq.trainer import Trainer
+from fairseq import utils
 from steps import Job
 
 
@@ -28,8 +29,8 @@ def pairs_of(sample, pad):
     )
 
 
-class WritingTrainer(Trainer):
-    """Writes down the batches that it is given and trains nothing."""
+class Writing:
+    """A mix-in for a trainer. Writes down the batches that it is given and trains nothing."""
 
     count, path, batches = 0, "", []
 
@@ -42,8 +43,8 @@ class WritingTrainer(Trainer):
             os._exit(0)
 
 
-class TimedTrainer(Trainer):
-    """Trains a step when it is told to, on a batch that must be the one in the file."""
+class Timed:
+    """A mix-in for a trainer. Trains a step when it is told to, on a batch that must be the one in the file."""
 
     job, expected = None, None
 
@@ -62,11 +63,12 @@ class TimedTrainer(Trainer):
 
 def main(arguments):
     if arguments[0] == "--write":
-        WritingTrainer.count, WritingTrainer.path, words = int(arguments[1]), arguments[2], arguments[3:]
-        fairseq_cli.train.Trainer = WritingTrainer
+        Writing.count, Writing.path, words, part = int(arguments[1]), arguments[2], arguments[3:], Writing
     else:
-        TimedTrainer.job, words = Job(arguments[0]), arguments[1:]
-        fairseq_cli.train.Trainer = TimedTrainer
+        Timed.job, words, part = Job(arguments[0]), arguments[1:], Timed
+    if "--user-dir" in words:  # the plugin has a trainer of its own
+        utils.import_user_module(Namespace(user_dir=words[words.index("--user-dir") + 1]))
+    fairseq_cli.train.Trainer = type("Trainer", (part, fairseq_cli.train.Trainer), {})
     sys.argv[1:] = words
     fairseq_cli.train.cli_main()
 

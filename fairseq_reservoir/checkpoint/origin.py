@@ -5,7 +5,6 @@ from a checkpoint without its optimizer state is a new run. Checkpoints of plain
 """
 
 import secrets
-from collections.abc import Callable
 from typing import Any
 
 from fairseq.file_io import PathManager
@@ -33,16 +32,14 @@ def without_run(state: dict[str, Any]) -> dict[str, Any]:
     return {_KEY: {"dictionaries": mark["dictionaries"]}} if "dictionaries" in mark else {}
 
 
-def take_over(
-    load_checkpoint: Callable[..., Any],
-    trainer: Any,
-    filename: str,
-    reset_optimizer: bool = False,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """A hook of the trainer: a resumed run keeps the number of its run, and any run must have the dictionaries of its file."""
-    extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
+def check_and_restore_run(
+    trainer: Any, filename: str, extra_state: dict[str, Any] | None, reset_optimizer: bool
+) -> None:
+    """Compare the dictionaries of a loaded checkpoint with those of the task. A resumed training continues the run of its checkpoint.
+
+    Raises:
+        InputError: the checkpoint was trained with other dictionaries.
+    """
     state = {"extra_state": extra_state}
     if not reset_optimizer:
         dictionaries.check(filename, dictionaries_of(state), trainer.task, same_size=True)
@@ -53,11 +50,9 @@ def take_over(
         is_export = str(filename).endswith(packed_file.SUFFIX)
         trained = packed_file.read_body(filename)["dictionaries"] if is_export else dictionaries_of(state)
         refuse_other_dictionary(given, trained, trainer.task)
-    return extra_state
 
 
-def mark(save_checkpoint: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:
-    """A hook of the trainer: what it saves is marked."""
+def run_id(trainer: Any) -> dict[str, Any]:
+    """The mark for ``extra_state``; a training that has no run yet begins one."""
     trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
-    found = {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}
-    return save_checkpoint(trainer, filename, {**extra_state, _KEY: found})
+    return {_KEY: {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}}

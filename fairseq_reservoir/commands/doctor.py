@@ -20,7 +20,7 @@ A repair is left out by its name, several with commas between, as in
 """
 # Module, packages that bring it, what to install, what it is for.
 NEEDED = (
-    ("torch", ("torch",), "torch>=2.6,<2.15", "all but report and sweep"),
+    ("torch", ("torch",), "torch>=2.6,<2.14", "all but report and sweep"),
     ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
     ("numpy", ("numpy",), "numpy>=1.21.3,<3", "all but report and sweep"),
     ("safetensors", ("safetensors",), "safetensors", "exports"),
@@ -38,7 +38,7 @@ OPTIONAL = (
 # Versions that the tests have passed with. "torch 2.13" stands for all of 2.13.*.
 TRIED = {
     "python": ("python 3.11", "python 3.12", "python 3.13"),
-    "torch": ("torch 2.13", "torch 2.14"),
+    "torch": ("torch 2.13",),
     "fairseq": ("fairseq-fixed 0.12.3.1",),
 }
 _NAME = 23

@@ -25,4 +25,4 @@ def ignored() -> Iterator[None]:
     finally:
         for entry in added:
             with contextlib.suppress(ValueError):  # the body has reset the filters
-                warnings.filters.remove(entry)
+                warnings.filters.remove(entry)  # type: ignore[attr-defined]  # a list, of which mypy knows a sequence

@@ -23,6 +23,7 @@ class _Scoring:
     has_block: bool  # whether --tokens-per-sample is given
     context: int
     skips: bool
+    max_tokens: int | None  # of a batch, which holds at least one block
 
 
 # None in every other command.
@@ -55,7 +56,8 @@ def _read_flags(original, parser, input_args=None, *args, **kwargs):
         raise InputError(f"{_CONTEXT} {context}: must be at least 0")
     if _BLOCK in words and block is not None:
         _check_context(context, block)
-    _scoring.set(_Scoring(_BLOCK in words, context, getattr(flags, "skip_invalid_size_inputs_valid_test", False)))
+    skips = getattr(flags, "skip_invalid_size_inputs_valid_test", False)
+    _scoring.set(_Scoring(_BLOCK in words, context, skips, getattr(flags, "max_tokens", None)))
     return parsed
 
 
@@ -72,6 +74,7 @@ def _take_block_of_training(original, filenames, arg_overrides=None, task=None, 
     if scoring and not scoring.has_block and hasattr(ours, "tokens_per_sample"):
         trained = getattr(config.task, "tokens_per_sample", None)
         if trained:
+            trained = min(trained, scoring.max_tokens or trained)
             _check_context(scoring.context, trained)
             # As fairseq does with the value of the flag.
             ours.tokens_per_sample = trained - scoring.context

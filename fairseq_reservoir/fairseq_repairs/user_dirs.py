@@ -28,7 +28,8 @@ def import_user_dirs_once():
 def is_imported(user_dir: str | None) -> bool:
     """Whether the package in ``user_dir`` is imported already.
 
-    A name without a package in the current folder stands for the package that fairseq finds beside itself, or that Python finds.
+    A name without such a folder stands for the package that fairseq finds beside itself, or that Python finds. So does a clone of a
+    repository, which holds the package of its own name.
 
     Raises:
         InputError: another package of that name is imported.
@@ -38,7 +39,8 @@ def is_imported(user_dir: str | None) -> bool:
     if not imported:
         return False
     if not (folder / "__init__.py").is_file():
-        return folder.is_dir() or str(folder) == folder.name
+        is_clone = (folder / folder.name / "__init__.py").is_file()
+        return is_clone or (str(folder) == folder.name and not folder.is_dir())
     if not any(os.path.isdir(path) and os.path.samefile(folder, path) for path in imported):
         raise InputError(
             f"--user-dir {user_dir}: the package {folder.name} is already imported from {imported[0]}; give that folder, or rename "

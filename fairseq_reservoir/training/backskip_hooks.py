@@ -1,4 +1,4 @@
-"""Tells the estimators of ``--backskip`` of every update, and logs how good they are."""
+"""Parts of the trainer for ``--backskip``: the estimators follow the updates, and their accuracy is logged."""
 
 from fairseq.logging import metrics
 from torch import nn
@@ -6,16 +6,14 @@ from torch import nn
 from ..layers.backskip import NAME
 
 
-def begin_update(train_step, trainer, *args, **kwargs):
-    """Tells estimators before each update, on all processes."""
+def begin_update(trainer) -> None:
+    """Prepare the estimators before an update, on all ranks."""
     for skip in _skips_of(trainer):
         skip.begin_update()
-    return train_step(trainer, *args, **kwargs)
 
 
-def end_update(set_num_updates, trainer, num_updates):
-    """Tells estimators after each update, and logs their cosines."""
-    set_num_updates(trainer, num_updates)
+def end_update(trainer, num_updates: int) -> None:
+    """Let the estimators learn after an update, and log their cosines."""
     interval = trainer.cfg.common.log_interval
     for skip in _skips_of(trainer):
         skip.set_num_updates(num_updates)

@@ -9,7 +9,6 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from ..errors import flag_of
 from ..layers.fast_attention import is_usual, use_fast_attention
 from ..layers.fast_dropout import use_fast_dropout
-from .fast_adam import use_fast_adam
 from .fast_loss import reads_only_logits, use_fast_loss, why_not
 
 logger = logging.getLogger(__name__)
@@ -20,13 +19,13 @@ def asked(cfg) -> bool:
     return bool(getattr(getattr(cfg, "model", None) or cfg, "fast", False))
 
 
-def start(init, trainer, cfg, task, model, criterion, *args, **kwargs):
-    """A hook of the trainer: sees to ``--fast`` before it wraps the model."""
-    if asked(cfg):
-        optimizer = getattr(cfg.optimizer, "_name", None) if hasattr(cfg, "model") else getattr(cfg, "optimizer", None)
-        logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer, _half(cfg)))
-        criterion = use(model, criterion)
-    init(trainer, cfg, task, model, criterion, *args, **kwargs)
+def start(cfg, model, criterion):
+    """Prepare a model for training if ``--fast`` is given, and return the criterion to train it with."""
+    if not asked(cfg):
+        return criterion
+    optimizer = getattr(cfg.optimizer, "_name", None)
+    logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer, _half(cfg)))
+    return use(model, criterion)
 
 
 def use(model, criterion):
@@ -34,13 +33,6 @@ def use(model, criterion):
     use_fast_dropout(model)
     use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
     return criterion if why_not(model, type(criterion), criterion) else use_fast_loss(model, criterion)
-
-
-def build_optimizer(build, trainer):
-    """A hook of the trainer: Adam in one pass."""
-    build(trainer)
-    if asked(trainer.cfg):
-        use_fast_adam(trainer._optimizer)
 
 
 def parts(model, criterion: type, options, optimizer: str | None, half: str = "") -> str:

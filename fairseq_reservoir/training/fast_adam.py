@@ -3,6 +3,7 @@
 import math
 
 import torch
+from fairseq.optim import FairseqOptimizer
 from fairseq.optim.adam import Adam
 
 from ..layers.replace import adopt
@@ -62,6 +63,8 @@ class FastAdam(Adam):
 
 def use_fast_adam(optimizer) -> None:
     """Replace the ``Adam`` inside one of fairseq's optimizers by a ``FastAdam``; other optimizers stay."""
+    while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps one
+        optimizer = optimizer._optimizer
     if type(optimizer.optimizer) is Adam:
         optimizer.optimizer = adopt(FastAdam, optimizer.optimizer)
 

@@ -120,12 +120,11 @@ def check_model(task, model: nn.Module) -> None:
         )
 
 
-def take_probe(train_step, trainer, samples, *args, **kwargs):
-    """A hook of the trainer: keeps the first sentences that rank 0 is given."""
+def keep_probe_batch(trainer, samples) -> None:
+    """Keep the first sentences that rank 0 trains on as the probe of ``--freeze-auto``."""
     auto = trainer.freeze_auto
     if auto is not None and auto.probe is None and trainer.data_parallel_rank == 0:
         auto.probe = next((first_sentences(sample) for sample in samples if sample), None)
-    return train_step(trainer, samples, *args, **kwargs)
 
 
 def first_sentences(sample: Mapping[str, Any]) -> dict[str, Any]:

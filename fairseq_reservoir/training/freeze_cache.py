@@ -47,8 +47,12 @@ def check_flags(cfg: Any) -> None:
         raise InputError(f"{flag}: must be {MEMORY} or a file in a folder that can be written to")
 
 
-def look_at_model(init, trainer, cfg, task, model, *args, **kwargs):
-    """A hook of the trainer's start, where names are the model's own: refuses models with no frozen prefix at any update."""
+def find_prefix(trainer, cfg, model) -> None:
+    """Set ``trainer.frozen_prefix``. Call it before fairseq wraps the model and changes its parameters' names.
+
+    Raises:
+        InputError: the model has a frozen prefix at no update.
+    """
     where, no_dropout = asked(cfg)
     trainer.frozen_prefix = trainer.prefix_cache = None
     if where or no_dropout:
@@ -67,12 +71,10 @@ def look_at_model(init, trainer, cfg, task, model, *args, **kwargs):
         if where:
             prefix.refuse_randomness(depth, keeps_dropout=not no_dropout)
         trainer.frozen_prefix = prefix
-    init(trainer, cfg, task, model, *args, **kwargs)
 
 
-def start(load_checkpoint, trainer, *args, **kwargs):
-    """A hook of the trainer's load_checkpoint, which fairseq calls once when a training starts: now tensors are as they stay."""
-    result = load_checkpoint(trainer, *args, **kwargs)
+def start(trainer) -> None:
+    """Begin the cache when the training starts, after a checkpoint was loaded: the frozen tensors no longer change."""
     prefix, options = trainer.frozen_prefix, trainer.cfg.model
     where, _ = asked(trainer.cfg)
     if prefix is not None:
@@ -81,12 +83,10 @@ def start(load_checkpoint, trainer, *args, **kwargs):
             kept = DTYPES[options.freeze_cache_dtype]
             trainer.prefix_cache = PrefixCache(prefix, store, getattr(torch, kept) if kept else None)
         _follow(trainer)
-    return result
 
 
-def follow_schedule(set_num_updates, trainer, num_updates):
-    """A hook of the trainer's set_num_updates: the prefix grows and shrinks with a freeze schedule."""
-    set_num_updates(trainer, num_updates)
+def follow_schedule(trainer) -> None:
+    """Let the prefix grow or shrink after a freeze schedule has changed what is frozen."""
     if (
         trainer.freeze_schedule
         and (trainer.prefix_cache or asked(trainer.cfg) == (None, True))
@@ -95,11 +95,11 @@ def follow_schedule(set_num_updates, trainer, num_updates):
         _follow(trainer)
 
 
-def check_and_report(begin_epoch, trainer, epoch):
-    """A hook of the trainer's begin_epoch: nothing may have changed the prefix; says how many batches needed no prefix, or that none has.
+def check_and_report(trainer) -> None:
+    """At the start of an epoch: check that the prefix has not changed, and log how many batches came from the cache.
 
     Raises:
-        InputError: something has.
+        InputError: the prefix has changed.
     """
     cache = trainer.prefix_cache
     if cache and cache.hash is not None:
@@ -115,12 +115,10 @@ def check_and_report(begin_epoch, trainer, epoch):
                 " in every epoch, such as --update-epoch-batch-itr, leave it without use"
             )
         cache.hits = cache.grown = cache.misses = 0
-    return begin_epoch(trainer, epoch)
 
 
-def tell_size(get_train_iterator, trainer, *args, **kwargs):
-    """A hook of the trainer's get_train_iterator: says what the cache will take once batches are known."""
-    iterator = get_train_iterator(trainer, *args, **kwargs)
+def log_size(trainer, iterator) -> None:
+    """Log once how much memory or disk the cache will need for the batches of ``iterator``."""
     cache = trainer.prefix_cache
     if cache and not cache.size_told:
         cache.size_told = True
@@ -142,7 +140,6 @@ def tell_size(get_train_iterator, trainer, *args, **kwargs):
             free = _free(options.freeze_cache)
             if free is not None and needed > free:
                 logger.warning("--freeze-cache %s: its disk has %d MiB free", options.freeze_cache, free // _MIB)
-    return iterator
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:

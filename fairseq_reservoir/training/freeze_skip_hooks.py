@@ -1,7 +1,6 @@
-"""Hooks for ``--optimizer freeze_skip``: the trainer tells it names and updates, and ``--amp`` asks it, too, for its state."""
+"""Parts of the trainer for ``--optimizer freeze_skip``, and the state of that optimizer under ``--amp``."""
 
 import logging
-from argparse import Namespace
 
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -35,10 +34,8 @@ def load_inside_amp(load_state_dict, amp, state_dict, optimizer_overrides=None):
     inner.load_state_dict(state_dict, optimizer_overrides)
 
 
-def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
-    """Makes the schedule of a run while the names of the model's parameters are still its own."""
-    if isinstance(cfg, Namespace):
-        cfg = convert_namespace_to_omegaconf(cfg)
+def make_schedule(trainer, cfg, task, model) -> None:
+    """Build the freeze schedule of a training. Call it before fairseq wraps the model and changes its parameters' names."""
     check_flags(cfg)
     schedule = trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
     trainer.freeze_auto = FreezeAuto(schedule) if schedule and schedule.parts else None
@@ -50,7 +47,6 @@ def make_schedule(init, trainer, cfg, task, model, *args, **kwargs):
     if trainer.freeze_schedule:
         logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
         spare_frozen(model)
-    init(trainer, cfg, task, model, *args, **kwargs)
 
 
 def planned(model, args) -> str:
@@ -65,12 +61,17 @@ def planned(model, args) -> str:
     return f"what the optimizer freezes:\n{schedule}" if schedule else ""
 
 
-def bind_optimizer(build, trainer):
-    """Tells the optimizer the names of its parameters."""
-    # fairseq gives the optimizer what is trained at this moment, and builds it again when it loads a checkpoint.
+def thaw_scheduled(trainer) -> None:
+    """Make every parameter with a schedule trainable before fairseq builds the optimizer, which takes only trainable parameters.
+
+    fairseq builds the optimizer again when it loads a checkpoint.
+    """
     for parameter in trainer.scheduled.values():
         parameter.requires_grad_(True)
-    build(trainer)
+
+
+def bind_optimizer(trainer) -> None:
+    """Give the optimizer the names of its parameters, and freeze what the schedule freezes at this update."""
     if trainer.freeze_schedule:
         moved = dict(trainer.get_model().named_parameters())
         trainer.scheduled = {name: moved[name] for name in trainer.scheduled}
@@ -78,9 +79,8 @@ def bind_optimizer(build, trainer):
         _inner(trainer._optimizer).go_to(trainer.get_num_updates())
 
 
-def follow_update(set_num_updates, trainer, num_updates):
-    """Tells the optimizer the number of the update, once it is known what has learned by then."""
-    set_num_updates(trainer, num_updates)
+def follow_update(trainer, num_updates: int) -> None:
+    """Apply the freeze schedule of an update, after ``--freeze-auto`` has measured the layers."""
     if trainer.freeze_schedule:
         if trainer.freeze_auto:
             trainer.freeze_auto.look(trainer, num_updates)

@@ -5,7 +5,6 @@ Between saves nothing is looked at.
 """
 
 import torch
-from fairseq.trainer import Trainer
 
 from ..checkpoint import digest
 from ..checkpoint.ledger import ledger
@@ -13,7 +12,7 @@ from ..errors import InputError
 from ..plan.kinds import frozen_letters
 
 
-def frozen_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
+def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
     """The tensors that a training must not change: the frozen and the random tensors of a model of ours, as it was built.
 
     What a freeze schedule freezes for a time is not among them.
@@ -26,19 +25,22 @@ def frozen_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensors[name] for name in names if name not in trainer.scheduled}
 
 
-def hashes(trainer: Trainer) -> dict[str, str]:
+def hashes(trainer) -> dict[str, str]:
     """The SHA-256 of every one of ``frozen_tensors``."""
     return {name: digest.of_tensor(tensor) for name, tensor in frozen_tensors(trainer).items()}
 
 
-def take_hashes(load_checkpoint, trainer, *args, **kwargs):
-    """fairseq calls this once when a training starts, whether there is a checkpoint or not."""
-    result = load_checkpoint(trainer, *args, **kwargs)
+def take_hashes(trainer) -> None:
+    """Hash the frozen tensors when a training starts, after a checkpoint was loaded if there is one."""
     trainer.frozen_hashes = hashes(trainer) if trainer.should_save_checkpoint_on_current_rank else {}
-    return result
 
 
-def compare(save_checkpoint, trainer, filename, *args, **kwargs):
+def refuse_changes(trainer, filename: str) -> None:
+    """Compare the frozen tensors with their hashes before a checkpoint is saved.
+
+    Raises:
+        InputError: one of them has changed.
+    """
     began = getattr(trainer, "frozen_hashes", None)
     if began:
         now = hashes(trainer)
@@ -49,7 +51,6 @@ def compare(save_checkpoint, trainer, filename, *args, **kwargs):
                 f"--save-dir: {filename} is not written, since something in this run has changed what is frozen: {changed[0]}{others} "
                 f"{'are' if others else 'is'} no longer as when training started; what was saved before is as it was"
             )
-    return save_checkpoint(trainer, filename, *args, **kwargs)
 
 
 def refuse_quantization(cfg) -> None:

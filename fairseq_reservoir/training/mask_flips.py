@@ -6,33 +6,33 @@ from fairseq.logging import metrics
 from ..masks.masked_weight import masked_modules
 
 
-def measure(train_step, trainer, *args, **kwargs):
-    """The masks that an update worked with differ from those of the update before by what that one changed.
+def measure(trainer) -> None:
+    """Log the share of mask entries that differ between the last two updates. Call it after every update.
 
-    Counted are entries that have scores, unless these are frozen in one of the two updates; what a --mask-keep-schedule changes counts,
-    too. A share that does not fall as the rate does means masks that have not settled. The value waits for the device once.
+    Entries count if they have scores that both updates trained. Changes by --mask-keep-schedule count too. A share that does not
+    fall with the learning rate means that the masks have not settled. Reading the value synchronises with the device once.
     """
-    result = train_step(trainer, *args, **kwargs)
     interval, update = trainer.cfg.common.log_interval, trainer.get_num_updates()
     if not interval or update % interval not in (0, interval - 1):
-        return result
+        return
     held = getattr(trainer, "_masks_before", None)
     if held is not None and held[0] == update:
-        return result  # fairseq left the update out, and will go on with the same masks
+        return  # fairseq skipped the update, and continues with the same masks
     learned = {name: m for name, m in masked_modules(trainer.get_model()).items() if _is_learned(m)}
     masks = {name: m.mask_cache.last_used(m) for name, m in learned.items()}
     trainer._masks_before = None
     if not masks or any(mask is None for mask in masks.values()):
-        return result
+        return
     # Those that a schedule has thawed in this update have none of the update before.
-    both = masks.keys() & held[1].keys() if held is not None and held[0] == update - 1 else set()
+    earlier = held[1] if held is not None and held[0] == update - 1 else {}
+    both = sorted(masks.keys() & earlier.keys())
     if both and update % interval == 0:
-        changed = torch.stack([torch.count_nonzero(masks[name] != held[1][name]) for name in sorted(both)]).sum().item()
-        share = changed / sum(learned[name].scores.numel() for name in both)
+        changed = torch.stack([torch.count_nonzero(masks[name] != earlier[name]) for name in both]).sum().item()
+        sizes = {name: m.scores.numel() for name, m in learned.items() if m.scores is not None}
+        share = changed / sum(sizes[name] for name in both)
         metrics.log_scalar("mask_flips", share, priority=1500, round=7)
     if (update + 1) % interval == 0:
         trainer._masks_before = update, masks
-    return result
 
 
 def _is_learned(masked):

@@ -9,9 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 logger = logging.getLogger(__name__)
 
 
-def look_at_backend(build_optimizer, trainer) -> None:
-    """A hook of the trainer: with torch's own way of several processes these wait for gradients that one of them may not have."""
-    build_optimizer(trainer)
+def note_backend(trainer) -> None:
+    """Set the advice of the warning below: with torch's DistributedDataParallel a rank waits for gradients that another may not have."""
     wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper has torch's inside
     if isinstance(wrapped, DistributedDataParallel):
         trainer._optimizer.of_several_processes = (

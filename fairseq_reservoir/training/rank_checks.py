@@ -4,7 +4,6 @@ Frozen tensors follow from the seed and their names, so they are equal by constr
 broadcast would ever make them so, and a host with another version, flags or memory errors would train against the others unseen.
 """
 
-import inspect
 from collections import Counter
 
 import torch
@@ -19,9 +18,8 @@ from .rank_data import compare_data
 from .rank_flags import gather
 
 
-def check_processes(init, trainer, *args, **kwargs):
-    """Checks the processes when fairseq's trainer starts, before it wraps the model for several of them."""
-    init(trainer, *args, **kwargs)
+def check_processes(trainer) -> None:
+    """Compare the ranks when the trainer starts, before it wraps the model for several processes."""
     if not dist.is_initialized():
         refuse_lone_ranks()
     elif trainer.data_parallel_world_size > 1:
@@ -31,16 +29,17 @@ def check_processes(init, trainer, *args, **kwargs):
         compare(trainer.get_model(), trainer.data_parallel_process_group, schedule.frozen(0) if schedule else ())
 
 
-def agree_on_checkpoint(load_checkpoint, trainer, filename, *args, **kwargs):
-    """Rank 0 sends the checkpoint to those that have found a file, and each takes of it what its own flags say."""
+def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
+    """Refuse ranks that disagree on the checkpoint to load, whether it exists, or the options of ``load_checkpoint``.
+
+    fairseq broadcasts rank 0's checkpoint to the ranks that have found a file.
+    """
     if dist.is_initialized() and trainer.data_parallel_world_size > 1:
-        given = inspect.signature(load_checkpoint).bind(trainer, filename, *args, **kwargs)
-        given.apply_defaults()
-        asked = {name: value for name, value in given.arguments.items() if name != "self"}
-        if suffix := trainer.checkpoint_suffix:  # a part of the checkpoint for each process
-            asked["filename"] = filename.removesuffix(f"{suffix}.pt")
+        # With a suffix every rank has a part of the checkpoint in a file of its own.
+        suffix = trainer.checkpoint_suffix
+        name = filename.removesuffix(f"{suffix}.pt") if suffix else filename
+        asked = {"filename": name, **options}
         refuse_other_files(gather((asked, PathManager.isfile(filename)), trainer.data_parallel_process_group))
-    return load_checkpoint(trainer, filename, *args, **kwargs)
 
 
 def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:

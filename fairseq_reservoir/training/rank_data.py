@@ -5,7 +5,6 @@ reads the same numbers as other tokens, and the ranks may have different numbers
 """
 
 import hashlib
-import inspect
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,6 @@ from ..errors import InputError
 from .rank_flags import gather
 
 _DICTIONARIES = ("source_dictionary", "target_dictionary", "label_dictionary")
-
-
-def compare_training_data(get_train_iterator, trainer, *args, **kwargs):
-    """A hook of the trainer's get_train_iterator: compares the data sets when the training set has been loaded."""
-    given = inspect.signature(get_train_iterator).bind(trainer, *args, **kwargs)
-    given.apply_defaults()
-    iterator = get_train_iterator(trainer, *args, **kwargs)
-    if given.arguments["load_dataset"] and trainer.data_parallel_world_size > 1:
-        compare_data(trainer.task, trainer.data_parallel_process_group)
-    return iterator
 
 
 def compare_data(task: Any, group: Any) -> None:
@@ -51,7 +40,8 @@ def hashes_of(task: Any) -> dict[str, str]:
     """The SHA-256 of the entries of each dictionary, and of the lengths of the sentences of each data set, by name."""
     symbols = {name: _symbols(task, name) for name in _DICTIONARIES}
     hashes = {name: digest.of_words(entries) for name, entries in symbols.items() if entries}
-    return hashes | {name: _hash(_sizes(dataset)) for name, dataset in task.datasets.items()}
+    sizes = {name: _sizes(dataset) for name, dataset in task.datasets.items()}
+    return hashes | {name: _hash(found) for name, found in sizes.items() if found is not None}
 
 
 def _symbols(task, name):
@@ -62,9 +52,12 @@ def _symbols(task, name):
 
 
 def _sizes(dataset):
-    """The lengths of the sentences; the number of sentences alone if the data set does not have lengths."""
+    """The lengths of the sentences; the number of sentences if there are no lengths; None for a stream of unknown length."""
     sizes = getattr(dataset, "sizes", None)
-    return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
+    try:
+        return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
+    except (TypeError, ValueError, NotImplementedError):
+        return None
 
 
 def _hash(sizes):

@@ -5,14 +5,19 @@ its own way. With another ``--max-update`` or ``--criterion`` they would wait fo
 """
 
 import hashlib
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from omegaconf import OmegaConf
 
+from ..checkpoint import other_dictionary
 from ..errors import InputError, flag_of
+from ..fairseq_repairs import in_order, repair
+from ..version import __version__
 
 # Options that may differ between ranks. Names hold in every group, because older models and tasks get all flags in their own group.
 MAY_DIFFER = frozenset(
@@ -21,7 +26,9 @@ MAY_DIFFER = frozenset(
     "distributed_rank distributed_world_size distributed_num_procs distributed_init_method distributed_port distributed_no_spawn "
     "nprocs_per_node device_id checkpoint_suffix "
     # The files and the processors of a host. rank_data compares the data itself.
-    "data user_dir plasma_path num_workers data_buffer_size threads "
+    "data user_dir plasma_path num_workers data_buffer_size threads freeze_cache "
+    # Checkpoints whose tensors start_stack compares.
+    "start_encoder_from start_decoder_from "
     # Logs.
     "log_format log_file log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash azureml_logging "
     "job_logging_cfg".split()
@@ -47,7 +54,7 @@ def compare_flags(cfg: Any) -> None:
     """
     if not (dist.is_available() and dist.is_initialized()):
         return
-    options = options_of(cfg)
+    options = _software() | options_of(cfg)
     if len(set(gather(hashlib.sha256(repr(options).encode()).hexdigest()))) > 1:
         refuse_other_flags(gather(options))
 
@@ -60,6 +67,16 @@ def options_of(cfg: Any) -> dict[str, str]:
     options = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg
     found = dict(_flat(options))
     return {name: found[name] for name in sorted(found, key=lambda name: not name.endswith("._name"))}
+
+
+def _software() -> dict[str, str]:
+    """Versions, and environment variables of ours that change a training, by names for messages."""
+    return {
+        "the version of fairseq_reservoir": __version__,
+        "the version of torch": torch.__version__,
+        repair.WITHOUT: ",".join(sorted(repair.switched_off(in_order.REPAIRS))) or "not set",
+        other_dictionary.ALLOW: os.environ.get(other_dictionary.ALLOW, "not set"),
+    }
 
 
 def _flat(options, prefix=""):
@@ -95,5 +112,7 @@ def refuse_other_flags(ranks: list[dict[str, str]]) -> None:
 
 def _flag(name):
     """The flag of an option: ``optimization.lr`` -> ``--lr``, ``model._name`` -> ``--arch``."""
+    if name in _software():
+        return name
     group, _, last = name.rpartition(".")
     return flag_of(_FLAGS_OF_GROUPS.get(group, group) if last == "_name" else last)

@@ -29,16 +29,13 @@ _PREFIXES = {"encoder": ("encoder.sentence_encoder.", "encoder."), "decoder": ("
 _NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the tensors
 
 
-def start(init, trainer, cfg, task, model, *args, **kwargs):
-    """A hook of the trainer's start: fairseq has built the model, and no optimizer. A training that goes on takes what it has saved."""
-    # A script may hand over a flat namespace, which fairseq turns into groups later.
-    options = getattr(cfg, "model", None)
-    paths = {stack: path for stack in STACKS if (path := getattr(options, f"start_{stack}_from", None))}
+def start_stacks(cfg, task, model) -> None:
+    """Start the stacks of a new model from the checkpoints that the flags name. A resumed training loads its own checkpoint later."""
+    paths = {stack: path for stack in STACKS if (path := getattr(cfg.model, f"start_{stack}_from", None))}
     if paths and not goes_on(cfg.checkpoint):
         taken = {stack: start_stack(model, stack, path, task) for stack, path in paths.items()}
         _refuse_other_values(model, paths, taken)
         _refuse_other_processes(paths, taken)
-    init(trainer, cfg, task, model, *args, **kwargs)
 
 
 @torch.no_grad()

@@ -68,8 +68,8 @@ def _number(text):
     return number
 
 
-def set_threads(train_step, trainer, *args, **kwargs):
-    """Before every update, as asked."""
+def set_threads(trainer) -> None:
+    """Set the number of threads before an update, as ``--threads`` says."""
     if not hasattr(trainer, "thread_watch"):
         found = asked()
         trainer.thread_watch = Watch() if found == AUTO else None
@@ -77,7 +77,6 @@ def set_threads(train_step, trainer, *args, **kwargs):
             torch.set_num_threads(found)
     if trainer.thread_watch is not None:
         trainer.thread_watch.look()
-    return train_step(trainer, *args, **kwargs)
 
 
 class Watch:

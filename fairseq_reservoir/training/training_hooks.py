@@ -1,6 +1,7 @@
-"""Hooks in fairseq's Trainer and optimizers: print the slot table, refuse what does not fit a checkpoint, report NaN scores."""
+"""Parts of the trainer: print the slot table, refuse checkpoints that do not fit, report NaN scores."""
 
 import ast
+import contextlib
 import logging
 import re
 import shlex
@@ -8,7 +9,6 @@ import shlex
 import torch
 
 from ..errors import InputError, flag_of
-from ..fairseq_repairs.long_sentences import check_validation
 from ..freezing.description import Resumed, refuse_change, resuming
 from ..masks.masked_weight import nan_scores, refuse_moving_masks
 from ..plan.slot_table import refuse_all_frozen
@@ -19,31 +19,35 @@ SAME_FLAGS = "give the flags it was trained with"
 SAME_WORDS = "give the DATA, languages and task it was trained with, and so its dictionaries"
 
 
-def refuse_and_print(init, trainer, cfg, task, model, *args, **kwargs):
-    """A hook of the trainer's start: refuses what cannot be trained, then prints the slot table.
+def refuse_and_print(trainer) -> None:
+    """Print the slot table of the trainer's model.
 
-    That is a model of which nothing is trained, or whose frozen masks would move, or that is too short for the validation data.
+    Raises:
+        InputError: no parameter of the model is trained, or a frozen mask would move.
     """
-    init(trainer, cfg, task, model, *args, **kwargs)
-    check_validation(trainer)
+    model, options = trainer.get_model(), trainer.cfg.model
     table = getattr(model, "slot_table", None)
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
-        # A RoBERTa may be frozen whole where its task adds a head, and this one has not.
-        refuse_all_frozen(*(getattr(cfg.model, f"freeze{which}", None) for which in ("", "_except")))
-    refuse_moving_masks(model, f"--freeze {getattr(cfg.model, 'freeze', None)}")
+        # A RoBERTa may be frozen whole if its task adds a head, and this task has added none.
+        refuse_all_frozen(getattr(options, "freeze", None), getattr(options, "freeze_except", None))
+    refuse_moving_masks(model, f"--freeze {getattr(options, 'freeze', None)}")
     if table is not None:
         logger.info("what is trained and what is frozen:\n%s", table)
 
 
-def load_in_one_line(load_checkpoint, trainer, filename, reset_optimizer=False, *args, **kwargs):
-    """A hook of load_checkpoint: tells the model that training is resuming, and answers a checkpoint that does not fit in one line."""
-    token = resuming.set(None if reset_optimizer else Resumed(filename, trainer.cfg.checkpoint.save_dir))
+@contextlib.contextmanager
+def resuming_from(filename: str, save_dir: str, reset_optimizer: bool):
+    """While a checkpoint is loaded: ``freezing.description.resuming`` is set, and an error of a checkpoint that does not fit is one line.
+
+    Raises:
+        InputError: the checkpoint is of another optimizer, criterion or model.
+    """
+    token = resuming.set(None if reset_optimizer else Resumed(filename, save_dir))
     try:
-        return load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
+        yield
     except AssertionError as error:
         if "--reset-optimizer" not in str(error):
             raise
-        # It is of another optimizer or criterion.
         raise InputError(f"--restore-file {filename}: {error}") from error
     except Exception as error:
         # Around it fairseq has put that "the architectures" have to "match".
@@ -138,22 +142,11 @@ def _fits(state_dict, groups):
     )
 
 
-def report_nan_scores(method, trainer, *args, **kwargs):
-    result = method(trainer, *args, **kwargs)
-    _look_for_nan_scores(trainer)
-    return result
+def report_nan_scores(trainer) -> None:
+    """Log the masked modules with a NaN score. A NaN score has a rank like any other, so that a mask does not show it.
 
-
-def report_nan_scores_at_log_interval(train_step, trainer, *args, **kwargs):
-    result = train_step(trainer, *args, **kwargs)
-    interval = trainer.cfg.common.log_interval
-    if interval and trainer.get_num_updates() % interval == 0:
-        _look_for_nan_scores(trainer)
-    return result
-
-
-def _look_for_nan_scores(trainer):
-    """A NaN score still has a place in the ranking, so a mask alone would not show it; looking costs a wait for the device."""
+    This synchronises with the device.
+    """
     names = nan_scores(trainer.get_model())
     if names:
         logger.error("update %d: NaN in the scores of %s", trainer.get_num_updates(), ", ".join(names))

@@ -52,13 +52,13 @@ def test_with_everything():
 
 def test_without_torch_and_fairseq():
     lines, advice, text = doctor("-S")  # -S: without the folder of installed packages
-    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6,<2.15'"
+    assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6,<2.14'"
     assert lines["fairseq"].startswith(
         "not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed=="
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
     assert "repairs of fairseq: none, since it cannot be loaded" in text
-    assert "pip install 'torch>=2.6,<2.15' 'fairseq-fixed==0.12.3.1'" in advice
+    assert "pip install 'torch>=2.6,<2.14' 'fairseq-fixed==0.12.3.1'" in advice
 
 
 def test_with_a_fairseq_that_does_not_import(tmp_path):
@@ -72,7 +72,7 @@ def test_with_a_fairseq_that_does_not_import(tmp_path):
         "of an unknown version does not import (ValueError: mutable default <class X> for field common is not allowed): pip install"
     )
     assert lines["torch"] == "of an unknown version does not import without numpy"
-    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.6,<2.15'" not in advice
+    assert "'fairseq-fixed==0.12.3.1'" in advice and "'torch>=2.6,<2.14'" not in advice
 
 
 @pytest.mark.parametrize("module, found, is_tried", [

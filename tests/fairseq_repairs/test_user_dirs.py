@@ -48,10 +48,17 @@ def test_every_path_to_it_is_the_package_that_is_imported(package, path, tmp_pat
 
 
 def test_a_clone_is_a_folder_with_the_name_of_its_package(package, tmp_path):
-    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / NAME).mkdir(parents=True)
+    (tmp_path / NAME / NAME / "__init__.py").touch()
     import_user_dir(tmp_path / NAME)
     with pytest.raises(ImportError, match="not globally unique"):
         import_user_dir(tmp_path / NAME, repaired=False)
+
+
+def test_another_folder_with_the_name_of_a_package_is_not_that_package(tmp_path, monkeypatch):
+    (tmp_path / "json").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not is_imported("./json") and not is_imported(str(tmp_path / "json"))
 
 
 def test_another_package_of_that_name_is_one_line(package, tmp_path):

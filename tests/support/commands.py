@@ -12,7 +12,6 @@ from unittest.mock import patch
 import fairseq_cli.train
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics
-from fairseq.trainer import Trainer
 
 import fairseq_reservoir
 from fairseq_reservoir.fairseq_repairs import stopping
@@ -57,7 +56,7 @@ def train(data, *flags, begin=TINY) -> Training:
     forget_earlier_runs()
     run = Training()
 
-    class RecordingTrainer(Trainer):
+    class RecordingTrainer(fairseq_cli.train.Trainer):
         def __init__(self, cfg, task, model, *args, **kwargs):
             run.trainer, run.losses = self, []
             run.initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}

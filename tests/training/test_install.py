@@ -5,13 +5,15 @@ import os
 import sys
 from pathlib import Path
 
+import fairseq.trainer
+import fairseq_cli.train
 from fairseq.distributed import utils as distributed_utils
-from fairseq.trainer import Trainer
 
 import fairseq_reservoir
 from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
 from fairseq_reservoir.fairseq_repairs.repair import WITHOUT, hooks_of
 from fairseq_reservoir.training.install import HOOKS, install
+from fairseq_reservoir.training.reservoir_trainer import ReservoirTrainer
 from tests.support.warm_start import be_code, run_command, run_function
 
 PACKAGE = Path(fairseq_reservoir.__file__).parent
@@ -46,25 +48,23 @@ def test_all_that_is_changed_is_listed():
     assert ours > len(HOOKS)
 
 
+def test_commands_train_with_the_trainer_of_the_plugin():
+    assert fairseq.trainer.Trainer is fairseq_cli.train.Trainer is ReservoirTrainer
+
+
+def test_a_trainer_that_was_imported_before_the_plugin_is_the_plugins_too():
+    script = (
+        "from fairseq.trainer import Trainer; Earlier = type('Earlier', (Trainer,), {}); import fairseq_reservoir\n"
+        "try: Earlier.__new__(Earlier)\n"
+        "except Exception as error: print(error)\n"
+        "print(type(Trainer.__new__(Trainer)).__name__)"
+    )
+    found = run_function(be_code, script)
+    refused, name = found.stdout.splitlines()[-2:]
+    assert refused.startswith("Earlier: is a subclass of fairseq's Trainer from before") and name == "ReservoirTrainer"
+
+
 def test_the_order_of_those_that_share_a_function():
-    order = {
-        name: [hook.__name__ for hook in hooks_of(getattr(Trainer, name))]
-        for name in ("__init__", "load_checkpoint", "set_num_updates")
-    }
-    assert order == {
-        "__init__": ["start", "check_processes", "start", "make_schedule", "look_at_model", "refuse_and_print"],
-        "load_checkpoint": [
-            "agree_on_checkpoint",
-            "start",
-            "take_hashes",
-            "take_over",
-            "load_in_one_line",
-            "begin_average",
-            "load_and_step",
-            "load_checkpoint",
-        ],
-        "set_num_updates": ["end_update", "follow_schedule", "follow_update"],
-    }
     names = [hook.__name__ for hook in hooks_of(distributed_utils.call_main)]
     # Before them comes the hook of hydra_start, where its callback has run.
     assert names[-3:] == ["check_first", "call_main", "call_in_a_session"]

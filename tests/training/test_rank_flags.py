@@ -18,6 +18,7 @@ MAY_DIFFER = """
     distributed_training.distributed_init_method distributed_training.distributed_port distributed_training.device_id
     distributed_training.distributed_no_spawn distributed_training.nprocs_per_node
     dataset.num_workers dataset.data_buffer_size bmuf.distributed_world_size checkpoint.checkpoint_suffix task.data
+    model.freeze_cache model.start_encoder_from model.start_decoder_from
 """.split()
 
 
@@ -65,6 +66,12 @@ def test_an_option_that_one_rank_alone_has_and_an_object_without_a_value():
     assert list(options_of(first)) == ["model.new"]
 
 
+def test_another_version_is_named():
+    first, second = {"the version of torch": "2.13.0"}, {"the version of torch": "2.13.1"}
+    with pytest.raises(InputError, match="^rank 1: the version of torch is 2.13.1, but 2.13.0 on rank 0; all need the"):
+        refuse_other_flags([first, second])
+
+
 @pytest.mark.parametrize("other, exchanges", [(0.1, 1), (0.2, 2)])
 def test_equal_ranks_exchange_one_hash(monkeypatch, other, exchanges):
     """The second exchange has the options."""
@@ -80,6 +87,7 @@ def test_equal_ranks_exchange_one_hash(monkeypatch, other, exchanges):
         if exchanges == 1:
             compare_flags(first)
         else:
+            replies = iter([theirs, rank_flags._software() | options_of(second)])
             with pytest.raises(InputError, match="^rank 1: --lr is 0.2, but 0.1 on rank 0"):
                 compare_flags(first)
     assert len(sent) == exchanges and len(sent[0]) == 64
