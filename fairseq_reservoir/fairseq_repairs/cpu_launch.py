@@ -55,9 +55,9 @@ def is_first_process(cfg):
     return not (cfg.distributed_training.distributed_rank or rank)
 
 
-def is_first_on_host():
-    """Whether torchrun has started no process before this one on this host, as far as its variables show."""
-    return not (launch_variables.torchrun() and launch_variables.local_rank())
+def is_first_on_host(flags):
+    """Whether neither torchrun nor srun has started a process of this run before this one on this host, as far as variables show."""
+    return not launch_variables.local_rank(flags)
 
 
 def is_training(main):

@@ -44,13 +44,26 @@ def torchrun() -> tuple[int, int] | None:
     return world_size, number("RANK", 0, world_size - 1)
 
 
-def local_rank() -> int:
-    """Number of this process on its host as torchrun sets it; 0 where LOCAL_RANK is not set.
+def local_rank(flags) -> int:
+    """Number of this process on its host, among those of its run, as torchrun or Slurm sets it; 0 where neither has started it.
+
+    Args:
+        flags: fairseq's ``DistributedTrainingConfig``, or a command's, before fairseq has looked for the other processes.
 
     Raises:
         InputError: it is not a whole number.
     """
-    return number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else 0
+    if torchrun():
+        return number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else 0
+    # With a world size of 1 the tasks of srun are runs of their own.
+    if getattr(flags, "distributed_world_size", 1) == 1 or not started_by_slurm() or "SLURM_LOCALID" not in os.environ:
+        return 0
+    return number("SLURM_LOCALID")
+
+
+def started_by_slurm() -> bool:
+    """Whether fairseq looks for the other processes of a run in Slurm's variables."""
+    return "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
 
 
 def check_meeting_point() -> None:
@@ -77,7 +90,7 @@ def check_for_fairseq(flags) -> None:
         check_meeting_point()
     if flags.distributed_init_method is not None or flags.distributed_world_size == 1 or torchrun():
         return
-    if "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ:
+    if started_by_slurm():
         for name in _SLURM.keys() & os.environ.keys():
             number(name, _SLURM[name])
     for name in {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"} & os.environ.keys():  # fairseq makes a port of them

@@ -51,7 +51,7 @@ def check_flags(parse_args_and_arch, *args, **kwargs):
     flags = parsed[0] if isinstance(parsed, tuple) else parsed
     option = READS.get(fairseq_command())
     # Without defaults it is parsed in full besides; other programs parse flags of training in a command's process.
-    if option and hasattr(flags, "path") and not kwargs.get("suppress_defaults") and is_first_on_host():
+    if option and hasattr(flags, "path") and not kwargs.get("suppress_defaults") and is_first_on_host(flags):
         names = ("data", "source_lang", "target_lang", "dataset_impl", "regression_target")
         task = SimpleNamespace(_name=flags.task, **{name: getattr(flags, name, None) for name in names})
         check_data(SimpleNamespace(task=task), getattr(flags, option).split(","))

@@ -78,7 +78,7 @@ def check_training(cfg):
     refuse_flat_fp16_on_cpus(cfg)
     refuse_quantization(cfg)
     threads.asked()
-    if is_first_on_host():
+    if is_first_on_host(cfg.distributed_training):
         check_data(cfg)
 
 

@@ -84,18 +84,18 @@ def test_nonsense_of_slurm_is_refused_where_fairseq_reads_it(environment, name):
 
 
 def test_the_first_process_of_a_host(environment):
-    assert cpu_launch.is_first_on_host()
+    assert cpu_launch.is_first_on_host(flags())
     environment(LOCAL_RANK="x")  # of another program
-    assert cpu_launch.is_first_on_host()
+    assert cpu_launch.is_first_on_host(flags())
     environment(**GOOD, LOCAL_RANK="1")
-    assert not cpu_launch.is_first_on_host()
+    assert not cpu_launch.is_first_on_host(flags())
     environment(LOCAL_RANK="0")
-    assert cpu_launch.is_first_on_host()
+    assert cpu_launch.is_first_on_host(flags())
     environment(LOCAL_RANK="x")
     with pytest.raises(
         InputError, match="^LOCAL_RANK 'x': this environment variable must be a whole number of at least 0"
     ):
-        cpu_launch.is_first_on_host()
+        cpu_launch.is_first_on_host(flags())
 
 
 @pytest.mark.parametrize("value", NONSENSE)
@@ -121,3 +121,16 @@ def test_a_training_ends_in_one_line(environment, variables, start, toy_data, tm
     text, status = error_of(toy_data, "--reservoir-encoder", "LF", "--save-dir", tmp_path / "run")
     assert text.startswith(f"fairseq-train: error: {start}") and text.count("\n") == 1 and status == 2
     assert not (tmp_path / "run").exists()
+
+
+def test_the_first_task_of_srun_on_a_host(environment):
+    environment(SLURM_LOCALID="1")  # of a shell within a job, without the names of its hosts
+    assert cpu_launch.is_first_on_host(flags())
+    environment(**SLURM, SLURM_STEP_NODELIST="node[1-2]")
+    assert not cpu_launch.is_first_on_host(flags())
+    assert not cpu_launch.is_first_on_host(flags(distributed_init_method="tcp://host:1", distributed_rank=1))
+    assert cpu_launch.is_first_on_host(flags(distributed_world_size=1))  # each task trains a model of its own
+    environment(SLURM_LOCALID="0", SLURM_PROCID="2")
+    assert cpu_launch.is_first_on_host(flags())
+    environment(**GOOD, LOCAL_RANK="1")  # torchrun under srun
+    assert not cpu_launch.is_first_on_host(flags())
