@@ -1,6 +1,7 @@
 """Repairs of how fairseq reads a DATA folder: damaged dictionaries and binarised files are one line, whatever the task is."""
 
 import os
+import struct
 from typing import Any
 
 from fairseq.data import Dictionary, indexed_dataset
@@ -13,6 +14,8 @@ from .repair import repair, wrap
 _MAKE_IT = "fairseq-preprocess writes it"
 _BYTE_ORDER_MARK = "\ufeff"
 _OVERWRITE = "#fairseq:overwrite"
+# Errors of formats whose files are not checked here: text that is not UTF-8, a damaged .idx of huffman.
+_OF_OTHER_FORMATS = (ValueError, AssertionError, struct.error, KeyError, EOFError)
 
 
 @repair("damaged-dictionaries")
@@ -29,7 +32,7 @@ def refuse_damaged_dictionaries():
         known = list(dictionary.symbols)
         try:
             original(dictionary, f)
-        except OSError:
+        except (OSError, MemoryError):
             raise
         except Exception as error:  # fairseq raises Exception itself for text that is not UTF-8
             raise InputError(f"{f}: {_fault(f, known, error)}") from error
@@ -51,14 +54,12 @@ def refuse_damaged_index():
             is_first = not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())
             # fairseq takes "cached" where it knows no format, so the word is the user's for the other two only.
             given = None if impl == "cached" else impl
-            index_files.check_once(path, given, is_first, *index_files.stamps(path))
+            index_files.check_once(path, given, is_first)
         try:
             return original(path, impl, *args, **kwargs)
-        except (InputError, OSError):
+        except InputError:
             raise
-        except (
-            Exception
-        ) as error:  # formats that are not checked above: text that is not UTF-8, a damaged .idx of huffman
+        except _OF_OTHER_FORMATS as error:
             raise InputError(f"{path}: not data of --dataset-impl {impl} ({type(error).__name__}: {error})") from error
 
     wrap(indexed_dataset, "make_dataset", make_dataset)

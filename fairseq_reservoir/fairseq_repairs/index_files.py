@@ -8,7 +8,7 @@ of its shape and its first token, and the shapes (all int64). Its token ids are 
 import functools
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -66,9 +66,7 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     index = _read_header(prefix)
     if index is None:
         return
-    allowed = _IMPLEMENTATIONS[index.magic]
-    if implementation in ("mmap", "cached", "lazy") and implementation not in allowed:
-        raise InputError(f"--dataset-impl {implementation}: {prefix}.idx is of --dataset-impl {' or '.join(allowed)}")
+    _check_implementation(index, implementation)
     found = os.path.getsize(f"{prefix}.bin")
     expected = (_mmap_bytes if index.magic == _MMAP else _legacy_bytes)(index, every_sentence)
     if found != expected:
@@ -122,16 +120,28 @@ def check_ids(prefix: str, words: int, dictionary: str, most: int = MOST_SCANNED
     return total * width
 
 
-@functools.lru_cache(maxsize=1024)
-def check_once(prefix: str, implementation: str | None, every_sentence: bool, *stamps: int) -> None:
-    """``check``, once for files with these ``stamps`` of size and time."""
-    check(prefix, implementation, every_sentence)
-
-
-def stamps(prefix: str) -> tuple[int, ...]:
-    """Size and time of both files."""
+def check_once(prefix: str, implementation: str | None, every_sentence: bool) -> None:
+    """``check``, which reads the whole index once as long as size and time of both files stay."""
+    if implementation and (index := _read_header(prefix)):
+        _check_implementation(index, implementation)
     found = [os.stat(prefix + suffix) for suffix in (".idx", ".bin")]
-    return tuple(number for one in found for number in (one.st_size, one.st_mtime_ns))
+    _checked(prefix, every_sentence, *(number for one in found for number in (one.st_size, one.st_mtime_ns)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _checked(prefix: str, every_sentence: bool, *stamps: int) -> None:
+    check(prefix, None, every_sentence)
+
+
+forget: Callable[[], None] = _checked.cache_clear
+
+
+def _check_implementation(index: _Index, implementation: str | None) -> None:
+    allowed = _IMPLEMENTATIONS[index.magic]
+    if implementation in ("mmap", "cached", "lazy") and implementation not in allowed:
+        raise InputError(
+            f"--dataset-impl {implementation}: {index.prefix}.idx is of --dataset-impl {' or '.join(allowed)}"
+        )
 
 
 def _read_header(prefix: str) -> _Index | None:

@@ -233,7 +233,7 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
 def check_files(prefix, impl, words, dictionary, scan):
     """Check one index, the length of its data and, with ``scan``, every sentence of the index and token ids of the data."""
     check_not_empty(prefix)
-    index_files.check_once(prefix, impl, scan is not None, *index_files.stamps(prefix))
+    index_files.check_once(prefix, impl, scan is not None)
     if scan is not None:
         scan.check(prefix, words, dictionary)
 

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
 
 from fairseq_reservoir.errors import InputError
@@ -173,6 +173,37 @@ def test_another_implementation_is_named(tmp_path):
         index_files.check(str(tmp_path / "train"), "lazy")
     with pytest.raises(InputError, match="train: not data of --dataset-impl cached .AssertionError"):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), dataset_impl="cached")
+
+
+def test_an_index_is_read_once_whether_or_not_the_implementation_is_known(tmp_path, monkeypatch):
+    """The checks before a training know none, and fairseq opens the files with one."""
+    write(tmp_path / "train", "mmap")
+    prefix, read, check = str(tmp_path / "train"), [], index_files.check
+    monkeypatch.setattr(index_files, "check", lambda *args: read.append(args[0]) or check(*args))
+    index_files.check_once(prefix, None, True)
+    index_files.check_once(prefix, "mmap", True)
+    assert read == [prefix]
+    with pytest.raises(InputError, match="--dataset-impl lazy: "):
+        index_files.check_once(prefix, "lazy", True)
+    (tmp_path / "train.bin").write_bytes(b"")
+    with pytest.raises(InputError, match="train.bin: damaged, 0 bytes"):
+        index_files.check_once(prefix, "mmap", True)
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, InputError, OSError])
+def test_errors_that_are_no_fault_of_the_format(error, tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise error("mine")
+
+    write(tmp_path / "train", "mmap")
+    monkeypatch.setattr(indexed_dataset.MMapIndexedDataset, "__init__", fail)
+    with pytest.raises(error, match="^mine$"):
+        data_utils.load_indexed_dataset(str(tmp_path / "train"), dataset_impl="mmap")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    if error is MemoryError:
+        monkeypatch.setattr(Dictionary, "add_symbol", fail)
+        with pytest.raises(error, match="^mine$"):
+            Dictionary().add_from_file(str(tmp_path / "dict.txt"))
 
 
 @pytest.mark.parametrize("kind", ["mmap", "lazy"])

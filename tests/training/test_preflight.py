@@ -287,7 +287,7 @@ def test_a_folder_damaged_by_chance(tries, make_corpus, tmp_path):
             assert str(refusal).startswith(str(folder)) and "\n" not in str(refusal), seed
             continue
         finally:
-            index_files.check_once.cache_clear()
+            index_files.forget()
         task = TranslationTask.setup_task(TranslationConfig(**of_task, data=str(folder)))
         for split in ("train", "valid", "test"):
             task.load_dataset(split)
