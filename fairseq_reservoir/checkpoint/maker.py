@@ -1,4 +1,4 @@
-"""What a file tells about its maker: paths, hosts and names of projects in a configuration and in a SentencePiece model.
+"""Removes what names the maker of an export: paths, hosts and projects in a configuration and in a SentencePiece model.
 
 An export is given away, so it carries none of them. fairseq's checkpoints keep all.
 """
