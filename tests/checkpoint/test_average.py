@@ -152,11 +152,15 @@ def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
 
 
 def test_a_resumed_run_is_one_run(toy_data, tmp_path):
-    """Also with another --seed and folder, and where its first part has no mark; a training from its weights alone is another."""
+    """Also with another --seed, begun with epoch 1 again, and another folder, and where its first part has no mark.
+
+    A training from its weights alone is another run.
+    """
     first, second = tmp_path / "first" / "checkpoint_1_1.pt", tmp_path / "second" / "checkpoint_1_2.pt"
     train(toy_data, *SMALL, "--max-update", 1, "--save-dir", first.parent)
     on = [*SMALL, "--max-update", 2]
-    train(toy_data, *on, "--seed", 9, "--restore-file", first, "--save-dir", second.parent)
+    elsewhere = ["--seed", 9, "--reset-dataloader", "--restore-file", first, "--save-dir", second.parent]
+    train(toy_data, *on, *elsewhere)
     cli.main(["average", str(first), str(second), str(tmp_path / "mean.pt")])
     assert set(torch.load(tmp_path / "mean.pt")["extra_state"]["fairseq_reservoir"]) == {"dictionaries"}
     train(toy_data, *on, "--restore-file", without_mark(first), "--save-dir", tmp_path / "third")

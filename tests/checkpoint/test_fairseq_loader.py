@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_reservoir.checkpoint import other_dictionary
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
@@ -107,7 +108,7 @@ def test_other_dictionaries_are_refused(kind, translate, monkeypatch, make_corpu
         run(monkeypatch, "generate", other, "--path", exported if kind == "export" else every_kind.path)
 
 
-def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data, tmp_path):
+def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data, tmp_path, monkeypatch):
     flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--disable-validation", "--save-dir", tmp_path]
     train(toy_data, *flags, "--max-update", 1)
     other = make_corpus("other")
@@ -116,16 +117,11 @@ def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data
         ValueError, match=f"{tmp_path}/checkpoint_last.pt: the target dictionary of DATA .*not the one trained with"
     ):
         train(other, *flags, "--max-update", 2)
-    train(
-        other,
-        *flags,
-        "--max-update",
-        2,
-        "--finetune-from-model",
-        tmp_path / "checkpoint_last.pt",
-        "--save-dir",
-        tmp_path / "tuned",
-    )
+    tuned = [*flags, "--max-update", 2, "--finetune-from-model", tmp_path / "checkpoint_last.pt", "--save-dir"]
+    with pytest.raises(ValueError, match="its target dictionary has 12 entries, .* or give --allow-other-dictionary"):
+        train(other, *tuned, tmp_path / "refused")
+    monkeypatch.setenv(other_dictionary.ALLOW, "1")
+    assert len(train(other, *tuned, tmp_path / "tuned").losses) == 2
 
 
 def test_a_truncated_file_is_one_line(translate, exported, tmp_path):
