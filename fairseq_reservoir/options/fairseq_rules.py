@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import InputError, flag_of
 from ..plan.layer_plan import MOST_LAYERS
-from .number_rules import Rule, check as check_rules, errors, rows
+from .number_rules import Options, Rule, check as check_rules, errors, rows
 
-_NO_LIMIT, _OFF, _NOT_GIVEN = {-1: "no limit"}, {-1: "off"}, {-1: "none"}
+_NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "the same"}, {-1: "off"}, {-1: "none"}
 _SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
 _RATE_OF_DROPOUT: dict[str, Any] = {"at_least": 0, "below": 1}
 # Widths and positions of which no machine has the memory.
@@ -20,7 +21,11 @@ _MOST_WORKERS = 1000
 _MOST_BEAM = 10_000
 # fairseq divides by the length to this power, in float32.
 _MOST_LENPEN = 10
-_MASKED = ("masked_lm",)
+# A schedule multiplies the rate by it again and again.
+_MOST_SHRINK = 10
+MASKED = ("masked_lm", "multilingual_masked_lm")
+# The limits of a batch: tokens and sentences.
+_LIMITS = (("max_tokens", "batch_size"), ("max_tokens_valid", "batch_size_valid"))
 
 TRAINING = (
     *rows("common", "log_interval model_parallel_size fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window"
@@ -71,18 +76,20 @@ SCHEDULERS = (
     Rule("lr_scheduler.warmup_updates", at_least=1, only_with=("inverse_sqrt",)),
     *rows("lr_scheduler", "warmup_updates force_anneal lr_threshold lr_patience end_learning_rate power warmup_steps"
           " hold_steps decay_steps init_lr_scale", at_least=0),
-    Rule("lr_scheduler.warmup_init_lr", at_least=0, at_most="optimization.lr", besides=_NOT_GIVEN),
+    Rule("lr_scheduler.warmup_init_lr", at_least=0, at_most=(1, "optimization.lr"), besides=_NOT_GIVEN),
     Rule("lr_scheduler.total_num_update", above=0),
     Rule("lr_scheduler.final_lr_scale", above=0),
     # torch refuses 1 on a plateau.
     Rule("lr_scheduler.lr_shrink", at_least=0, below=1, only_with=("reduce_lr_on_plateau",)),
-    *rows("lr_scheduler", "lr_shrink lr_decay", **_SHARE),
+    Rule("lr_scheduler.lr_shrink", at_least=0, at_most=_MOST_SHRINK),
+    Rule("lr_scheduler.lr_decay", **_SHARE),
     Rule("lr_scheduler.lr_deacy_period", at_least=1),
     Rule("lr_scheduler.min_lr", at_least=0, below="optimization.lr", only_with=("step",)),
     Rule("lr_scheduler.min_lr", at_least=0),
     Rule("lr_scheduler.t_mult", at_least=1),
     Rule("lr_scheduler.lr_period_updates", at_least=2, only_with=("triangular",)),
-    Rule("lr_scheduler.lr_period_updates", above=0, besides={-1: "--max-update less --warmup-updates"}),
+    Rule("lr_scheduler.lr_period_updates", above=0,
+         besides={-1: "--max-update less --warmup-updates", 0: "the same"}),
     Rule("lr_scheduler.max_lr", above="optimization.lr", only_with=("triangular",)),
 )  # fmt: skip
 
@@ -99,13 +106,14 @@ TASKS = (
     *rows("task", "max_source_positions max_target_positions max_positions", at_least=1, at_most=_LONGEST),
     *rows("task", "upsample_primary output_dictionary_size", at_least=1, besides=_NOT_GIVEN),
     Rule("task.num_batch_buckets", at_least=0),
-    Rule("task.tokens_per_sample", at_least=2, only_with=_MASKED, why="one of them begins the text"),
+    Rule("task.tokens_per_sample", at_least=2, only_with=MASKED, why="one of them begins the text"),
     Rule("task.tokens_per_sample", at_least=1),
     # Models of speech have flags of these names too.
-    Rule("task.mask_prob", above=0, below=1, only_with=_MASKED),
-    *rows("task", "leave_unmasked_prob random_token_prob", only_with=_MASKED, **_SHARE),
-    Rule("task.mask_multiple_length", at_least=1, only_with=_MASKED),
-    Rule("task.mask_stdev", at_least=0, only_with=_MASKED),
+    Rule("task.mask_prob", above=0, below=1, only_with=MASKED),
+    *rows("task", "leave_unmasked_prob random_token_prob", only_with=MASKED, **_SHARE),
+    Rule("task.mask_multiple_length", at_least=1, only_with=MASKED),
+    Rule("task.mask_stdev", at_least=0, only_with=MASKED),
+    Rule("task.multilang_sampling_alpha", at_least=0),
     *rows("task", "init_token separator_token", at_least=0),
     Rule("task.num_classes", at_least=1, only_with=("sentence_prediction", "sentence_prediction_adapters"),
          why="the labels of the data, or 1 with --regression-target"),
@@ -122,17 +130,18 @@ MODELS = (
           at_least=1, at_most=_WIDEST),
     *rows("model", "max_positions max_source_positions max_target_positions tokens_per_sample", at_least=1, at_most=_LONGEST),
     *rows("model", "adaptive_softmax_factor adaptive_input_factor base_sublayers encoder_kernel_size_list"
-          " decoder_kernel_size_list num_segment", at_least=1),
+          " decoder_kernel_size_list", at_least=1),
     *rows("model", "encoder_layers decoder_layers base_layers char_embedder_highway_layers", at_least=0, at_most=MOST_LAYERS),
     *rows("model", "min_params_to_wrap base_shuffle sentence_class_num encoder_layers_to_keep decoder_layers_to_keep",
           at_least=0),
+    Rule("model.num_segment", at_least=0),
     *rows("model", "mha_reg_scale_factor ffn_reg_scale_factor", at_least=0),
     *rows("model", "mha_heads_to_keep ffn_blocks_to_remove", at_least=0, besides=_OFF),
 )  # fmt: skip
 
 GENERATION = (
     Rule("generation.beam", at_least=1, at_most=_MOST_BEAM),
-    Rule("generation.nbest", at_least=1, at_most="generation.beam"),
+    Rule("generation.nbest", at_least=1),  # fairseq prints no more than --beam
     *rows("generation", "max_len_a max_len_b max_len_a_mt max_len_b_mt min_len prefix_size no_repeat_ngram_size"
           " beam_mt iter_decode_max_iter diverse_beam_strength", at_least=0),
     *rows("generation", "lenpen lenpen_mt", at_least=-_MOST_LENPEN, at_most=_MOST_LENPEN),
@@ -171,6 +180,7 @@ def check(config: Any) -> None:
         InputError: one line with flag, value and what is allowed.
     """
     check_rules(config, RULES)
+    _check_limits(config)
     for group in _groups_of_composite(config):
         check_rules(group, (*OPTIMIZERS, *SCHEDULERS, *rows("optimization", "lr", at_least=0)))
 
@@ -185,6 +195,18 @@ def check_model(options: Any) -> None:
         InputError: one line with flag, value and what is allowed.
     """
     check_rules({"model": vars(options)}, MODELS)
+
+
+def _check_limits(config: Any) -> None:
+    """Refuses 0 for no limit of a batch where there is no other limit."""
+    values = Options(config).of("dataset")[1]
+    for pair in _LIMITS:
+        off = [name for name in pair if values.get(name) == 0]
+        if off and not any((values.get(name) or 0) > 0 for name in pair):
+            one, other = (flag_of(name) for name in (off[0], pair[1 - pair.index(off[0])]))
+            raise InputError(
+                f"{one} 0: is no limit, and {other} sets none; give one of them, such as --max-tokens 4096"
+            )
 
 
 def all_errors(config: Any) -> list[str]:

@@ -14,13 +14,16 @@ _DIGITS = 15
 _NAMED = 3
 
 
+Bound = float | str | tuple[float | str, ...] | None
+
+
 @dataclass(frozen=True)
 class Rule:
     """The values that one numeric flag may have. NaN and infinity are refused, unless ``besides`` has them.
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A text is the place of the flag with the bound.
+        above, at_least, below, at_most: bounds. A text is the place of the flag with the bound. Of several bounds the largest counts.
         besides: other values that are allowed, with their meaning, such as ``{-1: "no limit"}``.
         only_with: choices of the group that the rule is for, such as ``("inverse_sqrt",)``. Empty: all.
         not_with: choices of the group that the rule is not for.
@@ -28,10 +31,10 @@ class Rule:
     """
 
     place: str
-    above: float | str | None = None
-    at_least: float | str | None = None
-    below: float | str | None = None
-    at_most: float | str | None = None
+    above: Bound = None
+    at_least: Bound = None
+    below: Bound = None
+    at_most: Bound = None
     besides: Mapping[Any, str] = field(default_factory=dict)
     only_with: tuple[str, ...] = ()
     not_with: tuple[str, ...] = ()
@@ -153,13 +156,22 @@ def _has_too_many_digits(number, rule):
     return isinstance(number, int) and not isinstance(rule.at_most, (int, float)) and abs(number) >= 10**_DIGITS
 
 
-def _bound(bound: float | str | None, options: Options) -> float | None:
+def _bound(bound: Bound, options: Options) -> float | None:
     """A bound as a number. Of a flag with several numbers it is the largest; None if the flag has none."""
+    bound = _largest(bound, options)
     if not isinstance(bound, str):
         return bound
     value = options.value(bound)
     numbers = value if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)) else [value]
     return max(filter(_is_number, numbers), default=None)
+
+
+def _largest(bound: Bound, options: Options) -> float | str | None:
+    """The one of several bounds that counts."""
+    if not isinstance(bound, tuple):
+        return bound
+    values = {one: value for one in bound if (value := _bound(one, options)) is not None}
+    return max(values, key=values.__getitem__, default=None)
 
 
 def shown(number: float) -> str:
@@ -171,6 +183,7 @@ def allowed(rule: Rule, chosen: Any, options: Options, number: float, called: Ca
     """The part of a message that says what a flag may be."""
 
     def text(bound):
+        bound = _largest(bound, options)
         value = _bound(bound, options)
         if value is None:
             return None

@@ -28,10 +28,8 @@ def check(cfg: Any) -> None:
         raise InputError(
             "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096, the tokens of a batch"
         )
+    _check_max_tokens(cfg)
     fairseq_rules.check(cfg)
-    buckets = getattr(cfg.task, "num_batch_buckets", None)
-    if buckets and data.max_tokens is None:
-        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")
     if cfg.checkpoint.write_checkpoints_asynchronously and not find_spec("iopath"):
         raise InputError(
             "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out"
@@ -44,8 +42,24 @@ def check(cfg: Any) -> None:
     dictionary_flags.check_manual_rates(cfg.lr_scheduler)
     dictionary_flags.check_task(cfg.task)
     dictionary_flags.read_python("--optimizer-overrides", cfg.checkpoint.optimizer_overrides)
-    if getattr(cfg.task, "_name", None) == "masked_lm":
+    if getattr(cfg.task, "_name", None) in fairseq_rules.MASKED:
         _check_masked_shares(cfg.task)
+
+
+def _check_max_tokens(cfg):
+    """Refuse 0 and -1 where fairseq takes them for a length: in a training, and with buckets of lengths."""
+    data, buckets = cfg.dataset, getattr(cfg.task, "num_batch_buckets", None)
+    most = data.max_tokens
+    if most is not None and most < 1 and getattr(cfg.task, "_name", None) in BATCHED:
+        raise InputError(
+            f"--max-tokens {most}: must be at least 1 in a training, which leaves out longer sentences; for no limit give --batch-size"
+            " alone"
+        )
+    if buckets and most is None:
+        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")
+    of_validation = getattr(data, "max_tokens_valid", None)
+    if buckets and of_validation is not None and of_validation < 1:
+        raise InputError(f"--max-tokens-valid {of_validation}: must be at least 1 with --num-batch-buckets")
 
 
 def check_rates(cfg: Any) -> None:

@@ -87,7 +87,7 @@ def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, p
     "command, flags, message",
     [
         ("generate", "--beam=0", "--beam 0: must be from 1 to 10000"),
-        ("generate", "--nbest=0", "--nbest 0: must be from 1 to --beam, 5"),
+        ("generate", "--nbest=0", "--nbest 0: must be at least 1"),
         ("interactive", "--lenpen=nan", "--lenpen nan: must be from -10 to 10"),
         ("generate", "--sampling", "--sampling: prints all samples, so --nbest, 1, must be --beam, 5"),
         ("interactive", "--input=nofile", "--input nofile: no such file"),

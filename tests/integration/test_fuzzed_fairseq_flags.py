@@ -103,7 +103,7 @@ def assert_search_is_answered(random, model, monkeypatch):
         assert any(word.split("=")[0] in str(error) for word in words[3:]), f"{words}: {error}"
         return
     given = vars(accepted)
-    assert 1 <= given["nbest"] <= given["beam"] and given["temperature"] > 0 and given["min_len"] >= 0
+    assert given["nbest"] >= 1 and given["beam"] >= 1 and given["temperature"] > 0 and given["min_len"] >= 0
     assert abs(given["lenpen"]) <= 10 and (1000.0 ** given["lenpen"]) < 3e38
     assert not any(isinstance(value, float) and math.isnan(value) for value in given.values()), words
 
@@ -141,7 +141,7 @@ def assert_dictionary_is_answered(random):
     try:
         dictionary_flags.check_task(Namespace(eval_bleu=True, eval_bleu_args=text, eval_bleu_detok="space"))
         given = json.loads(text)
-        assert given.get("beam", 5) >= given.get("nbest", 1) >= 1 and "nothing" not in given
+        assert given.get("beam", 5) >= 1 and given.get("nbest", 1) >= 1 and "nothing" not in given
     except InputError as error:
         assert str(error).startswith("--eval-bleu-args")
     try:

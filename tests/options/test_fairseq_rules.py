@@ -79,6 +79,7 @@ def every_numeric_flag():
             found |= set(fields_of(group, dataclass)) if dataclass else set()
     for name in TASKS:
         found |= set(fields_of("task", TASK_REGISTRY[name].__dataclass))
+    found |= set(flags_of("task", TASK_REGISTRY["multilingual_masked_lm"]))
     for name in MODELS:
         found |= {flag for flag in flags_of("model", MODEL_REGISTRY[name])}
     return found
@@ -128,8 +129,7 @@ VALUES = [
     ("optimizer.decay_rate", 0.8, "must be at most 0"),
     ("lr_scheduler.end_learning_rate", -1, "must be at least 0"),
     ("lr_scheduler.total_num_update", 0, "must be greater than 0"),
-    ("lr_scheduler.warmup_init_lr", 5, "must be from 0 to --lr, 0.25, or -1 for none"),
-    ("lr_scheduler.warmup_init_lr", 0.25, None),
+    ("lr_scheduler.warmup_init_lr", 5, "must be from 0 to 1, or -1 for none"),
     ("criterion.label_smoothing", 2, "must be from 0 to below 1"),
     ("model.dropout", 1, "must be from 0 to below 1"),
     ("model.encoder_layerdrop", 1, "must be from 0 to below 1"),
@@ -138,14 +138,15 @@ VALUES = [
     ("generation.lenpen", NAN, "must be from -10 to 10"),
     ("generation.lenpen", -2.5, None),
     ("generation.beam", 0, "must be from 1 to 10000"),
-    ("generation.nbest", 0, "must be from 1 to --beam, 5"),
-    ("generation.nbest", 6, "must be from 1 to --beam, 5"),
+    ("generation.nbest", 0, "must be at least 1"),
     ("generation.unkpen", INF, None),
     ("generation.unkpen", -INF, "must be a finite number, or inf for no <unk>"),
     ("generation.sampling_topk", -1, None),
     ("task.tokens_per_sample", 0, "must be at least 1"),
     ("dataset.max_tokens", -1, None),
-    ("dataset.max_tokens", 0, "must be at least 1, or -1 for no limit"),
+    ("dataset.max_tokens", -2, "must be at least 1, or 0 for no limit, or -1 for the same"),
+    ("lr_scheduler.lr_period_updates", -2, "must be greater than 0, or -1 for --max-update less --warmup-updates, or 0 for the same"),
+    ("lr_scheduler.lr_shrink", -0.5, "must be from 0 to 10"),
     ("dataset.max_tokens", None, None),
     ("dataset.shard_id", 1, "must be from 0 to below --num-shards, 1"),
     ("checkpoint.keep_last_epochs", -1, None),
@@ -165,6 +166,56 @@ def test_values(place, value, message):
         assert message is None or (
             found[0].startswith("--" + name.replace("_", "-")) and found[0].endswith(f": {message}")
         )
+
+
+# Odd values with which plain fairseq trains, or searches.
+ODD = [
+    {"lr_scheduler": {"_name": "inverse_sqrt", "warmup_init_lr": 0.25}},
+    {"lr_scheduler": {"_name": "inverse_sqrt", "warmup_init_lr": 0.5}},  # falls to --lr, 0.25
+    {"lr_scheduler": {"_name": "cosine", "warmup_init_lr": 2.0}, "optimization": {"lr": [4.0]}},
+    {"lr_scheduler": {"_name": "cosine", "lr_period_updates": 0.0, "lr_shrink": 1.5}},
+    {"lr_scheduler": {"_name": "fixed", "lr_shrink": 1.5}},
+    {"lr_scheduler": {"_name": "reduce_lr_on_plateau", "lr_shrink": 0.0}},
+    {"dataset": {"max_tokens": 0, "batch_size": 8, "max_tokens_valid": 0, "batch_size_valid": 8}},
+    {"dataset": {"max_tokens": 4096, "batch_size": 0}},
+    {"dataset": {"max_tokens": -1, "batch_size": None}},
+    {"generation": {"beam": 5, "nbest": 10}},
+    {"model": {"_name": "masked_lm", "num_segment": 0}},
+    {"task": {"_name": "other_task", "mask_prob": 1.0}},
+]
+
+
+@pytest.mark.parametrize("config", ODD, ids=str)
+def test_odd_values_that_fairseq_takes(config):
+    fairseq_rules.check(OmegaConf.create(AROUND | config))
+    as_namespace = {name: value for values in (AROUND | config).values() for name, value in values.items()}
+    fairseq_rules.check(Namespace(**as_namespace, **{group: values.get("_name") for group, values in config.items()}))
+
+
+@pytest.mark.parametrize(
+    "limits, message",
+    [
+        ({"max_tokens": 0}, "--max-tokens 0: is no limit, and --batch-size sets none"),
+        ({"max_tokens": None, "batch_size": 0}, "--batch-size 0: is no limit, and --max-tokens sets none"),
+        ({"max_tokens": 0, "batch_size": -1}, "--max-tokens 0: is no limit, and --batch-size sets none"),
+        ({"max_tokens": 9, "max_tokens_valid": 0}, "--max-tokens-valid 0: is no limit, and --batch-size-valid sets none"),
+    ],
+)  # fmt: skip
+def test_a_batch_has_a_limit(limits, message):
+    for given in ({"dataset": limits}, Namespace(**limits)):
+        with pytest.raises(InputError, match=f"^{message}; give one of them, such as --max-tokens 4096$"):
+            fairseq_rules.check(given)
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "multilingual_masked_lm"])
+def test_shares_of_masked_tokens(task):
+    for of_task, message in (
+        ({"mask_prob": 1.0}, "--mask-prob 1: must be greater than 0 and below 1"),
+        ({"random_token_prob": 1.5}, "--random-token-prob 1.5: must be from 0 to 1"),
+        ({"tokens_per_sample": 1}, "--tokens-per-sample 1: must be at least 2"),
+    ):
+        with pytest.raises(InputError, match=f"^{message} with --task {task}"):
+            fairseq_rules.check(Namespace(task=task, **of_task))
 
 
 def test_rules_of_a_choice():

@@ -17,6 +17,16 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--batch-size 4", "--optimizer: is not given, and has no default; adam is the usual one"),
         ("--optimizer adam", "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096"),
         ("--optimizer adam --max-tokens 0", "--max-tokens 0: must be at least 1"),
+        (
+            "--optimizer adam --max-tokens 0 --batch-size 8",
+            "--max-tokens 0: must be at least 1 in a training, which leaves out",
+        ),
+        ("--optimizer adam --max-tokens -1 --batch-size 8", "--max-tokens -1: must be at least 1 in a training"),
+        ("--optimizer adam --batch-size 0", "--batch-size 0: is no limit, and --max-tokens sets none"),
+        (
+            "--optimizer adam --max-tokens 9 --num-batch-buckets 3 --max-tokens-valid 0 --batch-size-valid 4",
+            "--max-tokens-valid 0: must be at least 1 with --num-batch-buckets",
+        ),
         ("--optimizer adam --batch-size -2", "--batch-size -2: must be at least 1"),
         ("--optimizer adam --batch-size 4 --update-freq 2,0", "--update-freq 0: must be at least 1"),
         ("--optimizer adam --batch-size 4 --log-interval 0", "--log-interval 0: must be at least 1"),
