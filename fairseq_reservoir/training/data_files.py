@@ -71,6 +71,7 @@ def check_data(cfg, splits=None):
     """
     checks = {
         "translation": check_translation,
+        "translation_lev": check_translation,
         "language_modeling": check_text,
         "masked_lm": check_text,
         "sentence_prediction": check_sentences,

@@ -208,6 +208,7 @@ SPOILT = [
     ("translation", ["test"], "test.en-de.de.bin", lambda path: shorten(path, 2), "test.en-de.de.bin: damaged"),
     ("translation", ["test", "test1"], "test1.en-de.en.bin", lambda path: shorten(path, 2), "test1.en-de.en.bin: damaged"),
     ("translation", ["test"], "dict.de.txt", lambda path: path.write_text("a 1\na 1\n"), "line 2: has 'a' a second time"),
+    ("translation_lev", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
     ("language_modeling", None, "train1.idx", lambda path: shorten(path, 1), "train1.idx: damaged"),
     ("language_modeling", None, "valid.bin", lambda path: shorten(path, 1), "valid.bin: damaged"),
     ("language_modeling", ["test"], "test.bin", lambda path: shorten(path, 1), "test.bin: damaged"),
