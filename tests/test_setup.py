@@ -252,7 +252,7 @@ def test_a_run_that_waited_for_another_takes_its_options(clone):
 LEAVE_OUT = r"""
 set -euo pipefail
 die() { echo "$*" >&2; exit 1; }
-eval "$(sed -n '/^pip_install() {/p;/^pip_run() {/,/^}/p;/^leave_out_torchaudio() {/,/^}/p' scripts/setup.sh)"
+eval "$(sed -n '/^venv=/p;/^pip_install() {/p;/^pip_run() {/,/^}/p;/^leave_out_torchaudio() {/,/^}/p' scripts/setup.sh)"
 leave_out_torchaudio
 """
 LOOK = """

@@ -109,6 +109,7 @@ def test_other_dictionaries_are_refused(kind, translate, monkeypatch, make_corpu
 
 
 def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data, tmp_path, monkeypatch):
+    monkeypatch.setenv(other_dictionary.ALLOW, "")  # put back at the end, as the flag sets it
     flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--disable-validation", "--save-dir", tmp_path]
     train(toy_data, *flags, "--max-update", 1)
     other = make_corpus("other")
@@ -120,8 +121,7 @@ def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data
     tuned = [*flags, "--max-update", 2, "--finetune-from-model", tmp_path / "checkpoint_last.pt", "--save-dir"]
     with pytest.raises(ValueError, match="its target dictionary has 12 entries, .* or give --allow-other-dictionary"):
         train(other, *tuned, tmp_path / "refused")
-    monkeypatch.setenv(other_dictionary.ALLOW, "1")
-    assert len(train(other, *tuned, tmp_path / "tuned").losses) == 2
+    assert len(train(other, *tuned, tmp_path / "tuned", other_dictionary.FLAG).losses) == 2
 
 
 def test_a_truncated_file_is_one_line(translate, exported, tmp_path):

@@ -171,7 +171,7 @@ def test_plain_architectures_too(capsys, arch, row):
         (["--arch=reservoir_transformer", "--decoder-layers=-1"], "--decoder-layers -1: must be at least 1"),
         (
             ["--arch=reservoir_transformer", "--encoder-attention-heads=0"],
-            "--encoder-attention-heads 0: must be at least 1",
+            "--encoder-attention-heads 0: must be from 1 to 1000000",
         ),
     ],
 )

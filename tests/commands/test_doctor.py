@@ -110,7 +110,7 @@ def test_tried_versions_are_those_that_can_be_installed():
 def test_an_unknown_name_of_a_repair():
     _, _, text = told(run_command("fairseq-reservoir", "doctor", env=os.environ | {WITHOUT: "batch"}))
     assert (
-        f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, flag-errors, numpy-names, "
+        f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, flag-errors, user-dir, numpy-names, "
         in text
     )
 

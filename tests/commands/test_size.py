@@ -120,7 +120,7 @@ def test_plain_fairseq_has_no_exports(capsys):
     "arguments, message",
     [
         (["nonsense"], "CHECKPOINT|ARCH nonsense: neither a file nor an architecture"),
-        (["/tmp"], "CHECKPOINT|ARCH /tmp: a folder; name a file in it"),
+        (["/tmp"], "CHECKPOINT|ARCH /tmp: is a folder; name a file in it"),
         (["{}", "--lr", "3"], "--lr 3: flags go with an architecture, and {} is none"),
         (["{}", "--source-words", "7"], "--source-words 7: goes with an architecture, and {} is none"),
         (["{}"], "CHECKPOINT {}: not a checkpoint of fairseq"),
