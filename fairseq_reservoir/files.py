@@ -273,10 +273,13 @@ def regular(path) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-def fault_of_own_file(path) -> str:
-    """Why we must not write a file in place: "is a link", "is a FIFO"; "" for a regular file or none.
+def fault_of_own_file(path, in_place: bool = True) -> str:
+    """Why we must not write a file: "is a link", "is a FIFO"; "" for a regular file or none.
 
     A link, also a hard link, leads to a file outside the folder that we write to.
+
+    Args:
+        in_place: the file is opened. Else another one takes its name, so that its other names, such as those in a backup, keep their text.
 
     Raises:
         OSError: the system refuses the question.
@@ -285,7 +288,7 @@ def fault_of_own_file(path) -> str:
         status = os.lstat(path)
     except FileNotFoundError:
         return ""
-    return _fault(status)
+    return _fault(status) if in_place else _fault_of_kind(status)
 
 
 def open_own_file(path, flags: int) -> int:
@@ -324,9 +327,12 @@ _KINDS = {
 }
 
 
+def _fault_of_kind(status):
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "")
+
+
 def _fault(status):
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "")
-    return kind or ("is one file with another name (a hard link)" if status.st_nlink > 1 else "")
+    return _fault_of_kind(status) or ("is one file with another name (a hard link)" if status.st_nlink > 1 else "")
 
 
 def _check_kind(status):

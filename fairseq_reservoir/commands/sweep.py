@@ -43,7 +43,8 @@ shell that starts the sweep may set a variable DATA, which is split into words a
 {out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
 last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
 each command, here train.log and generate.log. Commands run in the folder where the sweep was started. A run is left out, and named, if its
-folder or one of these files is a link or cannot be read; the others go on.
+folder or one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al` makes them);
+the others go on.
 """
 # Flags of Slurm's jobs: (default, least).
 _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}

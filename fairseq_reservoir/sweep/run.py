@@ -86,12 +86,13 @@ class Run:
         """Reason not to write in the folder: it, or a file that a sweep writes there, is a link or a FIFO; "" if there is none."""
         try:
             if not stat.S_ISDIR(self.folder.lstat().st_mode):
-                return f"the folder {fault_of_own_file(self.folder) or 'is a file'}"
+                return f"the folder {fault_of_own_file(self.folder, in_place=False) or 'is a file'}"
         except (FileNotFoundError, NotADirectoryError):
             return ""
-        for name in ("command", "state", "lock", *(step.log.name for step in self.steps)):
+        replaced = ("command", "state")
+        for name in (*replaced, "lock", *(step.log.name for step in self.steps)):
             try:
-                if fault := fault_of_own_file(self.folder / name):
+                if fault := fault_of_own_file(self.folder / name, in_place=name not in replaced):
                     return f"{name} {fault}"
                 if name == "command" and self._written_commands() not in (None, _encoded(self.commands)):
                     read_regular(self.folder / name, _MOST).decode()

@@ -66,6 +66,7 @@ ODD = {
     "lock is one file with another name (a hard link)": lock(lambda path, home: path.hardlink_to(home / "lock")),
     "lock is a FIFO": lock(lambda path, home: os.mkfifo(path)),
     "lock is a folder": lock(lambda path, home: path.mkdir()),
+    "sh.out is one file with another name (a hard link)": log(lambda path, home: path.hardlink_to(home / "own.txt")),
     "sh.out is a link": log(lambda path, home: path.symlink_to(home / "own.txt")),
     "sh.out is a FIFO": log(lambda path, home: os.mkfifo(path)),
     "the folder is a link": link_of_the_folder,
@@ -86,6 +87,20 @@ def test_a_damaged_run_is_named_and_the_others_go_on(sweep, tmp_path, capsys, fa
     assert f"a1: damaged: {fault}, left out\n" in said and f"a1            damaged: {fault}\n" in said
     assert sweep.said("a2") == ["hi", "hi"]
     assert snapshot(home) == before
+
+
+def test_files_that_are_replaced_may_have_second_names(sweep, tmp_path):
+    """As `cp -al` and `rsync --link-dest` make them: the run goes on, and the backup keeps its text."""
+    assert sweep.write(TWO)() == 0
+    run, backup = sweep.out / "a1", tmp_path / "backup"
+    (run / "state").write_text("waiting\n")
+    backup.mkdir()
+    for name in ("command", "state"):
+        (backup / name).hardlink_to(run / name)
+    before = snapshot(backup)
+    assert sweep() == 0
+    assert (run / "state").read_text() == "done\n"
+    assert snapshot(backup) == before
 
 
 def test_a_finished_run_behind_a_link_is_read_and_not_written(sweep, tmp_path):
