@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,15 +124,15 @@ def find_runs(paths) -> list[Run]:
             if is_log and first != log:
                 raise InputError(f"RUNS {path}: {first} is in the same folder; give each run a folder of its own")
     shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
-    return [_read_run(log, folder, _name(folder, shared, logs), fault) for folder, (log, fault) in logs.items()]
+    named = Counter(printable(folder.name) for folder in logs)
+    return [_read_run(log, folder, _name(folder, shared, named), fault) for folder, (log, fault) in logs.items()]
 
 
-def _name(folder, shared, folders):
-    """The folder's own name where no other has it, else its path below what they share."""
+def _name(folder, shared, named):
+    """The folder's own name where no other has it, as ``named`` counts them, else its path below what they share."""
     name = printable(folder.name)
-    alone = [printable(other.name) for other in folders].count(name) == 1
     says_more = not re.fullmatch(r"(seed[-_=]?)?\d+", name)
-    return name if alone and says_more else printable(folder.relative_to(shared))
+    return name if named[name] == 1 and says_more else printable(folder.relative_to(shared))
 
 
 def _logs_below(path):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.report import measure
+from fairseq_reservoir.report import measure, runs
 from fairseq_reservoir.report.arms import deviation, find_arm, group, mean
 from fairseq_reservoir.report.metrics import choose
 from fairseq_reservoir.report.runs import find_runs
@@ -126,3 +126,13 @@ def test_the_maximize_flag_decides(tmp_path):
     )
     log.write()
     assert choose(None, find_runs([tmp_path])).higher
+
+
+def test_names_of_folders_are_counted_once(tmp_path, monkeypatch):
+    """A comparison of every name with every other took a second for 1,000 runs. Here it would be 10 * 10 = 100 names."""
+    for seed in range(1, 11):
+        plain_run(tmp_path / f"dense-{seed}", [10, 20], [4, 4], seed=seed).write()
+    asked = []
+    monkeypatch.setattr(runs, "printable", lambda name: asked.append(name) or name)
+    assert {run.name for run in find_runs([tmp_path])} == {f"dense-{seed}" for seed in range(1, 11)}
+    assert len(asked) == 20
