@@ -34,12 +34,14 @@ def check_task(task: Any) -> None:
 def _check_generation(flag: str, text: str) -> None:
     given = read_json(flag, text)
     known = {field.name: field.type for field in dataclasses.fields(GenerationConfig)}
+    defaults = {field.name: field.default for field in dataclasses.fields(GenerationConfig)}
     for key, value in given.items():
         refuse_unknown(flag, key, known, "no option of fairseq's generation")
+        if value is None and defaults[key] is None:
+            continue
         kind = next((kind for kind in (known[key], *get_args(known[key])) if kind in _TYPES), None)
         if kind and not _has_type(value, kind):
             raise InputError(f"{flag}: {key} {json.dumps(value)}: must be {_TYPES[kind]}")
-    defaults = {field.name: field.default for field in dataclasses.fields(GenerationConfig)}
     try:
         generation_rules.check(Namespace(**defaults | given))
     except InputError as error:

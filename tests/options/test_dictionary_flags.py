@@ -16,6 +16,9 @@ from fairseq_reservoir.options import dictionary_flags
         ("[4]", "--eval-bleu-args '[4]': must be a dictionary"),
         ('{"bean": 4}', "--eval-bleu-args: 'bean': no option of fairseq's generation; 'beam' is one"),
         ('{"beam": "4"}', '--eval-bleu-args: beam "4": must be a whole number'),
+        ('{"prefix_size": null}', "--eval-bleu-args: prefix_size null: must be a whole number"),
+        ('{"diverse_beam_groups": null}', "--eval-bleu-args: diverse_beam_groups null: must be a whole number"),
+        ('{"sampling": null}', "--eval-bleu-args: sampling null: must be true or false"),
         ('{"sampling": 1}', "--eval-bleu-args: sampling 1: must be true or false"),
         ('{"beam": 0}', "--beam 0: must be from 1 to 10000"),
         ('{"lenpen": NaN}', "--lenpen nan: must be from -10 to 10"),
@@ -32,7 +35,13 @@ def test_arguments_of_generation(text, message):
 
 def test_arguments_that_fairseq_takes():
     """The first is fairseq's own example."""
-    for text in ('{"beam": 4, "lenpen": 0.6}', '{"max_len_a": 1.2, "max_len_b": 10}', "{}", '{"lenpen": 1}'):
+    for text in (
+        '{"replace_unk": null, "lm_path": null, "print_alignment": null}',
+        '{"beam": 4, "lenpen": 0.6}',
+        '{"max_len_a": 1.2, "max_len_b": 10}',
+        "{}",
+        '{"lenpen": 1}',
+    ):
         dictionary_flags.check_task(Namespace(eval_bleu=True, eval_bleu_args=text, eval_bleu_detok="space"))
     detok = {"eval_bleu_detok": "moses", "eval_bleu_detok_args": '{"target_lang": "de"}'}
     dictionary_flags.check_task(Namespace(eval_bleu=True, **detok))
