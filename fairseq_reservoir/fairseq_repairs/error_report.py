@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from argparse import ArgumentTypeError
 from functools import partial
@@ -56,9 +57,16 @@ def _error_of_a_file(error):
     """The ``InputError`` for a file that the system refused, or None. Only explicit causes count, because a context may be unrelated."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OF_FILES and error.filename not in (None, ""):
-            return InputError(f"{os.fsdecode(error.filename)}: {error.strerror}")
+            name = os.fsdecode(error.filename)
+            return InputError(f"{name}: {error.strerror}") if error.errno != errno.ENOENT or _is_given(name) else None
         error = error.__cause__
     return None
+
+
+def _is_given(name):
+    """Whether a name is that of a file which the user may have given. Not so ``ninja``, which torch looks for while it compiles."""
+    words = sys.argv[1:]
+    return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 
 
 def fairseq_command() -> str | None:

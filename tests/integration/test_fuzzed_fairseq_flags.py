@@ -245,6 +245,18 @@ def test_errors_of_files_name_the_file():
     assert find_input_error(OSError(errno.ENOENT, "no file is named")) is None
 
 
+def test_a_missing_program_is_no_mistake_in_a_file(monkeypatch):
+    """torch looks for ninja and a compiler; their names stand in no flag."""
+
+    def found(*words):
+        monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])
+        return find_input_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "ninja"))
+
+    assert found() is found("--arch", "ninja_transformer") is None
+    for words in (["ninja"], ["--path", "ninja"], ["--path=ninja"], ["a:ninja"], ["task.data=ninja"]):
+        assert str(found(*words)) == "ninja: No such file or directory"
+
+
 @pytest.fixture
 def model_file(tmp_path):
     (tmp_path / "model.pt").touch()
