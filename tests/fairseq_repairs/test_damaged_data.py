@@ -196,7 +196,8 @@ def test_errors_that_are_no_fault_of_the_format(error, tmp_path, monkeypatch):
         raise error("mine")
 
     write(tmp_path / "train", "mmap")
-    monkeypatch.setattr(indexed_dataset.MMapIndexedDataset, "__init__", fail)
+    failing = type("Failing", (), {"__init__": fail, "exists": staticmethod(lambda path: True)})
+    monkeypatch.setattr(indexed_dataset, "MMapIndexedDataset", failing)
     with pytest.raises(error, match="^mine$"):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), dataset_impl="mmap")
     (tmp_path / "dict.txt").write_text("a 1\n")
