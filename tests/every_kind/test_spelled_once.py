@@ -23,7 +23,7 @@ def spelled(path):
     registered = {
         id(node.args[0])
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register"
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register" and node.args
     }
     return [f"{path}:{node.lineno}" for node in ast.walk(tree) if is_letters(node) and id(node) not in registered]
 
