@@ -5,10 +5,10 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.tasks import FairseqTask
-from fairseq.trainer import Trainer
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.fairseq_repairs.repair import hooks_of
+from fairseq_reservoir.training.reservoir_trainer import ReservoirTrainer
 from tests.support.commands import train
 from tests.support.epoch_iterators import OfAnEpoch, of_processes, order
 
@@ -16,7 +16,8 @@ from tests.support.epoch_iterators import OfAnEpoch, of_processes, order
 def iterator(plain=False, **flags):
     """What a training gets, or plain fairseq's."""
     made = FairseqTask(Namespace()).get_batch_iterator(OfAnEpoch(), max_sentences=1, seed=5, **flags)
-    hook = next(hook for hook in hooks_of(Trainer.get_train_iterator) if "load_every_epoch_anew" in hook.__qualname__)
+    hooks = hooks_of(ReservoirTrainer.__base__.get_train_iterator)
+    hook = next(hook for hook in hooks if "load_every_epoch_anew" in hook.__qualname__)
     return made if plain else hook(lambda trainer: made, None)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from fairseq.trainer import Trainer
 
 from fairseq_reservoir.checkpoint.export import export
+from fairseq_reservoir.training.reservoir_trainer import ReservoirTrainer
 from tests.support.commands import load, train
 
 EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --encoder-layers 2".split()
@@ -97,10 +97,11 @@ def test_a_new_training_counts_from_its_own_first_update(toy_data, tmp_path):
 
 
 def test_fairseq_alone_ends(toy_data, tmp_path, begun, monkeypatch):
-    load_checkpoint = Trainer.load_checkpoint
+    fairseqs = ReservoirTrainer.__base__
+    load_checkpoint = fairseqs.load_checkpoint
     while hasattr(load_checkpoint, "hook"):
         load_checkpoint = load_checkpoint.__wrapped__
-    monkeypatch.setattr(Trainer, "load_checkpoint", load_checkpoint)
+    monkeypatch.setattr(fairseqs, "load_checkpoint", load_checkpoint)
     start = "--finetune-from-model", begun / "plain" / "checkpoint_last.pt"
     with pytest.raises(KeyError, match="model"):
         train(toy_data, *EMA, *start, "--max-update", 1, "--save-dir", tmp_path)
