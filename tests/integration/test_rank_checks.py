@@ -198,6 +198,7 @@ def test_torchruns_processes_are_connected_or_refused(monkeypatch):
     with pytest.raises(InputError, match="torchrun started 2 processes"):
         refuse_lone_ranks()
     monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("RANK", "0")
     refuse_lone_ranks()
 
 
