@@ -10,7 +10,7 @@ reference stands. --languages prints those that a checkpoint translates from and
 import sys
 from pathlib import Path
 
-from fairseq_reservoir.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import in_order, read_sentences
 
 
 def distilled(log, size):

@@ -6,7 +6,7 @@ Usage: hypotheses.py GENERATE_LOG
 import sys
 from pathlib import Path
 
-from fairseq_reservoir.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import in_order, read_sentences
 
 
 def hypotheses(log):

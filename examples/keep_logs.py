@@ -22,10 +22,10 @@ from pathlib import Path
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.files import replacing
-from fairseq_reservoir.report import counts, run_files
-from fairseq_reservoir.report.exports import LOGS
-from fairseq_reservoir.report.log_reader import read_log, read_record
-from fairseq_reservoir.report.translations import read_references, read_test
+from fairseq_reservoir.studies.report import counts, run_files
+from fairseq_reservoir.studies.report.exports import LOGS
+from fairseq_reservoir.studies.report.log_reader import read_log, read_record
+from fairseq_reservoir.studies.report.translations import read_references, read_test
 
 
 def of_training(text):

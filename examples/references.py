@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sacremoses import MosesDetokenizer
 
-from fairseq_reservoir.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import in_order, read_sentences
 
 
 def references(log, language):

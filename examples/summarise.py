@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.report import find_runs
+from fairseq_reservoir.studies.report import find_runs
 
 HEAD = ("run", "parameters", "trained", "BLEU", "s/update", "minutes", "updates", "best valid. loss")
 

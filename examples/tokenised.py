@@ -6,7 +6,7 @@ Usage: tokenised.py GENERATE_LOG
 import sys
 from pathlib import Path
 
-from fairseq_reservoir.report.translations import read_sentences, tokenised_bleu
+from fairseq_reservoir.studies.report.translations import read_sentences, tokenised_bleu
 
 
 def main(log):

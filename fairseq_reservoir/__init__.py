@@ -26,7 +26,7 @@ def register() -> None:
     from .fairseq_repairs import import_warnings
 
     with _logging_unchanged(), import_warnings.ignored():
-        from .training.install import install
+        from .trainer.install import install
 
         install()
 

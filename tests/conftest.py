@@ -100,7 +100,7 @@ def of_numbers(tmp_path_factory):
 def with_text(of_numbers, tmp_path_factory):
     """An export of it that carries its dictionaries and pieces, in an empty folder."""
     from fairseq_reservoir.checkpoint.export import export
-    from fairseq_reservoir.checkpoint.text.collect import TextFlags
+    from fairseq_reservoir.text.collect import TextFlags
 
     out = tmp_path_factory.mktemp("colleague") / "model.safetensors"
     export(of_numbers.path, out, text=TextFlags(sentencepiece_model=str(of_numbers.pieces)))

@@ -37,7 +37,7 @@ PLOT = """
 %matplotlib inline
 import matplotlib.pyplot as plt
 from pathlib import Path
-from fairseq_reservoir.report import read_log
+from fairseq_reservoir.studies.report import read_log
 
 records = [record for part in read_log(Path("run.log").read_text()).parts for record in part.records if record.kind == "inner"]
 plt.plot([record.updates for record in records], [record.values["loss"] for record in records])

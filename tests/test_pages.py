@@ -13,6 +13,7 @@ import pytest
 from fairseq import options
 
 from fairseq_reservoir import cli
+from fairseq_reservoir.freezing.freeze_schedule import FreezeSchedule
 from fairseq_reservoir.models.reservoir.language_model import PRESETS as LM_PRESETS
 from fairseq_reservoir.models.reservoir.transformer import PRESETS
 from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_LM_PRESETS
@@ -21,7 +22,6 @@ from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
 from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
 from fairseq_reservoir.plan.kinds import letters
-from fairseq_reservoir.training.freeze_schedule import FreezeSchedule
 from tests.support.commands import forget_earlier_runs, train
 from tests.support.warm_start import run_command
 
@@ -45,7 +45,7 @@ ELSEWHERE = {
     "fairseq-preprocess": "tests/test_data_page.py",
     "LC_ALL=C": "tests/test_data_page.py",
     "fairseq-reservoir sweep": "tests/examples/test_sweeps.py",
-    "fairseq-reservoir report": "tests/report/test_report.py",
+    "fairseq-reservoir report": "tests/studies/report/test_report.py",
     "bash benchmarks/gpu.sh": "tests/benchmarks/test_gpu.py",
     "bash benchmarks/gpu_wheels.sh": "benchmarks/gpu_wheels.sh, which needs a network",
 }

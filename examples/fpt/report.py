@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from summarise import read_training  # noqa: E402
 
-from fairseq_reservoir.report.translations import in_order, read_sentences  # noqa: E402
+from fairseq_reservoir.studies.report.translations import in_order, read_sentences  # noqa: E402
 
 
 def read_answers(file):

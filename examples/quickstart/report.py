@@ -9,7 +9,7 @@ from pathlib import Path
 from pairs import fail, read_lines
 from sacrebleu.metrics import BLEU
 
-from fairseq_reservoir.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import in_order, read_sentences
 
 
 def translations(path):

@@ -38,7 +38,7 @@ def load_translator(path: str, data: str | None = None, **overrides: Any) -> Any
     file = Path(path).absolute()
     check_file("path", file)
     if data is None:
-        from .text.translator import open_translator
+        from .translator import open_translator
 
         return open_translator(str(file), **overrides)
     folder = Path(data).absolute()

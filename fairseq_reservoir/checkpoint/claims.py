@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import torch
 
 from ..errors import InputError
+from ..text.parts import MOST_WORDS
 from . import opened
 from .compact import is_shape
 from .dry_build import WITHOUT_ITS_TASK
-from .text.parts import MOST_WORDS
 
 # Tensors of fewer entries are left to fairseq, which names all that do not fit.
 _SMALL = 2**16

@@ -21,7 +21,8 @@ import torch
 from ..errors import InputError
 from ..masks import bits
 from ..masks.levels import Levels
-from . import digest, entropy_code
+from ..random_tensors import digest
+from . import entropy_code
 from .entropy_code import Symbols
 
 Tensors = dict[str, torch.Tensor]

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import check_out, replacing, replacing_folder
+from ..text.parts import TextParts
 from . import dictionaries, packed_file
 from .materialize import materialize
 from .opened import Checkpoint, open_checkpoint
 from .origin import dictionaries_of
-from .text.parts import TextParts
 
 _MODEL = "model.bin"  # in every folder of CTranslate2
 _PIECES = {"sentencepiece": "sentencepiece.model", "byte_pairs": "bpe.codes"}

@@ -9,7 +9,7 @@ from omegaconf import open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import InputError
-from . import digest
+from ..random_tensors import digest
 from .unregistered import check_task
 
 

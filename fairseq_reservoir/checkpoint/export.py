@@ -12,16 +12,17 @@ from omegaconf import OmegaConf
 from ..errors import InputError
 from ..files import check_out
 from ..plan import written_table
+from ..random_tensors import digest
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
-from . import compact as compact_form, dictionaries, digest, entropy_code, maker, packed_file, reader
+from ..text import collect
+from ..text.collect import TextFlags
+from ..text.parts import TextParts
+from . import compact as compact_form, dictionaries, entropy_code, maker, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
 from .opened import Checkpoint, dictionary_sizes, open_checkpoint
 from .origin import dictionaries_of
 from .packed_masks import pack_levels, pack_masks
-from .text import collect
-from .text.collect import TextFlags
-from .text.parts import TextParts
 
 
 @dataclass(frozen=True)

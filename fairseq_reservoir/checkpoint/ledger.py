@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from ..layers import backskip
+from ..layers.backskip import backward_skip as backskip
 from ..masks.bits import bytes_of
 from ..masks.levels import Levels
 from ..masks.masked_weight import masked_modules

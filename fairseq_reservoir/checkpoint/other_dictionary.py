@@ -14,7 +14,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ..errors import InputError
 from ..options.dictionary_options import DictionaryOptions
-from . import digest
+from ..random_tensors import digest
 
 logger = logging.getLogger(__name__)
 FLAG = "--allow-other-dictionary"

@@ -28,8 +28,9 @@ from safetensors.torch import save_file
 
 from ..errors import InputError
 from ..files import replacing
-from . import compact as compact_form, digest
-from .text import parts
+from ..random_tensors import digest
+from ..text import parts
+from . import compact as compact_form
 
 SUFFIX = ".safetensors"
 PLAIN, COMPACT, PLAIN_WITH_TEXT, COMPACT_WITH_TEXT = VERSIONS = range(1, 5)

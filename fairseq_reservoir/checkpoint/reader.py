@@ -8,9 +8,10 @@ import torch
 from ..errors import InputError
 from ..masks import bits
 from ..masks.levels import KINDS, Levels, name_of_scales
+from ..random_tensors import digest
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import OF_ANY_SHAPE, Recipe
-from . import damage, digest, packed_file
+from . import damage, packed_file
 from .compact import is_shape
 
 Tensors = dict[str, torch.Tensor]

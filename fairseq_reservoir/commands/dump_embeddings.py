@@ -30,7 +30,7 @@ def run(known, _):
     from ..checkpoint.opened import open_checkpoint
     from ..checkpoint.origin import dictionaries_of
     from ..checkpoint.pretrained_embeddings import write_tables
-    from ..checkpoint.text.translator import task_of_text
+    from ..checkpoint.translator import task_of_text
     from ..errors import InputError
     from ..files import check_out
 

@@ -63,7 +63,7 @@ def add_parser(commands) -> None:
 
 def run(known, _):
     from ..checkpoint.export import export
-    from ..checkpoint.text.collect import TextFlags
+    from ..text.collect import TextFlags
 
     text = TextFlags(
         with_text=known.with_text,

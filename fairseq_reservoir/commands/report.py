@@ -69,7 +69,7 @@ def add_parser(commands) -> None:
 
 
 def run(known, fairseq_flags):
-    from ..report import report
+    from ..studies.report import report
 
     study = report(
         known.runs,

@@ -87,8 +87,8 @@ def run(known, fairseq_flags):
 
 
 def _run(known):
-    from ..sweep import local, slurm
-    from ..sweep.grid import read_grid
+    from ..studies.sweep import local, slurm
+    from ..studies.sweep.grid import read_grid
 
     if known.jobs is not None and known.jobs < 1:
         raise InputError(f"--jobs {known.jobs}: must be at least 1")
@@ -130,7 +130,7 @@ class _Sweep:
     """
 
     def __init__(self, runs, choices, out: str, retry_failed: bool):
-        from ..sweep.choose import Decisions
+        from ..studies.sweep.choose import Decisions
 
         self.runs, self.out, self.retry_failed = runs, out, retry_failed
         self.minutes: dict[str, float] = {}
@@ -221,10 +221,10 @@ def _keep(lines, path):
 
 def _score(run):
     """The best validation in the log of a run, None where there is none."""
-    from ..report import metrics
-    from ..report.measures import measure_run, scored
-    from ..report.runs import find_runs
-    from ..sweep.choose import Score
+    from ..studies.report import metrics
+    from ..studies.report.measures import measure_run, scored
+    from ..studies.report.runs import find_runs
+    from ..studies.sweep.choose import Score
 
     with contextlib.suppress(InputError):
         own = os.path.realpath(run.folder)

@@ -1,1 +1,1 @@
-"""Freezes and draws what a model's flags name, and describes the model in its checkpoints."""
+"""Freezing: models built with frozen tensors, freeze schedules and the optimizer ``freeze_skip``."""

@@ -14,9 +14,9 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..errors import InputError
+from ..layers.adapters.frozen_adapters import merge_adapters
+from ..layers.backskip.in_model import fit_state
 from ..plan.freeze_spec import ADAPTER, atom, layer_of
-from .backskips import fit_state
-from .frozen_adapters import merge_adapters
 
 
 class Resumed(NamedTuple):

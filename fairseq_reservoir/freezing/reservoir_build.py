@@ -1,7 +1,8 @@
 """Freezes and initialises a built model and attaches its slot table, before any optimizer exists."""
 
 from ..errors import InputError
-from ..layers.fast_dropout import use_fast_dropout
+from ..layers.adapters.frozen_adapters import adapt, shared_matrices
+from ..layers.backskip.in_model import add_backskips
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
 from ..options.layer_options import FrozenLayerOptions
@@ -10,8 +11,7 @@ from ..plan.layer_plan import Plans, layers_kept
 from ..plan.slot_table import SlotTable
 from ..random_tensors.fill import component_recipe, fill, reservoir_recipe
 from ..random_tensors.philox import GENERATOR
-from .backskips import add_backskips
-from .frozen_adapters import adapt, shared_matrices
+from ..speed.fast_dropout import use_fast_dropout
 from .table_of_model import table_of
 
 COMPONENT_FLAGS = {

@@ -2,7 +2,7 @@
 
 from fairseq.models.transformer import TransformerDecoderBase
 
-from ..layers.adapted_linear import AdaptedLinear
+from ..layers.adapters.adapted_linear import AdaptedLinear
 from ..masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ..masks.masked_linear import MaskedLinear
 from ..masks.rounded_weight import RoundedEmbedding, SharedLinear

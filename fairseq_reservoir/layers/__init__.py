@@ -1,7 +1,8 @@
 """Kinds of layer, one file each, registered by the capital letter that layer plans use.
 
 A kind is a function ``(config, stack) -> {name: Sublayer}`` here and a row of ``plan/kinds.py``. Importing this package
-imports every file in it.
+imports every file in it. The folders are for any kind: ``adapters`` trains a small change of a frozen matrix, ``backskip`` leaves out
+the backward pass of a frozen layer.
 """
 
 import importlib
@@ -10,6 +11,7 @@ import pkgutil
 from .base import BUILDERS, SlotConfig, build_slot
 
 for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+    if not _module.ispkg:
+        importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = ["BUILDERS", "SlotConfig", "build_slot"]

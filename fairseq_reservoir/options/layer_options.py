@@ -7,7 +7,7 @@ from typing import Optional
 from fairseq.dataclass import FairseqDataclass
 
 from ..errors import InputError, flag_of, whole_number
-from ..layers.backskip import ESTIMATORS
+from ..layers.backskip.backward_skip import ESTIMATORS, WARMUP_UPDATES
 from ..layers.frozen_dtype import DTYPES
 from ..plan import kinds
 from .component_options import ComponentOptions, check_components
@@ -97,7 +97,9 @@ class FrozenLayerOptions(ComponentOptions):
         "ESTIMATOR",
     )
     backskip_warmup: int = option(
-        100, "updates with true gradients only, before --backskip-anneal sets in. Default: 100", "N"
+        WARMUP_UPDATES,
+        f"updates with true gradients only, before --backskip-anneal sets in. Default: {WARMUP_UPDATES}",
+        "N",
     )
     backskip_anneal: float = option(
         0.99,

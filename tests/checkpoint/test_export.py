@@ -138,7 +138,7 @@ print({name: digest.of_tensor(tensor) for name, tensor in read_state_dict(sys.ar
 
 
 def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
-    from fairseq_reservoir.checkpoint import digest
+    from fairseq_reservoir.random_tensors import digest
 
     out = exported(every_kind, tmp_path, "--regenerate")
     command = [sys.executable, "-W", "ignore", "-c", READ_WITHOUT_FAIRSEQ, out]

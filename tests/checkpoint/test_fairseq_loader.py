@@ -13,7 +13,7 @@ from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
-from fairseq_reservoir.training.install import install
+from fairseq_reservoir.trainer.install import install
 from tests.support.building import pad, sentences, shift
 from tests.support.commands import USER_DIR, train
 from tests.support.letters import WITH_RESERVOIRS

@@ -13,7 +13,7 @@ import pytest
 
 import fairseq_reservoir
 from fairseq_reservoir import cli
-from fairseq_reservoir.layers.backskip import ESTIMATORS
+from fairseq_reservoir.layers.backskip.backward_skip import ESTIMATORS
 from fairseq_reservoir.layers.frozen_dtype import DTYPES
 from fairseq_reservoir.options.component_options import ADAPTERS
 from fairseq_reservoir.options.language_model_options import WordVectorOptions

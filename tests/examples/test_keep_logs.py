@@ -8,7 +8,7 @@ import pytest
 
 from examples.keep_logs import KEPT, main, of_training, write
 from fairseq_reservoir import cli
-from fairseq_reservoir.report import counts
+from fairseq_reservoir.studies.report import counts
 from tests.support.runs_of_a_study import REFERENCES, translations, write_runs
 from tests.support.unpacked import unpack
 
@@ -95,7 +95,7 @@ def test_runs_that_were_ended_are_kept_by_name(tmp_path, monkeypatch):
 
 
 def test_when_layers_froze_is_kept():
-    said = "| INFO | fairseq_reservoir.training.freeze_auto | update 30: encoder.layers.0 frozen; 9 of 20 tensors are frozen"
+    said = "| INFO | fairseq_reservoir.freezing.freeze_auto | update 30: encoder.layers.0 frozen; 9 of 20 tensors are frozen"
     assert list(of_training(f"Start iterating over samples\n2026-01-02 {said}\n")) == [f"2026-01-02 {said}"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_reservoir.report.translations import lines_of, read_references, read_sentences, read_test
+from fairseq_reservoir.studies.report.translations import lines_of, read_references, read_sentences, read_test
 from tests.support.scripts import run_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from fairseq import options
 
-from fairseq_reservoir.sweep.grid import read_grid
+from fairseq_reservoir.studies.sweep.grid import read_grid
 from tests.examples.test_multi30k import EXAMPLES, bash, commands_in
 
 GRIDS = EXAMPLES / "sweeps"

@@ -8,7 +8,7 @@ from fairseq.tasks import FairseqTask
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.fairseq_repairs.repair import hooks_of
-from fairseq_reservoir.training.reservoir_trainer import ReservoirTrainer
+from fairseq_reservoir.trainer.reservoir_trainer import ReservoirTrainer
 from tests.support.commands import train
 from tests.support.epoch_iterators import OfAnEpoch, of_processes, order
 

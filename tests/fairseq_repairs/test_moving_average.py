@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.training.reservoir_trainer import ReservoirTrainer
+from fairseq_reservoir.trainer.reservoir_trainer import ReservoirTrainer
 from tests.support.commands import load, train
 
 EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --encoder-layers 2".split()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_reservoir.layers.fast_attention import attend
+from fairseq_reservoir.speed.fast_attention import attend
 
 
 @pytest.mark.parametrize("padded", [False, True])

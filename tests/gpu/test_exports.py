@@ -4,9 +4,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_reservoir.checkpoint import digest, packed_file, read_state_dict
+from fairseq_reservoir.checkpoint import packed_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.masks.masked_weight import masked_modules
+from fairseq_reservoir.random_tensors import digest
 from tests.gpu.test_frozen_tensors import MODELS
 from tests.support.building import pad, sentences, shift
 from tests.support.commands import TINY, train

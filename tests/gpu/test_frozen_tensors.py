@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import digest
-from fairseq_reservoir.training.frozen_guard import frozen_tensors
+from fairseq_reservoir.random_tensors import digest
+from fairseq_reservoir.trainer.frozen_guard import frozen_tensors
 from tests.support.commands import train
 from tests.support.letters import WITH_EVERY_KIND
 

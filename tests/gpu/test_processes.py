@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import digest
-from fairseq_reservoir.training.frozen_guard import frozen_tensors
+from fairseq_reservoir.random_tensors import digest
+from fairseq_reservoir.trainer.frozen_guard import frozen_tensors
 from tests.gpu.test_frozen_tensors import MODELS
 from tests.support.commands import train
 from tests.support.several_processes import in_processes, train_as

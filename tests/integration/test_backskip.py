@@ -9,7 +9,7 @@ from fairseq_reservoir.checkpoint import load_translator, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from fairseq_reservoir.layers.backskip import ESTIMATORS, Identity
+from fairseq_reservoir.layers.backskip.backward_skip import ESTIMATORS, Identity
 from tests.support.building import build, logits, pad, sentences, shift
 from tests.support.commands import error_of, load, start_training, train
 from tests.support.several_processes import in_processes, train_as

@@ -8,10 +8,10 @@ from fairseq.modules import MultiheadAttention
 from fairseq.optim.adam import Adam
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.layers.counted_words import CountedWords
-from fairseq_reservoir.layers.fast_attention import FastAttention
-from fairseq_reservoir.training.fast_adam import FastAdam
-from fairseq_reservoir.training.fast_loss import FastLoss
+from fairseq_reservoir.speed.counted_words import CountedWords
+from fairseq_reservoir.speed.fast_adam import FastAdam
+from fairseq_reservoir.speed.fast_attention import FastAttention
+from fairseq_reservoir.speed.fast_loss import FastLoss
 from tests.support import miniature
 from tests.support.commands import RUN, error_of, load, train
 

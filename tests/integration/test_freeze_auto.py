@@ -9,7 +9,7 @@ import pytest
 from fairseq.tasks import FairseqTask
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.training.freeze_auto import check_model
+from fairseq_reservoir.freezing.freeze_auto import check_model
 from tests.integration.test_freeze_skip import FORMATS, MODEL, Recording, assert_same_training
 from tests.support.commands import RUN, TINY, error_of, load, train
 from tests.support.several_processes import in_processes, train_as

@@ -45,7 +45,7 @@ def test_in_memory(toy_data, without, caplog):
 
 def test_the_size_that_is_told_is_that_of_what_is_kept(toy_data, caplog):
     caplog.set_level(logging.INFO)
-    with patch("fairseq_reservoir.training.freeze_cache._MIB", 1):  # so that the line is in bytes
+    with patch("fairseq_reservoir.speed.freeze_cache._MIB", 1):  # so that the line is in bytes
         run = train(toy_data, *PLAIN, "--freeze-cache", "memory", "--freeze-cache-mib", 10**6)
     told = re.search(r"about (\d+) MiB", caplog.text)
     assert int(told[1]) == run.trainer.prefix_cache.store.used
@@ -132,7 +132,7 @@ def test_rounded_in_every_epoch_alike(toy_data, without, dtype):
     flags = [*PLAIN, "--freeze-cache", "memory", "--freeze-cache-dtype", dtype]
     run = train(toy_data, *flags)
     # With room for nothing every batch is worked out, and rounded, in each epoch.
-    with patch("fairseq_reservoir.training.prefix_cache.Memory.put", lambda *put: None):
+    with patch("fairseq_reservoir.speed.prefix_cache.Memory.put", lambda *put: None):
         assert_same(run, train(toy_data, *flags))
     assert run.losses != without.losses
     assert run.losses == pytest.approx(without.losses, rel=0.05)

@@ -7,7 +7,7 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.opened import open_checkpoint
-from fairseq_reservoir.layers.adapted_linear import AdaptedLinear
+from fairseq_reservoir.layers.adapters.adapted_linear import AdaptedLinear
 from tests.checkpoint.conftest import translate  # noqa: F401
 from tests.integration.test_frozen_stays_frozen import hashes
 from tests.integration.test_resume import assert_same_bits

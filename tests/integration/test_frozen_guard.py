@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fairseq_reservoir.checkpoint import digest
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing import reservoir_build
-from fairseq_reservoir.training import frozen_guard
+from fairseq_reservoir.random_tensors import digest
+from fairseq_reservoir.trainer import frozen_guard
 from tests.support.commands import error_of, load, train
 
 NOISE = "--quant-noise-pq 0.1 --quant-noise-pq-block-size 8".split()

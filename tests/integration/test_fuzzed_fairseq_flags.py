@@ -22,7 +22,7 @@ from fairseq_reservoir.checkpoint.training_start import check_whole
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from fairseq_reservoir.options import dictionary_flags, fairseq_rules
-from fairseq_reservoir.training import fairseq_flags, preflight
+from fairseq_reservoir.trainer import fairseq_flags, preflight
 from tests.integration.test_fuzzed_flags import HOSTILE, answer_of, fuzzed, mutated
 
 NUMBERS = [0, -1, 1, 2, 5, -5, 0.5, 1.5, -0.5, 1e-3, 0.1, 1e-320, 1e30, 1e308, -1e308, 10**14, 10**16, 2**63, 10**30,

@@ -32,7 +32,7 @@ from fairseq_reservoir.options.language_model_options import (
 from fairseq_reservoir.options.layer_options import ReservoirOptions
 from fairseq_reservoir.options.roberta_options import ReservoirRobertaOptions, SupermaskRobertaOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
-from fairseq_reservoir.training.threads import THREADS
+from fairseq_reservoir.speed.threads import THREADS
 from tests.support.commands import RUN, error_of
 from tests.support.logs import Writer
 

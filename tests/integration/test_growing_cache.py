@@ -54,7 +54,7 @@ def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
         "bf16",
     ]
     run = train(toy_data, *flags, "--freeze-cache", "memory")
-    with patch("fairseq_reservoir.training.prefix_cache.Memory.put", lambda *put: None):
+    with patch("fairseq_reservoir.speed.prefix_cache.Memory.put", lambda *put: None):
         assert_same(run, train(toy_data, *flags, "--freeze-cache", "memory"))
 
 

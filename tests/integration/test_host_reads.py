@@ -79,7 +79,7 @@ def test_an_update_reads_nothing(toy_data, which):
 )
 def test_reads_are_found(toy_data, monkeypatch, read):
     """As an update of ours would, every time the number of updates is set."""
-    from fairseq_reservoir.layers.backskip import Backskip
+    from fairseq_reservoir.layers.backskip.backward_skip import Backskip
 
     source = "def set_num_updates(skip, number):\n    read(eye)\n"
     scope = {"read": read, "eye": torch.eye(2)}

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from fairseq_reservoir.training import training_hooks
+from fairseq_reservoir.trainer import training_hooks
 from tests.support.commands import error_of, load, train
 
 RUN = "--encoder-layers 2 --decoder-layers 1 --max-update 2 --disable-validation --no-epoch-checkpoints".split()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.training.rank_checks import hashes, refuse_lone_ranks, refuse_other_files
+from fairseq_reservoir.trainer.rank_checks import hashes, refuse_lone_ranks, refuse_other_files
 from tests.support.building import build, build_supermask
 from tests.support.commands import TINY, error_of, load, start_training, train
 
@@ -15,7 +15,7 @@ OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_rese
 PERTURBED = (
     OURS
     + """
-from fairseq_reservoir.training import rank_checks
+from fairseq_reservoir.trainer import rank_checks
 
 def perturbed(model, *others, compare=rank_checks.compare):
     if dist.get_rank() == 1:

@@ -8,8 +8,8 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.layers.counted_words import CountedWords
-from fairseq_reservoir.training import fast
+from fairseq_reservoir.speed import fast
+from fairseq_reservoir.speed.counted_words import CountedWords
 from tests.support.building import (
     PAD,
     build,

@@ -1,1 +1,0 @@
-"""Text in an export: dictionaries and what cuts text into their words, and the translator that needs nothing else."""

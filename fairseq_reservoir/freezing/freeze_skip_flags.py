@@ -1,0 +1,128 @@
+"""The flags of ``--optimizer freeze_skip``: what is refused before data is read, and the schedule that they describe for a model."""
+
+import torch
+
+from ..errors import InputError, flag_of
+from ..masks.masked_weight import refuse_moving_masks
+from ..options.flags import check_texts
+from ..options.freeze_skip_options import FreezeSkipOptions
+from ..plan import freeze_spec
+from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
+from .table_of_model import tied_names
+
+_OF_AUTO = ("freeze_auto_interval", "freeze_auto_threshold", "freeze_auto_keep")
+FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every", "freeze_auto", *_OF_AUTO)
+
+
+def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
+    """The schedule that an optimizer's options describe for a model, or None if they ask for nothing."""
+    given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in FLAGS}
+    if not any(given.values()):
+        return None
+    for flag, layers in getattr(model, "keeps", {}).items():
+        _refuse_numbers(options, f"{flag} {layers}")
+    parameters = dict(model.named_parameters())
+    names = {trained: [n for n, p in parameters.items() if p.requires_grad == trained] for trained in (True, False)}
+    aliases = {
+        name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad
+    }
+    schedule = FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
+    which = next(flag for flag in FLAGS if given[flag.removeprefix("freeze_")])
+    said = f"{flag_of(which)} {getattr(options, which)}" if which != "freeze_auto" else FLAG_AUTO
+    for frozen in (schedule.frozen(0),) if schedule.rotate else schedule.may_freeze():
+        refuse_moving_masks(model, said, [parameters[name] for name in (*frozen, *names[False])])
+    return schedule
+
+
+def _refuse_numbers(options, pruning):
+    """Layers that are left have other numbers than --freeze knows them by."""
+    specs = {
+        "freeze_schedule": [change.spec for change in parse_schedule(options.freeze_schedule)],
+        "freeze_update_every": [spec for spec, _ in parse_periods(options.freeze_update_every)],
+    }
+    for name, said in specs.items():
+        if any(item.layers is not None for spec in said for item in freeze_spec.parse(spec)):
+            raise InputError(
+                f"{flag_of(name)} {getattr(options, name)!r}: names layers by number, which {pruning} changes; "
+                "name components, or leave one of them out"
+            )
+
+
+def check_flags(cfg) -> None:
+    """Refuses what cannot be parsed and what fairseq's engine would do wrongly.
+
+    Called before data is read, and again by the trainer, when torchrun has told the number of processes. What depends on the
+    model's names is refused by ``FreezeSchedule``, once the model is built.
+
+    fairseq's flat fp16 buffer packs the gradients of what is trained now beside the weights of what was trained at the start.
+    Its c10d and FSDP engines fix at the start whose gradients they wait for. BMUF's block momentum goes on moving what is frozen.
+
+    Raises:
+        InputError: one line with the flag to change.
+    """
+    options = cfg.optimizer
+    check_texts(options, FreezeSkipOptions)
+    _check_auto(options, cfg.checkpoint)
+    given = [flag for flag in FLAGS if getattr(options, flag, None)]
+    if not given:
+        return
+    parse_schedule(options.freeze_schedule)
+    parse_rotation(options.freeze_rotate)
+    parse_periods(options.freeze_update_every)
+    if options.freeze_progressive:
+        parse_progression(options.freeze_progressive)
+    flag = flag_of(given[0])
+    common, engine = cfg.common, cfg.distributed_training
+    if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
+        raise InputError(
+            f"{flag} with --fp16: fairseq's flat buffer would mix up the gradients; add --fp16-no-flatten-grads"
+        )
+    if common.fp16 and cfg.optimization.debug_param_names:
+        raise InputError(
+            f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out"
+        )
+    if common.quantization_config_path:
+        raise InputError(
+            f"{flag} with --quantization-config-path {common.quantization_config_path}: code books would take the place of what is"
+            " to be frozen; leave one of them out"
+        )
+    wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
+    if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
+        raise InputError(
+            f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start whose gradients are summed; "
+            "add --ddp-backend legacy_ddp"
+        )
+    if engine.zero_sharding != "none":
+        raise InputError(
+            f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out"
+        )
+    if cfg.optimization.use_bmuf:
+        raise InputError(f"{flag} with --use-bmuf: its momentum would move what is frozen; leave one of them out")
+
+
+def _check_auto(options, checkpoint):
+    if not getattr(options, "freeze_auto", False):
+        for name in _OF_AUTO:
+            if getattr(options, name, None) is not None:
+                raise InputError(
+                    f"{flag_of(name)} {getattr(options, name)}: is for {FLAG_AUTO}; add that, or leave this out"
+                )
+        return
+    for name in ("freeze_auto_interval", "freeze_auto_keep"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
+    share = options.freeze_auto_threshold
+    if share is not None and not 0 < share < 1:
+        raise InputError(f"--freeze-auto-threshold {share}: must be between 0 and 1")
+    for name, why in (
+        ("freeze_progressive", "both freeze layers from the bottom up"),
+        ("freeze_rotate", "it trains again what has learned"),
+        ("freeze_update_every", "a layer that is updated less often seems to have learned"),
+    ):
+        if getattr(options, name):
+            raise InputError(f"{FLAG_AUTO} with {flag_of(name)} {getattr(options, name)}: {why}; leave one of them out")
+    if checkpoint.no_save_optimizer_state:
+        raise InputError(
+            f"{FLAG_AUTO} with --no-save-optimizer-state: what is frozen is stored with that state; leave one of them out"
+        )

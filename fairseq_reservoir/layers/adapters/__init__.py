@@ -1,0 +1,1 @@
+"""Small trained changes (LoRA, VeRA) of matrices that are frozen."""

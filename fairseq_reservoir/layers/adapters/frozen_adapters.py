@@ -1,0 +1,95 @@
+"""Adapters on what is frozen: which matrices of a model get one, and what the adapters start with."""
+
+from collections.abc import Iterator
+
+from fairseq.modules import MultiheadAttention
+from torch import nn
+
+from ...errors import InputError
+from ...plan.freeze_spec import GROUPS, plain
+from ...plan.slot_table import SlotTable
+from ...random_tensors.fill import fill
+from ...random_tensors.recipe import Recipe
+from ..replace import adopt, replace_modules
+from .adapted_attention import AdaptedAttention
+from .adapted_linear import AdaptedLinear, LowRank, ScaledProjections, SharedProjections
+
+# The name that adapters have in a module, and what all of them share in the model.
+NAME = "frozen_adapter"
+_ATOMS = (GROUPS["att"] | GROUPS["ffn"]) - GROUPS["mix"]
+
+
+def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool = False) -> None:
+    """Gives every frozen matrix of attention and feed-forward blocks an adapter, in place; those that have one keep it.
+
+    ``model.recipes`` says how VeRA's shared matrices were drawn. All that is random in adapters follows from the seed.
+
+    Args:
+        model: a model whose parameters are frozen as ``table`` says.
+        table: its slot table.
+        kind: ``lora`` or ``vera``.
+        rank: of every adapter.
+        scaled: train a factor of every such matrix, too.
+
+    Raises:
+        InputError: no such matrix is frozen, one of them has a smaller side than ``rank``, or one is no ordinary linear layer.
+    """
+    frozen = [e for e in table.entries if not e.trained and e.atom in _ATOMS and e.name.endswith(".weight")]
+    if not frozen:
+        raise InputError(
+            f"--frozen-adapter {kind}: no matrix of attention or feed-forward blocks is frozen; freeze some by T or F in a plan,"
+            " or by --freeze att,ffn"
+        )
+    if kind == "vera" and not hasattr(model, NAME):
+        model.add_module(NAME, SharedProjections())
+    for entry in frozen:
+        place = entry.name.removesuffix(".weight")
+        linear = model.get_submodule(place)
+        if isinstance(linear, AdaptedLinear):
+            continue
+        if type(linear) is not nn.Linear or linear._forward_pre_hooks:
+            raise InputError(
+                f"--frozen-adapter {kind}: {place} is frozen and no ordinary linear layer; leave quantization noise out"
+            )
+        if rank > min(entry.shape):
+            raise InputError(
+                f"--frozen-adapter-rank {rank}: above the smaller side of {entry.name}, {min(entry.shape)}"
+            )
+        further = {"device": linear.weight.device} | ({"shared": getattr(model, NAME)} if kind == "vera" else {})
+        adapter = {"lora": LowRank, "vera": ScaledProjections}[kind](*entry.shape, rank, **further)
+        if kind == "lora":
+            # LoRA's own U(-1 / sqrt(in), 1 / sqrt(in)) is Kaiming's, divided by sqrt(6).
+            name = f"{plain(place)}.{NAME}.A"
+            fill(
+                {name: adapter.A},
+                {name: Recipe("kaiming_uniform", name, tuple(adapter.A.shape), scale=6**-0.5)},
+                table.seed,
+            )
+        parent_name, _, attribute = place.rpartition(".")
+        setattr(model.get_submodule(parent_name), attribute, AdaptedLinear(linear, adapter, scaled))
+    replace_modules(model, _adapted_attention)
+    buffers, known = dict(model.named_buffers()), getattr(model, "recipes", {})
+    shared = [(name, shape) for name, shape, _ in shared_matrices(model) if name not in known]
+    new = {name: Recipe("kaiming_uniform", name, shape) for name, shape in shared}
+    fill(buffers, new, table.seed)
+    model.recipes = known | new  # type: ignore[assignment]  # no tensor and no module, which torch expects
+
+
+def _adapted_attention(module: nn.Module) -> nn.Module | None:
+    """The attention that calls its projections, in place of fairseq's with an adapter on a projection; None for other modules."""
+    has_adapter = any(isinstance(child, AdaptedLinear) for child in module.children())
+    return adopt(AdaptedAttention, module) if type(module) is MultiheadAttention and has_adapter else None
+
+
+def merge_adapters(model: nn.Module) -> None:
+    """Replace every adapted layer of a model by a plain linear layer with the same output, for inference."""
+    replace_modules(model, lambda module: module.merged() if isinstance(module, AdaptedLinear) else None)
+
+
+def shared_matrices(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """(name, shape, number of adapters) of what VeRA's adapters share."""
+    shared = getattr(model, NAME, None)
+    if shared is None:
+        return
+    for name, buffer in shared.named_buffers():
+        yield f"{NAME}.{name}", tuple(buffer.shape), shared.users[name.partition("_")[2]]

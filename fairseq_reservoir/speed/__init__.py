@@ -1,0 +1,1 @@
+"""Faster training of the same model: ``--fast``, the cache of frozen prefixes, the number of threads."""

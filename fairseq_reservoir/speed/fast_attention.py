@@ -1,0 +1,176 @@
+"""fairseq's attention in training with fewer passes: one product for q, k and v, and the fused kernel where fairseq goes past it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from ..layers.adapters.adapted_attention import AdaptedAttention, mask_of
+from ..layers.replace import MixedIn, replace_modules, with_mix_in
+from .fast_dropout import fast_dropout
+
+# Numbers in float32 that a processor handles at a time; the length from which a softmax in half precision is as fast as in float32.
+_REGISTER, _PAYS = 16, 64
+
+
+class FastAttention(MixedIn):
+    """To be mixed into a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
+
+    Attention to the source, for which fairseq does all products by itself, is served by torch's kernel as well; projections of one input
+    are one product if they are ordinary layers that are all trained or all frozen. On a CPU torch's kernel is passed by where it is
+    slow: in half precision, where its backward pass takes eight times as long, and with dropout. With ``weights_unread`` no weights are
+    worked out. Outside training, with a cache, and where fairseq adds keys of its own, everything is fairseq's.
+
+    On a GPU neither is served by cuDNN (``without_plans``).
+    """
+
+    weights_unread = False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, Any] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Any:
+        adds_keys = self.bias_k is not None or self.add_zero_attn
+        read = before_softmax or ((need_weights or need_head_weights) and not self.weights_unread)
+        if not self.training or read or incremental_state is not None or adds_keys or self.use_xformers:
+            with without_plans(query):
+                return super().forward(
+                    query,
+                    key,
+                    value,
+                    key_padding_mask,
+                    incremental_state,
+                    need_weights,
+                    static_kv,
+                    attn_mask,
+                    before_softmax,
+                    need_head_weights,
+                )
+        time, batch, _ = query.shape
+        q, k, v = (self._heads(x, batch) for x in self._project(query, key, value))
+        y = attend(q, k, v, mask_of(query, batch, key_padding_mask, attn_mask), self.dropout_module.p)
+        return self.out_proj(y.permute(2, 0, 1, 3).reshape(time * batch, -1)).view(time, batch, -1), None
+
+    def _heads(self, x: Tensor, batch: int) -> Tensor:
+        """(time x batch, dim) -> (batch, heads, time, dim of a head)"""
+        return x.view(-1, batch, self.num_heads, x.shape[-1] // self.num_heads).permute(1, 2, 0, 3)
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        if query is key is value:
+            return _together(query, self.q_proj, self.k_proj, self.v_proj)
+        if key is value:
+            return (*_together(query, self.q_proj), *_together(key, self.k_proj, self.v_proj))
+        return (*_together(query, self.q_proj), *_together(key, self.k_proj), *_together(value, self.v_proj))
+
+
+def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
+    """What each layer makes of x, (..., dim): in one product if they are ordinary ones, of which the same is trained."""
+    x = x.reshape(-1, x.shape[-1])
+    ordinary = all(
+        type(layer) is nn.Linear and layer.bias is not None and not layer._forward_pre_hooks for layer in layers
+    )
+    trained = {(layer.weight.requires_grad, layer.bias.requires_grad) for layer in layers} if ordinary else ()
+    if len(layers) == 1 or len(trained) != 1 or len({layer.weight.dtype for layer in layers}) != 1:
+        return tuple(layer(x) for layer in layers)
+    weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    parts: tuple[Tensor, ...] = F.linear(x, weight, bias).split([len(layer.weight) for layer in layers], -1)
+    return parts
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d), the mask to be added or None.
+
+    A word that may look nowhere, as padding before a decoder's sentence, gets 0, as from torch's kernel.
+    """
+    if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
+        with without_plans(q):
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout)
+    weights = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    nowhere = None
+    if mask is not None:
+        weights = weights + mask
+        nowhere = (mask == -torch.inf).all(-1, keepdim=True)
+    if nowhere is not None and nowhere.any():
+        weights = _softmax(weights.masked_fill(nowhere, 0)).masked_fill(nowhere, 0)
+    else:
+        weights = _softmax(weights)
+    return (fast_dropout(weights, dropout) if dropout else weights) @ v
+
+
+@contextmanager
+def without_plans(x: Tensor) -> Iterator[None]:
+    """Keeps torch from cuDNN's attention, which it prefers in half precision on a Hopper GPU.
+
+    cuDNN makes a plan for every shape of a batch that it has not seen, which there takes longer than the update; fairseq's batches
+    are of hundreds of shapes. torch's other kernels take any shape. The switch is the process's: threads that use models at once
+    may leave it off. torch.compile cannot read it, and keeps what it finds.
+    """
+    if x.device.type == "cpu" or torch.compiler.is_compiling():
+        yield
+        return
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def _softmax(x: Tensor) -> Tensor:
+    """softmax over the last dimension, which torch takes up to nine times as long for where rows do not fill a register.
+
+    Short rows are filled up with -inf, and those in half precision worked out in float32, of which a register holds fewer.
+    """
+    words, half = x.shape[-1], x.dtype in (torch.bfloat16, torch.float16)
+    if words >= (_PAYS if half else _REGISTER):
+        return torch.softmax(x, -1)
+    if words < _REGISTER:
+        x = F.pad(x, (0, _REGISTER - words), value=-torch.inf)
+    return torch.softmax(x, -1, dtype=torch.float32 if half else x.dtype).to(x.dtype)[..., :words]
+
+
+def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
+    """Replace every attention module of a model by one that trains faster.
+
+    Args:
+        model: attention modules of another kind than fairseq's usual one stay.
+        weights_unread: whether the attention weights that the decoder requests of its last layer are never read.
+    """
+    replace_modules(model, partial(fast_attention, weights_unread=weights_unread))
+
+
+def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
+    """The faster module for an attention of fairseq's usual kind; None for any other module."""
+    if not isinstance(module, MultiheadAttention) or not is_usual(module):
+        return None
+    fast: nn.Module = with_mix_in(FastAttention, module)
+    fast.weights_unread = weights_unread  # type: ignore[assignment]  # a flag is neither tensor nor module
+    return fast
+
+
+def is_usual(attention: MultiheadAttention) -> bool:
+    """Whether an attention does what fairseq's does; some of its subclasses do something else.
+
+    Nor is it so with hooks on projections, as --quant-noise-pq has them: attention of a sentence to itself does not call these.
+    """
+    usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
+    projections = (getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "out"))
+    return (
+        type(attention).forward in usual
+        and type(attention).apply_sparse_mask is MultiheadAttention.apply_sparse_mask
+        and not any(projection._forward_pre_hooks for projection in projections)
+    )

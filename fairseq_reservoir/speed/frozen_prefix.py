@@ -1,0 +1,159 @@
+"""The frozen prefix of an encoder: its embeddings and its lowest layers, as long as nothing in them is trained.
+
+For one batch its output is the same in every epoch, if nothing in it is random.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules import LayerDropModuleList, SinusoidalPositionalEmbedding
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from ..errors import InputError
+from ..layers.adapters.adapted_linear import ScaledProjections
+from ..random_tensors import digest
+
+_EMBEDDINGS = ("embed_tokens", "embed_positions", "layernorm_embedding", "quant_noise")
+_FAIRSEQS = ("forward", "forward_scriptable", "forward_embedding")
+_DROPOUTS = (FairseqDropout, _DropoutNd)
+# Attributes of modules that change while nothing is set.
+_UNSET = ("training", "forward")
+
+
+def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase]:
+    """A model's encoder, with its name, if it is fairseq's Transformer encoder with whatever layers.
+
+    Raises:
+        InputError: it is another one, or there is none.
+    """
+    name = "encoder"
+    found: Any = getattr(model, "encoder", None)
+    if hasattr(found, "sentence_encoder"):
+        name, found = "encoder.sentence_encoder", found.sentence_encoder
+    usual = isinstance(found, TransformerEncoderBase) and all(
+        getattr(type(found), method) is getattr(TransformerEncoderBase, method) for method in _FAIRSEQS
+    )
+    if not usual:
+        what = "has no encoder" if found is None else f"has the encoder {type(found).__name__}"
+        raise InputError(
+            f"{flag}: {type(model).__name__} {what}; this works for fairseq's Transformer encoder, as transformer, "
+            "reservoir_transformer and roberta have it"
+        )
+    return name, found
+
+
+class FrozenPrefix:
+    """The frozen prefix of an encoder, as long as it is with what is frozen now.
+
+    Args:
+        name: of the encoder in its model.
+        encoder: fairseq's, with any layers.
+
+    Attributes:
+        depth: the number of layers in it; 0 if there is none, which is so where embeddings are trained.
+    """
+
+    def __init__(self, name: str, encoder: TransformerEncoderBase) -> None:
+        self.name, self.encoder, self.depth = name, encoder, 0
+        self.silenced: dict[str, float] = {}
+
+    def __str__(self) -> str:
+        return f"{self.name}.layers.0" + (f"-{self.depth - 1}" if self.depth > 1 else "")
+
+    def layers(self) -> list[nn.Module]:
+        return list(self.encoder.layers.children())  # not by iteration, which drops layers with --encoder-layerdrop
+
+    def parts(self, depth: int) -> dict[str, nn.Module]:
+        """Embeddings and the lowest ``depth`` layers, by name."""
+        found = {name: getattr(self.encoder, name, None) for name in _EMBEDDINGS}
+        parts = {f"{self.name}.{name}": part for name, part in found.items() if part is not None}
+        return parts | {f"{self.name}.layers.{i}": layer for i, layer in enumerate(self.layers()[:depth])}
+
+    def reaches(self, frozen: Collection[int]) -> tuple[int, str | None]:
+        """The depth it has if the parameters with these ids are frozen, and the first trained parameter above."""
+        depth = 0
+        for name, part in self.parts(len(self.layers())).items():
+            trained = next((n for n, p in part.named_parameters() if id(p) not in frozen), None)
+            if trained is not None:
+                return depth, f"{name}.{trained}"
+            depth += ".layers." in name
+        return depth, None
+
+    def dropouts(self, depth: int) -> dict[str, Any]:
+        """Every dropout that the lowest ``depth`` layers and the embeddings go through, by name."""
+        below = {f"{self.name}.dropout_module": self.encoder.dropout_module} | self.parts(depth)
+        named = ((f"{name}.{n}" if n else name, m) for name, part in below.items() for n, m in part.named_modules())
+        return {name: module for name, module in named if isinstance(module, _DROPOUTS)}
+
+    def silence(self, depth: int) -> None:
+        """Switches off dropout in the lowest ``depth`` layers, and on again above, where this had switched it off."""
+        inside = self.dropouts(depth) if depth else {}
+        for name, module in self.dropouts(len(self.layers())).items():
+            if name in inside:
+                self.silenced.setdefault(name, module.p)
+            if name in self.silenced:
+                module.p = 0.0 if name in inside else self.silenced.pop(name)
+
+    def refuse_randomness(self, depth: int, keeps_dropout: bool) -> None:
+        """Refuses to keep what would be another output each time.
+
+        Args:
+            keeps_dropout: whether nobody switches dropout off.
+
+        Raises:
+            InputError: one line with what is random, and the flag that ends it.
+        """
+        if isinstance(self.encoder.layers, LayerDropModuleList):
+            raise InputError(
+                f"--freeze-cache: --encoder-layerdrop {self.encoder.layers.p:g} leaves out layers at random, frozen ones too; leave it out"
+            )
+        for name, part in self.parts(depth).items():
+            noisy = next((n for n, module in part.named_modules() if module._forward_pre_hooks), None)
+            if noisy is not None:
+                raise InputError(
+                    f"--freeze-cache: {name}{noisy and '.'}{noisy} is changed before each use, as by --quant-noise-pq; leave that out"
+                )
+        drops = {name: module.p for name, module in self.dropouts(depth).items() if module.p}
+        if drops and keeps_dropout:
+            name, p = next(iter(drops.items()))
+            others = f" and {len(drops) - 1} more" if len(drops) > 1 else ""
+            raise InputError(
+                f"--freeze-cache: {name}{others} in the frozen prefix {'have' if others else 'has'} dropout ({p:g}), other numbers each "
+                "time; --frozen-prefix-no-dropout switches it off there, --dropout 0 everywhere"
+            )
+
+    def hash(self) -> str:
+        """SHA-256 of its tensors, of the classes of its modules and of the numbers and texts that they are set to."""
+        tensors: dict[str, Tensor] = {}
+        settings = []
+        for part_name, part in self.parts(self.depth).items():
+            for name, module in part.named_modules(prefix=part_name):
+                settings.append(
+                    (name, *(f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__), *_set(module))
+                )
+                if isinstance(module, ScaledProjections):  # whose matrices belong to another module
+                    tensors |= dict(zip((f"{name}.A", f"{name}.B"), module._shared[0].pair(module._key)))
+            tensors |= dict(part.named_parameters(prefix=part_name))
+            tensors |= _buffers(part, part_name)
+        return digest.of_contents(repr((*settings, *_set(self.encoder))), tensors)
+
+
+def _set(module: nn.Module) -> list[str]:
+    """``name=value`` of what a module is set to, where that is plain: numbers, texts, tuples of such, functions by name."""
+    plain = (bool, int, float, str, tuple, type(None))
+    values = {
+        name: getattr(value, "__qualname__", value)
+        for name, value in vars(module).items()
+        if name not in _UNSET and name[0] != "_"
+    }
+    return [f"{name}={value!r}" for name, value in sorted(values.items()) if isinstance(value, plain)]
+
+
+def _buffers(part, prefix):
+    """A table of sinusoids follows from its settings, and grows when a longer sentence comes."""
+    tables = [m for m in part.modules() if isinstance(m, SinusoidalPositionalEmbedding)]
+    ids = {id(buffer) for table in tables for buffer in table.buffers()}
+    return {name: buffer for name, buffer in part.named_buffers(prefix=prefix) if id(buffer) not in ids}

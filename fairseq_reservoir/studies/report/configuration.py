@@ -1,0 +1,118 @@
+"""The configuration that fairseq-train prints when it starts: read back from its printed form, compared, looked up."""
+
+import ast
+import difflib
+import json
+import re
+
+from ...errors import InputError, printable
+
+# What may differ between two runs of the same arm: where things lie, how the log is written, and every seed.
+_NOT_THE_EXPERIMENT = (
+    "save_dir log_file log_format log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash"
+    " user_dir plasma_path results_path distributed_init_method distributed_port device_id num_workers"
+).split()
+# Text without an end goes on to the last character. Else a search would begin anew behind each quote, and take the square of the length.
+_TEXT_OR_OBJECT = re.compile(r"""('(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z))|<[^<>']*>""")
+# fairseq prints some 20,000 characters.
+_LONGEST = 1 << 20
+_LARGEST = 1 << 64  # of a number that stays one; Python does not write numbers of thousands of digits
+
+
+def parse(text: str) -> dict:
+    """The printed dictionary as nested dictionaries.
+
+    fairseq prints some values without quotes (``'activation_fn': relu``), old options as ``Namespace(a=1)`` and a few objects as
+    ``<...>``: names become strings, a Namespace a dictionary, objects None. Nothing is evaluated.
+
+    Raises:
+        ValueError: it is no such dictionary.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"a printed configuration of {len(text):,} characters")
+    try:
+        tree = ast.parse(_TEXT_OR_OBJECT.sub(lambda found: found[1] or "None", text.strip()), mode="eval").body
+        if isinstance(tree, ast.Dict):
+            return _value(tree)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass
+    raise ValueError(f"not a printed configuration: {text[:40]}")
+
+
+def _value(node):
+    if isinstance(node, ast.Dict):
+        if None in node.keys:
+            raise ValueError("**{...} is no printed configuration")
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values)}
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Call):
+        return {word.arg: _value(word.value) for word in node.keywords}
+    if isinstance(node, ast.Constant):
+        return node.value if not isinstance(node.value, int) or node.value < _LARGEST else f"{node.value:#x}"
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    return ast.unparse(node)
+
+
+def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
+    """``{"model": {"dropout": 0.1}}`` as ``{"model.dropout": 0.1}``; lists become their text."""
+    flat: dict[str, object] = {}
+    for key, value in configuration.items():
+        name = printable(f"{prefix}{key}")
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = printable(value) if isinstance(value, (str, list)) else value
+    return flat
+
+
+def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
+    """The settings that make two runs the same arm: everything but seeds, paths and the form of the log, and but the keys ``without``.
+
+    fairseq prints many a flag in several groups (optimization.lr, model.lr): all of one name go.
+    """
+    out = {key.rpartition(".")[2] for key in without if key}
+
+    def counts(name):
+        leaf = name.rpartition(".")[2]
+        return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or leaf in out)
+
+    return {name: value for name, value in flat.items() if counts(name)}
+
+
+def same(value, other) -> bool:
+    """Whether two values of a flag are printed alike, or say the same as JSON, where spaces and the order of keys mean nothing."""
+    try:
+        return str(value) == str(other) or json.loads(value) == json.loads(other)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def alike(flat: dict[str, object], other: dict[str, object]) -> bool:
+    """Whether two configurations have the same flags with the same values."""
+    return flat.keys() == other.keys() and all(same(value, other[key]) for key, value in flat.items())
+
+
+def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:
+    """The full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
+
+    Raises:
+        InputError: no configuration has such a key, or it could be several that differ.
+    """
+    wanted = name.lstrip("-").replace("-", "_")
+    keys = list(dict.fromkeys(key for flat in configurations for key in flat))
+    for fits in (
+        lambda key: key == wanted,
+        lambda key: key.rpartition(".")[2] == wanted,
+        lambda key: key.rpartition(".")[2].endswith(f"_{wanted}"),
+    ):
+        # Copies of one flag in several groups (model.dropout, task.dropout) hold one value: any of them will do.
+        found = {tuple(str(flat.get(key)) for flat in configurations): key for key in reversed(keys) if fits(key)}
+        if len(found) == 1:
+            return found.popitem()[1]
+        if found:
+            raise InputError(f"{flag} {name}: could be {', '.join(sorted(found.values()))}; name one of them")
+    near = difflib.get_close_matches(wanted, {key.rpartition(".")[2] for key in keys}, n=5, cutoff=0.4)
+    hint = f"; near it are {', '.join(near)}" if near else "; the logs hold no configuration" * (not keys)
+    raise InputError(f"{flag} {name}: no configuration of these runs has it{hint}")

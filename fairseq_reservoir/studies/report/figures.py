@@ -1,0 +1,351 @@
+"""Figures of a report, by matplotlib: PNG and PDF to keep, SVG for the page."""
+
+import io
+import math
+import re
+import textwrap
+import warnings
+
+from ...errors import InputError
+from .against import points
+from .arms import deviation, mean
+from .contents import ratio
+from .curves import value_at
+from .exports import front, sized
+from .measures import Axis, Study
+from .over_seeds import Score, scores
+
+# Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
+_STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
+_OTHERS = "*x+1234"  # of files that are no arm's
+# The page gives these two its own colours, which follow its light and dark dress.
+_INK, _GRID = "#1b1f24", "#d5dae0"
+_RC = {
+    "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",
+    "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "axes.edgecolor": _INK,
+    "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
+}  # fmt: skip
+_LABELLED, _LONGEST = 12, 22
+_NAMED = "name: "  # begins every label, and is not drawn
+
+
+def check_matplotlib() -> None:
+    """Raises:
+    InputError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise InputError("figures need matplotlib: pip install matplotlib, or --no-figures") from error
+
+
+# The figure's name by the label of a test score, None for one that has none.
+_OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss (bits)": "over_seeds_test_loss"}
+
+
+def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
+    """By name, what it shows and its bytes as "png", "pdf" and "svg"."""
+    import matplotlib
+
+    drawn = {}
+    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters of a folder's name that the font lacks
+        metric, *tests = scores(study)
+        for name, score in (("over_seeds", metric), *((_OF_TESTS[one.label], one) for one in tests)):
+            if name and any(score.differences(study).values()):
+                title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 %)"
+                drawn[name] = title, _saved(_over_seeds(study, score))
+        for axis in study.axes:
+            title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
+            drawn[f"convergence_{axis.key}"] = title, _saved(_convergence(study, axis))
+        if sum(ratio(study, arm, "to_target") is not None for arm in study.arms) > 1:
+            drawn["steps_or_speed"] = "To the target: fewer steps, or faster steps?", _saved(_steps_or_speed(study))
+        if study.against:
+            leaf = study.against.rpartition(".")[2]
+            drawn["against"] = f"Score against {leaf}", _saved(_against(study, leaf))
+        if len(sized(study)) > 1:
+            drawn["bytes"] = "Test score against the export's size", _saved(_bytes(study))
+    return drawn
+
+
+def _named(axis):
+    return {"updates": "updates", "tokens": "tokens", "flops": "FLOPs"}[axis.key]
+
+
+def _canvas(height=2.9):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _colour(number):
+    """The colour of the arm or series at this place."""
+    return _COLOURS[number % len(_COLOURS)]
+
+
+def _style(number):
+    """Its line, another one each time that the colours begin anew; so are the markers."""
+    return _STYLES[number // len(_COLOURS) % len(_STYLES)]
+
+
+def _marker(number):
+    return _MARKERS[number // len(_COLOURS) % len(_MARKERS)]
+
+
+def _over_seeds(study: Study, score: Score):
+    """A row for each arm that can be compared, the best on top: a dot a seed with their mean, and the difference with its interval."""
+    from matplotlib.figure import Figure
+
+    found = score.differences(study)
+    shown = [arm for arm in study.arms if arm is study.baseline or found[arm.name]]
+    shown.sort(key=lambda arm: mean(score.values(arm)), reverse=score.higher)
+    names = ["\n".join(textwrap.wrap(_label(arm), _LONGEST)) for arm in shown]
+    lines = sum(name.count("\n") + 1 for name in names)
+    figure = Figure(figsize=(4.2, 0.75 + 0.2 * max(lines, 6)), layout="constrained")
+    seeds, apart = figure.subplots(1, 2, sharey=True)
+    for row, arm in enumerate(shown):
+        colour, values = _colour(study.arms.index(arm)), score.values(arm)
+        seeds.plot(values, [row] * len(values), "o", color=colour, markersize=4, alpha=0.6, markeredgewidth=0)
+        seeds.plot([mean(values)], [row], "|", color=colour, markersize=11, markeredgewidth=1.6)
+        if one := found.get(arm.name):
+            apart.errorbar(
+                [one.value], [row], xerr=[one.interval or 0.0], fmt="o", color=colour, markersize=4, capsize=2
+            )
+    apart.axvline(0, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    seeds.set_yticks(range(len(shown)), names)
+    seeds.set_ylim(len(shown) - 0.5, -0.5)
+    apart.tick_params(left=False)
+    seeds.set_xlabel(textwrap.fill(score.label, 20))
+    apart.set_xlabel("difference\n" + ("better →" if score.higher else "← better"))
+    for plot in (seeds, apart):
+        plot.tick_params(labelsize=8)
+        plot.grid(axis="y", visible=False)
+        plot.locator_params(axis="x", nbins=4)
+    return figure
+
+
+def _convergence(study: Study, axis: Axis):
+    direct = len(study.arms) <= _LABELLED and max(len(_label(arm)) for arm in study.arms) <= _LONGEST
+    figure, plot = _canvas(2.9 + (0.0 if direct else _legend_height(study, len(study.arms))))
+    last = max(curve[-1][0] for one in study.measured.values() if (curve := one.curves.get(axis.key)))
+    unit, scale = _unit(axis, last)
+    ends = []
+    for number, arm in enumerate(study.arms):
+        curves = [one.curves[axis.key] for one in study.of(arm) if axis.key in one.curves]
+        if not curves:
+            continue
+        xs, middle, spreads = _mean_curve(curves)
+        xs = [x / scale for x in xs]
+        colour, marker = _colour(number), "o" if len(xs) < 30 else None
+        plot.plot(
+            xs, middle, label=_NAMED + _label(arm), marker=marker, markersize=3, color=colour, linestyle=_style(number)
+        )
+        if spreads:
+            low, high = ([m + sign * s for m, s in zip(middle, spreads)] for sign in (-1, 1))
+            plot.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
+        for run in arm.runs:
+            if run.interrupted and (curve := study.measured[run.name].curves.get(axis.key)):
+                plot.plot([curve[-1][0] / scale], [curve[-1][1]], "x", color=colour, markersize=6)
+        ends.append((middle[-1], xs[-1], _label(arm), colour))
+    plot.set_xlabel(unit)
+    plot.set_ylabel(study.metric.label)
+    if direct:
+        _label_ends(plot, ends)
+    else:
+        _legend(figure, plot, study)
+    return figure
+
+
+def _label(arm):
+    return arm.name + " (interrupted)" * arm.interrupted
+
+
+def _mean_curve(curves):
+    """Mean and deviation over seeds, at the validations of all of them, as far as every seed goes."""
+    first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    xs = sorted({x for curve in curves for x, _ in curve if first <= x <= last}) or [last]
+    values = [[value_at(curve, x) for curve in curves] for x in xs]
+    return xs, [mean(at) for at in values], [deviation(at) for at in values] if len(curves) > 1 else []
+
+
+def _unit(axis, last):
+    if axis.key == "seconds":
+        unit, scale = ("seconds", 1) if last < 180 else ("minutes", 60) if last < 3 * 3600 else ("hours", 3600)
+        return f"{unit} of training", scale
+    for power, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")) if axis.key == "flops" else ():
+        if last >= power:
+            return f"{name}FLOP of training", power
+    if axis.key == "flops":
+        return "FLOP of training", 1
+    name = {"updates": "updates", "tokens": "target tokens"}[axis.key]
+    return (f"million {name}", 1e6) if last >= 2e6 else (f"thousand {name}", 1e3) if last >= 2e4 else (name, 1)
+
+
+def _label_ends(plot, ends):
+    """Names to the right of the curves, moved apart where they would lie on one another, a thin line to each."""
+    low, high = plot.get_ylim()
+    step = (high - low) / 17
+    ends.sort()
+    heights = []
+    for end, *_ in ends:
+        heights.append(max(end, heights[-1] + step) if heights else end)
+    excess = max(0.0, heights[-1] - high) if heights else 0.0
+    for place in reversed(range(len(heights))):
+        ceiling = heights[place + 1] - step if place + 1 < len(heights) else high
+        heights[place] = min(heights[place], ceiling) if excess else heights[place]
+    left, right = plot.get_xlim()
+    beside = right + 0.05 * (right - left)
+    for (end, x, label, colour), height in zip(ends, heights):
+        plot.plot([x, beside], [end, height], color=colour, linewidth=0.7, alpha=0.7, clip_on=False)
+        plot.text(beside, height, f" {label}", va="center", fontsize=8)
+    plot.set_xlim(left, right)
+    plot.set_ylim(low, high)
+
+
+def _columns(study):
+    names = [one.name for one in (*study.arms, *study.points)]
+    return 2 if max(map(len, names)) <= 26 and len(names) > 3 else 1
+
+
+def _legend_height(study, entries):
+    """Inches that a legend of so many entries adds to a figure."""
+    return 0.17 * math.ceil(entries / _columns(study))
+
+
+def _legend(figure, plot, study):
+    """A legend of all that has a name. matplotlib leaves out labels that begin with "_", so the names are set afterwards."""
+    handles, labels = plot.get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower left", ncols=_columns(study), handlelength=2.4)
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_text(label.removeprefix(_NAMED))
+
+
+def _steps_or_speed(study):
+    figure, plot = _canvas(3.0 + _legend_height(study, len(study.arms)))
+    found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
+    found = [(number, arm, pair) for number, arm, pair in found if pair]
+    for number, arm, (updates, speed, _) in found:
+        look = dict(color=_colour(number), markersize=7, label=_NAMED + arm.name, linestyle="none")
+        plot.plot([updates], [speed], _marker(number), **look)
+    plot.set_xscale("log")
+    plot.set_yscale("log")
+    reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
+    plot.set_xlim(1 / reach, reach)
+    plot.set_ylim(1 / reach, reach)
+    plot.plot(
+        [1 / reach, reach],
+        [reach, 1 / reach],
+        color=_INK,
+        linewidth=0.8,
+        linestyle=(0, (4, 3)),
+        label=f"{_NAMED}equal time",
+    )
+    ticks = [
+        tick
+        for tick in (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10)
+        if 1 / reach <= tick <= reach
+    ]
+    ticks = [tick for tick in ticks if reach < 1.6 or tick not in (0.8, 0.9, 1.1, 1.25)]
+    for one in (plot.xaxis, plot.yaxis):
+        one.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        one.set_ticks([], minor=True)
+    plot.set_xlabel(f"updates, relative to {study.baseline.name}")
+    plot.set_ylabel("seconds per update, relative")
+    _legend(figure, plot, study)
+    return figure
+
+
+def _against(study, leaf):
+    placed = points(study)
+    tested = all(point.test.mean is not None for point in placed)
+    numbers = all(isinstance(point.value, (int, float)) and not isinstance(point.value, bool) for point in placed)
+    names = list(dict.fromkeys(str(point.value) for point in placed))
+    series = list(dict.fromkeys(point.series for point in placed))
+    figure, plot = _canvas(2.9 + (_legend_height(study, len(series)) if len(series) > 1 else 0.0))
+    for number, name in enumerate(series):
+        mine = [point for point in placed if point.series == name]
+        xs = [point.value if numbers else names.index(str(point.value)) for point in mine]
+        scores = [point.test if tested else point.best for point in mine]
+        plot.errorbar(
+            xs, [score.mean for score in scores], [score.deviation or 0 for score in scores], marker="o", markersize=4, capsize=2,
+            color=_colour(number), linestyle=_style(number), label=_NAMED + name,
+        )  # fmt: skip
+    if not numbers:
+        long = max(map(len, names)) > 8
+        plot.set_xticks(range(len(names)), names, rotation=30 * long, ha="right" if long else "center")
+    plot.set_xlabel(leaf)
+    plot.set_ylabel("test sacreBLEU" if tested else f"best {study.metric.label}")
+    if len(series) > 1:
+        _legend(figure, plot, study)
+    return figure
+
+
+def _bytes(study):
+    placed = sized(study)
+    figure, plot = _canvas(2.9 + _legend_height(study, len(placed) + 1))
+    best = front(placed)
+    if len(best) > 1:
+        plot.plot(
+            [one.bytes / 1e6 for one in best], [one.test.mean for one in best], drawstyle="steps-post",
+            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label=f"{_NAMED}no smaller file scores as much",
+        )  # fmt: skip
+    for one in placed:
+        plot.errorbar(
+            [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none", **_look(study, one)
+        )  # fmt: skip
+    plot.set_xscale("log")
+    low, high = placed[0].bytes / 1.25e6, placed[-1].bytes * 1.25 / 1e6
+    marks = _marks(low, high)
+    plot.xaxis.set_ticks(marks, [f"{mark:g}" for mark in marks])
+    plot.xaxis.set_ticks([], minor=True)
+    plot.set_xlim(low, high)
+    plot.set_xlabel("size of the file, MB" if study.points else "packed export, MB")
+    plot.set_ylabel("test sacreBLEU")
+    _legend(figure, plot, study)
+    return figure
+
+
+def _look(study, one):
+    if one.arm is None:
+        place = [point.name for point in study.points].index(one.name)
+        return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=_NAMED + one.name, zorder=3)
+    number = study.arms.index(one.arm)
+    return dict(marker=_marker(number), color=_colour(number), label=_NAMED + _label(one.arm))
+
+
+def _marks(low, high):
+    """Two to eight round numbers of a logarithmic axis from ``low`` to ``high``, which is at least half as much again."""
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), [tenth / 10 for tenth in range(10, 100)]):
+        marks = [float(f"{step}e{power}") for power in range(-9, 9) for step in steps]
+        marks = [mark for mark in marks if low <= mark <= high]
+        if len(marks) > 2:
+            break
+    return marks[:: math.ceil(len(marks) / 8)]
+
+
+def _saved(figure):
+    # Without dates and versions the same runs give the same files.
+    formats = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None})}
+    formats["svg"] = dict(transparent=True)
+    saved = {}
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it has done its work, and need not for each format again
+    for name, options in formats.items():
+        out = io.BytesIO()
+        figure.savefig(out, format=name, **options)
+        saved[name] = out.getvalue()
+    saved["svg"] = _for_the_page(saved["svg"].decode()).encode()
+    return saved
+
+
+def _for_the_page(svg: str) -> str:
+    """The element ``svg`` alone, scaling with its place, in the page's colours and letters."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg [^>]*?)\bheight="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("*{stroke-linejoin", "svg *{stroke-linejoin")
+    return svg.replace(_INK, "currentColor").replace(_GRID, "var(--grid)")

@@ -1,0 +1,107 @@
+"""Folder of a report: written whole, never over something else, and never through a link to another folder."""
+
+import os
+import stat
+from pathlib import Path
+
+from ...errors import InputError
+from ...files import read_text, replacing, why
+
+# Lists the files of a report, one per line after the first. It marks the folder as ours.
+_LIST = "files.txt"
+_FIRST = "made by fairseq-reservoir report"
+_LONGEST_LIST = 1 << 16
+TABLES = (
+    *("results", "over_seeds", "named", "to_best", "to_target", "steps_or_speed"),
+    *("aucc", "bootstrap", "against", "sizes", "runs"),
+)
+_AXES = ("seconds", "updates", "tokens", "flops")
+FIGURES = (
+    *("over_seeds", "over_seeds_bleu", "over_seeds_test_loss", "steps_or_speed", "against", "bytes"),
+    *(f"convergence_{axis}" for axis in _AXES),
+)
+# All files that a report can write. A report deletes no other file, even if the list in the folder names it.
+OURS = frozenset(
+    ["report.md", "index.html"]
+    + [f"tables/{name}.{ending}" for name in TABLES for ending in ("md", "tex", "csv")]
+    + [f"figures/{name}.{ending}" for name in FIGURES for ending in ("png", "pdf")]
+)
+_FOLDERS = ("tables", "figures")
+
+
+def check_out(out: str) -> None:
+    """Refuse a folder that does not belong to a report.
+
+    Raises:
+        InputError: ``out`` is a file, cannot be written, has files and no earlier report, or has a link in place of one of its folders.
+    """
+    folder = Path(out)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {out}: is not a folder")
+        if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
+            raise InputError(f"--out {out}: holds something else than a report; name a new or empty folder")
+        _check_kinds(out)
+        above = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({why(error)})") from error
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: {above} cannot be written to")
+
+
+def write(out: str, files: dict[str, bytes]) -> None:
+    """Write ``files`` (by path below ``out``, all of ``OURS``) and remove the other files of an earlier report.
+
+    Each is written to a temporary name, synchronised and renamed. A link in place of a file is replaced, not followed.
+
+    Raises:
+        InputError: the disk refuses one.
+    """
+    assert files.keys() <= OURS, "a table or figure that folder.py does not list"
+    folder = Path(out)
+    earlier = _earlier(folder) or set()
+    _check_kinds(out)  # again, because reading and drawing took time
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / _LIST, _listing({*earlier, *files}))
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            _replace(folder / name, content)
+        for name in earlier - set(files):
+            (folder / name).unlink(missing_ok=True)
+        _replace(folder / _LIST, _listing(files))
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({why(error)})") from error
+
+
+def _check_kinds(out):
+    """Refuse folders of the report that are links or files, and files of the report that are folders."""
+    folder = Path(out)
+    for name in (*_FOLDERS, _LIST, *sorted(OURS)):
+        try:
+            mode = (folder / name).lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if name in _FOLDERS and not stat.S_ISDIR(mode):
+            kind = "a link, and a report is not written through links" if stat.S_ISLNK(mode) else "not a folder"
+            raise InputError(f"--out {out}: {name} is {kind}; move it away, or name another folder")
+        if name not in _FOLDERS and stat.S_ISDIR(mode):
+            raise InputError(f"--out {out}: {name} is a folder, and a report has a file there; move it away")
+
+
+def _listing(names):
+    return "\n".join([_FIRST, *sorted(names), ""]).encode()
+
+
+def _earlier(folder):
+    """The files of the earlier report in a folder, None if there is no report."""
+    try:
+        first, *names = read_text(folder / _LIST, _LONGEST_LIST).splitlines() or [""]
+    except OSError:
+        return None
+    return OURS.intersection(names) if first == _FIRST else None
+
+
+def _replace(path, content):
+    with replacing(path, "--out: {path} cannot be written ({why})") as temporary:
+        temporary.write_bytes(content)

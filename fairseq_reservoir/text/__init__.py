@@ -1,0 +1,1 @@
+"""Text and tokens: dictionaries, SentencePiece and BPE pieces, and how an export stores them."""

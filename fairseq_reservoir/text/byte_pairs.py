@@ -1,0 +1,98 @@
+"""Words cut into pieces by codes of byte pair encoding, as subword-nmt and fastBPE cut them, without either.
+
+A word ends at U+0020 only. Any other blank, such as a tab or U+00A0, is a character of its word.
+
+A word is its characters, the last one with ``</w>``. Of all neighbours that are a code the earliest code is merged, at all its places
+in the word, until there is none (Sennrich et al., ACL 2016). A piece that does not end its word ends in ``@@``.
+
+Codes are a file of lines: ``e n</w>`` of subword-nmt, whose first line says ``#version: 0.2``, or ``e n</w> 1234`` of fastBPE. Without
+that line and without counts they are of version 0.1, in which ``</w>`` is a symbol of its own.
+"""
+
+import heapq
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ..errors import InputError
+
+_END, _SEPARATOR = "</w>", "@@"
+_VERSION = "#version:"
+_REMEMBERED = 2**16  # words
+
+
+class BytePairs:
+    """Cuts words by codes, ``cut("lower") -> ["low@@", "er"]``.
+
+    Args:
+        codes: contents of a file of codes.
+        name: of the file, with the flag, for errors.
+
+    Raises:
+        InputError: a line is no code.
+    """
+
+    def __init__(self, codes: bytes, name: str) -> None:
+        try:
+            lines = codes.decode().split("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name}: not UTF-8, no codes of byte pairs") from error
+        has_version = lines[0].startswith(_VERSION)
+        pairs = list(_pairs(lines[1:] if has_version else lines, name))
+        counted = any(count for *_, count in pairs)
+        self._end_is_a_symbol = not counted and (not has_version or lines[0].split()[-1] == "0.1")
+        self._ranks: dict[tuple[str, str], int] = {}
+        for rank, (left, right, _) in enumerate(pairs):
+            self._ranks.setdefault((left, right), rank)
+        self.cut = lru_cache(_REMEMBERED)(self._cut)
+
+    def cut_line(self, line: str) -> list[str]:
+        """Cut every word of a line, as ``process_line`` of subword-nmt does."""
+        return [piece for word in line.strip("\r\n ").split(" ") if word for piece in self.cut(word)]
+
+    def _cut(self, word: str) -> tuple[str, ...]:
+        """Return the pieces of a word, which is not empty."""
+        pieces = self._merged([*word, _END] if self._end_is_a_symbol else [*word[:-1], word[-1] + _END])
+        pieces[-1] = pieces[-1].removesuffix(_END)
+        if not pieces[-1]:
+            pieces.pop()
+        return (*(piece + _SEPARATOR for piece in pieces[:-1]), pieces[-1])
+
+    def _merged(self, symbols: list[str]) -> list[str]:
+        """Merge all occurrences of the earliest code from the left, until no code is left. Takes n log(n) steps."""
+        rights = [*range(1, len(symbols)), 0]  # of each symbol the next one, 0 for none
+        lefts = [-1, *range(len(symbols) - 1)]
+        waiting: list[tuple[int, int]] = []  # a heap of (rank of the code, place of its left symbol)
+
+        def enqueue(left: int, right: int) -> None:
+            if left >= 0 < right and (rank := self._ranks.get((symbols[left], symbols[right]))) is not None:
+                heapq.heappush(waiting, (rank, left))
+
+        for right in range(1, len(symbols)):
+            enqueue(right - 1, right)
+        while waiting:
+            rank, places = waiting[0][0], []
+            while waiting and waiting[0][0] == rank:
+                places.append(heapq.heappop(waiting)[1])
+            for left in places:
+                right = rights[left]
+                if not right or self._ranks.get((symbols[left], symbols[right])) != rank:
+                    continue  # one of the two is part of another merge by now
+                symbols[left] += symbols[right]
+                symbols[right] = ""
+                rights[left] = rights[right]
+                if rights[left]:
+                    lefts[rights[left]] = left
+                enqueue(lefts[left], left)
+                enqueue(left, rights[left])
+        return [symbol for symbol in symbols if symbol]
+
+
+def _pairs(lines: list[str], name: str) -> Iterator[tuple[str, str, bool]]:
+    """The two symbols of each code, and whether a count stands behind them."""
+    for number, line in enumerate(lines, 1):
+        words = line.strip("\r ").split(" ")
+        if words == [""]:
+            continue
+        if len(words) not in (2, 3) or len(words) == 3 and not words[2].isdecimal():
+            raise InputError(f"{name}: line {number}, {line[:80]!r}, is no code of byte pairs, as in 'e n</w>'")
+        yield words[0], words[1], len(words) == 3

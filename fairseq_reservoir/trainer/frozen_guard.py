@@ -1,0 +1,76 @@
+"""Refuses to write a checkpoint in which a frozen tensor has changed since the start of the training.
+
+Hashes are taken once, after the checkpoint to start from was loaded, and compared before each save by the process that saves.
+Between saves nothing is looked at.
+"""
+
+import torch
+
+from ..checkpoint.ledger import ledger
+from ..errors import InputError
+from ..plan.kinds import frozen_letters
+from ..random_tensors import digest
+
+
+def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
+    """The tensors that a training must not change: the frozen and the random tensors of a model of ours, as it was built.
+
+    What a freeze schedule freezes for a time is not among them.
+    """
+    model = trainer.get_model()
+    if not hasattr(model, "slot_table"):
+        return {}
+    tensors = model.state_dict(keep_vars=True)
+    names = (item.name for item in ledger(model).of("random", "frozen"))
+    return {name: tensors[name] for name in names if name not in trainer.scheduled}
+
+
+def hashes(trainer) -> dict[str, str]:
+    """The SHA-256 of every one of ``frozen_tensors``."""
+    return {name: digest.of_tensor(tensor) for name, tensor in frozen_tensors(trainer).items()}
+
+
+def take_hashes(trainer) -> None:
+    """Hash the frozen tensors when a training starts, after a checkpoint was loaded if there is one."""
+    trainer.frozen_hashes = hashes(trainer) if trainer.should_save_checkpoint_on_current_rank else {}
+
+
+def refuse_changes(trainer, filename: str) -> None:
+    """Compare the frozen tensors with their hashes before a checkpoint is saved.
+
+    Raises:
+        InputError: one of them has changed.
+    """
+    began = getattr(trainer, "frozen_hashes", None)
+    if began:
+        now = hashes(trainer)
+        changed = [name for name, value in began.items() if now.get(name) != value]
+        if changed:
+            others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise InputError(
+                f"--save-dir: {filename} is not written, since something in this run has changed what is frozen: {changed[0]}{others} "
+                f"{'are' if others else 'is'} no longer as when training started; what was saved before is as it was"
+            )
+
+
+def refuse_quantization(cfg) -> None:
+    """Refuses to quantize a model while it is trained if something in it is frozen: code books would take the place of its matrices.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    path = cfg.common.quantization_config_path
+    if path and freezes(cfg.model):
+        raise InputError(
+            f"--quantization-config-path {path}: would replace frozen matrices and masks by code books; leave it out"
+        )
+
+
+def freezes(model) -> bool:
+    """Whether a model's configuration freezes or masks anything."""
+    plans = "".join(getattr(model, f"reservoir_{stack}", None) or "" for stack in ("encoder", "decoder"))
+    given = (
+        getattr(model, name, None)
+        for name in ("freeze", "freeze_except", "reservoir_count", "reservoir_decoder_count", "mask_keep_ratio")
+    )
+    return bool(set(plans) & set(frozen_letters()) or any(given))

@@ -1,0 +1,136 @@
+"""Everything that is checked before a training starts: flags, save folder, checkpoint, data.
+
+One mistake is one line, before data is read.
+"""
+
+import functools
+import logging
+import os
+import stat
+import sys
+from pathlib import Path
+
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+from ..checkpoint.training_start import check_start, check_whole
+from ..errors import InputError
+from ..fairseq_repairs.cpu_launch import is_first_on_host, is_first_process, is_training, uses_cpu
+from ..freezing import freeze_skip_flags
+from ..layers.frozen_dtype import refuse_fp16
+from ..models.supermask.inference import refuse_in_training
+from ..options.component_options import ComponentOptions
+from ..options.flags import check_texts
+from ..options.supermask_options import MaskOptions
+from ..speed import freeze_cache, threads
+from . import fairseq_flags
+from .data_files import check_data
+from .frozen_guard import refuse_quantization
+from .likely_mistakes import warn_of_likely_mistakes
+from .rank_checks import refuse_sharding
+from .rank_flags import compare_flags
+from .save_dir_lock import train_alone
+from .slow_bf16 import warn_of_slow_bf16
+
+# Bytes of a name, as Linux and macOS have them, and of a path that leaves room for the names of checkpoints.
+_LONGEST_NAME, _LONGEST_PATH = 255, 3800
+
+
+def check_first(call_main, cfg, main, **kwargs):
+    """Check before training starts, warn of what is slow or hardly meant, and let one training at a time write into a ``--save-dir``."""
+    if is_training(main):
+        log_to_standard_output()
+        check_training(cfg)
+        warn_of_slow_bf16(cfg)
+        warn_of_likely_mistakes(cfg)
+        main = functools.partial(start_together, main)
+    return call_main(cfg, main, **kwargs)
+
+
+def start_together(main, cfg, **kwargs):
+    """Run fairseq's ``main`` in this process of the run, once all processes have the same flags."""
+    compare_flags(cfg)
+    return train_alone(main, cfg, **kwargs)
+
+
+def log_to_standard_output():
+    """Print fairseq's log where no logging is configured, as in a notebook: fairseq-train configures it, importing the plugin does not."""
+    if not logging.root.handlers:
+        form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+        logging.basicConfig(format=form, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout)
+
+
+def check_training(cfg):
+    """Check the flags, the save folder, and the data of the tasks known here.
+
+    Raises:
+        InputError: Training could not have started or could not have been saved.
+    """
+    if is_first_process(cfg):
+        check_save_dir(cfg.checkpoint.save_dir)
+        check_whole(cfg.checkpoint)
+        check_log_file(cfg.common.log_file)
+    fairseq_flags.check(cfg)
+    refuse_empty_texts(cfg.model)
+    refuse_in_training(cfg.model)
+    check_start(cfg.checkpoint, cfg.model)
+    freeze_skip_flags.check_flags(cfg)
+    freeze_cache.check_flags(cfg)
+    refuse_sharding(cfg)
+    refuse_fp16(cfg)
+    refuse_flat_fp16_on_cpus(cfg)
+    refuse_quantization(cfg)
+    threads.asked()
+    if is_first_on_host(cfg.distributed_training):
+        check_data(cfg)
+
+
+def refuse_flat_fp16_on_cpus(cfg):
+    """Refuse ``--fp16`` where fairseq puts its fp32 weights in one long tensor, which it asks a GPU for."""
+    common = cfg.common
+    if uses_cpu(cfg) and common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
+        raise InputError("--fp16: needs a GPU; on CPUs give --bf16, or --memory-efficient-fp16")
+
+
+def refuse_empty_texts(model):
+    """Refuse flags of a model of ours that are given and empty; hydra's, as those of a command line have been seen before."""
+    dataclass = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None), object)
+    for options in (ComponentOptions, MaskOptions):
+        if issubclass(dataclass, options):
+            check_texts(model, options)
+
+
+def check_log_file(path):
+    """Refuse a ``--log-file`` that cannot be written. fairseq appends to it, and would wait for the reader of a pipe."""
+    if path is None:
+        return
+    folder, mode = os.path.dirname(os.path.abspath(path)), None
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise InputError(f"--log-file {path}: cannot be written ({getattr(error, 'strerror', error)})") from error
+    if not path or not os.path.isdir(folder) or (mode is not None and (stat.S_ISDIR(mode) or stat.S_ISFIFO(mode))):
+        raise InputError(f"--log-file {path or repr(path)}: must be a file in a folder that exists")
+    written = folder if mode is None else path
+    if not os.access(written, os.W_OK):
+        raise InputError(f"--log-file {path}: {written} cannot be written")
+
+
+def check_save_dir(save_dir):
+    """Refuse a ``--save-dir`` in which no checkpoint can be written."""
+    if "://" in save_dir:
+        return
+    if not save_dir.strip():
+        raise InputError(f"--save-dir {save_dir!r}: is empty; name a folder")
+    if any(ord(character) < 32 for character in save_dir):
+        raise InputError(f"--save-dir {save_dir!r}: has a control character in it; name another folder")
+    folder = Path(save_dir).absolute()
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in folder.parts) or len(os.fsencode(folder)) > _LONGEST_PATH:
+        raise InputError(f"--save-dir {save_dir}: is too long a name for a folder; name another one")
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        raise InputError(f"--save-dir: got {save_dir}, but {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"--save-dir: got {save_dir}, but {folder} cannot be written")

@@ -1,0 +1,104 @@
+"""Refuse ranks of one run that read different data.
+
+fairseq deals the batches of one data set out to the ranks. With another data set or dictionary, a rank trains on other sentences or
+reads the same numbers as other tokens, and the ranks may have different numbers of batches.
+"""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..random_tensors import digest
+from .rank_flags import gather
+
+_DICTIONARIES = ("source_dictionary", "target_dictionary", "label_dictionary")
+
+
+def compare_data(task: Any, group: Any) -> None:
+    """Exchange hashes of a task's dictionaries and loaded data sets with the other ranks; every rank must call this.
+
+    The dictionaries themselves are exchanged only if hashes differ.
+
+    Raises:
+        InputError: the message names the first rank and difference.
+    """
+    hashes = gather(hashes_of(task), group)
+    name = first_difference(hashes)
+    if name is not None:
+        refuse_other_data(name, gather(contents_of(task, name), group), [found.get(name) for found in hashes])
+
+
+def first_difference(ranks: list[dict[str, str]]) -> str | None:
+    """The first name under which ranks have different values."""
+    names = dict.fromkeys(name for found in ranks for name in found)
+    return next((name for name in names if len({found.get(name) for found in ranks}) > 1), None)
+
+
+def hashes_of(task: Any) -> dict[str, str]:
+    """The SHA-256 of the entries of each dictionary, and of the lengths of the sentences of each data set, by name."""
+    symbols = {name: _symbols(task, name) for name in _DICTIONARIES}
+    hashes = {name: digest.of_words(entries) for name, entries in symbols.items() if entries}
+    sizes = {name: _sizes(dataset) for name, dataset in task.datasets.items()}
+    return hashes | {name: _hash(found) for name, found in sizes.items() if found is not None}
+
+
+def _symbols(task, name):
+    try:
+        return getattr(getattr(task, name, None), "symbols", [])
+    except NotImplementedError:  # fairseq's answer for a task without dictionaries
+        return []
+
+
+def _sizes(dataset):
+    """The lengths of the sentences; the number of sentences if there are no lengths; None for a stream of unknown length."""
+    sizes = getattr(dataset, "sizes", None)
+    try:
+        return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+
+
+def _hash(sizes):
+    return hashlib.sha256(np.ascontiguousarray(sizes)).hexdigest()
+
+
+def contents_of(task: Any, name: str) -> list[str] | str:
+    """The entries of a dictionary, or the size of a data set in words."""
+    if name in _DICTIONARIES:
+        return _symbols(task, name)
+    dataset = task.datasets.get(name)
+    if dataset is None:
+        return "no sentences"
+    lengths = getattr(dataset, "sizes", None)
+    return f"{len(dataset)} sentences" + ("" if lengths is None else f" of {_sizes(dataset).sum()} tokens")
+
+
+def refuse_other_data(name: str, contents: list, hashes: list) -> None:
+    """Refuse a rank whose dictionary or data set differs from that of rank 0.
+
+    Args:
+        name: of the dictionary or of the data set.
+        contents: ``contents_of`` the task of every rank.
+        hashes: of every rank.
+
+    Raises:
+        InputError: always, as hashes differ; the message names the rank, both values, and the entry of a dictionary.
+    """
+    rank = next(rank for rank, found in enumerate(hashes) if found != hashes[0])
+    ours, first = contents[rank], contents[0]
+    if name in _DICTIONARIES:
+        which = name.replace("_", " ")
+        place = next((i for i, (one, other) in enumerate(zip(ours, first)) if one != other), None)
+        if place is None:
+            what = f"the {which} has {len(ours)} entries, but {len(first)} on rank 0"
+        else:
+            what = f"entry {place} of the {which} is {ours[place]}, but {first[place]} on rank 0"
+        raise InputError(f"rank {rank}: {what}; all need the same dictionaries in DATA")
+    what = (
+        f"{name} has {ours}, but {first} on rank 0"
+        if ours != first
+        else f"sentences of {name} have other lengths than on rank 0"
+    )
+    raise InputError(f"rank {rank}: {what}; all need the same DATA")

@@ -1,0 +1,151 @@
+"""Starts one stack of a model, its encoder or its decoder, from another model's: ``--start-encoder-from``, ``--start-decoder-from``.
+
+The other model may be of another kind: a RoBERTa's encoder serves a translation model, as does a language model's decoder, in which
+the attention to the source then starts as usual. fairseq's ``--finetune-from-model`` takes whole models of one kind alone.
+"""
+
+import logging
+import re
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from ..checkpoint.ledger import ledger
+from ..checkpoint.opened import read_state
+from ..checkpoint.origin import dictionaries_of
+from ..checkpoint.other_dictionary import refuse_other_dictionary
+from ..checkpoint.training_start import goes_on
+from ..errors import InputError
+from ..random_tensors import digest
+
+logger = logging.getLogger(__name__)
+STACKS = ("encoder", "decoder")
+_SIDES = {"encoder": "source", "decoder": "target"}
+# RoBERTa's encoder is the stack and the head of the masked language model.
+_PREFIXES = {"encoder": ("encoder.sentence_encoder.", "encoder."), "decoder": ("decoder.",)}
+_NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the tensors
+
+
+def start_stacks(cfg, task, model) -> None:
+    """Start the stacks of a new model from the checkpoints that the flags name. A resumed training loads its own checkpoint later."""
+    paths = {stack: path for stack in STACKS if (path := getattr(cfg.model, f"start_{stack}_from", None))}
+    if paths and not goes_on(cfg.checkpoint):
+        taken = {stack: start_stack(model, stack, path, task) for stack, path in paths.items()}
+        _refuse_other_values(model, paths, taken)
+        _refuse_other_processes(paths, taken)
+
+
+@torch.no_grad()
+def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str, Tensor]:
+    """Writes the tensors of a checkpoint's stack into a model's; all of them, and under the same names.
+
+    What may be missing there are adapters and, where the checkpoint has none at all, the attention to the source.
+
+    Args:
+        model: as fairseq has built it, frozen and drawn.
+        stack: ``encoder`` or ``decoder``.
+        path: a checkpoint or an export of a translation model, a language model or a RoBERTa.
+        task: the task of the training, with its dictionaries.
+
+    Returns:
+        What was taken, by its name in the model.
+
+    Raises:
+        InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint's has other tensors, or another
+            dictionary of the same size.
+    """
+    given = f"--start-{stack}-from {path}"
+    ours, prefix = _of_stack(model.state_dict(), stack)
+    if not ours:
+        raise InputError(f"{given}: the model has no {stack}; leave the flag out")
+    for name in getattr(model, "recipes", {}):
+        if name.startswith(prefix):
+            raise InputError(
+                f"{given}: {name} is drawn from the seed and would be lost; give plans of trained layers, and --frozen-init model"
+            )
+    state = read_state(path, f"--start-{stack}-from")
+    theirs, _ = _of_stack(_as_called_today(state["model"]), stack)
+    for name, module in model.get_submodule(prefix[:-1]).named_modules():
+        if isinstance(module, MultiheadAttention):  # old checkpoints have its projections in one tensor
+            module.upgrade_state_dict_named(theirs, name)
+    if not theirs:
+        raise InputError(f"{given}: has no {stack}")
+    refuse_other_dictionary(given, dictionaries_of(state), task, sides=(_SIDES[stack],))
+    added = {item.name.removeprefix(prefix) for item in ledger(model).items if item.is_folded}
+    if not any("encoder_attn" in name for name in theirs):
+        added |= {name for name in ours if "encoder_attn" in name}
+    _refuse_others(given, stack, {name: ours[name] for name in ours if name not in added}, theirs)
+    for name, tensor in theirs.items():
+        ours[name].copy_(tensor)
+    rest = len(ours) - len(theirs)
+    also = f"; {rest} that it does not have (adapters, attention to the source) start as usual" if rest else ""
+    logger.info("%s: all %d tensors of its %s taken%s", given, len(theirs), stack, also)
+    return {prefix + name: tensor for name, tensor in theirs.items()}
+
+
+def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
+    """A tensor with two names, as a shared table of embeddings, holds what was taken last, which has to be the same."""
+    ours = model.state_dict()
+    for stack, tensors in taken.items():
+        for name, tensor in tensors.items():
+            if not ours[name].equal(tensor.to(ours[name])):
+                raise InputError(
+                    f"--start-{stack}-from {paths[stack]}: {name} is the same tensor as another one in the model, and is not in the "
+                    "checkpoint; give flags that do not share it"
+                )
+
+
+def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
+    """Each process reads a file under this path, on its own host."""
+    if not dist.is_initialized():
+        return
+    found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
+    everywhere: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, found)
+    if len(set(everywhere)) > 1:
+        given = " ".join(f"--start-{stack}-from {path}" for stack, path in paths.items())
+        raise InputError(f"{given}: not the same tensors on all hosts; give all of them the same file")
+
+
+def _as_called_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """RoBERTas of before 2020 have other names, which fairseq puts right when it loads a whole one."""
+    renamed = {
+        re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name): t for name, t in tensors.items()
+    }
+    return {name.replace(".emb_layer_norm.", ".layernorm_embedding."): tensor for name, tensor in renamed.items()}
+
+
+def _of_stack(tensors: dict[str, Tensor], stack: str) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a stack by their names in it, and what these begin with."""
+    for prefix in _PREFIXES[stack]:
+        found = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(prefix) and not name.endswith(_NO_VALUES)
+        }
+        if found:
+            return found, prefix
+    return {}, ""
+
+
+def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    for name, tensor in ours.items():
+        if name not in theirs:
+            raise InputError(
+                f"{given}: has no {name}, which the model's {stack} has; give flags for the shape of that one"
+            )
+        if theirs[name].shape != tensor.shape:
+            what = "words of another dictionary or another width" if "embed_tokens" in name else "another shape"
+            raise InputError(f"{given}: its {name} is {_sizes(theirs[name])}, in the model {_sizes(tensor)}: {what}")
+    for name in theirs:
+        if name not in ours:
+            raise InputError(
+                f"{given}: has {name}, which the model's {stack} does not have; give flags for the shape of that one"
+            )
+
+
+def _sizes(tensor: Tensor) -> Any:
+    return " x ".join(map(str, tensor.shape)) or "one number"

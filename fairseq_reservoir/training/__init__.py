@@ -1,1 +1,0 @@
-"""Additions to fairseq's training: hooks, checks, the freeze-and-skip optimizer."""

@@ -1,0 +1,190 @@
+"""Schedules worked out by hand, and against a slow reference that replays every change from the start."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.freezing.freeze_schedule import FreezeSchedule, layers_of
+from fairseq_reservoir.plan import freeze_spec
+
+EMB = "encoder.embed_tokens.weight"
+ENCODER = [f"encoder.layers.{i}.{part}" for i in range(3) for part in ("fc1.weight", "self_attn.q_proj.weight")]
+DECODER = [f"decoder.layers.{i}.{part}" for i in range(2) for part in ("fc1.weight", "encoder_attn.q_proj.weight")]
+NAMES = [EMB, *ENCODER, *DECODER]
+
+
+def test_the_issues_example():
+    schedule = FreezeSchedule(NAMES, schedule="0:emb;2000:encoder.layers.0-2;8000:-emb")
+    assert schedule.frozen(0) == schedule.frozen(1999) == {EMB}
+    assert schedule.frozen(2000) == schedule.frozen(7999) == {EMB, *ENCODER}
+    assert schedule.frozen(8000) == schedule.frozen(10**9) == {*ENCODER}
+    assert schedule.skipped(7) == set()
+    assert str(schedule).splitlines()[2] == "update 8000: emb trained again; 6 of 11 tensors are frozen"
+
+
+def test_one_update_may_freeze_and_thaw():
+    schedule = FreezeSchedule(NAMES, schedule="0:emb;7:-emb;7:encoder.ffn")
+    assert schedule.frozen(6) == {EMB} and schedule.frozen(7) == {n for n in ENCODER if "fc1" in n}
+
+
+TIED = {"decoder.embed_tokens.weight": EMB, "decoder.output_projection.weight": EMB}
+
+
+def test_a_tied_parameter_answers_to_each_of_its_names():
+    for spec in ("out", "decoder.emb", "encoder.emb", "emb"):
+        assert FreezeSchedule(NAMES, schedule=f"1:{spec}", aliases=TIED).frozen(1) == {EMB}
+    assert FreezeSchedule(NAMES, schedule="1:decoder", aliases=TIED).frozen(1) == {EMB, *DECODER}
+    assert FreezeSchedule(NAMES, update_every="decoder:3", aliases=TIED).skipped(1) == {EMB, *DECODER}
+
+
+def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
+    schedule = FreezeSchedule(NAMES, schedule="1:encoder;5:decoder.emb;6:decoder.layers.0;9:-out", aliases=TIED)
+    assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
+    assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
+    with pytest.raises(
+        InputError, match="at update 9, encoder is frozen, of which encoder.embed_tokens.weight is so already"
+    ):
+        FreezeSchedule(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
+
+
+def test_from_the_bottom_up():
+    """Layer 0 of both stacks at 10, encoder layer 1 at 15; encoder layer 2 and decoder layer 1 are the last of their stacks."""
+    schedule = FreezeSchedule(NAMES, progressive="10:5")
+    assert schedule.frozen(9) == set()
+    assert schedule.frozen(10) == schedule.frozen(14) == {*ENCODER[:2], *DECODER[:2]}
+    assert schedule.frozen(15) == schedule.frozen(999) == {*ENCODER[:4], *DECODER[:2]}
+
+
+def test_what_layers_share_freezes_with_the_last_of_them():
+    """A matrix of all three layers stays trained, for layer 2 does; one of layers 0 and 1 waits for layer 1."""
+    own = [f"encoder.layers.{i}.layer_norm.weight" for i in range(3)]
+    names = ["encoder.shared_layer.fc1.latent", "encoder.layers.0.fc2.weight", *own]
+    aliases = {f"encoder.layers.{i}.shared_layer.fc1.latent": names[0] for i in range(3)}
+    aliases["encoder.layers.1.fc2.weight"] = names[1]
+    schedule = FreezeSchedule(names, progressive="10:5", aliases=aliases)
+    assert schedule.frozen(10) == {own[0]} and schedule.frozen(15) == {own[0], own[1], names[1]}
+    with pytest.raises(InputError, match="--freeze-progressive 10:5: all that layers below the last have is shared"):
+        FreezeSchedule(
+            [names[0], own[2]], progressive="10:5", aliases=aliases | {"encoder.layers.1.fc2.weight": own[2]}
+        )
+
+
+def test_from_the_bottom_up_with_embeddings_frozen_first():
+    schedule = FreezeSchedule(NAMES, schedule="4:emb", progressive="10:5")
+    assert schedule.frozen(4) == {EMB} and schedule.frozen(10) == {EMB, *ENCODER[:2], *DECODER[:2]}
+
+
+def test_a_range_may_end_in_a_layer_that_the_plan_froze():
+    schedule = FreezeSchedule(NAMES[:-2], schedule="3:decoder.layers.0-1", untrained=NAMES[-2:])
+    assert schedule.frozen(3) == {*DECODER[:2]}
+
+
+def test_rotation():
+    schedule = FreezeSchedule(NAMES, rotate="2:3", seed=5)
+    layers = [set(names) for names in layers_of(NAMES).values()]
+    assert len(layers) == 5
+    times = [0] * 5
+    for update in range(300):
+        frozen = schedule.frozen(update)
+        trained = [i for i, layer in enumerate(layers) if not layer & frozen]
+        assert (
+            len(trained) == 2
+            and EMB not in frozen
+            and frozen == set().union(*layers) - set().union(*(layers[i] for i in trained))
+        )
+        assert frozen == schedule.frozen(update - update % 3)
+        for i in trained:
+            times[i] += update % 3 == 0
+    # 100 periods of 2 in 5: 40 expected of each, standard deviation sqrt(100 x 0.4 x 0.6) = 4.9
+    assert all(25 < count < 55 for count in times), times
+    assert FreezeSchedule(NAMES, rotate="2:3", seed=5).frozen(150) == schedule.frozen(150)
+    others = FreezeSchedule(NAMES, rotate="2:3", seed=6)
+    assert any(others.frozen(u) != schedule.frozen(u) for u in range(0, 30, 3))
+
+
+def test_updates_left_out():
+    schedule = FreezeSchedule(NAMES, update_every="ffn:4,encoder.layers.1.att:2")
+    ffn, att = {n for n in NAMES if "fc1" in n}, {ENCODER[3]}
+    assert [schedule.skipped(u) for u in range(5)] == [set(), ffn | att, ffn, ffn | att, set()]
+    assert schedule.frozen(3) == set()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["emb", "ffn", "encoder.att", "decoder.att"])), max_size=5),
+    st.data(),
+)
+def test_against_a_replay(steps, data):
+    frozen, entries, after = set(), [], {}
+    for update, spec in sorted(dict(steps).items()):
+        minus = "-" if spec in frozen else ""
+        frozen ^= {spec}
+        if len(frozen) == 4:
+            return
+        entries.append(f"{update}:{minus}{spec}")
+        after[update] = set(frozen)
+    schedule = FreezeSchedule(NAMES, schedule=";".join(entries))
+    asked = data.draw(st.integers(0, 40))
+    specs = after[max((u for u in after if u <= asked), default=None)] if any(u <= asked for u in after) else set()
+    expected = {name for spec in specs for name in freeze_spec.selected(spec, NAMES)}
+    assert schedule.frozen(asked) == expected
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"schedule": "5:emb;3:ffn"}, "--freeze-schedule '5:emb;3:ffn': update 3 comes before 5; sort it"),
+        ({"schedule": "emb"}, "'emb' is not UPDATE:COMPONENTS"),
+        ({"schedule": "3:"}, "'3:' is not UPDATE:COMPONENTS"),
+        ({"schedule": "-3:emb"}, "'-3:emb' is not UPDATE:COMPONENTS"),
+        ({"schedule": "0:embx"}, "unknown component 'embx'"),
+        ({"schedule": "0:out"}, "'out' matches nothing in this model"),
+        ({"schedule": "²:emb"}, "'²:emb' is not UPDATE:COMPONENTS"),
+        (
+            {"schedule": "0:encoder.layers.0-20"},
+            "--freeze-schedule 'encoder.layers.0-20': 'encoder.layers.0-20' names layers beyond those of this",
+        ),
+        (
+            {"update_every": "decoder.layers.1-2:4"},
+            "'decoder.layers.1-2' names layers beyond those of this model; its layers encoder 0-2, decoder 0-1",
+        ),
+        ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
+        (
+            {"schedule": "0:ffn;7:encoder.layers.0"},
+            "at update 7, encoder.layers.0 is frozen, of which encoder.layers.0.fc1.weight is so already",
+        ),
+        (
+            {"schedule": "7:-emb"},
+            "at update 7, emb is to be trained again, of which encoder.embed_tokens.weight is not frozen",
+        ),
+        ({"schedule": "2:emb;7:encoder.att,ffn,decoder.att"}, "nothing is trained at update 7"),
+        ({"schedule": "0:layers.0-2", "update_every": "emb:3"}, "nothing is trained at update 1"),
+        ({"update_every": "encoder:2,decoder:3"}, "nothing is trained at update 1"),
+        ({"update_every": "ffn:1"}, "'ffn:1' is not COMPONENT:N with N at least 2"),
+        ({"update_every": "ffn"}, "'ffn' is not COMPONENT:N"),
+        ({"update_every": "ffn:2,fc1:3"}, "has two periods"),
+        ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has 5 layers with something to train"),
+        ({"rotate": "5:10"}, "the model has 5 layers with something to train; train fewer at a time"),
+        ({"rotate": "²:10"}, "--freeze-rotate '²:10': must be K:PERIOD"),
+        ({"rotate": "0:10"}, "--freeze-rotate '0:10': must be K:PERIOD, whole numbers from 1 and 1"),
+        ({"rotate": "2"}, "must be K:PERIOD"),
+        ({"rotate": "2:5", "schedule": "0:emb"}, "leave out --freeze-schedule and --freeze-progressive"),
+        ({"progressive": "5"}, "--freeze-progressive '5': must be START:EVERY, whole numbers from 0 and 1"),
+        ({"progressive": "0:0"}, "must be START:EVERY"),
+    ],
+)
+def test_bad_input(flags, message):
+    with pytest.raises(InputError) as refusal:
+        FreezeSchedule(NAMES, **flags)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_single_layer_cannot_be_frozen_from_the_bottom_up():
+    with pytest.raises(InputError, match="no stack of the model has a layer below its last"):
+        FreezeSchedule([EMB, *ENCODER[:2]], progressive="5:5")
+
+
+def test_a_rotation_that_leaves_only_skipped_parameters():
+    with pytest.raises(InputError, match="skips all that --freeze-rotate may train; leave something to train"):
+        FreezeSchedule(ENCODER, rotate="2:10", update_every="layers.0-1:4")
+    FreezeSchedule(ENCODER, rotate="2:10", update_every="layers.0:4")
+    FreezeSchedule(NAMES, rotate="1:10", update_every="layers.0-1:4")

@@ -1,0 +1,133 @@
+"""The page in a real browser: no errors, no network, sorting, and no sideways scrolling on a phone."""
+
+import json
+import shutil
+
+import pytest
+
+from fairseq_reservoir.studies.report import report
+from tests.support.logs import plain_run
+from tests.support.runs_of_a_study import ODD, write_runs
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+_MISSING = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"{' and '.join(_MISSING)} not installed")
+_FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+).split()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.binary_location = shutil.which("chromium")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page of the mini runs, and of one with a name as long as names get."""
+    folder = tmp_path_factory.mktemp("page")
+    write_runs(folder / "runs")
+    plain_run(folder / "runs" / f"{'a' * 60}-1", [1, 2], [4, 4], layers=9).write()
+    report([folder / "runs"], folder / "out", baseline="dense", against="keep_ratio")
+    return (folder / "out" / "index.html").as_uri()
+
+
+def open_page(browser, address, width, height=900, dark=False):
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    browser.get(address)
+
+
+def test_no_errors_and_no_network(browser, address):
+    browser.get_log("performance")
+    open_page(browser, address, 1200)
+    assert browser.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    assert address in asked and {url for url in asked if not url.startswith("data:")} == {address}
+
+
+def test_every_figure_has_a_size(browser, address):
+    for width in (1200, 390):
+        open_page(browser, address, width)
+        boxes = browser.execute_script(
+            "return [...document.querySelectorAll('figure > svg')].map(e =>"
+            " [e.getBoundingClientRect(), e.getBBox()].map(b => [b.width, b.height]))"
+        )
+        assert len(boxes) == 8
+        for (wide, high), (drawn_wide, drawn_high) in boxes:
+            assert wide > 250 and high > 150 and drawn_wide > 100 and drawn_high > 100
+
+
+def test_a_phone_does_not_scroll_sideways(browser, address):
+    open_page(browser, address, 390)
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    browser.execute_script("window.scrollTo(500, 0)")
+    assert browser.execute_script("return window.scrollX") == 0
+    wide = browser.execute_script(
+        "const e = document.querySelector('#aucc .scroll'); e.scrollLeft = 200; return e.scrollLeft"
+    )
+    assert wide == 200  # the table scrolls in its own place
+
+
+def column(browser, table, place):
+    script = (
+        "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(r => r.cells[arguments[1]].textContent)"
+    )
+    return browser.execute_script(script, f"#{table}", place)
+
+
+def test_a_click_sorts_a_column(browser, address):
+    open_page(browser, address, 1200)
+    buttons = browser.find_elements("css selector", "#to_best th button")
+    before = column(browser, "to_best", 1)
+    buttons[1].click()
+    scores = [float(text.split(" ")[0]) for text in column(browser, "to_best", 1)]
+    assert scores == sorted(scores) and column(browser, "to_best", 1) != before
+    buttons[1].click()
+    assert [float(text.split(" ")[0]) for text in column(browser, "to_best", 1)] == sorted(scores, reverse=True)
+    sorted_by = browser.find_elements("css selector", "#to_best th[aria-sort]")
+    assert [head.get_attribute("aria-sort") for head in sorted_by] == ["descending"]
+    buttons[0].click()
+    names = column(browser, "to_best", 0)
+    assert names == sorted(names) and ODD in names
+
+
+def test_what_is_missing_sorts_last(browser, address):
+    open_page(browser, address, 1200)
+    button = browser.find_elements("css selector", "#aucc th button")[7]
+    for _ in range(2):  # up, and down
+        button.click()
+        assert column(browser, "aucc", 7)[-1] == "—"
+
+
+def test_the_dark_dress_can_be_read(browser, address):
+    luminance = """
+        const style = getComputedStyle(document.querySelector(arguments[0]));
+        const [r, g, b] = style[arguments[1]].match(/\\d+/g).map(v => (v / 255) ** 2.2);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b"""
+    for dark in (False, True):
+        open_page(browser, address, 1200, dark=dark)
+        paper = browser.execute_script(luminance, "body", "backgroundColor")
+        assert (paper < 0.05) == dark
+        for what, kind in (("td", "color"), (".notes p", "color"), ("figure svg text", "fill")):
+            ink = browser.execute_script(luminance, what, kind)
+            assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) > 4.5, what
+
+
+def test_numbers_name_their_log(browser, address):
+    open_page(browser, address, 1200)
+    title = browser.execute_script("return document.querySelector('#to_best tbody td').title")
+    assert title.count("train.log") == title.count(",") + 1 and "/runs/" in title

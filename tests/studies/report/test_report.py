@@ -1,0 +1,427 @@
+"""A report of twelve mini runs: every number of its tables worked out again from the logs, by other code."""
+
+import csv
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+from sacrebleu.metrics import BLEU, CHRF
+
+from fairseq_reservoir.cli import main
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.studies.report import report
+from tests.support.logs import Writer, plain_run
+from tests.support.runs_of_a_study import ODD, REFERENCES, SCORES, train_a_run, write_runs
+
+PLAIN = ["dense", "keep30", "keep70"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, toy_data):
+    """The folder of the runs and that of their report."""
+    from importlib import import_module
+    from unittest.mock import patch
+
+    from tests.support.commands import USER_DIR
+
+    def run_fairseq(command, *words):
+        arguments = [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR]
+        with patch.object(sys, "argv", arguments):
+            import_module(f"fairseq_cli.{command}").cli_main()
+
+    folder = tmp_path_factory.mktemp("study")
+    write_runs(folder / "runs")
+    train_a_run(folder / "runs" / "real-3", toy_data, run_fairseq)
+    command = [Path(sys.executable).parent / "fairseq-reservoir", "report", folder / "runs", "--out", folder / "out"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [*command, "--baseline", "dense", "--against", "keep_ratio"],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPROFILEIMPORTTIME": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.stdout == f"{folder}/out/index.html: 5 arms, 12 runs, 0 left out\n", ended.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # 11 s of CPU time were seen where other processes kept the cores busy. Only work without a bound reaches a minute.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60
+    imported = re.findall(r"^import time: .*\| +(\S+)$", ended.stderr, flags=re.MULTILINE)
+    assert "matplotlib" in imported and not {"torch", "fairseq"} & set(imported)
+    return folder / "runs", folder / "out"
+
+
+def read_csv(out, name):
+    """Rows by arm or run, each a dictionary of its columns; numbers as numbers."""
+
+    def number(text):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    with open(out / "tables" / f"{name}.csv", newline="", encoding="utf-8") as file:
+        return {line[next(iter(line))]: {k: number(v) for k, v in line.items()} for line in csv.DictReader(file)}
+
+
+def validations(log):
+    """(update, BLEU, seconds, tokens) of each epoch of a run that was never interrupted, from its end-of-epoch records."""
+    text, rows, seconds, tokens, last = log.read_text(), [], 0.0, 0.0, 0
+    if '{"epoch"' in text:
+        records = [json.loads(line) for line in re.findall(r'\{"epoch".*', text)]
+        valid = {int(r["valid_num_updates"]): float(r["valid_bleu"]) for r in records if "valid_bleu" in r}
+        keys = ("train_num_updates", "train_train_wall", "train_wpb")
+        epochs = [tuple(float(record[key]) for key in keys) for record in records if "train_wpb" in record]
+    else:
+        pattern = r"valid on.* bleu (\S+) .*num_updates (\d+)"
+        valid = {int(update): float(score) for score, update in re.findall(pattern, text)}
+        found = re.findall(r"\| train \| epoch.* wpb (\S+) .*train_wall (\S+) .*num_updates (\d+)", text)
+        epochs = [(int(update), float(wall), float(wpb)) for wpb, wall, update in found]
+    for update, wall, wpb in epochs:
+        seconds, tokens, last = seconds + wall, tokens + wpb * (update - last), update
+        rows.append((update, valid[update], seconds, tokens))
+    return rows
+
+
+def area(points, horizon):
+    """The integral from (0, 0) in 10,000 steps, the last value held."""
+    total, steps = 0.0, 10_000
+    points = [(0.0, 0.0), *points, (float("inf"), points[-1][1])]
+    place, width = 0, horizon / steps
+    for step in range(steps):
+        x = (step + 0.5) * width
+        while points[place + 1][0] < x:
+            place += 1
+        (x0, y0), (x1, y1) = points[place], points[place + 1]
+        total += width * (y0 if x1 == float("inf") else y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+    return total
+
+
+def curves(runs):
+    """Of the arms and seeds that are neither resumed nor odd: rows of ``validations``."""
+    return {arm: [validations(runs / f"{arm}-{seed}" / "train.log") for seed in (1, 2, 3)] for arm in PLAIN}
+
+
+def same(row, column, values, scale=1.0):
+    values = [value / scale for value in values]
+    assert row[column] == pytest.approx(statistics.mean(values), rel=1e-6)
+    assert row[f"{column}, deviation"] == pytest.approx(statistics.stdev(values), rel=1e-6, abs=1e-12)
+
+
+def first_best(rows):
+    return max(rows, key=lambda row: row[1])
+
+
+def test_best_scores_and_their_cost(study):
+    runs, out = study
+    table = read_csv(out, "to_best")
+    for arm, seeds in curves(runs).items():
+        best = [first_best(rows) for rows in seeds]
+        assert [row[1] for row in best] == [max(SCORES[arm, seed][0]) for seed in (1, 2, 3)]
+        same(table[arm], "best BLEU (validation)", [row[1] for row in best])
+        same(table[arm], "updates", [row[0] for row in best])
+        same(table[arm], "minutes", [row[2] for row in best], 60)
+        same(table[arm], "seconds per update", [row[2] / row[0] for row in best])
+        mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}[
+            arm
+        ]  # a target token's, as the slot tables of these logs say
+        same(table[arm], "PFLOP", [row[3] * mflop * 1e6 for row in best], 1e15)
+
+
+def test_the_target_and_the_two_ratios(study):
+    runs, out = study
+    real = [row[1] for row in validations(runs / "real-3" / "train.log")]
+    # The worst best score of the runs that were not interrupted.
+    target = min(*(max(scores) for scores, _ in SCORES.values()), 20.0, max(real))
+    title = re.search(r"To the common target, BLEU \\?\(validation\\?\) (\S+)", (out / "report.md").read_text())
+    assert float(title[1]) == pytest.approx(target, rel=1e-5)
+
+    def reached(rows, column):
+        previous = (0, 0.0, 0.0, 0.0)
+        for row in rows:
+            if row[1] >= target:
+                return previous[column] + (row[column] - previous[column]) * (target - previous[1]) / (
+                    row[1] - previous[1]
+                )
+            previous = row
+
+    table, ratios = read_csv(out, "to_target"), read_csv(out, "steps_or_speed")
+    means = {}
+    for arm, seeds in curves(runs).items():
+        updates, seconds = ([reached(rows, column) for rows in seeds] for column in (0, 2))
+        same(table[arm], "updates", updates)
+        same(table[arm], "minutes", seconds, 60)
+        mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}[arm]
+        same(table[arm], "PFLOP", [reached(rows, 3) * mflop * 1e6 for rows in seeds], 1e15)
+        means[arm] = statistics.mean(updates), statistics.mean(seconds)
+    for arm, (updates, seconds) in means.items():
+        row, base = ratios[arm], means["dense"]
+        assert row["updates ×, target"] == pytest.approx(updates / base[0])
+        assert row["time ×, target"] == pytest.approx(seconds / base[1])
+        assert row["seconds per update ×, target"] == pytest.approx(row["time ×, target"] / row["updates ×, target"])
+    assert ratios["dense"]["time ×, best"] == 1
+
+
+def test_aucc_over_four_axes(study):
+    runs, out = study
+    table, found = read_csv(out, "aucc"), curves(runs)
+    mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}  # forward and, in these logs, as much backward
+    real = validations(runs / "real-3" / "train.log")
+    log = (runs / "real-3" / "train.log").read_text()
+    ours = sum(float(re.search(what, log, re.MULTILINE)[1]) for what in (r"^total .* (\S+)$", r"^backward (\S+) MFLOP"))
+    best = {arm: [first_best(rows) for rows in seeds] for arm, seeds in found.items()} | {"real": [first_best(real)]}
+    best["odd"] = [(40, 20.0, 24.0, 4000.0)]  # 8 s, 4 s lost, 12 s
+    axes = {
+        "AUCC, hours": (3600, lambda arm, row: row[2]),
+        "AUCC, thousand updates": (1e3, lambda arm, row: row[0]),
+        "AUCC, million tokens": (1e6, lambda arm, row: row[3]),
+        "AUCC, PFLOP": (1e15, lambda arm, row: row[3] * (mflop | {"real": ours, "odd": 0})[arm] * 1e6),
+    }
+    for column, (scale, cost) in axes.items():
+        horizon = max(cost(arm, row) for arm, rows in best.items() for row in rows)
+        for arm, seeds in found.items():
+            values = [area([(cost(arm, row), row[1]) for row in rows], horizon) / scale for rows in seeds]
+            assert table[arm][column] == pytest.approx(statistics.mean(values), rel=1e-6)
+            assert table[arm][f"{column}, deviation"] == pytest.approx(statistics.stdev(values), rel=1e-4)
+    largest = max(table[arm]["AUCC, hours"] for arm in table)
+    assert table["keep30"]["normalised, seconds"] == pytest.approx(table["keep30"]["AUCC, hours"] / largest)
+    assert table[ODD]["AUCC, PFLOP"] == ""  # no slot table in its log
+
+
+def test_sacrebleu_from_the_translations(study):
+    runs, out = study
+    table, bleu, words = read_csv(out, "results"), BLEU(), BLEU(tokenize="none", smooth_method="none", force=True)
+    scores, tokenised, chrf = {}, {}, {}
+    for arm in PLAIN:
+        for seed in (1, 2, 3):
+            lines = (runs / f"{arm}-{seed}" / "generate.log").read_text().splitlines()
+            hypotheses = dict((line.split("\t")[0][2:], line.split("\t")[2]) for line in lines if line.startswith("D-"))
+            references = dict((line.split("\t")[0][2:], line.split("\t")[1]) for line in lines if line.startswith("T-"))
+            score = bleu.corpus_score([hypotheses[n] for n in hypotheses], [[references[n] for n in hypotheses]]).score
+            scores.setdefault(arm, []).append(score)
+            score = (
+                CHRF().corpus_score([hypotheses[n] for n in hypotheses], [[references[n] for n in hypotheses]]).score
+            )
+            chrf.setdefault(arm, []).append(score)
+            score = words.corpus_score([hypotheses[n] for n in hypotheses], [[references[n] for n in hypotheses]]).score
+            tokenised.setdefault(arm, []).append(score)
+        same(table[arm], "test sacreBLEU", scores[arm])
+        same(table[arm], "test chrF", chrf[arm])
+        same(table[arm], "tokenised BLEU", tokenised[arm])
+    assert f"tok:13a|smooth:exp|version:{sacrebleu.__version__}" in (out / "index.html").read_text()
+    with open(out / "tables" / "bootstrap.csv", newline="") as file:
+        pairs = list(csv.DictReader(file))
+    assert [(row["arm"], row["seed"]) for row in pairs] == [(arm, seed) for arm in PLAIN[1:] for seed in "123"]
+    samples = np.random.default_rng(12345).choice(len(REFERENCES), (1000, len(REFERENCES)))
+    for row in pairs:
+        seed = int(row["seed"]) - 1
+        assert float(row["sacreBLEU"]) == pytest.approx(scores[row["arm"]][seed])
+        assert float(row["difference"]) == pytest.approx(scores[row["arm"]][seed] - scores["dense"][seed])
+        theirs, base = (resampled(runs / f"{arm}-{seed + 1}", samples) for arm in (row["arm"], "dense"))
+        apart = abs(theirs - base)
+        by_chance = sum(apart - apart.mean() > abs(float(row["difference"])))
+        assert float(row["p"]) == pytest.approx((by_chance + 1) / 1001)
+        inner = sorted(theirs)[25:-25]  # 95 % of 1,000
+        assert float(row["95 % ±"]) == pytest.approx((inner[-1] - inner[0]) / 2)
+
+
+def resampled(run, samples):
+    """BLEU of samples of a run's sentences; here translations are as long as references, and n-grams of each order match."""
+    text = (run / "generate.log").read_text()
+    pairs = sorted((int(n), line.split()) for n, line in re.findall(r"^T-(\d+)\t(.*)", text, flags=re.MULTILINE))
+    found = dict(re.findall(r"^D-(\d+)\t.*\t(.*)", text, flags=re.MULTILINE))
+    counts = []
+    for number, reference in pairs:
+        ours = found[str(number)].split()
+        assert len(ours) == len(reference)
+        grams = [[Counter(zip(*(words[k:] for k in range(n)))) for words in (ours, reference)] for n in (1, 2, 3, 4)]
+        counts.append([((left & right).total(), left.total()) for left, right in grams])
+    right, total = np.array(counts)[samples].sum(1).transpose(2, 0, 1)
+    return 100 * np.exp(np.log(right / total).mean(1))
+
+
+def test_sizes_and_the_flag(study):
+    runs, out = study
+    sizes, against = read_csv(out, "sizes"), read_csv(out, "against")
+    columns = ("parameters", "trained", "checkpoint_best.pt (bytes)", "packed export (bytes)")
+    assert [sizes["dense"][column] for column in columns] == [1879680, 1417344, 1234, 567]
+    assert sizes["real"]["checkpoint_best.pt (bytes)"] == (runs / "real-3" / "checkpoint_best.pt").stat().st_size
+    assert [against[arm]["mask_keep_ratio"] for arm in ("keep30", "keep70", "dense")] == [0.3, 0.7, 1.0]
+    assert {against[arm]["series"] for arm in ("keep30", "keep70", "dense")} == {"dense"} and against["real"][
+        "series"
+    ] == "real"
+
+
+def test_interrupted_resumed_and_missing_runs_are_shown_as_such(study):
+    runs, out = study
+    rows = read_csv(out, "runs")
+    resumed = rows[f"{ODD}-1"]
+    assert (resumed["resumes"], resumed["lost updates"]) == (1, 10)
+    assert (resumed["lost minutes"] * 60, resumed["training minutes"] * 60) == (4, 24)
+    assert (resumed["minutes in all"] * 60, resumed["state"], rows[f"{ODD}-2"]["state"]) == (
+        14 + 13,
+        "finished",
+        "interrupted",
+    )
+    # Of 20 and 5 only the 20 of the run that ended counts.
+    assert read_csv(out, "to_best")[ODD]["best BLEU (validation)"] == 20
+    remark = read_csv(out, "results")[ODD]["remarks"]
+    assert remark == "seed 2 interrupted, in no mean; seed 1 resumed 1 ×; seed 3 missing"
+    assert read_csv(out, "results")["real"]["remarks"] == "seeds 1, 2 missing"
+    text = (out / "report.md").read_text()
+    assert "seed 2 interrupted" in text and "odd & \\<b\\>name\\_50%" in text
+
+
+def test_a_real_run_is_read_as_fairseq_wrote_it(study):
+    runs, out = study
+    rows = validations(runs / "real-3" / "train.log")
+    real = read_csv(out, "runs")["real-3"]
+    assert (real["state"], real["updates"], real["validations"]) == ("finished", rows[-1][0], 3)
+    assert real["best BLEU (validation)"] == max(row[1] for row in rows)
+    said = re.findall(r"BLEU4 = ([\d.]+)", (runs / "real-3" / "generate.log").read_text())
+    assert read_csv(out, "results")["real"]["tokenised BLEU"] == pytest.approx(float(said[-1]), abs=0.0051)
+
+
+def test_the_same_runs_give_the_same_files_and_old_ones_go(study, tmp_path):
+    runs, out = study
+    report([runs / "dense-1"], tmp_path / "out", against="encoder_layers", with_figures=False)
+    report([runs], tmp_path / "out", baseline="dense", against="keep_ratio")
+    files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert files == {
+        str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()
+    }
+    assert [name for name in files if (out / name).read_bytes() != (tmp_path / "out" / name).read_bytes()] == []
+    report([runs / "dense-1"], tmp_path / "out", with_figures=False)
+    assert not list((tmp_path / "out").glob("figures/*")) and not (tmp_path / "out" / "tables" / "against.csv").exists()
+
+
+def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="--out .*: holds something else than a report"):
+        report([study[0]], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"metric": "wer"}, "--metric wer: the validations of these runs have bleu, loss"),
+        ({"baseline": "nobody"}, "--baseline nobody: the arms are dense, keep30"),
+        ({"against": "colour"}, "--against colour: no configuration of these runs has it"),
+        ({"horizon": -1.0}, "--horizon -1: must be a positive number of seconds"),
+        ({"references": "/nowhere/test.de"}, "--references /nowhere/test.de: cannot be read"),
+    ],
+)
+def test_errors_come_before_anything_is_written(study, tmp_path, options, message):
+    runs = [study[0] / name for name in ("dense-1", "keep30-1")]
+    with pytest.raises(InputError) as error:
+        report(runs, tmp_path / "out", **options)
+    assert str(error.value).startswith(message) and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_without_a_validation(tmp_path, capsys):
+    Writer(tmp_path / "runs" / "early-1", layers=2).start().inner(5, 2, 100, 2).write()
+    with pytest.raises(SystemExit, match="error: RUNS .*early-1/train.log: no log has a finished validation"):
+        main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    plain_run(tmp_path / "runs" / "late-1", [10, 20], [4, 4]).write()
+    main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
+    assert "1 arms, 1 runs, 1 left out" in capsys.readouterr().out
+    assert read_csv(tmp_path / "out", "runs")["early-1"]["state"] == "no validation yet"
+
+
+def test_a_run_of_a_sweep_that_failed_at_once_is_named(tmp_path, capsys):
+    """fairseq ended before it printed a configuration: in its log is a line about a flag, or nothing."""
+    plain_run(tmp_path / "runs" / "LL-1", [10, 20], [4, 4]).write()
+    failed = tmp_path / "runs" / "LX-1"
+    failed.mkdir()
+    for name, text in (
+        ("train.log", "error: --reservoir-decoder LX: X\n"),
+        ("state", "failed train 2\n"),
+        ("command", "x\n"),
+    ):
+        (failed / name).write_text(text)
+    main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
+    assert "1 arms, 1 runs, 1 left out" in capsys.readouterr().out
+    assert "LX-1: " in (tmp_path / "out" / "report.md").read_text()
+    (failed / "command").unlink()  # somebody's folder with a log of something else
+    main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
+    assert "1 arms, 1 runs, 0 left out" in capsys.readouterr().out
+
+
+def test_a_target_that_nobody_reaches(tmp_path):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    report([tmp_path / "runs"], tmp_path / "out", target=25, with_figures=False)
+    assert read_csv(tmp_path / "out", "to_target")["a"]["updates"] == "never"
+    assert "never" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_no_ratio_of_an_arm_of_which_only_a_seed_reaches_the_target(tmp_path):
+    """Of b one seed gets to 15 in 15 updates, half of what the seeds of a need; the other, which never does, would not show."""
+    for arm, seed, scores in (("a", 1, [10, 20]), ("a", 2, [10, 20]), ("b", 1, [20, 20]), ("b", 2, [10, 12])):
+        plain_run(tmp_path / "runs" / f"{arm}-{seed}", scores, [4, 4], seed=seed, layers=ord(arm)).write()
+    report([tmp_path / "runs"], tmp_path / "out", target=15, with_figures=False)
+    assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == 15
+    ratios = read_csv(tmp_path / "out", "steps_or_speed")
+    assert (ratios["a"]["time ×, target"], ratios["b"]["time ×, target"], ratios["b"]["updates ×, best"]) == (
+        1,
+        "",
+        0.75,
+    )
+    report([tmp_path / "runs"], tmp_path / "out", target=11, with_figures=False)
+    assert read_csv(tmp_path / "out", "steps_or_speed")["b"]["updates ×, target"] == pytest.approx(
+        (11 + 30) / (22 + 22)
+    )
+
+
+def test_an_arm_that_was_interrupted_sets_neither_target_nor_horizon(tmp_path):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    Writer(tmp_path / "runs" / "b-1", layers=9).start().inner(5, 20, 100, 20).valid(5, loss=9, bleu=2).write()
+    study = report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+    assert (study.target, study.horizons["seconds"]) == (20, 8)
+    assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == "never"
+
+
+@pytest.mark.parametrize("target", [float("nan"), float("inf"), -float("inf")])
+def test_a_target_that_is_no_number_is_refused(tmp_path, target):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    with pytest.raises(InputError, match=f"--target {target:g}: must be a finite number"):
+        report([tmp_path / "runs"], tmp_path / "out", target=target)
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_all_diverged_are_refused(tmp_path):
+    for seed in (1, 2):
+        plain_run(tmp_path / "runs" / f"a-{seed}", [float("inf")] * 2, [4, 4], seed=seed).write()
+    with pytest.raises(
+        InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu, give another --metric"
+    ):
+        report([tmp_path / "runs"], tmp_path / "out", metric="bleu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib(tmp_path, monkeypatch):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match="figures need matplotlib: pip install matplotlib, or --no-figures"):
+        report([tmp_path / "runs"], tmp_path / "out")
+    report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+
+
+def test_neither_torch_nor_fairseq_is_needed(tmp_path):
+    plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
+    program = f"""
+import sys
+sys.modules["torch"] = sys.modules["fairseq"] = None
+from fairseq_reservoir.studies.report import report
+report([{str(tmp_path / "runs")!r}], {str(tmp_path / "out")!r})
+assert not [name for name in sys.modules if name.startswith(("torch.", "fairseq.", "omegaconf"))]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path.cwd())
+    assert (tmp_path / "out" / "index.html").exists()

@@ -1,0 +1,99 @@
+"""The one place in which fairseq is changed: all that is changed is listed there, in the order in which it is called."""
+
+import inspect
+import os
+import sys
+from pathlib import Path
+
+import fairseq.trainer
+import fairseq_cli.train
+from fairseq.distributed import utils as distributed_utils
+
+import fairseq_reservoir
+from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS
+from fairseq_reservoir.fairseq_repairs.repair import WITHOUT, hooks_of
+from fairseq_reservoir.trainer.install import HOOKS, install
+from fairseq_reservoir.trainer.reservoir_trainer import ReservoirTrainer
+from tests.support.warm_start import be_code, run_command, run_function
+
+PACKAGE = Path(fairseq_reservoir.__file__).parent
+
+
+def functions_of_fairseq():
+    """(owner, name, function) of every function and method that a module of fairseq has under a name of its own."""
+    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] in ("fairseq", "fairseq_cli") and m]:
+        classes = [
+            value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
+        ]
+        for owner in (module, *classes):
+            for name, value in list(vars(owner).items()):
+                function = getattr(value, "__func__", value)
+                if inspect.isfunction(function):
+                    yield owner, name, function
+
+
+def test_all_that_is_changed_is_listed():
+    listed, ours = {(hook.__module__, hook.__qualname__) for _, _, hook in HOOKS}, 0
+    for owner, name, function in functions_of_fairseq():
+        for hook in hooks_of(function):
+            ours += 1
+            assert (
+                hook.__module__.startswith("fairseq_reservoir.fairseq_repairs.")
+                or (hook.__module__, hook.__qualname__) in listed
+            ), name
+        written_by_us = Path(inspect.unwrap(function).__code__.co_filename).is_relative_to(PACKAGE)
+        assert not written_by_us or function.__module__.startswith("fairseq_reservoir."), (
+            f"{owner}.{name}: put there without wrap"
+        )
+    assert ours > len(HOOKS)
+
+
+def test_commands_train_with_the_trainer_of_the_plugin():
+    assert fairseq.trainer.Trainer is fairseq_cli.train.Trainer is ReservoirTrainer
+
+
+def test_a_trainer_that_was_imported_before_the_plugin_is_the_plugins_too():
+    script = (
+        "from fairseq.trainer import Trainer; Earlier = type('Earlier', (Trainer,), {}); import fairseq_reservoir\n"
+        "try: Earlier.__new__(Earlier)\n"
+        "except Exception as error: print(error)\n"
+        "print(type(Trainer.__new__(Trainer)).__name__)"
+    )
+    found = run_function(be_code, script)
+    refused, name = found.stdout.splitlines()[-2:]
+    assert refused.startswith("Earlier: is a subclass of fairseq's Trainer from before") and name == "ReservoirTrainer"
+
+
+def test_the_order_of_those_that_share_a_function():
+    names = [hook.__name__ for hook in hooks_of(distributed_utils.call_main)]
+    # Before them comes the hook of hydra_start, where its callback has run.
+    assert names[-3:] == ["check_first", "call_main", "call_in_a_session"]
+
+
+def test_installing_twice_changes_nothing():
+    before = {(owner, name): function for owner, name, function in functions_of_fairseq()}
+    install()
+    assert before == {(owner, name): function for owner, name, function in functions_of_fairseq()}
+
+
+def test_every_repair_has_a_name_of_its_own_and_says_what_it_does():
+    assert len({one.name for one in REPAIRS}) == len(REPAIRS)
+    assert all(one.state == "applied" and 20 < len(one.purpose) < 100 for one in REPAIRS)
+
+
+def test_a_repair_is_left_out_by_its_name():
+    script = (
+        "import fairseq_reservoir; from fairseq.data import data_utils; from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS;"
+        " print(hasattr(data_utils.batch_by_size, 'hook'), {one.name: one.state for one in REPAIRS}['last-batch'])"
+    )
+    found = run_function(be_code, script, env=os.environ | {WITHOUT: "last-batch"})
+    assert found.stdout.splitlines()[-1] == "False switched off", found.stderr
+
+
+def test_an_unknown_name_is_one_line_of_the_command():
+    ended = run_command("fairseq-train", "nowhere", "--user-dir", PACKAGE, env=os.environ | {WITHOUT: "batch"})
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith(
+        f"fairseq-train: error: {WITHOUT} batch: no such repair; choose from input-errors, "
+    )
+    assert "Traceback" not in ended.stderr

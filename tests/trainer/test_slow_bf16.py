@@ -1,0 +1,56 @@
+"""One line before training where bf16 would be emulated. No processor can be taken away, so what torch says of it is replaced."""
+
+import pytest
+import torch
+
+from fairseq_reservoir.trainer import slow_bf16
+from tests.support.commands import train
+
+BEFORE = {"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}
+NATIVE = BEFORE | {"avx512_bf16": True}
+ARM = {"architecture": "arm64", "neon": True, "bf16": True}
+
+
+@pytest.mark.parametrize("capabilities, found", [
+    (BEFORE, False), (NATIVE, True), (BEFORE | {"amx_bf16": True}, True), (ARM, True), (ARM | {"bf16": False}, False), ({}, None),
+])  # fmt: skip
+def test_what_multiplies_in_bf16(monkeypatch, capabilities, found):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert slow_bf16.multiplies_in_bf16() is found
+
+
+def test_a_torch_that_does_not_say(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert slow_bf16.multiplies_in_bf16() is None
+
+
+def test_as_the_kernel_says():
+    with open("/proc/cpuinfo") as info:
+        words = next((line.split() for line in info if line.startswith(("flags", "Features"))), [])
+    assert slow_bf16.multiplies_in_bf16() in (None, bool({"avx512_bf16", "amx_bf16", "bf16", "svebf16"} & set(words)))
+
+
+PLAN = ("--reservoir-encoder", "LT", "--reservoir-decoder", "L")
+
+
+@pytest.mark.parametrize("capabilities, flags, named", [
+    (BEFORE, ["--bf16"], "--bf16: this processor cannot multiply in bf16"),
+    (BEFORE, ["--memory-efficient-bf16"], "--memory-efficient-bf16: this"),
+    (BEFORE, ["--frozen-dtype", "bf16"], "--frozen-dtype bf16: this"),
+    (BEFORE, [], None),
+    (NATIVE, ["--bf16"], None),
+])  # fmt: skip
+def test_one_line_before_training(toy_data, monkeypatch, caplog, capabilities, flags, named):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    caplog.set_level("INFO")
+    train(toy_data, *PLAN, *flags, "--max-update", 1, "--no-save", "--disable-validation")
+    texts = [record.getMessage() for record in caplog.records]
+    said = [i for i, text in enumerate(texts) if "multiply in bf16" in text]
+    assert len(said) == (named is not None)
+    if named:
+        assert (
+            texts[said[0]].startswith(named)
+            and texts[said[0]].endswith("leave it out here")
+            and "\n" not in texts[said[0]]
+        )
+        assert said[0] < next(i for i, text in enumerate(texts) if text.startswith("begin training epoch"))

@@ -1,0 +1,79 @@
+"""A checkpoint whose tensors are not those of the model it is given to is refused in one line that names one of them."""
+
+import shutil
+
+import pytest
+
+from fairseq_reservoir.trainer.training_hooks import SAME_WORDS
+from tests.support.commands import RUN, error_of, train
+
+PLAIN = "--arch transformer --encoder-layers 2 --decoder-layers 1".split()
+OURS = "--reservoir-encoder LL --reservoir-decoder L".split()
+
+
+@pytest.fixture(scope="module")
+def checkpoints(toy_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    for name, model in (("plain", PLAIN), ("ours", OURS), ("positions", [*PLAIN, "--encoder-learned-pos"])):
+        train(toy_data, *model, "--max-update", 1, "--disable-validation", "--save-dir", folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("start", ["--restore-file", "--finetune-from-model"])
+@pytest.mark.parametrize(
+    "name, flags, difference",
+    [
+        # fc1's weight and bias and fc2's weight in three layers.
+        ("ours", [*OURS, "--encoder-ffn-embed-dim", "8"],
+         "its encoder.layers.0.fc1.weight has the shape [24, 16], not [8, 16], and 8 more have others"),
+        # Not only the rows of the token vectors: another width, and not other dictionaries.
+        ("plain", [*PLAIN, "--encoder-embed-dim", "8", "--decoder-embed-dim", "8"],
+         "its encoder.embed_tokens.weight has the shape [12, 16], not [12, 8], and 57 more have others"),
+        # Rows alone, but of positions.
+        ("positions", [*PLAIN, "--encoder-learned-pos", "--max-source-positions", "20"],
+         "its encoder.embed_positions.weight has the shape [1026, 16], not [22, 16]"),
+        ("plain", [*PLAIN, "--encoder-layers", "3"], "has no encoder.layers.2.self_attn.k_proj.weight and 15 more"),
+        ("plain", [*PLAIN, "--encoder-layers", "1"], "is of a model with encoder.layers.1.self_attn.k_proj.weight and 15 more"),
+    ],
+)  # fmt: skip
+def test_the_first_difference(toy_data, tmp_path, checkpoints, start, name, flags, difference):
+    last = checkpoints / name / "checkpoint_last.pt"
+    line, status = error_of(toy_data, *flags, start, last, "--max-update", 2, "--save-dir", tmp_path)
+    assert line == f"fairseq-train: error: {last}: {difference}; give the flags it was trained with\n" and status == 2
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_other_dictionaries(toy_data, tmp_path):
+    longer = shutil.copytree(toy_data, tmp_path / "longer")
+    for path in longer.glob("dict.*.txt"):
+        path.write_text(path.read_text() + "unheard-of 1\n")
+    run = [*PLAIN, "--save-dir", tmp_path / "trained"]
+    train(toy_data, *run, "--max-update", 1, "--disable-validation")
+    line, status = error_of(longer, *run, "--max-update", 2)
+    # A row of 16 for fairseq's four symbols and the eight letters of the corpus.
+    assert line == (
+        f"fairseq-train: error: {tmp_path}/trained/checkpoint_last.pt: its encoder.embed_tokens.weight has the shape [12, 16],"
+        f" not [13, 16], and 2 more have others; {SAME_WORDS}\n"
+    )
+    assert status == 2
+
+
+def test_the_languages_in_turn(make_corpus, tmp_path):
+    """The same folder, and the source's dictionary is the other one."""
+    data = make_corpus(train=16, valid=4, test=4)
+    path = data / "dict.de.txt"
+    path.write_text(path.read_text() + "unheard-of 1\n")
+    run = ["--save-dir", tmp_path, "--disable-validation"]
+    train(data, *PLAIN, *run, "--max-update", 1, "--source-lang", "en", "--target-lang", "de")
+    line, _ = error_of(data, *PLAIN, *run, "--max-update", 2, "--source-lang", "de", "--target-lang", "en")
+    assert line.endswith(f"and 2 more have others; {SAME_WORDS}\n")
+
+
+def test_a_model_with_another_name_for_what_gives_scores_to_words(toy_data, tmp_path):
+    longer = shutil.copytree(toy_data, tmp_path / "longer")
+    path = longer / "dict.de.txt"
+    path.write_text(path.read_text() + "unheard-of 1\n")
+    run = ["--arch", "lstm", "--save-dir", tmp_path / "trained", "--disable-validation"]
+    train(toy_data, *run, "--max-update", 1, begin=RUN)
+    line, _ = error_of(longer, *run, "--max-update", 2, begin=RUN)
+    assert "decoder.embed_tokens.weight has the shape [12, 512]" in line and line.endswith(f"{SAME_WORDS}\n")
