@@ -14,6 +14,7 @@ from tests.support.unpacked import unpack
 
 ROOT = Path(__file__).parents[2]
 ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
+PAGES = sorted(ROOT.glob("examples/*/results/*.md"))
 
 
 def _newest_at_once():
@@ -116,9 +117,26 @@ def test_usage(words, monkeypatch):
         main()
 
 
+def tables_of_arms(text):
+    """The rows, without their heads, of a text's tables whose first column is ``arm``: each a list of cells."""
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        head, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines())
+        if head[0] == "arm":
+            yield from rows
+
+
+def figures_of(report):
+    """Arm -> the figures in its rows: each cell, a cell with its interval in the next one, and the number of seeds."""
+    found = {}
+    for arm, *cells in tables_of_arms(report):
+        pairs = (f"{figure} ± {interval}" for figure, interval in zip(cells, cells[1:]))
+        found.setdefault(arm, set()).update(cells, pairs, (cell.split()[0] for cell in cells if " seed" in cell))
+    return found
+
+
 @pytest.mark.parametrize("archive", _newest_at_once(), ids=lambda path: f"{path.parents[1].name}-{path.name}")
 def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
-    """The page of the same name has the command that makes the report, and every row of its tables of scores."""
+    """The page of the same name has the command that makes the report, and every figure in its tables of arms is in that report."""
     assert archive.stat().st_size < 200_000
     page = archive.with_name(archive.name.replace(".tar.xz", ".md")).read_text()
     folder = f"runs/{archive.name.removesuffix('.tar.xz')}"  # of its own: archives share names of runs
@@ -129,5 +147,21 @@ def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
         unpack(files, tmp_path / "runs")
     logs = [line for log in (tmp_path / "runs").glob("*/generate.log") for line in log.read_text().splitlines()]
     assert not [line for line in logs if not line.startswith("Generate ")], "a test set is not ours to give away"
-    rows = sections(tmp_path / "runs", tmp_path / "report", *flags)
-    assert rows and not [row for row in rows if row not in page]
+    cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--no-figures", *flags])
+    report = figures_of((tmp_path / "report" / "report.md").read_text())
+    rows = list(tables_of_arms(page))
+    assert rows
+    for arm, *cells in rows:
+        assert set(filter(None, cells)) <= report[arm], arm
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: f"{path.parents[1].name}-{path.name}")
+def test_a_page_of_results_is_short(page):
+    assert len([word for word in page.read_text().split() if re.search(r"\w", word)]) <= 400
+
+
+def test_results_hold_pages_archives_and_their_figures():
+    for folder in {page.parent for page in PAGES}:
+        texts = "".join(page.read_text() for page in [*folder.glob("*.md"), folder.parent / "README.md"])
+        for path in folder.iterdir():
+            assert path.suffix == ".md" or f"{path.name})" in texts, path
