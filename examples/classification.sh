@@ -1,12 +1,12 @@
-# What the recipes of classification share, sourced after common.sh. They set `seed`.
+# Shared functions of the classification recipes. Source this file after common.sh and set `seed`.
 
 # classes N: sets `task`, flags of fairseq's sentence_prediction as scripts/prepare_glue.sh and sst2_pieces.py write the data.
 classes() { task=(--task sentence_prediction --criterion sentence_prediction --num-classes "$1" --init-token 0 --separator-token 2); }
 
-# binarise_phrases BIN DATA PIECES FOLDER [DICT]: train.tsv and dev.tsv of DATA, cut in FOLDER. PIECES, DICT and SPLIT are as sst2.sh
-# explains.
+# binarise_phrases BIN DATA PIECES FOLDER [DICT]: binarises train.tsv and dev.tsv of DATA, cut into pieces in FOLDER. sst2.sh
+# explains PIECES, DICT and SPLIT.
 binarise_phrases() {
-    # A folder for each split: one that held files of both would be taken for the one that it was made as.
+    # One folder per split, because a folder with files of both splits would be taken for the first one.
     local bin=$1 data=$2 vocabulary=$3 pieces=$4 split=$4-given-tsv part
     case ${SPLIT:-given} in
         given) for part in train dev; do copy "$data/$part.tsv" "$split/$part.tsv"; done ;;

@@ -1,11 +1,11 @@
-# What the recipes share; they source it with the name that their errors begin with: . common.sh NAME
-# All take these settings:
-#   DRY_RUN=1       print the commands, run none
-#   GPUS=N          train on the first N GPUs, 0 for the CPU; all there are if left out. A recipe that names
-#                   the GPUs of an update adds up batches on fewer, and says so where it sees more; with all others N GPUs see N
-#                   times the tokens of one
-#   MINI=1          a run of ten updates on numbers in words, to see that the recipe works; goes into runs/mini/NAME
-# It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, flags that each fairseq-train gets last.
+# Shared settings and functions of the recipes. Source it with the name that begins their errors: . common.sh NAME
+# All recipes have these settings:
+#   DRY_RUN=1       print the commands without running them
+#   GPUS=N          train on the first N GPUs, 0 for the CPU (default: all). A recipe that names the GPUs of an update
+#                   accumulates batches on fewer GPUs and prints a note if an update has more tokens; in all other recipes N
+#                   GPUs use N times the tokens of one
+#   MINI=1          a run of ten updates on numbers written as words, to test the recipe; writes into runs/mini/NAME
+# It sets `root`, the repository, `dry`, not empty with DRY_RUN, and `device`, the last flags of each fairseq-train.
 set -euo pipefail
 recipe=$1 dry=${DRY_RUN:-} device=()
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -33,7 +33,7 @@ case ${GPUS:-} in
         export CUDA_VISIBLE_DEVICES
         device=(--distributed-world-size "$GPUS") ;;
 esac
-# gpus: how many fairseq-train will see
+# gpus: number of GPUs visible to fairseq-train
 gpus() {
     if [[ -n ${GPUS:-} ]]; then
         echo "$GPUS"
@@ -44,7 +44,7 @@ gpus() {
     fi
 }
 
-# as_many_as N: how many batches a GPU adds up before an update, for at least as many tokens in it as on N GPUs
+# as_many_as N: number of batches per GPU and update, for at least as many tokens as on N GPUs
 as_many_as() {
     local gpus batches
     gpus=$(gpus)
@@ -73,14 +73,14 @@ fit() {
         "$@" ${device[@]+"${device[@]}"}
 }
 
-# there FILE...: each of them is there, plain or as FILE.gz
+# there FILE...: fails unless each file exists, plain or as FILE.gz
 there() {
     local file
-    [[ -z $dry || -z ${MINI:-} ]] || return 0  # the numbers in words that are not written
+    [[ -z $dry || -z ${MINI:-} ]] || return 0  # the corpus of numbers, which a dry run does not write
     for file in "$@"; do [[ -f $file.gz || -f $file ]] || die "DATA=$data: $file does not exist, nor $file.gz"; done
 }
 
-# copy FILE COPY: of FILE.gz, unpacked, or of FILE
+# copy FILE COPY: copies FILE, or unpacks FILE.gz
 copy() {
     there "$1"
     if [[ -f $1.gz ]]; then written "$2" gzip -dc "$1.gz"; else written "$2" cat "$1"; fi

@@ -1,4 +1,4 @@
-"""Translate sentences with a folder of CTranslate2, as `fairseq-reservoir materialize --ctranslate2` makes it: standard input to output.
+"""Translate standard input with a CTranslate2 model made by `fairseq-reservoir materialize --ctranslate2`.
 
 Usage: ctranslate2_translate.py FOLDER PIECES.model < TEXT
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Distilled data: a binarised corpus whose training translations are a trained model's own (Kim and Rush, 2016, "Sequence-level
+# Distilled data: a binarised corpus with a trained model's translations of the training set (Kim and Rush, 2016, "Sequence-level
 # knowledge distillation", who found that small models learn more from them). Validation and test stay as they are.
 #   TEACHER=CHECKPOINT BIN=FOLDER OUT=FOLDER bash distil.sh [FLAGS-OF-FAIRSEQ-GENERATE...]
-# Interrupt it and run it again: what is finished is kept.
+# You can interrupt it and run it again: finished steps are kept.
 #   TEACHER=FILE    a checkpoint of fairseq-train, of any model of translation
-#   BIN=FOLDER      the corpus that it was trained on, as fairseq-preprocess made it
+#   BIN=FOLDER      its training corpus, made by fairseq-preprocess
 #   OUT=FOLDER      the new corpus, with the same dictionaries
 #   DRY_RUN, GPUS   see common.sh; one GPU translates
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -24,7 +24,7 @@ for flag in "$@"; do
     esac
 done
 languages=$(python "$here/distilled.py" --languages "$teacher")
-if [[ $languages == "None None" ]]; then  # as fairseq-train without --source-lang: by the name of the only corpus there
+if [[ $languages == "None None" ]]; then  # like fairseq-train without --source-lang: the language pair of the only corpus
     for file in "$bin"/train.*-*.*.idx; do
         pair=${file##*/train.} pair=${pair%.*.idx}
         [[ ${first:=$pair} == "$pair" ]] || die "BIN=$bin: holds $first and $pair, and the teacher does not say what it translates"

@@ -1,10 +1,10 @@
-"""The translations of a fairseq-generate log in the pieces of its dictionary, in the order of the corpus, one per line.
+"""Print the translations of a fairseq-generate log as pieces, in the order of the corpus, one per line.
 
 Usage: distilled.py GENERATE_LOG BIN/train.PAIR.SOURCE
        distilled.py --languages CHECKPOINT
 
-The second file, without its ending, is what was translated: the log must have all of its sentences. Where the model says nothing, the
-reference stands. --languages prints those that a checkpoint translates from and to.
+BIN/train.PAIR.SOURCE is the translated file: the log must have all of its sentences. An empty translation is replaced by the reference.
+--languages prints the language pair of a checkpoint.
 """
 
 import sys
@@ -14,7 +14,7 @@ from fairseq_reservoir.studies.report.translations import in_order, read_sentenc
 
 
 def distilled(log, size):
-    """The H-lines of sentences 0 to ``size`` - 1, of which none may be missing, and T-lines in place of empty ones."""
+    """H-lines of sentences 0 to ``size`` - 1, without gaps, and T-lines in place of empty ones."""
     found = read_sentences(log)
     lines = in_order(found.get("H", {})) or []
     if len(lines) != size:

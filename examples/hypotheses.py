@@ -1,4 +1,4 @@
-"""The detokenised translations of a fairseq-generate log, in the order of the test set, one per line.
+"""Print the detokenised translations of a fairseq-generate log, in the order of the test set, one per line.
 
 Usage: hypotheses.py GENERATE_LOG
 """
@@ -10,7 +10,7 @@ from fairseq_reservoir.studies.report.translations import in_order, read_sentenc
 
 
 def hypotheses(log):
-    """The translations of sentences 0, 1, 2, ..., of which none may be missing."""
+    """Translations of sentences 0, 1, 2, ..., without gaps."""
     found = read_sentences(log).get("D", {})
     lines = in_order(found)
     if lines is None:

@@ -1,13 +1,15 @@
-"""What `fairseq-reservoir report` reads of a study's runs, in one small archive: a report can be made of it anywhere, again.
+"""Archive only the files that a report needs, so that it can be made again elsewhere.
 
 Usage: keep_logs.py [--not-done GLOB]... [--references FILE] OUT.tar.xz RUNS [OLD=NEW ...]
 
-Of RUNS, the folder of a sweep or of a recipe, every run that is done is kept: of train.log the configuration, the sizes of the model,
-what `--freeze-auto` froze and the records of epochs and validations; of generate.log BLEU; of validate.log the results; of export.log the
-size of the file; of a language model's test.log the loss. Translations and references are not kept, since a test set may be nobody's to
-give away: counts.jsonl has what sacreBLEU counts in each sentence, and chrF and tokenised BLEU in all, of which a report makes the same
-scores; --references as for a report. OLD=NEW writes NEW for the text OLD, such as a folder of this machine.
---not-done keeps the runs of such names too, as of those that were ended on the way. The report is made anew by
+RUNS is the folder of a sweep or of a recipe. The archive has these parts of every finished run:
+
+- train.log: the configuration, the sizes of the model, the freezes of `--freeze-auto`, and the records of epochs and validations
+- generate.log: BLEU; validate.log: the results; export.log: the size of the file; test.log of a language model: the loss
+- counts.jsonl: sacreBLEU's counts for each sentence, and chrF and tokenised BLEU of all, from which a report computes the same scores
+
+Translations and references are left out, because the test set may belong to others. --references: as for a report. OLD=NEW replaces the
+text OLD, such as a folder of this machine, with NEW. --not-done also archives stopped runs with these names. This makes the report:
 
     mkdir -p runs/OUT && tar xf OUT.tar.xz -C runs/OUT && fairseq-reservoir report runs/OUT --out report
 """
@@ -29,7 +31,7 @@ from fairseq_reservoir.studies.report.translations import read_references, read_
 
 
 def of_training(text):
-    """The lines of a training log that a report reads, and when `--freeze-auto` froze what; those within an epoch are left out."""
+    """Lines of a training log that a report reads, and the freezes of `--freeze-auto`, without records within an epoch."""
     for line in text.splitlines():
         record = read_record(line)
         if record.kind != "inner" if record else _is_read(line) or "freeze_auto | update " in line:
@@ -40,7 +42,7 @@ _NOTHING = read_log("")
 
 
 def _is_read(line):
-    """Whether a line that is no record changes what is read."""
+    """Whether a report reads this line, which is not a record."""
     return read_log(line) != _NOTHING
 
 
@@ -50,12 +52,12 @@ def of_translating(text):
 
 
 def of_validating(text):
-    """The results of fairseq-validate, one line for each part of the data."""
+    """Results of fairseq-validate, one line for each part of the data."""
     return (line for line in text.splitlines() if ' | {"' in line)
 
 
 def of_testing(text):
-    """The loss that fairseq-eval-lm prints, of which text, and how much of it was scored."""
+    """Loss of fairseq-eval-lm, its text, and the scored share of the text."""
     return (
         line
         for line in text.splitlines()
@@ -67,7 +69,7 @@ def of_testing(text):
 
 
 def of_exporting(text):
-    """What `fairseq-reservoir export` says of the file that it wrote."""
+    """Lines that `fairseq-reservoir export` printed about its file."""
     return (line for line in text.splitlines() if "whose entropy is" in line)
 
 
@@ -83,7 +85,7 @@ KEPT = {
 
 
 def contents(folder, name, references):
-    """The text that is kept of a file of a run, "" if there is none."""
+    """Archived text of a file of a run, "" if there is none."""
     if name == counts.FILE:
         test = read_test(folder, references)
         if test.faults:
@@ -98,7 +100,7 @@ def contents(folder, name, references):
 
 
 def is_done(folder):
-    """Of a sweep's run its state says so; a recipe's has no state, but what comes after its training."""
+    """Whether a run is finished: by its state in a sweep, by the logs after its training in a recipe."""
     if os.path.lexists(folder / "state"):
         return run_files.state_of(folder) == ["done"]
     return (folder / "validate.log").exists()
@@ -109,7 +111,7 @@ def matches(folder, patterns):
 
 
 def write(out, runs, renamed, not_done=(), references=None):
-    """``renamed``: pairs of texts; ``not_done``: patterns of names; ``references``: lines. The same runs make the same bytes."""
+    """Write the archive, the same bytes for the same runs. ``renamed``: pairs of texts; ``not_done``: patterns; ``references``: lines."""
     every = sorted(log.parent for log in runs.glob("*/train.log"))
     folders = [folder for folder in every if is_done(folder) or matches(folder, not_done)]
     if not folders:
@@ -118,7 +120,7 @@ def write(out, runs, renamed, not_done=(), references=None):
         replacing(out) as temporary,
         tarfile.open(temporary, "w:xz", preset=9 | PRESET_EXTREME, format=tarfile.USTAR_FORMAT) as archive,
     ):
-        for name in (*KEPT, counts.FILE):  # the same file of all runs, one after the other: they are much alike
+        for name in (*KEPT, counts.FILE):  # the same file of all runs in a row compresses best
             for folder in folders:
                 text = contents(folder, name, references)
                 for old, new in renamed if name in KEPT else ():

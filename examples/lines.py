@@ -1,8 +1,8 @@
-"""Lines of a corpus."""
+"""Read the lines of a corpus."""
 
 
 def read_lines(path):
-    """The lines of a UTF-8 file without their ends.
+    """Lines of a UTF-8 file without their ends.
 
     Only a line feed ends a line, as for wc and Moses, so that line i of one file stays with line i of another. A carriage return before
     it belongs to the end (Windows).

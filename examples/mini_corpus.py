@@ -1,9 +1,9 @@
-"""A corpus of numbers in words, as every recipe's DATA: what MINI=1 trains on.
+"""Write a corpus of numbers as words, usable as every recipe's DATA: the corpus of MINI=1.
 
 Usage: mini_corpus.py FOLDER
 
-English and German numbers below a million make pairs to translate (train, val and test_2016_flickr, as Multi30k calls them), a
-text (train.txt, valid.txt, test.txt) and phrases to tell apart, 1 for an even number (train.tsv, dev.tsv). Drawn from a fixed seed.
+English and German numbers below a million make pairs to translate (train, val and test_2016_flickr, Multi30k's names), a
+text (train.txt, valid.txt, test.txt) and phrases to classify, 1 for an even number (train.tsv, dev.tsv). The seed is fixed.
 """
 
 import random

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Multi30k English-German with one model: trains, translates test_2016_flickr, prints sacreBLEU and the times.
 #   NAME=FOLDER bash multi30k.sh --arch ARCH FLAGS-OF-FAIRSEQ-TRAIN...
-# Interrupt it and run it again: what is finished is kept, and training resumes after its last epoch.
+# You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 #   NAME=FOLDER     the run's folder below RUNS
 #   DATA=FOLDER     raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/multi30k
-#   DRY_RUN, GPUS, MINI   see common.sh; the results in README files are of one processor, as with GPUS=0 or 1
+#   DRY_RUN, GPUS, MINI   see common.sh; the results in README files use one processor, as with GPUS=0 or 1
 # The recipes of the studies next to this file call it.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/common.sh" multi30k

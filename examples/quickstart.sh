@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # From a fresh clone to the BLEU score of a small reservoir transformer, on a public corpus.
-# Interrupt it and run it again: finished steps are kept, and training resumes.
+# You can interrupt it and run it again: finished steps are kept, and training resumes.
 #   CORPUS=homeassistant | libreoffice | PATH_PREFIX (your PATH_PREFIX.en and PATH_PREFIX.de)
 #   SRC=en TGT=de   languages
 #   PLAN=LFLFL      one letter for each encoder layer: L is trained, F and T are frozen reservoirs
 #   MAX_UPDATE=...  SEED=1   length and random seed of the training
 #   WORK=FOLDER     where everything goes, instead of runs/quickstart/...
-#   MINI=1          a run of about a minute, to see that everything works
+#   MINI=1          a test run of about a minute
 set -euo pipefail
 corpus=${CORPUS:-homeassistant} src=${SRC:-en} tgt=${TGT:-de}
 case $corpus in homeassistant | libreoffice | /*) ;; *) corpus=$PWD/$corpus ;; esac
@@ -50,7 +50,7 @@ export PATH="$PWD/.venv/bin:$PATH" PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE
 say "CORPUS=${CORPUS:-homeassistant} SRC=$src TGT=$tgt PLAN=$plan MAX_UPDATE=$max_update SEED=$seed${mini:+ MINI=$mini}; all goes to $work"
 
 settings=(--user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder "$plan" --share-all-embeddings)
-# Another corpus in WORK would take the place of the first one's model.
+# Another corpus in WORK would replace the first one's model.
 asked=$corpus-$src-$tgt
 [[ $corpus != /* ]] || asked=$(cd "$(dirname "$corpus")" >/dev/null && pwd -P)/$(basename "$corpus")-$src-$tgt
 [[ ! -f $work/.corpus || $(<"$work/.corpus") == "$asked" ]] ||
@@ -73,18 +73,18 @@ step() {
     folder "$target" "$@"
 }
 
-# logged FILE COMMAND...: all it says, appended; of that, how far it is, shown
+# logged FILE COMMAND...: appends its output to FILE and shows its progress
 logged() {
     local log=$1 status=0
     shift
     say "${log%.part/log}"
     [[ $1 != fairseq-train || ! -t 2 ]] || set -- "$@" --log-format tqdm
     {
-        case $1 in fairseq-preprocess | fairseq-generate) exec 2>>"$log" ;; esac  # their log; others write errors there
+        case $1 in fairseq-preprocess | fairseq-generate) exec 2>>"$log" ;; esac  # their log; others write errors to stderr
         "$@"
     } | tee -a "$log" | progress || status=$?
     [[ $status != 0 ]] || return 0
-    # With status 2 a command has said in a line what is wrong; these two said it to their log alone.
+    # With status 2 a command has printed one line with the mistake; these two printed it to their log only.
     [[ $status == 2 && $1 != fairseq-preprocess && $1 != fairseq-generate ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to go on" >&2
     exit "$status"
 }

@@ -1,7 +1,7 @@
-"""The references of a fairseq-generate log as text, in the order of the test set, one per line.
+"""Print the references of a fairseq-generate log as text, in the order of the test set, one per line.
 
-fairseq prints them in the words that the model saw (T-lines); Moses' detokenizer puts those together again. That is not the raw
-text: what the tokenizer or lower case changed stays so, and a score against them is not comparable with published sacreBLEU.
+fairseq prints them as the model's tokens (T-lines), and Moses' detokenizer rebuilds text from them. It is not the raw text: changes
+by the tokenizer or by lower case remain, so a score against it is not comparable with published sacreBLEU.
 
 Usage: references.py GENERATE_LOG LANGUAGE
 """
@@ -15,7 +15,7 @@ from fairseq_reservoir.studies.report.translations import in_order, read_sentenc
 
 
 def references(log, language):
-    """The references of sentences 0, 1, 2, ..., of which none may be missing."""
+    """References of sentences 0, 1, 2, ..., without gaps."""
     found = read_sentences(log).get("T", {})
     lines = in_order(found)
     if lines is None:

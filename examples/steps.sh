@@ -1,22 +1,22 @@
-# How every recipe keeps what is finished. To be sourced; the recipe sets `root`, the repository, and `dry`, not empty to print the
-# commands and run none, and has the functions `say` and `die`.
+# Finished steps of a recipe. Source this file and set `root`, the repository, and `dry`, not empty to print the commands without
+# running them. The recipe defines the functions `say` and `die`.
 #   folder FOLDER COMMAND...    COMMAND writes into FOLDER
-#   written FILE COMMAND...     what COMMAND prints is FILE
-#   shown FILE COMMAND...       the same, with its errors, and on the terminal too
+#   written FILE COMMAND...     COMMAND prints FILE
+#   shown FILE COMMAND...       the same with its errors, also on the terminal
 #   trained FOLDER COMMAND...   COMMAND, a fairseq-train, leaves its checkpoints in FOLDER
-# A step's FILE or FOLDER is made as NAME.part and bears its name only when it is complete. It is kept until the command changes, or a
-# file that the command names, or the step that made such a file or folder; where these lie does not count.
-# Training goes on from what it left behind. `trained` does so in FOLDER itself, for longer too, as with a larger --max-update, and on
-# another machine: GPUs, --update-freq, and how often it saves and reports may differ. With other flags or data it is another training,
-# which FOLDER does not take once a checkpoint is there.
+# A step's FILE or FOLDER is made as NAME.part and renamed once it is complete. It is kept until the command changes, or a file named by
+# the command, or the step that made such a file or folder. Their paths do not matter.
+# Training resumes from its last checkpoint. `trained` resumes in FOLDER, also for longer, as with a larger --max-update, and on another
+# machine: GPUs, --update-freq, and the intervals of saving and logging may differ. Other flags or data make another training, which is
+# refused once FOLDER has a checkpoint.
 
-# Beside another busy process, threads that spin while they wait for each other slow a training down several times; threads that sleep do not.
+# Beside another busy process, spinning threads slow a training down several times; sleeping threads do not.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
 
 # run COMMAND...
 run() { if [[ -n $dry && $(type -t "$1") != function ]]; then printf '%q ' "$@"; echo; else "$@"; fi; }
 
-# logged FILE COMMAND...: all it says, shown and appended
+# logged FILE COMMAND...: shows its output and appends it to FILE
 logged() {
     local file=$1
     shift
@@ -33,7 +33,7 @@ folder() {
     [[ $1 == fairseq-train && -f $part/key && $(<"$part/key") == "$key" ]] || run rm -rf "$part"
     run mkdir -p "$part"
     [[ -n $dry ]] || echo "$key" >"$part/key"
-    for word in "$@"; do  # a substitution in one go would read [x] and & in the folder's name
+    for word in "$@"; do  # a single substitution would interpret [x] and & in the folder's name
         case $word in "$target" | "$target"/*) moved+=("$part${word#"$target"}") ;; *) moved+=("$word") ;; esac
     done
     logged "$part/log" "${moved[@]}"
@@ -76,7 +76,7 @@ trained() {
             "move it away or name another RUNS folder, or, to go on with it all the same, rm $(printf %q "$out/.begun")"
         echo "$words" >"$out/.words"
         echo "$begun" >"$out/.begun"
-        for made in "$out"/.*.key; do  # what steps made of the model as it was
+        for made in "$out"/.*.key; do  # made from the former model
             [[ -f $made ]] || continue
             words=${made##*/.}
             rm -f "$out/${words%.key}" "$made"
@@ -87,14 +87,14 @@ trained() {
     [[ -n $dry ]] || echo "$key" >"$out/key"
 }
 
-# Flags of fairseq-train that make no other training: of these without a value, of the machine and of what is saved and said, of its length.
+# Flags of fairseq-train that do not change a training: flags without a value, flags of the machine, of saving and logging, of its length.
 bare=" --cpu --no-progress-bar --no-epoch-checkpoints --no-last-checkpoints "
 places="$bare --distributed-world-size --update-freq --num-workers --ddp-backend --threads --log-format --log-interval --log-file
  --tensorboard-logdir --wandb-project --aim-repo --aim-run-hash --save-interval --save-interval-updates --keep-interval-updates
  --keep-last-epochs --keep-best-checkpoints "
 lengths=" --max-update --max-epoch --patience --stop-time-hours "
 
-# without FLAGS COMMAND...: sets `rest`, the words of a command but for these flags and their values
+# without FLAGS COMMAND...: sets `rest`, the words of a command without these flags and their values
 without() {
     local flags=${1//$'\n'/ }
     shift
@@ -106,7 +106,7 @@ without() {
     done
 }
 
-# kept TARGET COMMAND...: is TARGET there, made by this command of the same? Sets `key`, which says of what, and `mark`, the file of it.
+# kept TARGET COMMAND...: succeeds if TARGET exists and this command made it from the same inputs. Sets `key`, a hash of them, and `mark`, its file.
 kept() {
     key='' mark=''
     [[ -z $dry ]] || return 1
@@ -121,11 +121,11 @@ complete() {
     run mv "$1.part" "$1"
 }
 
-# mark_of PATH: sets `mark`, where the key of a step that made PATH is
+# mark_of PATH: sets `mark`, the file with the key of the step that made PATH
 mark_of() { if [[ -d $1 ]]; then mark=$1/key; else mark=${1%/*}/.${1##*/}.key; fi; }
 marked() { [[ -f $mark && $(head -c 40 "$mark" | tr -d '\0') =~ ^[0-9]+\ [0-9]+$ ]]; }  # a file of the user's may be called key
 
-# inside FOLDER TARGET: the checksums and names of its files, but for hidden ones, logs, and what holds TARGET
+# inside FOLDER TARGET: checksums and names of its files, except hidden ones, logs, and folders that contain TARGET
 inside() {
     local skip=./:
     [[ $2 != "$1"/* ]] || { skip=${2#"$1"/}; skip=./${skip%%/*}; }
@@ -133,8 +133,8 @@ inside() {
         -type f ! -name '*.log' ! -name log ! -name key -exec cksum {} + | LC_ALL=C sort -k 3)
 }
 
-# trace TARGET WORD...: the words of a command, but in place of a file or folder what is in it. A step's folder counts by the command that
-# made it; with by=contents, for trainings, data count by their files, so that the same made anew are the same.
+# trace TARGET WORD...: the words of a command, with files and folders replaced by their contents. A step's folder counts by the command
+# that made it. With by=contents, for trainings, data count by their files, so that the same data made again count as the same.
 trace() {
     local target=$1 word path before='' LC_ALL=C
     shift
@@ -147,12 +147,12 @@ trace() {
                 if [[ ${by:-} == contents && -d $word ]] && folder_of_data; then inside "$word" "$target" | cksum
                 elif [[ $path == */* ]]; then printf '%s\n' ".${word#"$path"}" "$(<"$mark")"
                 elif [[ -f $word ]]; then cksum <"$word"
-                elif [[ -d $word ]] && (cd "$word" >/dev/null && cksum .*key) 2>/dev/null; then :  # of the steps that made files in it
+                elif [[ -d $word ]] && (cd "$word" >/dev/null && cksum .*key) 2>/dev/null; then :  # by the steps that made files in it
                 elif [[ -d $word ]] && folder_of_data; then inside "$word" "$target" | cksum
                 else printf '%s\n' "${word#"$root"/}"; fi ;;
         esac
         before=$word
     done
 }
-# A flag's value is a folder only with a / in it: --task xor is none.
+# A flag's value is a folder only if it contains a /: --task xor does not.
 folder_of_data() { [[ ! $word -ef $root/fairseq_reservoir && ($before != -* || $word == */*) ]]; }

@@ -1,4 +1,4 @@
-"""One Markdown table of the runs of multi30k.sh, every number out of their logs.
+"""Print one Markdown table of the runs of multi30k.sh from their logs.
 
 Usage: summarise.py RUN_FOLDER...
 """
@@ -16,8 +16,8 @@ HEAD = ("run", "parameters", "trained", "BLEU", "s/update", "minutes", "updates"
 def read_training(folder):
     """(parameters, trained), (s/update, minutes, updates), cells of a table, and the run as ``fairseq-reservoir report`` reads it.
 
-    Seconds per update are of training steps alone (fairseq's train_wall), those that a resumed run did twice included; minutes
-    also of validation and saving.
+    Seconds per update count training steps only (fairseq's train_wall), including repeated steps of a resumed run. Minutes also
+    count validation and saving.
     """
     try:
         (run,) = find_runs([folder / "train.log"])
@@ -30,7 +30,7 @@ def read_training(folder):
 
 
 def read_run(folder):
-    """The cells of one row, and the signature of its BLEU."""
+    """Cells of one row, and the signature of its BLEU."""
     sizes, times, run = read_training(folder)
     try:
         bleu = json.loads((folder / "bleu.json").read_text(encoding="utf-8"))

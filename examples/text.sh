@@ -1,4 +1,4 @@
-# What the recipes of language models share, sourced after common.sh. They set `runs` and `data`.
+# Shared functions of the language model recipes. Source this file after common.sh and set `runs` and `data`.
 
 # binarise_text BIN FOLDER COMMAND...: makes BIN from the text of `data`. COMMAND cuts runs/text into FOLDER.
 binarise_text() {

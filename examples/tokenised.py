@@ -1,4 +1,4 @@
-"""BLEU in the words of the binarised text, as papers report it on IWSLT14 and fairseq-generate prints it if given no --tokenizer.
+"""Print BLEU of the binarised text's tokens, as papers on IWSLT14 do and fairseq-generate without --tokenizer.
 
 Usage: tokenised.py GENERATE_LOG
 """

@@ -1,6 +1,6 @@
-# What the recipes of translation share, sourced after common.sh. They set `runs`, `data` and `seed`.
+# Shared functions of the translation recipes. Source this file after common.sh and set `runs`, `data` and `seed`.
 
-# cut_and_binarise BIN SOURCE TARGET PIECES FLAGS-OF-FAIRSEQ-PREPROCESS...: from the raw text of `data`, named as Multi30k's.
+# cut_and_binarise BIN SOURCE TARGET PIECES FLAGS-OF-FAIRSEQ-PREPROCESS...: from the raw text of `data`, with Multi30k's file names.
 # SentencePiece learns the pieces on both languages.
 cut_and_binarise() {
     local bin=$1 source=$2 target=$3 size=$4 text=$runs/text pieces=$runs/pieces-$2-$3 language
@@ -15,8 +15,8 @@ cut_and_binarise() {
         --trainpref "$pieces/train" --validpref "$pieces/valid" --testpref "$pieces/test" "$@"
 }
 
-# prepared SOURCE TARGET SCRIPT FLAGS-OF-FAIRSEQ-PREPROCESS...: sets `bin`, the folder that scripts/SCRIPT made, or with MINI=1 one
-# of numbers in words; `decode`, flags of fairseq-generate; and `joined`, flags with which --eval-bleu counts words, not their pieces.
+# prepared SOURCE TARGET SCRIPT FLAGS-OF-FAIRSEQ-PREPROCESS...: sets `bin`, the folder made by scripts/SCRIPT, or with MINI=1 a
+# corpus of numbers; `decode`, flags of fairseq-generate; and `joined`, flags that make --eval-bleu count words, not pieces.
 prepared() {
     local source=$1 target=$2 script=$3 pieces=
     shift 3
@@ -35,8 +35,8 @@ prepared() {
 
 # translation BIN FOLDER REFERENCE FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores a model.
 # FOLDER keeps train.log, checkpoints, generate.log, hypotheses and bleu.json.
-# REFERENCE is a file of raw text; "" takes the test set of BIN, put together again by Moses' detokenizer. sacreBLEU on that is
-# not comparable with published sacreBLEU: it is not the raw text, and with IWSLT14 in lower case.
+# REFERENCE is a file of raw text; "" takes the test set of BIN, rebuilt by Moses' detokenizer. That sacreBLEU is not
+# comparable with published sacreBLEU, because the text is not raw, and lower-cased for IWSLT14.
 # The array `decode` holds flags of fairseq-generate.
 translation() {
     local bin=$1 out=$2 reference=$3

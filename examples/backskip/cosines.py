@@ -1,4 +1,4 @@
-"""The cosine between estimated and true gradients over a run: python cosines.py TRAIN_LOG, a log of ``--log-format json``."""
+"""Print the cosine between estimated and true gradients over a run: python cosines.py TRAIN_LOG, a log of ``--log-format json``."""
 
 import json
 import re
@@ -8,7 +8,7 @@ _KEY = "backskip_cosine_"
 
 
 def cosines(lines) -> dict[str, dict[int, float]]:
-    """Layer -> update -> cosine, from the records of a log; where a number is logged twice the later one counts."""
+    """Layer -> update -> cosine, from the records of a log. The later one of two values counts."""
     found = {}
     for line in lines:
         record = re.search(r"\{.*\}\s*$", line)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Multi30k English-German with backward passes through frozen layers skipped; see ../multi30k.sh for the other settings.
-#   KIND=synthetic  synthetic, reinforce or identity: where the gradient below a frozen layer comes from; none: from the layer, as
-#                   always, and then there are no --backskip-... to give
+# Multi30k English-German, skipping the backward pass through frozen layers; ../multi30k.sh lists the other settings.
+#   KIND=synthetic  synthetic, reinforce or identity: estimate of the gradient below a frozen layer; none: the true gradient,
+#                   without --backskip-... flags
 #   PLAN=LTLTL      encoder
 #   UPDATES=700, LR=4e-3   see ../reservoir_transformers/multi30k.sh
 # Arguments go to fairseq-train, as in: KIND=reinforce bash run.sh --backskip-warmup 200

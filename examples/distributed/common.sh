@@ -1,6 +1,6 @@
-# What the recipes of this folder share; they source it.
-#   DATA=FOLDER      what fairseq-preprocess wrote, at the same place on every host
-#   SAVE_DIR=FOLDER  where checkpoints go; only the first process writes there, all hosts read it to resume
+# Shared settings of the recipes in this folder. Source this file.
+#   DATA=FOLDER      output folder of fairseq-preprocess, with the same path on every host
+#   SAVE_DIR=FOLDER  folder for checkpoints; only rank 0 writes there, all hosts read it to resume
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [[ ! -x $root/.venv/bin/fairseq-train ]] || export PATH="$root/.venv/bin:$PATH"
@@ -11,7 +11,7 @@ run() { if [[ -n ${DRY_RUN:-} ]]; then printf '%q ' "$@"; echo; else exec "$@"; 
 
 need DATA "name the folder that fairseq-preprocess wrote"
 
-# The README's model. Batches are per process: with N of them an update sees N times as many sentences.
+# The README's model. Batches are per rank: with N ranks an update has N times as many sentences.
 training=(
     "$DATA" --user-dir "$root/fairseq_reservoir" --arch reservoir_transformer_study --reservoir-encoder LFLFL
     --optimizer adam --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1

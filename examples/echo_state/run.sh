@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# How long deep encoders with random layers take to their best BLEU on IWSLT14: every depth and kind, then one report of all.
-#   BIN=FOLDER      what scripts/prepare_iwslt14.sh made
+# Time to the best BLEU of deep encoders with random layers on IWSLT14: every depth and kind, then one report.
+#   BIN=FOLDER      made by scripts/prepare_iwslt14.sh
 #   DEPTHS="6 8 10 12"   layers of the encoder
-#   KINDS="L T F drop"   see ../reservoir_transformers/iwslt14.sh, which trains
+#   KINDS="L T F drop"   see ../reservoir_transformers/iwslt14.sh
 #   FROZEN=2        random layers in each
 #   SEEDS="1 2 3"   random seeds
-#   RUNS=FOLDER     where everything goes, instead of runs/iwslt14; the report in RUNS/report
+#   RUNS=FOLDER     output folder (default: runs/iwslt14); the report is in RUNS/report
 #   DRY_RUN, GPUS, MINI   see ../common.sh
-# Arguments go to every fairseq-train. Interrupt it and run it again: what is finished is kept, and training resumes.
+# Arguments go to every fairseq-train. You can interrupt it and run it again: finished steps are kept, and training resumes.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" echo_state
 export FROZEN=${FROZEN:-2} RUNS=${RUNS:-runs/iwslt14}

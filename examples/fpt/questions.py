@@ -1,10 +1,10 @@
-"""Writes questions with their answers as lines that a language model learns, and those that it is asked.
+"""Write questions with their answers as training text for a language model, and the test questions.
 
 Usage: questions.py FOLDER
 
 Reads train, valid and test of FOLDER, each as .input0 (question) and .label (answer). Writes them as .txt, each line
-"question = answer", and of valid and test together, of many every so many: questions.txt, each "question =", and answers.tsv,
-each part<TAB>words in the question's line<TAB>answer.
+"question = answer". From valid and test together, thinned out if there are many, it writes questions.txt, each "question =", and
+answers.tsv, each part<TAB>words in the question's line<TAB>answer.
 """
 
 import sys
@@ -13,12 +13,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from lines import read_lines  # noqa: E402
 
-LONGEST = 48  # of a question that is longer, the last words
+LONGEST = 48  # the last words of longer questions
 ASKED = {"valid": 500, "test": 1_000}
 
 
 def read(folder, part):
-    """The (question, answer) pairs of a part."""
+    """(question, answer) pairs of a part."""
     columns = (folder / f"{part}.{column}" for column in ("input0", "label"))
     questions, answers = map(read_lines, columns)
     return [

@@ -1,10 +1,10 @@
-"""A table of the arms of a task: how many answers are right at each learning rate, and on test at the best of them.
+"""Print a table of the arms of a task: correct answers at each learning rate, and on test at the best rate.
 
 Usage: report.py ANSWERS.tsv ARM_FOLDER...
 
-Rates are the folders in an ARM_FOLDER that hold an answers.log; the best is that with the most right answers on valid, of
-equals the smaller. A score is the share of characters that are right, place by place: of bits in memory and xor. "guess" is
-the score of always saying what is most frequent at its place.
+Rates are the folders in an ARM_FOLDER with an answers.log. The best rate has the most correct answers on valid; ties go to the
+smaller one. A score is the share of correct characters by position (of bits in memory and xor). "guess" is the score of the
+most frequent character at each position.
 """
 
 import sys
@@ -18,13 +18,13 @@ from fairseq_reservoir.studies.report.translations import in_order, read_sentenc
 
 
 def read_answers(file):
-    """What is right: (part, number of words in the question's line, answer) of each question."""
+    """Correct answers: (part, number of words in the question's line, answer) of each question."""
     rows = (line.split("\t") for line in file.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return [(part, int(words), answer.split()) for part, words, answer in rows]
 
 
 def read_said(log, expected):
-    """The words that fairseq-interactive put behind each question."""
+    """Words that fairseq-interactive generated after each question."""
     found = read_sentences(log.read_bytes().decode()).get("H", {})
     said = in_order(found)
     if said is None or len(said) != len(expected):
@@ -33,7 +33,7 @@ def read_said(log, expected):
 
 
 def score(expected, said):
-    """Percent of the characters of ``expected`` (lists of words) that stand at the same place of the same word in ``said``."""
+    """Percentage of the characters of ``expected`` (lists of words) that ``said`` has at the same position of the same word."""
     right = total = 0
     for answer, words in zip(expected, said, strict=True):
         for place, word in enumerate(answer):
@@ -44,7 +44,7 @@ def score(expected, said):
 
 
 def guess(expected):
-    """The answer most frequent at each place, again and again."""
+    """The most frequent answer at each position, repeated."""
     common = ["".join(Counter(letters).most_common(1)[0][0] for letters in zip(*words)) for words in zip(*expected)]
     return [common] * len(expected)
 
@@ -67,7 +67,7 @@ def read_arm(folder, expected):
 
 
 def table(expected, folders):
-    """The lines of a Markdown table."""
+    """Lines of a Markdown table."""
     arms = {folder: read_arm(folder, expected) for folder in folders}
     rates = sorted({rate for scores, _, _ in arms.values() for rate in scores}, key=float)
     test = [answer for part, _, answer in expected if part == "test"]

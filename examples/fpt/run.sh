@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # One arm of the study of pretrained and frozen Transformers: fine-tunes a small language model on a task at each learning rate
-# and prints how many answers are right. Interrupt it and run it again: what is finished is kept, and training resumes.
+# and prints the share of correct answers. You can interrupt it and run it again: finished steps are kept, and training resumes.
 #   DATA=FOLDER     train.txt, valid.txt and test.txt to pretrain on, plain or .gz
 #   TASK=xor        memory, xor, listops or sst2
 #   SST2=FOLDER     for sst2: train.tsv and dev.tsv, plain or .gz
-#   ARM=NAME        trained, trained-pretrained, frozen-pretrained or frozen-random; README.md says what each means
+#   ARM=NAME        trained, trained-pretrained, frozen-pretrained or frozen-random; README.md explains them
 #   RATES="1e-3 4e-3 1.6e-2"   learning rates to try
 #   UPDATES=1000    updates of a fine-tuning
 #   PRETRAIN_UPDATES=2000      of pretraining
@@ -43,7 +43,7 @@ train() {
         --log-interval 100 "$@"
 }
 
-# phrases FOLDER TSV MODEL: SST-2, cut with the pieces of a text; asked of dev
+# phrases FOLDER TSV MODEL: SST-2 in the pieces of a text, with questions from dev
 phrases() {
     run python "$here/../one_layer_supermask/sst2_pieces.py" "$2" "$3" "$1"
     for column in input0 label; do run mv "$1/dev.$column" "$1/test.$column"; done

@@ -3,8 +3,8 @@
 Usage: tasks.py symbols
        tasks.py memory|xor|listops SEED OUTPUT_FOLDER
 
-Writes train, valid and test, each as .input0 (a question a line) and .label (its answer). No question comes twice, in one part
-or in two, so that what is known by heart is of no use. The same seed gives the same files everywhere.
+Writes train, valid and test, each as .input0 (one question per line) and .label (its answer). No question occurs twice, so
+memorised answers are useless. The same seed gives the same files everywhere.
 """
 
 import random
@@ -26,9 +26,9 @@ SYMBOLS = (*"0123456789", *OPERATORS, "]", "+", "=", *map("".join, product("01?"
 
 
 def memory(draw):
-    """Five strings of 16 bits, and one of them again with half of its bits hidden; the answer is that string.
+    """Five strings of 16 bits, and one of them again with half of its bits hidden. The answer is that string.
 
-    Four bits are one symbol, as 50 are one vector in the paper.
+    Four bits are one symbol; in the paper 50 bits are one vector.
     """
     given = ["".join(draw.choices("01", k=4 * CHUNK)) for _ in range(5)]
     asked = draw.choice(given)
@@ -70,7 +70,7 @@ TASKS = {"memory": (memory, MANY), "xor": (xor, SIZES), "listops": (listops, MAN
 
 
 def examples(task, seed):
-    """The (question, answer) pairs of each part, all questions different."""
+    """(question, answer) pairs of each part, all different."""
     make, sizes = TASKS[task]
     draw, seen, parts = random.Random(f"{task} {seed}"), set(), {}
     for part, size in sizes.items():

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A row of "Not all parameters are born equal" for a language model: trains one, prints its perplexity per piece on the test text.
-# Interrupt it and run it again: what is finished is kept, and training resumes after its last epoch.
+# A row of "Not all parameters are born equal" for a language model: trains one and prints its perplexity per piece on the test text.
+# You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 #   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz
-#   ARM=2           a row of the paper's table; README.md says what each means
+#   ARM=2           a row of the paper's table; README.md explains them
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/frozen_components_lm
 #   DRY_RUN, GPUS, MINI   see ../common.sh

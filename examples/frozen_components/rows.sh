@@ -1,4 +1,4 @@
-# Sets `spec`, the flags of a row of the study: rows.sh ROW. To be sourced.
+# Sets `spec`, the flags of a row of the study. Usage: rows.sh ROW. Source this file.
 spec=()
 case $1 in
     0) ;;

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A row of "Not all parameters are born equal" on Multi30k; see ../multi30k.sh for the other settings.
-#   ARM=2           a row of the paper's table; README.md says what each means
-#   FFN=512         width of the feed-forward blocks; the paper's second table has them as narrow as the model, 128
+# A row of "Not all parameters are born equal" on Multi30k; ../multi30k.sh lists the other settings.
+#   ARM=2           a row of the paper's table; README.md explains them
+#   FFN=512         width of the feed-forward blocks; the paper's second table uses the model's width, 128
 #   UPDATES=700     updates, over which the learning rate falls to 0
-# or at the paper's size, on what scripts/prepare_wmt18_tr_en.sh made, where the two widths are 4096 and 1024:
-#   BIN=FOLDER      that folder; SEED=1, RUNS=runs/frozen_components. sacreBLEU is then of references put together again by Moses'
-#                   detokenizer, and not comparable with published sacreBLEU
+# or at the paper's size, with data of scripts/prepare_wmt18_tr_en.sh and widths of 4096 and 1024:
+#   BIN=FOLDER      that folder; SEED=1, RUNS=runs/frozen_components. sacreBLEU then uses references rebuilt by Moses'
+#                   detokenizer, so it is not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: ARM=2 bash run.sh --max-update 20
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" frozen_components

@@ -1,4 +1,4 @@
-# Sets `plan` and `spec`, the layer plan and the further flags of an arm: arms.sh ARM MODEL. To be sourced.
+# Sets `plan` and `spec`, the layer plan and the further flags of an arm. Usage: arms.sh ARM MODEL. Source this file.
 plan=LLLL spec=()
 case $1 in
     dense) ;;

@@ -1,4 +1,4 @@
-"""Spells text for a character language model: one token per character, spaces as ``▁``; fairseq adds an end to each line.
+"""Spell text for a character language model: one token per character, spaces as ``▁``. fairseq adds an end to each line.
 
 Usage: characters.py TEXT_FOLDER OUTPUT_FOLDER
 

@@ -1,4 +1,4 @@
-"""One Markdown table of the runs of run.sh, every number out of their logs.
+"""Print one Markdown table of the runs of run.sh from their logs.
 
 Usage: report.py RUN_FOLDER...
 """
@@ -11,12 +11,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from summarise import read_training  # noqa: E402
 
 HEAD = ("run", "parameters", "trained", "bits", "perplexity", "s/update", "minutes", "updates")
-# What fairseq-eval-lm and fairseq-validate say of the test text; both losses are in bits.
+# The test loss that fairseq-eval-lm and fairseq-validate print, both in bits.
 LOSS = r'(?:Loss \(base 2\): |"test_loss": ")([\d.]+)'
 
 
 def row(folder):
-    """The cells of one run: bits and perplexity, 2 ** bits, are per character or per masked piece."""
+    """Cells of one run. Bits and perplexity, 2 ** bits, are per character or per masked piece."""
     sizes, times, _ = read_training(folder)
     losses = re.findall(LOSS, (folder / "test.log").read_text(encoding="utf-8"))
     if not losses:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trains a small language model on a text and prints what it scores on another: bits and perplexity per character or masked piece.
-# Interrupt it and run it again: what is finished is kept, and training resumes after the last 200 updates it finished.
+# Trains a small language model on a text and prints bits and perplexity per character or masked piece of another.
+# You can interrupt it and run it again: finished steps are kept, and training resumes after the last 200 updates it finished.
 #   MODEL=characters   a character language model, or `masked`, a masked language model of pieces
-#   ARM=dense       which parts are random or replaced; README.md says what each means
-#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz, or the same behind a name, as in novel.train.txt
+#   ARM=dense       which parts are random or replaced; README.md explains them
+#   DATA=FOLDER     train.txt, valid.txt and test.txt, plain or .gz, or with a name in front, as in novel.train.txt
 #   UPDATES=N       updates, over which the learning rate falls to 0; README.md has the defaults
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/language_models

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# SST-2 with a masked language model of run.sh: fine-tunes it, prints its accuracy beside the majority's share.
-#   ARM, SEED, RUNS   as run.sh was given them
-#   UPDATES=N       those of the masked language model; 0 for a model that has read nothing, as a comparison
-#   DATA=FOLDER     train.tsv and dev.tsv; see ../one_layer_supermask/sst2.sh, which does the work
+# SST-2 with a masked language model of run.sh: fine-tunes it and prints its accuracy and the majority's share.
+#   ARM, SEED, RUNS   as given to run.sh
+#   UPDATES=N       those of the masked language model; 0: an untrained model, as a control
+#   DATA=FOLDER     train.tsv and dev.tsv; see ../one_layer_supermask/sst2.sh
 #   FINETUNE=200    updates on SST-2, over which the learning rate falls to 0
 #   DRY_RUN, GPUS, MINI   see ../common.sh
-# Arguments go to fairseq-train. In an arm with something frozen the same is frozen here.
+# Arguments go to fairseq-train. Frozen parts of an arm stay frozen.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 runs=${RUNS:-runs/${MINI:+mini/}language_models} arm=${ARM:-} updates=${UPDATES:-1000} finetune=${FINETUNE:-200}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k English-German: a trained Transformer, and masks on one random layer; see ../multi30k.sh for more.
+# Multi30k English-German: a trained Transformer, and masks on one random layer; see ../multi30k.sh for more settings.
 #   ARM=coats       dense   fairseq's transformer, all of it trained
 #                   paper   the paper's model: Kaiming uniform weights, LayerNorms without gain and bias, masks of 0 and 1
 #                   binary  random weights of fairseq's own sizes, trained LayerNorms, masks of 0 and 1: the plugin's defaults
@@ -13,7 +13,7 @@
 #   LR=2e-3         highest learning rate; other defaults with ARM=paper and in wide models
 #   UPDATES=1400    updates, over which the learning rate falls to 0
 #   DROPOUT=0.1     dropout
-#   NAME=...        the run's folder, to which -SEED is added; needed with flags of your own, by default it tells the settings above
+#   NAME=...        the run's folder, to which -SEED is added; needed with flags of your own; by default made of the settings above
 # Arguments go to fairseq-train, as in: NAME=gelu bash multi30k.sh --activation-fn gelu
 set -euo pipefail
 arm=${ARM:-coats} size=${SIZE:-study} updates=${UPDATES:-1400} dropout=${DROPOUT:-0.1} norm=${NORM:-after}

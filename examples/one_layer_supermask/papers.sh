@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Masks on one random layer at the paper's sizes: trains, translates and scores one point of a figure or a row of its Table 1.
 #   TASK=iwslt14    or wmt14
-#   BIN=FOLDER      what scripts/prepare_iwslt14.sh or scripts/prepare_wmt14.sh made
+#   BIN=FOLDER      made by scripts/prepare_iwslt14.sh or scripts/prepare_wmt14.sh
 #   SIZE=base       iwslt14: base, wide, deep; wmt14: base, wider, deeper
 #   ARM=paper       paper: Kaiming uniform weights, plain LayerNorms; best: signed nested masks, trained LayerNorms; dense: all is trained
 #   KEEP=0.5        share of the weights that masks keep; 0.8 with ARM=best
 #   INIT=...        other random weights, as in xavier_uniform or paper_code: see --mask-init-weights
-#   LAYERS=layer    all layers of a stack are one random layer; none: each has its own
+#   LAYERS=layer    one random layer for all layers of a stack; none: one for each
 #   VECTORS=PREFIX  embeddings of a trained model, PREFIX.de and PREFIX.en: fairseq-reservoir dump-embeddings CHECKPOINT PREFIX
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/TASK-masks
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what one GPU, with wmt14 eight, see at once
-#   sacreBLEU is of references put together again by Moses' detokenizer, with iwslt14 in lower case: not comparable with that of others
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of one GPU, with wmt14 of eight
+#   sacreBLEU uses references rebuilt by Moses' detokenizer, with iwslt14 in lower case: not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KEEP=0.1 bash papers.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" papers

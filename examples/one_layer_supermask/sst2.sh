@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# SST-2 from scratch with a RoBERTa: trains a classifier of sentiment, prints its accuracy beside the majority's share.
-# Interrupt it and run it again: what is finished is kept, and training resumes after its last epoch.
+# SST-2 from scratch with a RoBERTa: trains a sentiment classifier and prints its accuracy and the majority's share.
+# You can interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
 #   DATA=FOLDER     train.tsv and dev.tsv, plain or .gz: a heading, then sentence<TAB>label
-#   SPLIT=given     sentences splits both anew by sentence (see sst2_sentences.py), for a dev that was split off by phrase
+#   SPLIT=given     sentences splits both again by sentence (see sst2_sentences.py), if dev was split off by phrase
 #   ARCH=supermask_one_layer_roberta_study   or reservoir_roberta_study, fairseq's roberta, ...
 #   NAME=$ARCH      the run's folder below RUNS
 #   SEED=1          random seed
-#   PIECES=FILE     cut with this SentencePiece model instead of 6000 pieces of its own, for a model pretrained on those pieces
+#   PIECES=FILE     SentencePiece model in place of 6000 newly learned pieces, for a model pretrained on its pieces
 #   DICT=FILE       its dictionary, dict.txt of the data-bin folder; with PIECES
 #   RUNS=FOLDER     where everything goes, instead of runs/sst2
 #   DRY_RUN, GPUS, MINI   see ../common.sh

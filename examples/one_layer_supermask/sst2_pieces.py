@@ -1,11 +1,11 @@
-"""Cuts SST-2 into pieces and sets validation sentences aside.
+"""Cut SST-2 into pieces and hold out validation sentences.
 
 Usage: sst2_pieces.py DATA VOCABULARY OUTPUT_FOLDER
 
 VOCABULARY is the number of pieces to learn from the training sentences, or a SentencePiece model (FILE.model) to cut with.
 
 Reads train.tsv and dev.tsv of DATA, plain or .gz, and writes train, valid and dev, each as .input0 (pieces) and .label.
-For validation is valid.tsv, or else every twentieth training sentence, so that dev chooses nothing.
+The validation set is valid.tsv, or otherwise every twentieth training sentence, so that dev is not used for choices.
 """
 
 import gzip
@@ -16,7 +16,7 @@ import sentencepiece
 
 
 def read(folder, part):
-    """The (sentence, label) pairs of a part, without the heading."""
+    """(sentence, label) pairs of a part, without the heading."""
     plain = folder / f"{part}.tsv"
     packed = folder / f"{part}.tsv.gz"
     text = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
@@ -28,7 +28,7 @@ def read(folder, part):
 
 
 def learn(pairs, size, prefix):
-    """Writes a SentencePiece model of the sentences of ``pairs`` and returns its file."""
+    """Write a SentencePiece model of the sentences of ``pairs`` and return its file."""
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([sentence for sentence, _ in pairs]),
         model_prefix=prefix,

@@ -1,10 +1,10 @@
-"""Splits phrases of SST-2 anew by sentence, so that no sentence to be judged, nor a phrase of it alone, was trained on.
+"""Split phrases of SST-2 again by sentence, so that no test sentence, and no phrase that only it contains, is in the training set.
 
 Usage: sst2_sentences.py DATA OUTPUT_FOLDER
 
 Reads train.tsv and dev.tsv of DATA, plain or .gz, puts them together, and writes train.tsv, valid.tsv and dev.tsv. A sentence is a
-phrase that stands in no other one and ends with a full stop, a question mark or an exclamation mark. Of ten sentences one is for dev,
-and of the others one of twenty for valid, chosen by their hash. Training has every phrase that stands in some sentence of neither.
+phrase that no other one contains and that ends with a full stop, a question mark or an exclamation mark. One sentence of ten is for dev,
+and one of twenty of the others for valid, chosen by their hash. The training set has every phrase of some other sentence.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ DEV, VALID = 10, 20
 
 
 def containers(phrases):
-    """For each phrase the longest ones in which its words stand next to each other; itself if it stands in no other."""
+    """Map each phrase to the longest phrases that contain its words in a row, or to itself."""
     longer = {phrase: set() for phrase in phrases}
     for phrase in longer:
         words = phrase.split()
@@ -33,7 +33,7 @@ def containers(phrases):
 
 
 def part_of(sentence):
-    """``dev``, ``valid`` or ``train``, for a phrase that stands in no other."""
+    """``dev``, ``valid`` or ``train``, for a phrase that no other one contains."""
     if not sentence.endswith(ENDS):
         return "train"
     number = int(hashlib.sha256(sentence.encode()).hexdigest(), 16)
@@ -43,7 +43,7 @@ def part_of(sentence):
 
 
 def split(pairs):
-    """The (sentence, label) pairs of each part."""
+    """(sentence, label) pairs of each part."""
     pairs = [(" ".join(phrase.split()), label) for phrase, label in pairs]
     above = containers(phrase for phrase, _ in pairs)
     part = {phrase: part_of(phrase) for phrases in above.values() for phrase in phrases}

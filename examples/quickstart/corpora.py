@@ -1,4 +1,4 @@
-"""Sentence pairs out of two public packages.
+"""Extract sentence pairs from two public packages.
 
 homeassistant: the interface strings of Home Assistant (Apache-2.0), from its Python wheel.
 libreoffice: the help pages of LibreOffice (MPL-2.0), from two Debian packages; paragraphs carry the same ids in every language.
@@ -19,7 +19,7 @@ from pairs import fail, write_lines
 
 
 def flatten(tree, path=()):
-    """Every string of nested dictionaries, by its path of keys."""
+    """Map the path of keys of every string in nested dictionaries to the string."""
     found = {}
     for key, value in tree.items():
         if isinstance(value, dict):
@@ -30,11 +30,11 @@ def flatten(tree, path=()):
 
 
 def align(source, target):
-    """Pairs of the texts that both sides have under the same key, in the order of the source."""
+    """Pairs of texts with the same key on both sides, in the order of the source."""
     return [(text, target[key]) for key, text in source.items() if key in target]
 
 
-# Placeholders, code and addresses stand in both languages alike: a test set full of them rewards copying.
+# Placeholders, code and addresses are the same in both languages: a test set full of them rewards copying.
 MACHINE_TEXT = re.compile(r"[{}`\[\]<>|=_\\]|https?:")
 
 
@@ -61,7 +61,7 @@ def homeassistant(folder, src, tgt):
 
 
 class Paragraphs(HTMLParser):
-    """Collects the text of each element whose id marks a translated paragraph or heading."""
+    """Collect the text of each element with the id of a translated paragraph or heading."""
 
     def __init__(self, html):
         super().__init__()
@@ -101,7 +101,7 @@ def libreoffice(folder, src, tgt):
             texts = (Paragraphs(file.read_text(encoding="utf-8")).texts for file in (page, other))
             for left, right in align(*texts):
                 left, right = sentences(left), sentences(right)
-                # Paragraphs cut into unlike numbers of sentences cannot be paired sentence by sentence.
+                # Paragraphs with different numbers of sentences cannot be paired sentence by sentence.
                 pairs += zip(left, right) if len(left) == len(right) else [(" ".join(left), " ".join(right))]
         return pairs
 

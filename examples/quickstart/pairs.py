@@ -1,4 +1,4 @@
-"""Parallel text: reading it with one-line errors, keeping the good pairs, and a split that leaks nothing."""
+"""Read parallel text with one-line errors, keep good pairs, and split them without leaks."""
 
 import hashlib
 import re
@@ -7,13 +7,13 @@ import unicodedata
 
 
 def fail(message):
-    """Ends with the one line that a user needs, and with status 2: the cause has been said."""
+    """Exit with one line for the user and status 2, which means that the cause was printed."""
     print(f"quickstart: {message}", file=sys.stderr)
     sys.exit(2)
 
 
 def read_lines(path):
-    """The lines of a UTF-8 file, refused by name if it is missing, empty or not UTF-8.
+    """Lines of a UTF-8 file. A missing, empty or other file is refused by name.
 
     Only a line feed ends a line, as for wc and Moses: line i must stay the translation of line i. A carriage return before a line
     feed belongs to the end (Windows), and any other one is a space in the line.
@@ -44,12 +44,12 @@ def write_lines(path, lines):
 
 
 def fold(sentence):
-    """What two sentences share that differ only in case, space, punctuation or Unicode form."""
+    """A key that ignores case, space, punctuation and Unicode form."""
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", sentence).casefold()))
 
 
 def keep_good(pairs, min_words=1, max_words=100, max_ratio=3):
-    """Pairs in first-seen order, each once, whose sides are of sensible and similar length and not merely equal."""
+    """Pairs in first-seen order without duplicates, with two different sides of sensible and similar length."""
     good = {}
     for source, target in pairs:
         source, target = " ".join(source.split()), " ".join(target.split())
@@ -70,7 +70,7 @@ def keep_good(pairs, min_words=1, max_words=100, max_ratio=3):
 def split(pairs, held_out=1000):
     """Training, validation and test pairs, with no folded source in two of them.
 
-    A folded source goes where its hash says, so the split depends on the sentences alone. Test and validation get
+    The hash of a folded source determines its part, so the split depends only on the sentences. Test and validation get
     ``held_out`` sources each, at most a twentieth of all, and hold each source once.
     """
     groups = {}

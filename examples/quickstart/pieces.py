@@ -1,8 +1,8 @@
-"""Learns one SentencePiece model for both languages and cuts every part of the split with it.
+"""Learn one SentencePiece model for both languages and cut every part of the split with it.
 
 Usage: pieces.py SPLIT_FOLDER SRC TGT VOCABULARY_SIZE OUTPUT_FOLDER
 
-SPLIT_FOLDER has train, valid and test in both languages (train.SRC, train.TGT, ...), OUTPUT_FOLDER is made if it is not there.
+SPLIT_FOLDER has train, valid and test in both languages (train.SRC, train.TGT, ...), OUTPUT_FOLDER is created if necessary.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Reports the translations of a run: BLEU with its signature, BLEU of copying the source, five translations.
+"""Report a run's BLEU with its signature, the BLEU of copying the source, and five translations.
 
 Usage: report.py SPLIT_FOLDER SRC TGT GENERATED_FILE
 """
@@ -13,7 +13,7 @@ from fairseq_reservoir.studies.report.translations import in_order, read_sentenc
 
 
 def translations(path):
-    """Detokenised translations of fairseq-generate by sentence number."""
+    """Map sentence numbers to the detokenised translations of fairseq-generate."""
     return read_sentences("\n".join(read_lines(path))).get("D", {})
 
 

@@ -1,7 +1,7 @@
-"""A control: fairseq-generate, but every sentence of a batch is translated from its neighbour's encoder output.
+"""Control: fairseq-generate with each sentence translated from its neighbour's encoder output.
 
-A model that reads the source scores next to nothing so; one that has only learned what target sentences look like would
-not notice. Takes the words of fairseq-generate:
+A model that uses the source scores almost zero here. A model that only learned the target language keeps its score. It takes the
+arguments of fairseq-generate:
 
   python examples/quickstart/shuffled.py DATA --user-dir fairseq_reservoir --path checkpoint_best.pt ...
 """
@@ -9,7 +9,7 @@ not notice. Takes the words of fairseq-generate:
 from fairseq.models.transformer import TransformerEncoderBase
 from fairseq_cli.generate import cli_main
 
-# dimension of the batch in what the encoder returns
+# batch dimension of the encoder's outputs
 BATCH_DIMENSION = {"encoder_out": 1, "encoder_padding_mask": 0, "encoder_embedding": 0, "src_lengths": 0}
 
 

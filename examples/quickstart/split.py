@@ -1,7 +1,7 @@
-"""Cleans a parallel corpus and splits it.
+"""Clean and split a parallel corpus.
 
 Usage: split.py SOURCE_FILE TARGET_FILE MIN_WORDS OUTPUT_FOLDER
-Writes train, valid and test, with the languages of the two files as suffixes.
+Write train, valid and test, with the languages of the two files as suffixes.
 """
 
 import sys

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # A language model of the bytes of enwik8 with reservoirs; prints the bits per byte of the test text ("loss (base 2)").
-#   BIN=FOLDER      what scripts/prepare_enwik8.sh made
-#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop leaves out as many
-#   DEPTH=12        layers, reservoirs among them
+#   BIN=FOLDER      made by scripts/prepare_enwik8.sh
+#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop skips as many
+#   DEPTH=12        layers, including reservoirs
 #   FROZEN=4        reservoirs
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/enwik8
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what eight GPUs see at once
-# Arguments go to fairseq-train. Interrupt it and run it again: what is finished is kept, and training resumes.
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of eight GPUs
+# Arguments go to fairseq-train. You can interrupt it and run it again: finished steps are kept, and training resumes.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" enwik8
 . "$here/../text.sh"

@@ -3,16 +3,16 @@
 #   BIN=FOLDER      the text, made by fairseq-preprocess --only-source
 #   GLUE=FOLDER     a task, made by scripts/prepare_glue.sh with the text's own units and dictionary (--codes, --dict)
 #   CLASSES=2       its classes: 2, or 3 for MNLI
-#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop leaves out as many
-#   DEPTH=12        layers, reservoirs among them
+#   KIND=F          L: all layers are trained; T or F: FROZEN of them are reservoirs; drop: LayerDrop skips as many
+#   DEPTH=12        layers, including reservoirs
 #   FROZEN=4        reservoirs
 #   UPDATES=125000  of pretraining
 #   FINETUNE=20000  updates of fine-tuning
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/roberta
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what 32 GPUs, in fine-tuning one, see at once
-# Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16; the pretraining, which all tasks share, has to have the same ones.
-# Interrupt it and run it again: what is finished is kept.
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of 32 GPUs, in fine-tuning of one
+# Arguments go to both trainings, as in: KIND=T bash roberta.sh --fp16; the pretraining, which all tasks share, needs the same ones.
+# You can interrupt it and run it again: finished steps are kept.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" roberta
 . "$here/../text.sh"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# WMT English-German with a deep encoder, one decoder layer, and reservoirs; see ../translation.sh for what a run's folder keeps.
-#   BIN=FOLDER      what scripts/prepare_wmt14.sh made; the paper's figures are of WMT16, prepared in another way: see README.md
-#   KIND=F          L: all layers are trained; T or F: FROZEN of the encoder's are reservoirs; drop: LayerDrop leaves out as many
-#   DEPTH=12        layers of the encoder, reservoirs among them: the paper has 12, 16, 24, 32
+# WMT English-German with a deep encoder, one decoder layer, and reservoirs; ../translation.sh lists the files of a run.
+#   BIN=FOLDER      made by scripts/prepare_wmt14.sh; the paper used WMT16, prepared differently: see README.md
+#   KIND=F          L: all layers are trained; T or F: FROZEN of the encoder's are reservoirs; drop: LayerDrop skips as many
+#   DEPTH=12        layers of the encoder, including reservoirs: the paper has 12, 16, 24, 32
 #   FROZEN=4        reservoirs
 #   SEED=1          random seed
 #   RUNS=FOLDER     where everything goes, instead of runs/wmt14
-#   DRY_RUN, GPUS, MINI   see ../common.sh; an update sees at least what eight GPUs see at once
-#   sacreBLEU is of references put together again by Moses' detokenizer, and not comparable with published sacreBLEU
+#   DRY_RUN, GPUS, MINI   see ../common.sh; an update has at least the tokens of eight GPUs
+#   sacreBLEU uses references rebuilt by Moses' detokenizer, and not comparable with published sacreBLEU
 # Arguments go to fairseq-train, as in: KIND=T bash wmt14.sh --fp16
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../common.sh" wmt14
