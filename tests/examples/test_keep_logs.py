@@ -14,7 +14,7 @@ from tests.support.unpacked import unpack
 
 ROOT = Path(__file__).parents[2]
 ARCHIVES = sorted(ROOT.glob("examples/*/results/*.tar.xz"))
-PAGES = sorted(ROOT.glob("examples/*/results/*.md"))
+PAGES = sorted([*ROOT.glob("examples/*/results/*.md"), *ROOT.glob("benchmarks/results/*.md")])
 
 
 def _newest_at_once():
