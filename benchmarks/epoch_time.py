@@ -11,7 +11,7 @@ variables, as in
 
 ``--busy 0,1`` runs every arm alone and beside one process that keeps a core busy, in each round. How threads wait is measured by
 
-  python benchmarks/epoch_time.py --corpus quickstart --busy 0,1 --nice 10 --updates 40 --pairs 7 \\
+  python benchmarks/epoch_time.py --corpus quickstart --busy 0,1 --nice 10 --own-session --updates 24 --pairs 3 \\
       --arm "spinning: --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL" \\
       --arm "passive: OMP_WAIT_POLICY=passive --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL"
 
@@ -90,6 +90,7 @@ class Arm:
 
     def __init__(self, name, text, given, busy=0):
         self.name, self.flags, self.runs, self.busy, self.nice = name, text, [], busy, given.nice
+        self.own_session = given.own_session
         words = shlex.split(text)
         count = next((i for i, word in enumerate(words) if not re.match(r"[A-Za-z_]\w*=", word)), len(words))
         self.environment = os.environ | {"PYTHONPATH": str(pairs.ROOT), "PYTHONWARNINGS": "ignore"}
@@ -106,7 +107,7 @@ class Arm:
         """Trains anew, in a process of its own, and returns the seconds of its epochs."""
         folder = tempfile.mkdtemp(prefix="epoch_time-")
         try:
-            with others(self.busy, self.nice):
+            with others(self.busy, self.nice, self.own_session):
                 self.runs.append(run([*self.command, "--save-dir", folder], self.environment))
             self.runs[-1]["weights"] = weights_of(Path(folder, "checkpoint_last.pt"))
         finally:
@@ -169,10 +170,15 @@ def weights_of(checkpoint):
 
 
 @contextlib.contextmanager
-def others(count, nice=0):
-    """Keep ``count`` cores busy with processes of this priority while the body runs."""
+def others(count, nice=0, own_session=False):
+    """Keep ``count`` cores busy with processes of this priority while the body runs.
+
+    Args:
+        own_session: start each process in a session of its own, as another terminal does. Linux (sched_autogroup) shares the
+            cores evenly between sessions, so the priority has an effect within a session only.
+    """
     program = f"import os; os.nice({nice})\nwhile True: pass"
-    spinning = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
+    spinning = [subprocess.Popen([sys.executable, "-c", program], start_new_session=own_session) for _ in range(count)]
     try:
         yield
     finally:
@@ -216,6 +222,9 @@ def read_arguments(arguments):
         help="other processes that spin meanwhile (default 0); with several numbers, each arm runs beside each number of them",
     )
     parser.add_argument("--nice", type=int, default=0, help="their priority, 0 to 19 (default 0; 19 is the lowest)")
+    parser.add_argument(
+        "--own-session", action="store_true", help="start them as another terminal does, where Linux ignores --nice"
+    )
     parser.add_argument(
         "--arm",
         action="append",
@@ -270,15 +279,17 @@ def report(given, found, rounds, arguments, show=False):
         f", at most {given.updates} updates" if given.updates else ""
     )
     facts = pairs.surroundings(given.device, rounds) | {
-        "corpus": given.corpus, "length": length, "busy": given.busy, "nice": given.nice, "recipe": recipe_of(given),
+        "corpus": given.corpus, "length": length, "busy": given.busy, "nice": given.nice,
+        "own_session": given.own_session, "recipe": recipe_of(given),
         "features": pairs.processor_features(), "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
     }  # fmt: skip
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
+    sessions = "in sessions of their own" if given.own_session else "in the same session"
     how = (
         f"A run: {length} of {given.corpus}, a process each, timed from its first epoch to its last save;"
-        f" {' or '.join(map(str, given.busy))} other processes spinning, nice {given.nice}."
+        f" {' or '.join(map(str, given.busy))} other processes spinning, nice {given.nice}, {sessions}."
         f" Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
     )
     pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how), show)

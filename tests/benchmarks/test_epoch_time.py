@@ -58,8 +58,9 @@ def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
     seen = []
 
     @contextlib.contextmanager
-    def others(count, nice):
+    def others(count, nice, own_session):
         seen.append((count, nice))
+        assert own_session is True
         yield
 
     def run(command, environment):
@@ -71,19 +72,33 @@ def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
         monkeypatch.setattr(epoch_time, name, stand_in)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     arms = ["--arm", "spinning: --arch a", "--arm", "passive: OMP_WAIT_POLICY=passive --arch a"]
-    flags = ["--data", tmp_path, "--busy", "0,1", "--nice", "10", "--pairs", "2", "--output", tmp_path / "out", *arms]
+    flags = [
+        "--data",
+        tmp_path,
+        "--busy",
+        "0,1",
+        "--nice",
+        "10",
+        "--own-session",
+        "--pairs",
+        "2",
+        "--output",
+        tmp_path / "out",
+        *arms,
+    ]
     result = epoch_time.main([*map(str, flags)])
     forth = [(0, 10, "spinning"), (0, 10, "passive"), (1, 10, "spinning"), (1, 10, "passive")]
     assert seen == forth + forth[::-1]
     assert [(arm["arm"], arm["seconds"]) for arm in result["arms"]] == [
         ("spinning, beside 0", 2.0), ("passive, beside 0", 2.0), ("spinning, beside 1", 3.0), ("passive, beside 1", 3.0),
     ]  # fmt: skip
-    assert "0 or 1 other processes spinning, nice 10" in (tmp_path / "out.md").read_text()
+    assert "0 or 1 other processes spinning, nice 10, in sessions of their own" in (tmp_path / "out.md").read_text()
 
 
 def test_other_processes_have_their_priority_and_end():
-    with patch.object(epoch_time.subprocess, "Popen") as started, epoch_time.others(2, 10):
+    with patch.object(epoch_time.subprocess, "Popen") as started, epoch_time.others(2, 10, own_session=True):
         assert [call.args[0][2] for call in started.call_args_list] == ["import os; os.nice(10)\nwhile True: pass"] * 2
+        assert [call.kwargs["start_new_session"] for call in started.call_args_list] == [True, True]
         started.return_value.kill.assert_not_called()
     assert started.return_value.kill.call_count == 2
 
