@@ -132,7 +132,8 @@ def test_a_random_tensor_that_is_another_is_stored(every_kind, tmp_path):
 READ_WITHOUT_FAIRSEQ = """
 import hashlib, sys
 sys.modules["fairseq"] = sys.modules["omegaconf"] = sys.modules["hydra"] = None
-from fairseq_reservoir.checkpoint import digest, read_state_dict
+from fairseq_reservoir.checkpoint import read_state_dict
+from fairseq_reservoir.random_tensors import digest
 print({name: digest.of_tensor(tensor) for name, tensor in read_state_dict(sys.argv[1]).items()})
 """
 
