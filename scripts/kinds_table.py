@@ -16,7 +16,7 @@ _TABLE = re.compile(re.escape(FIRST_LINE) + r"(?:\|.*\n)*")
 
 def table() -> str:
     """The table in Markdown: a line for each kind of the package."""
-    lines = [HEAD, ("---",) * len(HEAD), *(cells(kind) for kind in kinds.known() if not kind.registered_by)]
+    lines = [HEAD, ("---",) * len(HEAD), *(cells(kind) for kind in kinds.all_kinds() if not kind.registered_by)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_reservoir.plan.kinds import known, letters
+from fairseq_reservoir.plan.kinds import all_kinds, letters_where
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
-followed = {"H", "h"} & set(letters()) or "gated feed-forward" in [kind.name for kind in known()]
+followed = {"H", "h"} & set(letters_where()) or "gated feed-forward" in [kind.name for kind in all_kinds()]
 pytestmark = pytest.mark.skipif(bool(followed), reason="the page has been followed here: its letter or name is taken")
 PARTS = ("fairseq_reservoir", "tests", "scripts", "docs", "README.md", "pytest.ini")
 
@@ -66,7 +66,7 @@ def test_the_row_pasted_into_the_table_is_a_kind(tmp_path, monkeypatch):
     paste(BLOCKS[1], package / "plan" / "kinds.py")
     monkeypatch.syspath_prepend(tmp_path)
     pasted = importlib.import_module("with_the_row.plan.kinds")
-    assert [kind.letter for kind in pasted.known()] == [*(kind.letter for kind in known()), "H"]
+    assert [kind.letter for kind in pasted.all_kinds()] == [*(kind.letter for kind in all_kinds()), "H"]
     assert {"H", "h"} <= set(pasted.letters("decoder", own_norm=True))
 
 

@@ -157,11 +157,11 @@ def build(config, stack):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"frozen_letter": "F"}, "mine: the letter F is taken; free are "),
-        ({"trained_letter": "g"}, "mine: the letter g is taken; free are "),
-        ({"frozen_letter": "R"}, "mine: the letter R stands for reservoirs of any kind; free are "),
-        ({"name": "feed-forward"}, "feed-forward: there is a kind of this name"),
-        ({"reservoir_type": "ffn"}, "mine: there is a kind of this name or of this --reservoir-type"),
+        ({"frozen_letter": "F"}, "mine: the letter F is taken; free: "),
+        ({"trained_letter": "g"}, "mine: the letter g is taken; free: "),
+        ({"frozen_letter": "R"}, "mine: the letter R stands for reservoirs of any kind; free: "),
+        ({"name": "feed-forward"}, "feed-forward: a kind with this name"),
+        ({"reservoir_type": "ffn"}, "mine: a kind with this name or this --reservoir-type"),
         ({"frozen_letter": "2"}, "'2': a kind's letter is one of A to Z"),
         ({"trained_letter": "Q"}, "mine: a kind needs a letter for its frozen form"),
         ({"freezes": "all"}, "mine: freezes 'all', must be 'whole' or a tuple of self_att.q"),
@@ -170,12 +170,18 @@ def build(config, stack):
         ({"refused": {"middle": "no"}}, "mine: refused in middle"),
         (
             {"refused": {"encoder": "no", "decoder": "no"}},
-            "mine: refused in encoder, decoder; of encoder and decoder, one at most",
+            "mine: refused in encoder, decoder; a kind may be refused in encoder or decoder, not both",
         ),
-        ({"refused": {"decoder": "no"}, "sees_source": True}, "mine: sees the source, but is refused in a decoder"),
-        ({"name": "a, b"}, "'a, b': a kind's name has neither commas nor bars"),
-        ({"freezes": ("fc1",), "reservoir_type": "x"}, "mine: a type of reservoir, but freezes no whole layer"),
-        ({"fairseqs": True}, "mine: only kinds of the package are fairseq's own"),
+        (
+            {"refused": {"decoder": "no"}, "sees_source": True},
+            "mine: sees_source is set, but the kind is refused in a decoder",
+        ),
+        ({"name": "a, b"}, "'a, b': the name of a kind cannot be empty or contain commas"),
+        (
+            {"freezes": ("fc1",), "reservoir_type": "x"},
+            "mine: reservoir_type is set, but the kind does not freeze the whole layer",
+        ),
+        ({"fairseqs": True}, "mine: fairseqs is set, but only kinds of the package are fairseq's own"),
     ],
 )
 def test_rows_that_cannot_be(registry, changes, message):

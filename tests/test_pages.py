@@ -21,7 +21,7 @@ from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRE
 from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
 from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
-from fairseq_reservoir.plan.kinds import letters
+from fairseq_reservoir.plan.kinds import letters_where
 from tests.support.commands import forget_earlier_runs, train
 from tests.support.warm_start import run_command
 
@@ -196,7 +196,7 @@ def test_flags_of_freeze_skip_are_accepted(flags):
 
 
 def test_all_letters_and_presets_are_named():
-    for letter in letters():
+    for letter in letters_where():
         assert f"`{letter}`" in PAGES["layers.md"]
     for preset in {**PRESETS, **MASKED_PRESETS, **LM_PRESETS, **MASKED_LM_PRESETS}:
         assert f"`{preset}`" in TEXT

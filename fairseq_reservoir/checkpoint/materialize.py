@@ -94,7 +94,7 @@ def _check_model(source: Checkpoint) -> None:
             if not slot.kind.fairseqs:
                 refuse(
                     f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer has not;"
-                    f" plans of {kinds.listed(kinds.letters(fairseqs=True))} can be materialized"
+                    f" plans of {kinds.listed(kinds.letters_where(fairseqs=True))} can be materialized"
                 )
     for option, what in (("normalize_before", "place of LayerNorm"), ("attention_heads", "number of heads")):
         ours = [getattr(config, f"{stack}_{option}") for stack in ("encoder", "decoder")]

@@ -26,7 +26,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
     for stack in kinds.STACKS:
         plan = getattr(model, f"reservoir_{stack}", None) or ""
         for letter in filter(str.isalpha, plan):
-            known = kinds.kind_of(letter).name if letter in kinds.letters() else None
+            known = kinds.kind_of(letter).name if letter in kinds.letters_where() else None
             if known is None or letter in names and names[letter] != known:
                 layer = f"{letter} ({names[letter]})" if letter in names else letter
                 there = "not registered here" if known is None else f"not the one registered here ({known})"

@@ -64,7 +64,7 @@ def in_groups() -> str:
 
 def _own_kinds() -> list[str]:
     """A group for the kinds that a ``--user-dir`` has registered, if it has."""
-    own = [kind for kind in kinds.known() if kind.registered_by]
+    own = [kind for kind in kinds.all_kinds() if kind.registered_by]
     rows = [f"  {'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
     return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if own else []
 

@@ -26,7 +26,7 @@ class EncoderPlanOptions(FairseqDataclass):
     reservoir_encoder: Optional[str] = option(
         None,
         "layer plan of the encoder, one letter per layer, bottom first, as in LLFLFLL or 2LFLF2L. Sets the depth. Default: all L. "
-        f"{kinds.in_words('encoder')}",
+        f"{kinds.describe_letters('encoder')}",
         "PLAN",
     )
     reservoir_count: Optional[int] = option(
@@ -40,7 +40,7 @@ class DecoderPlanOptions(FairseqDataclass):
 
     reservoir_decoder: Optional[str] = option(
         None,
-        f"layer plan of the decoder. Default: all L. {kinds.in_words('decoder')}. The attention to the source of frozen "
+        f"layer plan of the decoder. Default: all L. {kinds.describe_letters('decoder')}. The attention to the source of frozen "
         f"{kinds.listed(kinds.frozen_letters('decoder', sees_source=True, fairseqs=False))} is trained",
         "PLAN",
     )
@@ -64,7 +64,7 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_norm: str = option(
         "paper",
-        f"LayerNorm of {kinds.listed(kinds.letters(own_norm=True))} layers: paper puts it before the layer's function "
+        f"LayerNorm of {kinds.listed(kinds.letters_where(own_norm=True))} layers: paper puts it before the layer's function "
         "even in a post-norm model; model follows --encoder-normalize-before and --decoder-normalize-before. Default: paper",
         "NORM",
     )
@@ -74,7 +74,7 @@ class FrozenLayerOptions(ComponentOptions):
     reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
-        f"odd kernel sizes of {kinds.listed(kinds.letters(kernel_sizes=True))} layers by depth, up to {LONGEST_KERNEL}; "
+        f"odd kernel sizes of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers by depth, up to {LONGEST_KERNEL}; "
         "the last one serves all deeper layers. Default: 3,7,15,31",
         "SIZES",
     )

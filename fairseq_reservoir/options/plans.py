@@ -73,7 +73,7 @@ def check(options: Namespace, plans: Plans) -> None:
     check_layer_options(options)
     _check_that_the_source_is_seen(options, plans)
     noise = getattr(options, "quant_noise_scalar", None)
-    deaf = kinds.letters(takes_scalar_noise=False)
+    deaf = kinds.letters_where(takes_scalar_noise=False)
     if noise and any(slot.letter in deaf for plan in plans.unpruned.values() for slot in plan):
         raise InputError(
             f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out"
@@ -107,11 +107,11 @@ def _check_that_the_source_is_seen(options, plans):
         return
     if getattr(options, "cross_self_attention", False) and not all(slot.kind.fairseqs for slot in decoder):
         raise InputError(
-            f"{plan}: with --cross-self-attention only {kinds.listed(kinds.letters('decoder', fairseqs=True))} layers"
+            f"{plan}: with --cross-self-attention only {kinds.listed(kinds.letters_where('decoder', fairseqs=True))} layers"
         )
     if getattr(options, "no_cross_attention", False) or any(slot.kind.sees_source for slot in decoder):
         return
-    seeing = kinds.listed(kinds.letters("decoder", sees_source=True))
+    seeing = kinds.listed(kinds.letters_where("decoder", sees_source=True))
     if any(slot.kind.sees_source for slot in plans.unpruned["decoder"]):
         raise InputError(
             f"--decoder-layers-to-keep {options.decoder_layers_to_keep}: of {plan} no layer that is kept sees the source; {seeing} do"

@@ -1,1 +1,1 @@
-"""Layer plans, freeze specs and the slot table they make together; needs no torch."""
+"""Layer plans, freeze specs and the slot table that is compiled from them. Does not import torch."""

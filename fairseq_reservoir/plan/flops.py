@@ -1,14 +1,20 @@
-"""Counts the FLOPs of a model's matrix products per token, forward and backward, from its slots and their order.
+"""Counts the FLOPs of a model's matrix products per token, forward and backward.
 
-Counted are multiply-adds, as two, for one token of the source and one of the target, of products with a matrix of the model.
-What mixes words costs by the length of the sentence and is counted for no kind of layer: attention's scores and sums, static
-mixing, convolution, Fourier transforms. Nor is what is done once an update, such as adding an adapter to its matrix, or once a
-sentence, such as a classification head; in a model with such a head, the one of its language model is not run. RoBERTa's language
-model head counts for every word, although training runs it at masked ones alone. Adaptive softmax and inputs count as if every
-word met all bands of the former and none of the latter. LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations are
-left out of account.
+We count products with a matrix of the model, for one source token and one target token; a multiply-add counts as two FLOPs.
 
-Backward, a product y = x W^T has the gradient of W where W is trained, and that of x where anything that x is made of is trained.
+Not counted:
+
+- token mixing, because its cost depends on the sentence length: attention scores and sums, static mixing, convolution and
+  Fourier transforms;
+- work per update, such as adding an adapter to its matrix;
+- work per sentence, such as a classification head. A model with such a head does not run its language model head.
+
+The effects of LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations are ignored. RoBERTa's language model head
+counts for every token, although training only applies it to masked ones. Adaptive softmax counts with all its bands, adaptive
+inputs with none.
+
+The backward pass of a product y = x W^T computes the gradient of W if W is trained, and the gradient of x if x depends on a
+trained tensor.
 """
 
 import re
@@ -22,15 +28,16 @@ from .kinds import STACKS
 
 @dataclass(frozen=True)
 class Flow:
-    """The forward pass of a model, as far as names and shapes of its parameters do not tell it.
+    """Facts about a model's forward pass that the names and shapes of its parameters do not show.
 
     Attributes:
-        norm_first: the layers, as "encoder.layers.0", whose LayerNorms come before what they belong to.
-        behind_masks: the shapes of random matrices behind masks, by the names that the scores of these have or would have.
-        row_gains: of these, those with a factor of each row, and its name; trained, it needs the gradient of the whole matrix.
-        with_adapter_added: names of the matrices to which an adapter is added before they are multiplied with.
-        source_unread: whether the decoder never looks at the encoder's output.
-        source_and_target: whether a decoder's attention takes keys and values of both together (--cross-self-attention).
+        norm_first: pre-norm layers, such as "encoder.layers.0".
+        behind_masks: shapes of the random matrices behind masks, by the names of their scores. A matrix without trained
+            scores has the name that they would have.
+        row_gains: name of the row gain of each such matrix that has one. Training it needs the gradient of the whole matrix.
+        with_adapter_added: names of the matrices that get their adapter added before the product.
+        source_unread: whether the decoder has no attention to the encoder's output.
+        source_and_target: whether the decoder's self-attention also attends to the source (--cross-self-attention).
     """
 
     norm_first: frozenset[str] = frozenset()
@@ -43,13 +50,13 @@ class Flow:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor on a token's way through the model.
+    """A tensor that the forward pass of a token uses.
 
     Attributes:
-        name: as specs know it, see ``freeze_spec.plain``.
-        size: entries of the matrix that a token is multiplied with; 0 if there is no such product.
-        trained: whether it is.
-        differentiated: whether the matrix takes a gradient; differs from ``trained`` where an adapter is added to it.
+        name: name as in freeze specs, see ``freeze_spec.plain``.
+        size: number of entries of the matrix that multiplies the token; 0 if there is no such product.
+        trained: whether the tensor is trained.
+        differentiated: whether the matrix has a gradient. A frozen matrix has one if its trained adapter is added to it.
     """
 
     name: str
@@ -59,11 +66,11 @@ class Tensor:
 
 
 def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int]]:
-    """FLOPs (forward, backward) of every product, by the tensor's name.
+    """FLOPs per token of every tensor's product: tensor name -> (forward, backward).
 
     Args:
-        tensors: of a model, in the order of its parameters; a tied one once for each place where it is used.
-        flow: how the model runs.
+        tensors: all tensors of a model, in the order of its parameters. A tied tensor appears once for each use.
+        flow: facts about the forward pass.
     """
     stacks: dict[str, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
@@ -72,10 +79,12 @@ def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int
     counted: dict[str, tuple[int, int]] = {}
     trained: dict[str, bool] = {}
     for stack in (*STACKS, "elsewhere"):
-        known = flow.source_unread or flow.source_and_target or any(".encoder_attn." in t.name for t in stacks[stack])
-        # A decoder of which it is not known where it looks at the source does so from the start.
-        trained[stack] = stack == "elsewhere" or (stack == "decoder" and not known and trained["encoder"])
-        for group in _in_order(stacks[stack], flow.norm_first):
+        finds_source = (
+            flow.source_unread or flow.source_and_target or any(".encoder_attn." in t.name for t in stacks[stack])
+        )
+        # If we cannot tell where a decoder reads the source, we assume that its first layer does.
+        trained[stack] = stack == "elsewhere" or (stack == "decoder" and not finds_source and trained["encoder"])
+        for group in _in_forward_order(stacks[stack], flow.norm_first):
             _count_group(group, stack, trained, counted, flow.source_and_target)
     if flow.source_unread:
         counted |= {t.name: (counted[t.name][0], 0) for t in stacks["encoder"]}
@@ -89,37 +98,40 @@ def _count_group(
     counted: dict[str, tuple[int, int]],
     source_and_target: bool,
 ) -> None:
-    """Adds tensors that run side by side; ``trained`` says of each stack whether anything below is trained."""
+    """Add the FLOPs of a group of parallel tensors to ``counted``.
+
+    ``trained`` records for each stack whether any tensor so far is trained. It is updated in place.
+    """
     below = trained[stack]
     for tensor in group:
         module = tensor.name.rpartition(".")[0]
         if tensor.name.endswith(".frozen_adapter.B"):
-            input_trained = True  # by what the adapter has before it
+            input_trained = True  # B's input depends on the adapter's trained d
         elif ".weight_hh" in tensor.name:
             input_trained = below or any(t.trained for t in group if t.name.startswith(f"{module}."))
         else:
-            input_trained = trained["encoder"] if _of_source(tensor.name) else below
+            input_trained = trained["encoder"] if _reads_source(tensor.name) else below
         forward = 2 * tensor.size
-        if source_and_target and _of_both(tensor.name):
+        if source_and_target and _reads_source_and_target(tensor.name):
             forward, input_trained = 2 * forward, below or trained["encoder"]
         counted[tensor.name] = (forward, forward * (input_trained + tensor.differentiated))
     trained[stack] |= any(t.trained for t in group)
-    reads = any(_of_source(t.name) or source_and_target and _of_both(t.name) for t in group)
+    reads = any(_reads_source(t.name) or source_and_target and _reads_source_and_target(t.name) for t in group)
     trained[stack] |= trained["encoder"] and reads
 
 
-def _of_both(name: str) -> bool:
-    """Whether a tensor of a decoder makes its keys or values; see ``Flow.source_and_target``."""
+def _reads_source_and_target(name: str) -> bool:
+    """Whether the tensor is a key or value projection of a decoder's self-attention; see ``Flow.source_and_target``."""
     return name.startswith("decoder.") and re.search(r"\.self_attn\.[kv]_proj\.", name) is not None
 
 
-def _of_source(name: str) -> bool:
-    """Whether a tensor of a decoder is applied to the encoder's output."""
+def _reads_source(name: str) -> bool:
+    """Whether the tensor is applied to the encoder's output: a key or value projection of cross-attention."""
     return name.startswith("decoder.") and re.search(r"\.encoder_attn\.[kv]_proj\.", name) is not None
 
 
-def _in_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
-    """Groups of the tensors of a stack, in the order in which they run; those of a group run side by side."""
+def _in_forward_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[list[Tensor]]:
+    """Group a stack's tensors by their step of the forward pass, in order. The tensors of a group run in parallel."""
     unknown = {_layer(t.name) for t in tensors if _layer(t.name) and _stage_in_layer(t.name, False) is None}
     keyed: list[tuple[tuple[int, ...], Tensor]] = []
     last_module, count, after_layers = None, 0, False
@@ -141,7 +153,7 @@ def _in_order(tensors: list[Tensor], norm_first: frozenset[str]) -> Iterator[lis
 
 
 def _layer(name: str) -> str | None:
-    """The layer that a tensor belongs to, as in "encoder.layers.0", or None."""
+    """Layer of a tensor, such as "encoder.layers.0", or None outside the layers."""
     parts = name.split(".")
     return ".".join(parts[:3]) if len(parts) > 3 and parts[1] == "layers" else None
 
@@ -150,7 +162,8 @@ def _depth(layer: str) -> int:
     return int(layer.rpartition(".")[2])
 
 
-# What runs before and after the layers, and what in a layer, in order; a pattern matches what follows "encoder." or the layer.
+# Steps before the layers, after the layers and within a layer, in order. A pattern matches the rest of a name after
+# "encoder." or after the layer.
 _BEFORE = (r"embed_tokens\.", r"project_in_dim\.", r"embed_positions\.", r"layernorm_embedding\.", r".*")
 _AFTER = (
     r"layer_norm\.",
@@ -178,16 +191,17 @@ _PARTS = (
 
 
 def _stage_outside(name: str, after_layers: bool) -> int:
+    """Position in the forward pass of a tensor outside the layers."""
     rest = name.partition(".")[2]
     before, after = (
         next(i for i, pattern in enumerate(patterns) if re.match(pattern, rest)) for patterns in (_BEFORE, _AFTER)
     )
-    known_before, known_after = before < len(_BEFORE) - 1, after < len(_AFTER) - 1
-    return before if known_before or not (known_after or after_layers) else _LAYERS + 1 + after
+    in_before, in_after = before < len(_BEFORE) - 1, after < len(_AFTER) - 1
+    return before if in_before or not (in_after or after_layers) else _LAYERS + 1 + after
 
 
 def _stage_in_layer(name: str, norm_first: bool) -> int | None:
-    """When a tensor of a layer runs, None if it is of no known kind of layer."""
+    """Position in the layer's forward pass, or None for an unknown kind of layer."""
     rest = name.split(".", 3)[3]
     block = next((i for i, pattern in enumerate(_BLOCKS) if re.match(pattern, rest)), None)
     if block is None:

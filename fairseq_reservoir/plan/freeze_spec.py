@@ -1,7 +1,7 @@
-"""Freeze specs: which components of a model are frozen, as in ``emb,encoder.ffn,decoder.layers.0-2.cross_att.q``.
+"""Freeze specs: names of components to freeze, as in ``emb,encoder.ffn,decoder.layers.0-2.cross_att.q``.
 
-Grammar, a comma list of items ``[encoder.|decoder.][layers.<i>[-<j>][.]][<component>]``. A component is an atom, of which
-every parameter has exactly one, or a named group of atoms.
+Grammar: a comma-separated list of items ``[encoder.|decoder.][layers.<i>[-<j>][.]][<component>]``. A component is an atom or a
+named group of atoms. Every parameter has exactly one atom.
 """
 
 import re
@@ -31,13 +31,13 @@ GROUPS = {
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
-# In a stack, what has the trained matrices that its layers share; each is known by its name in any of them, too.
+# Name of the module in a stack that owns the trained matrices its layers share. Specs also accept their names in any layer.
 SHARED_LAYER = "shared_layer"
-# The atom of what --frozen-adapter adds: no component, since it is there to be trained.
+# Atom of the tensors of --frozen-adapter. It is not a component, because adapters are always trained.
 ADAPTER = "adapter"
-# Tables, of which a row stands for one word or position.
+# Atoms of tables with one row for each token or position.
 TABLES = ("emb", "pos", "out")
-# What --frozen-init may say, and the initialiser it stands for; "model" leaves the values that the model starts with.
+# Initialiser of each value of --frozen-init; "model" keeps the model's own initial values.
 FROZEN_INITS = {
     "model": None,
     "orthogonal": "orthogonal",
@@ -48,19 +48,19 @@ FROZEN_INITS = {
     "zero": "zero",
 }
 
-# The first pattern that matches a parameter's name gives its atom. Patterns match whole name parts, never substrings of
-# one, so that fc1 is not found in fc10 nor self_attn in self_attn_layer_norm.
+# The first pattern that matches a parameter's name gives its atom. Patterns match whole parts between dots, so that fc1
+# does not match fc10, nor self_attn self_attn_layer_norm.
 _PATTERNS = tuple(
     (re.compile(rf"(^|\.)({pattern})(\.|$)"), atom)
     for pattern, atom in (
         (r"frozen_adapter", ADAPTER),
-        # With the gains that NormFormer adds to layers, of attention's output, its heads and the residual.
+        # Includes the gains that NormFormer adds: of attention's output, of its heads and of the residual.
         (r"\w*layer_?norm\w*|attn_ln|layers\.\d+\.(?:c_attn|w_resid)", "ln"),
         *((rf"{module}\.{name}", f"{kind}.{part}")
           for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
         (r"self_attn\.mix", "self_att.mix"),
-        # Only in layers: the fc1 and fc2 of fconv and of LSTMs are projections around them.
+        # Only inside layers: in fconv and LSTM models, fc1 and fc2 are projections before or after the layers.
         (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc1", "fc1"),
         (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc2", "fc2"),
         (r"embed_positions", "pos"),
@@ -78,7 +78,7 @@ _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$
 
 
 def plain(name: str) -> str:
-    """The name that specs, slot tables and random tensors know a parameter by: RoBERTa nests its stack one deeper."""
+    """Parameter name as in specs, slot tables and random tensors: RoBERTa's extra level of nesting is removed."""
     nested = "encoder.sentence_encoder."
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
@@ -90,7 +90,7 @@ def layer_of(name: str) -> tuple[str, int] | None:
 
 
 def atom(name: str) -> str:
-    """The one atom of the parameter ``name``, as in ``encoder.layers.0.self_attn.q_proj.weight`` -> ``self_att.q``."""
+    """Atom of the parameter ``name``: ``encoder.layers.0.self_attn.q_proj.weight`` -> ``self_att.q``."""
     return next((a for pattern, a in _PATTERNS if pattern.search(name)), "other")
 
 
@@ -100,13 +100,13 @@ def is_bias(name: str) -> bool:
 
 
 def is_below_layers(name: str) -> bool:
-    """Whether a word meets the parameter before the first layer of its stack: its vector, its position's, their norm, a matrix to width."""
+    """Whether the parameter belongs to the embedding block: token or position embedding, its LayerNorm or the input projection."""
     return bool(_BELOW.search(name))
 
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a spec; ``None`` stands for no restriction."""
+    """One item of a spec. ``None`` means no restriction."""
 
     text: str
     stack: str | None
@@ -114,7 +114,7 @@ class Item:
     component: str | None
 
     def matches(self, name: str) -> bool:
-        """Whether the parameter ``name`` is meant."""
+        """Whether the item selects the parameter ``name``."""
         place = _PLACE.match(plain(name))
         stack, layer = (place["stack"], place["layer"]) if place else (None, None)
         if self.stack and stack != self.stack:
@@ -129,10 +129,10 @@ class Item:
 
 
 def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
-    """The items of a spec.
+    """Parse a spec into its items.
 
     Raises:
-        InputError: an item is empty, names an unknown component, or a range that runs backwards.
+        InputError: an item is empty, names an unknown component, or has a range that runs backwards.
     """
     return tuple(_parse_item(text.strip(), spec, flag) for text in spec.split(",")) if spec else ()
 
@@ -151,7 +151,7 @@ def _parse_item(text: str, spec: str, flag: str) -> Item:
         )
     layers = None
     if item["first"] and (first is None or last is None):
-        raise InputError(f"{flag} {spec!r}: {text!r}: layers.<i> or layers.<i>-<j> needs numbers of layers")
+        raise InputError(f"{flag} {spec!r}: {text!r}: layers.<i> or layers.<i>-<j> needs layer numbers")
     if first is not None and last is not None:
         if first > last:
             raise InputError(f"{flag} {spec!r}: the range {first}-{last} runs backwards")
@@ -167,19 +167,20 @@ def selected(
     pruned: bool = False,
     others: Iterable[str] = (),
 ) -> set[str]:
-    """The parameters of ``names`` that a spec matches.
+    """Select the parameters in ``names`` that a spec matches.
 
     Args:
         spec: a freeze spec.
-        names: of the parameters to choose from.
-        flag: that gave it.
-        spares: the spec says what is not frozen. Then an item without a place may match nothing if another one matches: a
-            model whose positions are sinusoidal has no ``pos`` that could be lost.
-        pruned: layers were left out of the model. Then any item may match nothing.
-        others: the names of all other parameters of the model.
+        names: names of the parameters to choose from.
+        flag: the spec's flag, for messages.
+        spares: the spec names parameters to keep trained. Then an item without stack and layers may match nothing if
+            another item matches. For example, a model with sinusoidal positions has no ``pos``.
+        pruned: the model was pruned. Then any item may match nothing.
+        others: names of the model's other parameters.
 
     Raises:
-        InputError: an item matches nothing, or its layers go beyond the model's; the message lists what exists.
+        InputError: an item matches nothing, or names layers that the model does not have. The message lists its
+            components and layers.
     """
     names, items = list(names), parse(spec, flag)
     last = _last_layers([*names, *others])
@@ -190,8 +191,8 @@ def selected(
         if not matched and not pruned and not (spares and anywhere and chosen):
             atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
-                f"{flag} {spec!r}: {item.text!r} matches nothing in this model, whose components are {' '.join(atoms)}"
-                f"{_said(_last_layers(names))}"
+                f"{flag} {spec!r}: {item.text!r} matches nothing in this model; its components: {' '.join(atoms)}"
+                f"{_list_layers(_last_layers(names))}"
             )
         if (
             matched
@@ -199,14 +200,16 @@ def selected(
             and not pruned
             and item.layers[-1] > max(last[s] for s in last if item.stack in (None, s))
         ):
-            raise InputError(f"{flag} {spec!r}: {item.text!r} names layers beyond those of this model{_said(last)}")
+            raise InputError(
+                f"{flag} {spec!r}: {item.text!r} names layers that this model does not have{_list_layers(last)}"
+            )
     return chosen
 
 
 def summary(frozen: Collection[str], names: Collection[str]) -> str:
-    """The components frozen among the parameters ``names``, in as few components as say it all, as in "att, fc1".
+    """Describe the frozen parameters among ``names`` by as few components as possible, as in "att, fc1".
 
-    Where a component is frozen in part, "ffn weights" are all of it but the biases, and "4 of 6 ln" are four of its six tensors.
+    "ffn weights" means that everything but the biases of ``ffn`` is frozen. "4 of 6 ln" means four of six tensors.
     """
     left, found = set(frozen), list[str]()
     components = {c: {name for name in names if atom(name) in GROUPS.get(c, {c})} for c in (*GROUPS, *ATOMS)}
@@ -233,15 +236,14 @@ def summary(frozen: Collection[str], names: Collection[str]) -> str:
 
 
 def _last_layers(names: Iterable[str]) -> dict[str, int]:
-    """The number of each stack's last layer."""
+    """Number of the last layer of each stack."""
     found: dict[str, int] = {}
     for stack, layer in filter(None, map(layer_of, names)):
         found[stack] = max(found.get(stack, 0), layer)
     return found
 
 
-def _said(last_layers: dict[str, int]) -> str:
-    """ "; its layers encoder 0-5, decoder 0-1", or nothing for a model without any."""
-    return (
-        "; its layers " + ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items()) if last_layers else ""
-    )
+def _list_layers(last_layers: dict[str, int]) -> str:
+    """Format "; its layers: encoder 0-5, decoder 0-1", or "" for a model without layers."""
+    layers = ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items())
+    return f"; its layers: {layers}" if layers else ""

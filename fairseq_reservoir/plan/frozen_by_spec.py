@@ -1,4 +1,4 @@
-"""The parameters that ``--freeze`` and ``--freeze-except`` name, in a model of which layers may have been left out."""
+"""Resolves ``--freeze`` and ``--freeze-except`` to parameter names, also in a pruned model."""
 
 from ..errors import InputError
 from . import freeze_spec
@@ -7,7 +7,7 @@ Aliases = dict[str, tuple[str, tuple[int, ...]]]
 
 
 class Pruning:
-    """Names as they were before layers were left out, by the lists of those that are kept."""
+    """Maps the parameter names of a pruned model to those of the unpruned one. ``kept`` lists the kept layers of each stack."""
 
     def __init__(self, kept: dict[str, str]) -> None:
         self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}
@@ -16,6 +16,7 @@ class Pruning:
         return bool(self.kept)
 
     def unpruned(self, name: str) -> str:
+        """Name of the parameter ``name`` before layers were pruned."""
         place = freeze_spec.layer_of(name)
         if place is None or place[0] not in self.kept:
             return name
@@ -26,26 +27,32 @@ class Pruning:
 def frozen_by_spec(
     names: list[str], aliases: Aliases, freeze: str | None, freeze_except: str | None, pruning: Pruning
 ) -> set[str]:
-    """Names that the specs freeze. A tied parameter answers to each of its names."""
-    known = {pruning.unpruned(name): name for name in names} | {
+    """Names of the parameters that the specs freeze. A spec may use any name of a tied parameter.
+
+    Raises:
+        InputError: the specs do not overlap, or freeze nothing.
+    """
+    owner_of = {pruning.unpruned(name): name for name in names} | {
         pruning.unpruned(alias): owner for alias, (owner, _) in aliases.items()
     }
 
     def owners(spec: str, flag: str, spares: bool = False) -> set[str]:
-        return {known[n] for n in freeze_spec.selected(spec, known, flag, spares, bool(pruning))}
+        return {owner_of[n] for n in freeze_spec.selected(spec, owner_of, flag, spares, bool(pruning))}
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
     spared = owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
     if freeze and freeze_except and not frozen & spared and not pruning:
-        raise InputError(f"--freeze-except {freeze_except}: spares nothing of --freeze {freeze}; leave one of them out")
+        raise InputError(
+            f"--freeze-except {freeze_except}: does not overlap with --freeze {freeze}; remove one of them"
+        )
     frozen -= spared
     if not frozen and (freeze or freeze_except) and not pruning:
-        raise InputError(f"{given_specs(freeze, freeze_except)} freezes nothing: spare less, or leave it out")
+        raise InputError(f"{given_specs(freeze, freeze_except)} freezes nothing; change or remove it")
     return frozen
 
 
 def given_specs(freeze: str | None, freeze_except: str | None) -> str:
-    """The specs as they were given, each with its flag."""
+    """Format the given specs for a message, each with its flag."""
     return " ".join(
         f"{flag} {spec}" for flag, spec in (("--freeze", freeze), ("--freeze-except", freeze_except)) if spec
     )

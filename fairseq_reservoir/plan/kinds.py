@@ -1,7 +1,7 @@
-"""The kinds of layer, one row each: whatever the rest of the package has to know of a kind, it reads here.
+"""Registry of layer kinds: one row with all facts about each kind.
 
-A new kind of the package is a row here and a file in ``layers/`` (docs/adding-a-kind.md); a kind of a user's own is registered
-from outside (docs/your-own-kind.md).
+To add a kind to the package, add a row here and a file in ``layers/`` (docs/adding-a-kind.md). Users register their own
+kinds from outside (docs/your-own-kind.md).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,24 +20,24 @@ class Kind:
     """One kind of layer.
 
     Attributes:
-        frozen_letter: the letter of its frozen, random form in layer plans; None if there is no such form.
-        trained_letter: the letter of the same layer trained; None if there is no such form.
-        name: what the slot table and refusals call it.
-        about: what the table of the documentation says of it, Markdown.
-        freezes: what ``frozen_letter`` freezes: ``WHOLE``, everything but a sublayer ``cross``, a decoder's attention to the source
-            (fairseq's own layer has that within, and T freezes it too), or a tuple of
-            atoms of ``freeze_spec``, such as ("self_att.mix",); ``NOTHING`` if there is no such letter.
-        sees_source: whether it attends to the source when it stands in a decoder.
-        own_norm: whether it is a layer of Reservoir Transformers, which ``--reservoir-norm`` is about; any other has its
-            LayerNorm where the model's Transformer layers have it.
-        refused: for each stack in which it may not stand, the reason, to be read after "G cannot stand in a decoder: ".
+        frozen_letter: letter of the frozen, random form in layer plans; None if there is no such form.
+        trained_letter: letter of the trained form; None if there is no such form.
+        name: name in the slot table and in error messages.
+        about: description for the table in the documentation, Markdown.
+        freezes: the tensors that ``frozen_letter`` freezes. ``WHOLE`` is the whole layer except a sublayer ``cross``, a
+            decoder's attention to the source. (T also freezes this attention, because it is inside fairseq's layer.)
+            Otherwise a tuple of atoms of ``freeze_spec``, such as ("self_att.mix",); ``NOTHING`` without a frozen letter.
+        sees_source: whether the layer attends to the source in a decoder.
+        own_norm: whether ``--reservoir-norm`` places its LayerNorm. Otherwise the LayerNorm is where the model's
+            Transformer layers have it.
+        refused: the reason for each stack that cannot have this layer; it follows "G cannot stand in a decoder: ".
         even_width: whether the width of the stack must be even.
-        heads_divide: whether the heads of the stack must divide its width.
-        kernel_sizes: whether ``--reservoir-kernel-sizes`` is about it.
-        takes_scalar_noise: whether fairseq's --quant-noise-scalar can replace its matrices, as it can Linear layers.
-        reservoir_type: what ``--reservoir-type`` calls its frozen form; None if it cannot be chosen there.
-        fairseqs: whether the layer is fairseq's own, so that fairseq builds it and reads it without this plugin.
-        registered_by: the module that registered a user's own kind, "" for those of the package.
+        heads_divide: whether the number of heads must divide the width of the stack.
+        kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to it.
+        takes_scalar_noise: whether fairseq's --quant-noise-scalar can replace its matrices. It can only replace Linear layers.
+        reservoir_type: name of the frozen form in ``--reservoir-type``; None if it cannot be chosen there.
+        fairseqs: whether the layer is fairseq's own, so that fairseq builds and loads it without this plugin.
+        registered_by: the module that registered a user's own kind; "" for kinds of the package.
 
     Raises:
         InputError: the fields contradict each other.
@@ -77,41 +77,41 @@ class Kind:
             )
         if not set(self.refused) < set(STACKS):
             raise InputError(
-                f"{self.name}: refused in {', '.join(self.refused)}; of {' and '.join(STACKS)}, one at most"
+                f"{self.name}: refused in {', '.join(self.refused)}; a kind may be refused in {' or '.join(STACKS)}, not both"
             )
         if self.sees_source and "decoder" in self.refused:
-            raise InputError(f"{self.name}: sees the source, but is refused in a decoder")
+            raise InputError(f"{self.name}: sees_source is set, but the kind is refused in a decoder")
         if not self.name or set(self.name) & set(",|\n"):
-            raise InputError(f"{self.name!r}: a kind's name has neither commas nor bars")
+            raise InputError(f"{self.name!r}: the name of a kind cannot be empty or contain commas, bars or line ends")
         if self.fairseqs and self.registered_by:
-            raise InputError(f"{self.name}: only kinds of the package are fairseq's own")
+            raise InputError(f"{self.name}: fairseqs is set, but only kinds of the package are fairseq's own")
         if self.reservoir_type and self.freezes != WHOLE:
-            raise InputError(f"{self.name}: a type of reservoir, but freezes no whole layer")
+            raise InputError(f"{self.name}: reservoir_type is set, but the kind does not freeze the whole layer")
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """Its letters, capital first."""
+        """Letters of the kind, capital first."""
         return tuple(sorted(filter(None, (self.frozen_letter, self.trained_letter))))
 
     @property
     def letter(self) -> str:
-        """The letter that its layer is registered by."""
+        """The letter under which the layer's class is registered."""
         return self.letters[0]
 
 
-_BOTH_DIRECTIONS = "it reads the whole sentence in both directions, and a decoder may not see what it has yet to write"
-_MIXES_ALL = "its Fourier transform mixes every word with all later ones, which a decoder has yet to write"
+_BOTH_DIRECTIONS = "it reads the whole sentence in both directions, and a decoder cannot see later tokens"
+_MIXES_ALL = "its Fourier transform mixes each token with all later ones, and a decoder cannot see later tokens"
 
 _BY_LETTER: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> Kind:
-    """Adds a kind, and returns it; the same one again changes nothing.
+    """Add a kind and return it. Registering an equal kind again changes nothing.
 
     Raises:
-        InputError: one of its letters, its name or its type is taken.
+        InputError: one of its letters, its name or its reservoir type is taken.
     """
-    if kind in known():
+    if kind in all_kinds():
         return kind
     taken = [letter for letter in kind.letters if letter in _BY_LETTER or letter == "R"]
     if taken:
@@ -121,64 +121,64 @@ def register(kind: Kind) -> Kind:
             if letter != "R" and not {letter, letter.lower()} & _BY_LETTER.keys()
         ]
         stands = "stands for reservoirs of any kind" if taken[0] == "R" else "is taken"
-        raise InputError(f"{kind.name}: the letter {taken[0]} {stands}; free are {' '.join(free)}, and the same small")
-    if kind.name in [other.name for other in known()] or kind.reservoir_type in reservoir_types():
-        raise InputError(f"{kind.name}: there is a kind of this name or of this --reservoir-type")
+        raise InputError(
+            f"{kind.name}: the letter {taken[0]} {stands}; free: {' '.join(free)}, and the same in lower case"
+        )
+    if kind.name in [other.name for other in all_kinds()] or kind.reservoir_type in reservoir_types():
+        raise InputError(f"{kind.name}: a kind with this name or this --reservoir-type exists already")
     _BY_LETTER.update(dict.fromkeys(kind.letters, kind))
     return kind
 
 
-def known() -> tuple[Kind, ...]:
-    """Every kind, in the order of registration."""
+def all_kinds() -> tuple[Kind, ...]:
+    """All registered kinds, in the order of registration."""
     return tuple(dict.fromkeys(_BY_LETTER.values()))
 
 
 def kind_of(letter: str) -> Kind:
-    """The kind that has ``letter``.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """Return the kind of ``letter``, raising ``KeyError`` if there is none."""
     return _BY_LETTER[letter]
 
 
-def letters(stack: str | None = None, **having: object) -> tuple[str, ...]:
-    """The letters of plans.
+def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
+    """Letters of all kinds that match, trained and frozen ones.
 
     Args:
-        stack: only those that may stand in it.
-        having: only those of kinds whose attributes have these values, as in ``letters(sees_source=True)``.
+        stack: return only letters that are allowed in this stack.
+        attributes: return only letters of kinds with these attributes, as in ``letters_where(sees_source=True)``.
     """
     return tuple(
         letter
-        for kind in known()
-        if stack not in kind.refused and all(getattr(kind, name) == value for name, value in having.items())
+        for kind in all_kinds()
+        if stack not in kind.refused and all(getattr(kind, name) == value for name, value in attributes.items())
         for letter in kind.letters
     )
 
 
-def frozen_letters(stack: str | None = None, **having: object) -> tuple[str, ...]:
-    """Of ``letters``, those that freeze something."""
-    return tuple(letter for letter in letters(stack, **having) if letter == kind_of(letter).frozen_letter)
+def frozen_letters(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
+    """The letters of ``letters_where`` that freeze something."""
+    return tuple(letter for letter in letters_where(stack, **attributes) if letter == kind_of(letter).frozen_letter)
 
 
 def reservoir_types() -> dict[str, str]:
-    """The values of ``--reservoir-type``, with their letters."""
-    return {kind.reservoir_type: kind.frozen_letter for kind in known() if kind.reservoir_type and kind.frozen_letter}
+    """Letter of each value of ``--reservoir-type``."""
+    return {
+        kind.reservoir_type: kind.frozen_letter for kind in all_kinds() if kind.reservoir_type and kind.frozen_letter
+    }
 
 
 def listed(letters: Iterable[str], word: str = "and") -> str:
-    """("F", "G", "C") -> "F, G and C"."""
+    """Join letters for a message: ("F", "G", "C") -> "F, G and C"."""
     *most, last = letters
     return f"{', '.join(most)} {word} {last}" if most else last
 
 
-def in_words(stack: str) -> str:
-    """The letters of a stack with their meaning, for the help of its flag."""
-    return "; ".join(_words(kind) for kind in known() if stack not in kind.refused)
+def describe_letters(stack: str) -> str:
+    """The letters of a stack and their meanings, for the help of its flag."""
+    return "; ".join(_describe(kind) for kind in all_kinds() if stack not in kind.refused)
 
 
-def _words(kind: Kind) -> str:
+def _describe(kind: Kind) -> str:
     frozen = "frozen" if kind.freezes == WHOLE else f"{' '.join(kind.freezes)} frozen, the rest trained"
     return f"{kind.name}: " + ", ".join(
         f"{letter} {frozen if letter == kind.frozen_letter else 'trained'}" for letter in kind.letters
@@ -225,7 +225,7 @@ for _kind in (
         frozen_letter="C",
         trained_letter="c",
         name="dynamic convolution",
-        about="each word predicts the kernel it is convolved with; in a decoder the attention to the source is always trained",
+        about="each token predicts the kernel it is convolved with; in a decoder the attention to the source is always trained",
         freezes=WHOLE,
         sees_source=True,
         own_norm=True,
@@ -248,7 +248,7 @@ for _kind in (
         frozen_letter="S",
         trained_letter="s",
         name="static mixing",
-        about="in place of self-attention, weights by distance, whatever the words",
+        about="in place of self-attention, weights that depend only on the distance between tokens",
         freezes=("self_att.mix",),
         sees_source=True,
         own_norm=False,

@@ -1,7 +1,7 @@
 """Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
 
-A capital letter is a frozen, random layer, its small letter the same layer trained; ``L`` is the ordinary Transformer
-layer, always trained, and ``T`` the same layer frozen. What every letter stands for is in ``kinds``.
+A capital letter is a frozen random layer, the small letter the same layer trained. The exceptions are ``L``, fairseq's trained
+Transformer layer, and ``T``, the same layer frozen. ``kinds`` has all letters.
 """
 
 import re
@@ -14,7 +14,7 @@ from . import kinds
 from .kinds import WHOLE, Kind
 
 PLACEMENTS = ("alternate", "bottom", "middle", "top")
-# The deepest Transformer that has been trained has this many layers a stack at most (DeepNet; Wang et al., 2022).
+# Depth of the deepest Transformer in the literature (DeepNet; Wang et al., 2022).
 MOST_LAYERS = 1000
 
 
@@ -22,8 +22,8 @@ MOST_LAYERS = 1000
 class Slot:
     """One layer of a stack.
 
-    ``origin`` is the slot's number in the plan as trained, which names its frozen tensors; it differs from the slot's
-    place only in a model pruned by ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep``.
+    ``origin`` is the slot's number in the unpruned plan. Frozen tensors are named by it. It differs from the slot's
+    position only in a model pruned by ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep``.
     """
 
     letter: str
@@ -31,7 +31,7 @@ class Slot:
 
     @property
     def frozen(self) -> bool:
-        """Whether the letter freezes the whole layer (in a decoder, but for attention to the source)."""
+        """Whether the letter freezes the whole layer (in a decoder, all except attention to the source)."""
         return self.random and self.kind.freezes == WHOLE
 
     @property
@@ -41,20 +41,20 @@ class Slot:
 
     @property
     def kind(self) -> Kind:
-        """The kind of layer; of L and T the same, since T is an L that is frozen."""
+        """Kind of the layer. L and T have the same kind, because T is a frozen L."""
         return kinds.kind_of(self.letter)
 
     def freezes(self, atom: str) -> bool:
-        """Whether the letter freezes the layer's tensors of this atom, attention to the source aside."""
+        """Whether the letter freezes the layer's tensors of this atom, except those of attention to the source."""
         return self.random and (self.kind.freezes == WHOLE or atom in self.kind.freezes)
 
 
 @dataclass(frozen=True)
 class Plans:
-    """The layers of a model, by stack and bottom first.
+    """Layer slots of a model by stack, bottom first.
 
-    ``built`` are the slots as they are built, ``unpruned`` all those of the plan, of which ``--encoder-layers-to-keep`` and the
-    like may leave some out.
+    ``built`` has the slots of the built model. ``unpruned`` also has the slots that ``--encoder-layers-to-keep`` or
+    ``--decoder-layers-to-keep`` removes.
     """
 
     built: dict[str, tuple[Slot, ...]]
@@ -62,22 +62,21 @@ class Plans:
 
 
 def expand(plan: str, flag: str, stack: str = "encoder") -> str:
-    """Writes run lengths out: ``4L2F`` -> ``LLLLFF``.
+    """Expand run lengths: ``4L2F`` -> ``LLLLFF``.
 
     Args:
         plan: letters of ``kinds``, each with an optional count before it.
-        flag: the option it came from, for messages.
-        stack: ``encoder`` or ``decoder``; a decoder refuses some letters.
+        flag: the plan's flag, for messages.
+        stack: ``encoder`` or ``decoder``; a decoder cannot have some letters.
 
     Raises:
-        InputError: the plan is empty, has an unknown letter, a count of 0 or a count with no letter after it, a letter that
-            this stack cannot have, or more than ``MOST_LAYERS`` layers.
+        InputError: the plan is empty, has an unknown letter, a letter that this stack cannot have, a count of 0, a count
+            without a letter, or more than ``MOST_LAYERS`` layers.
     """
 
     def refuse(reason: str) -> NoReturn:
-        raise InputError(
-            f"{flag} {plan!r}: {reason}; a plan is letters of {' '.join(kinds.letters())}, as in LLFLFLL or 2LF2LF"
-        )
+        allowed = " ".join(kinds.letters_where())
+        raise InputError(f"{flag} {plan!r}: {reason}; a plan has the letters {allowed}, as in LLFLFLL or 2LF2LF")
 
     if not plan:
         refuse("the plan is empty")
@@ -88,8 +87,8 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
                 refuse(f"no letter follows the count {count}")
             continue
         if letter == "R":
-            refuse(f"R is not one kind of layer: say {kinds.listed(kinds.reservoir_types().values(), 'or')}")
-        if letter not in kinds.letters():
+            refuse(f"R is not one kind of layer: use {kinds.listed(kinds.reservoir_types().values(), 'or')}")
+        if letter not in kinds.letters_where():
             refuse(f"unknown letter {letter!r}")
         number = whole_number(count) if count else 1
         if number == 0:
@@ -104,13 +103,13 @@ def expand(plan: str, flag: str, stack: str = "encoder") -> str:
 
 
 def compress(plan: str) -> str:
-    """The shortest way to write an expanded plan: ``LLLLFF`` -> ``4L2F``; runs of one or two letters stay as they are."""
+    """Write an expanded plan with run lengths: ``LLLLFF`` -> ``4LFF``. Runs of one or two letters stay as they are."""
     runs = ((letter, len(list(run))) for letter, run in groupby(plan))
     return "".join(letter * n if n <= 2 else f"{n}{letter}" for letter, n in runs)
 
 
 def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, flag: str = "--reservoir-count") -> str:
-    """A plan of ``layers`` slots of which ``count`` are reservoirs.
+    """Make a plan of ``layers`` slots with ``count`` reservoirs.
 
     Args:
         layers: depth N.
@@ -118,8 +117,8 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
         reservoir_type: key of ``kinds.reservoir_types()``.
         placement: ``bottom``, ``middle`` and ``top`` put the reservoirs in one block. ``alternate`` puts them at
             ``s, s + 2, ..., s + 2(R - 1)`` with ``s = floor((N - (2R - 1)) / 2)``, centred as in Reservoir Transformers:
-            7, 3 -> LRLRLRL and 7, 2 -> LLRLRLL. Where the slack N - (2R - 1) is odd the paper does not say which way to
-            round; the block sits half a slot towards the bottom: 6, 2 -> LRLRLL. ``middle`` rounds in the same way.
+            7, 3 -> LRLRLRL and 7, 2 -> LLRLRLL. The paper does not specify the rounding of an odd slack N - (2R - 1).
+            We move the block half a slot towards the bottom: 6, 2 -> LRLRLL. ``middle`` rounds in the same way.
 
     Raises:
         InputError: more reservoirs than fit (``alternate`` needs 2R - 1 <= N), or an unknown type or placement.
@@ -147,18 +146,18 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
 
 
 def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-layers-to-keep") -> tuple[Slot, ...]:
-    """The slots of an expanded plan; with ``layers_to_keep`` (``"0,2,5"``) only those, in order, with their origins."""
+    """Slots of an expanded plan. ``layers_to_keep`` (such as ``"0,2,5"``) selects slots, which keep their origins."""
     everything = tuple(Slot(letter, i) for i, letter in enumerate(plan))
     return tuple(everything[i] for i in layers_kept(layers_to_keep, len(plan), flag)) if layers_to_keep else everything
 
 
 def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[int]:
-    """``"2,0"`` -> ``[0, 2]``: the layers that are kept of a stack of ``depth`` layers, in order.
+    """Sorted numbers of the layers to keep in a stack of ``depth`` layers: ``"2,0"`` -> ``[0, 2]``.
 
-    fairseq's own models get a list from the command line, and text from everywhere else.
+    fairseq's own models get a list from the command line and a string from elsewhere.
 
     Raises:
-        InputError: the text is no comma list of different layers of that stack.
+        InputError: the text is not a comma-separated list of different layers of that stack.
     """
     text = layers_to_keep if isinstance(layers_to_keep, str) else ",".join(map(str, layers_to_keep))
     numbers = [whole_number(k.strip()) for k in text.split(",")]

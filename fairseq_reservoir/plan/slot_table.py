@@ -1,7 +1,7 @@
-"""The slot table: what every parameter of a model is, and whether it is frozen or trained.
+"""Slot table: state (trained, frozen, tied, masked), parameters and FLOPs of each layer and embedding.
 
-Compiled once from the layer plans, the freeze spec and the names and shapes of a model's parameters. Model building, the
-printed plan and every report read this table and decide nothing themselves.
+The table is compiled once from the layer plans, the freeze spec and the names and shapes of a model's parameters. Model
+building, the printed plan and all reports read it, and decide nothing themselves.
 """
 
 import math
@@ -22,11 +22,16 @@ Counted = dict[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter: its name in the model, shape, atom (see ``freeze_spec``), and whether it is trained.
+    """One parameter of a model.
 
-    ``random_name`` is the name under which a frozen tensor is drawn, None for every other tensor; ``frozen_init`` says how,
-    for what a freeze spec and not a reservoir's letter froze. ``seen_by`` is the number of layers that see a shared random
-    tensor through their masks, or of adapters that share it.
+    Attributes:
+        name: name in the model.
+        shape: its shape.
+        atom: its atom, see ``freeze_spec``.
+        trained: whether it is trained.
+        random_name: name from which a frozen tensor's random values are drawn; None for all other tensors.
+        frozen_init: initialiser of a tensor that a freeze spec froze; None if a reservoir's letter froze it.
+        seen_by: number of layers with a mask on this shared random tensor, or number of adapters that share it.
     """
 
     name: str
@@ -44,14 +49,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer slot, or a part of the model outside the layers.
+    """A layer slot, or a module outside the layers.
 
     Attributes:
-        place: where it is, such as ``encoder.layers.0``.
-        kind: letter and name of its kind of layer, or what else it is.
+        place: module name, such as ``encoder.layers.0``.
+        kind: letter and name of the layer's kind, or a description such as "token embedding".
         entries: its tensors.
-        flops: of the forward pass, per token; see ``flops.per_token``.
-        backward_flops: of the backward pass, per token.
+        flops: FLOPs per token of the forward pass; see ``flops.per_token``.
+        backward_flops: FLOPs per token of the backward pass.
     """
 
     place: str
@@ -75,7 +80,7 @@ class Row:
 
     @property
     def shown_state(self) -> str:
-        """The state, with the frozen components of what is partly frozen."""
+        """The state as printed. A partly frozen row lists its frozen components."""
         if self.state != "partly frozen":
             return self.state
         names = [e.name for e in self.entries if e.atom != ADAPTER]
@@ -85,11 +90,11 @@ class Row:
 
 @dataclass(frozen=True)
 class SlotTable:
-    """What a model is made of, printed by ``str``; see ``compile_table``.
+    """Layers and embeddings of a model, made by ``compile_table`` and printed by ``str``.
 
     Attributes:
-        rows: one for each slot, in the order of the model's parameters.
-        seed: the one that its random tensors are drawn from.
+        rows: one row for each slot, in the order of the model's parameters.
+        seed: seed of the random tensors.
     """
 
     rows: tuple[Row, ...]
@@ -109,18 +114,18 @@ class SlotTable:
 
     @property
     def trained_share_of_matrices(self) -> float:
-        """The trained share without biases and LayerNorms, which papers leave out of their counts."""
+        """Trained share of the parameters in matrices. Like papers, it ignores biases and LayerNorms."""
         sizes = [(e.size, e.trained) for e in self.entries if len(e.shape) > 1]
         return sum(size for size, trained in sizes if trained) / max(1, sum(size for size, _ in sizes))
 
     @property
     def flops(self) -> int:
-        """Of the forward pass, per token; see ``flops.py``."""
+        """FLOPs per token of the forward pass; see ``flops.py``."""
         return sum(row.flops for row in self.rows)
 
     @property
     def backward_flops(self) -> int:
-        """Of the backward pass, per token."""
+        """FLOPs per token of the backward pass."""
         return sum(row.backward_flops for row in self.rows)
 
     def __str__(self) -> str:
@@ -164,30 +169,31 @@ def compile_table(
     kept: dict[str, str] | None = None,
     flow: Flow = Flow(),
 ) -> SlotTable:
-    """Decides for every parameter of a model whether it is trained.
+    """Decide which parameters of a model are trained, and count its FLOPs.
 
-    A tensor is frozen if its slot's letter freezes it, if ``freeze`` names it, or if ``freeze_except`` is given and does
-    not name it (with both, if ``freeze`` names it and ``freeze_except`` does not). A freeze spec never unfreezes what a
-    letter froze. Adapters are trained whatever letters and specs say.
+    A tensor is frozen if its slot's letter freezes it, or if the freeze specs do. ``freeze`` alone freezes the tensors that it
+    names, ``freeze_except`` alone all others. Both together freeze the tensors that only ``freeze`` names. A freeze spec never
+    unfreezes a tensor that a letter froze. Adapters are always trained.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.
         plans: the slots of each stack, by stack name.
         seed: the seed of the frozen tensors.
         freeze, freeze_except: freeze specs.
-        frozen_init: how what they freeze is drawn, a key of ``freeze_spec.FROZEN_INITS``.
-        train_layernorm: leave the LayerNorms of frozen slots trained.
+        frozen_init: initialiser of the tensors that they freeze, a key of ``freeze_spec.FROZEN_INITS``.
+        train_layernorm: keep the LayerNorms of frozen slots trained.
         untrained: names of parameters that the model itself does not train.
-        aliases: further names of tied parameters, as name -> (owner's name, shape); they count FLOPs, not parameters.
-        shared: triples (name, shape, number of layers) of the random tensors that layers see through masks, or (name, shape,
-            number of adapters) of those that adapters share; frozen.
-        more_follows: the model will get adapters or classification heads, so that everything else may be frozen.
-        kept: of a stack that is pruned, the layers that are left, as in "0,2". Specs name layers as they were trained, and those
-            that are gone may be named too.
-        flow: how the model runs, where names and shapes do not say.
+        aliases: further names of tied parameters, as name -> (owner's name, shape). They count FLOPs, not parameters.
+        shared: triples (name, shape, number of users) of shared random tensors. The users are layers with masks on the tensor,
+            or adapters. The tensors are frozen.
+        more_follows: the model will get adapters or classification heads later, so that everything else may be frozen.
+        kept: numbers of the kept layers of each pruned stack, as in "0,2". Specs use the layer numbers of the unpruned model, and
+            may name removed layers.
+        flow: facts about the forward pass that names and shapes do not show.
 
     Raises:
-        InputError: a spec does not parse, matches or freezes nothing, everything is frozen, or words would become indistinguishable.
+        InputError: a spec does not parse, matches nothing or freezes nothing; everything is frozen; ``frozen_init`` cannot draw a
+            tensor, or would set all rows of an embedding to 0.
     """
     shapes = [(name, tuple(shape)) for name, shape in parameters]
     aliases, untrained = aliases or {}, set(untrained)
@@ -213,7 +219,7 @@ def compile_table(
     table += [
         _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
         for alias, (owner, _) in aliases.items()
-        if _layer_place(alias) not in rows  # of a layer's own row, where its products are counted
+        if _layer_place(alias) not in rows  # a layer's own row counts the products of its aliases
     ]
     for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
         of_row = tuple(
@@ -232,13 +238,13 @@ def compile_table(
 
 
 def refuse_all_frozen(freeze: str | None, freeze_except: str | None, plan: str = "") -> NoReturn:
-    """Raises InputError, which names what was given."""
+    """Raise the InputError for a model without trained parameters."""
     given = given_specs(freeze, freeze_except) or "the plan"
     raise InputError(f"{given} freezes every parameter{plan}: leave something to train")
 
 
 def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]:
-    """What a token meets on its way: (place in the table, tensor)."""
+    """Tensors that the forward pass of a token uses, for counting FLOPs."""
     states = {entry.name: entry.trained for entry in entries}
     shapes = {entry.name: entry.shape for entry in entries} | {alias: shape for alias, (_, shape) in aliases.items()}
     shapes |= flow.behind_masks
@@ -248,17 +254,17 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
     found = []
     for name, trained in states.items():
         if _is_shared(name):
-            continue  # it is multiplied with where layers have it
+            continue  # counted under its names in the layers
         atom, plain = freeze_spec.atom(name), freeze_spec.plain(name)
         unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
-        adapted = f"{name.rpartition('.frozen_adapter.')[0]}.weight"  # the matrix of this adapter, if it is one
+        adapted = f"{name.rpartition('.frozen_adapter.')[0]}.weight"  # the matrix of this adapter, if it is an adapter
         is_added = adapted in flow.with_adapter_added
         is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not is_added
         size = math.prod(shapes[name]) if is_product and not plain.startswith(unused) else 0
         differentiated = trained or name in flow.with_adapter_added or states.get(flow.row_gains.get(name, ""), False)
         found.append(Tensor(plain, size, trained, differentiated))
         if name.endswith(".frozen_adapter.d") and not is_added:
-            # VeRA's A (r, in) and B (out, r) are shared and stand in a row of their own, but every d (r) is multiplied with them.
+            # VeRA's A (r, in) and B (out, r) are shared and have a row of their own. Each adapter with a d (r) multiplies by both.
             (rank,), (rows, columns) = shapes[name], shapes[adapted]
             found += [
                 Tensor(f"{plain.removesuffix('d')}{matrix}", rank * side, False, False)
@@ -268,14 +274,14 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
 
 
 def _row(place: str, kind: str, entries: Sequence[Entry], counted: Counted, *aliases: str) -> Row:
-    """A row with the FLOPs of its entries or aliases, which are taken out of ``counted``."""
+    """Make a row with the FLOPs of its entries and aliases, and remove these FLOPs from ``counted``."""
     names = (*(entry.name for entry in entries), *aliases)
     forward, backward = zip(*(counted.pop(freeze_spec.plain(name)) for name in names))
     return Row(place, kind, tuple(entries), sum(forward), sum(backward))
 
 
 def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
-    """Gives the products with what is no parameter to the rows of their places, in place."""
+    """Add the FLOPs left in ``counted``, of random matrices without parameters, to the rows of their places."""
     places = [row.place for row in table]
     for name, (forward, backward) in counted.items():
         place = _place(name, {})[0]
@@ -291,7 +297,7 @@ def _module(name: str) -> str:
 
 
 def _place(name: str, plans: dict[str, tuple[Slot, ...]]) -> tuple[str, Slot | None]:
-    """(slot's place, Slot) of a parameter in a layer; (module's place, None) of any other."""
+    """Place of a parameter in the table: (layer, its slot) inside a layer, else (module, None)."""
     parts = name.split(".")
     if len(parts) > 3 and parts[1] == "layers":
         stack = plans.get(parts[0])
@@ -316,30 +322,29 @@ def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layern
         return False
     if train_layernorm and slot.frozen and atom == "ln":
         return False
-    # A reservoir that takes the place of a decoder's self-attention still has to learn where to look in the source.
+    # A frozen layer in a decoder still needs trained attention to the source.
     return slot.freezes(atom) and not name.startswith(f"{place}.cross.")
 
 
 def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
-    """Not so a vector that is neither a bias nor a LayerNorm's: what it should be, its model alone knows."""
+    """Whether ``--frozen-init`` can draw the tensor. The right values of a vector other than a bias or LayerNorm are unknown."""
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 
 def _check_drawn(entry: Entry) -> None:
-    """Refuses ``--frozen-init`` where a matrix is the product of two tensors, and where rows of a table would be the same."""
+    """Refuse ``--frozen-init`` for a weight-normalised matrix, and where rows of an embedding would be equal."""
     if entry.frozen_init and entry.name.endswith((".weight_g", ".weight_v")):
         raise InputError(
-            f"--frozen-init {entry.frozen_init}: {entry.name} is one of two parts of a weight-normalised matrix, which it cannot draw; "
-            f"leave it out, or do not freeze {entry.atom}"
+            f"--frozen-init {entry.frozen_init}: cannot draw {entry.name}, one of two factors of a weight-normalised matrix; "
+            f"remove the flag, or do not freeze {entry.atom}"
         )
     if entry.atom not in ("emb", "out") or len(entry.shape) < 2:
         return
     distinct = {"diagonal": entry.shape[1], "zero": 0}.get(entry.frozen_init or "", entry.shape[0])
     if distinct < entry.shape[0]:
-        what = "vector" if entry.atom == "emb" else "score"
         raise InputError(
-            f"--frozen-init {entry.frozen_init}: would give all but {distinct} of the {entry.shape[0]} rows of {entry.name} the "
-            f"same {what}, 0; do not freeze {entry.atom}, or choose another"
+            f"--frozen-init {entry.frozen_init}: would set all but {distinct} of the {entry.shape[0]} rows of {entry.name} to 0, "
+            f"so that their tokens are indistinguishable; do not freeze {entry.atom}, or choose another initialiser"
         )
 
 

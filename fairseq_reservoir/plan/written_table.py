@@ -1,4 +1,4 @@
-"""A slot table as JSON, and back."""
+"""Conversion of a slot table to JSON and back."""
 
 from dataclasses import fields
 from typing import Any
@@ -7,10 +7,10 @@ from .slot_table import Entry, Row, SlotTable
 
 
 def as_json(table: SlotTable) -> dict[str, Any]:
-    """Rows of fields, less those at their defaults, with entries as ``[name, shape, atom, state, further fields]``.
+    """Convert a table to JSON. A row has its fields, an entry is ``[name, shape, atom, state, further fields]``.
 
-    Names are written without the row's place if they begin with it. The state is trained, frozen, or random for what is
-    frozen and drawn under its own name. Further fields are left out if all are at their defaults.
+    Fields with default values are omitted. A name omits the row's place if it begins with it. The state is "trained",
+    "frozen", or "random" for a frozen tensor with ``random_name`` equal to its name.
     """
     rows = []
     for row in table.rows:
@@ -19,7 +19,7 @@ def as_json(table: SlotTable) -> dict[str, Any]:
 
 
 def from_json(stored: dict[str, Any]) -> SlotTable:
-    """The table that ``as_json`` was given."""
+    """Restore a table from the output of ``as_json``."""
     rows = []
     for row in stored["rows"]:
         entries = tuple(_read_entry(row["place"], *entry) for entry in row["entries"])
@@ -46,7 +46,7 @@ def _read_entry(
 
 
 def _further(instance: Entry | Row, *written: str) -> dict[str, Any]:
-    """Fields not at their defaults, but for those that are written in another way."""
+    """Fields that differ from their defaults, except those in ``written``."""
     return {
         field.name: value
         for field in fields(instance)

@@ -20,7 +20,7 @@ from fairseq_reservoir.options.language_model_options import WordVectorOptions
 from fairseq_reservoir.options.layer_options import NORMS, ReservoirOptions
 from fairseq_reservoir.options.supermask_options import CHOICES, MaskOptions
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, FROZEN_INITS
-from fairseq_reservoir.plan.kinds import letters, reservoir_types
+from fairseq_reservoir.plan.kinds import letters_where, reservoir_types
 from fairseq_reservoir.plan.layer_plan import PLACEMENTS
 
 
@@ -204,8 +204,8 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
     }
     values |= {"reservoir-type": reservoir_types(), "reservoir-placement": PLACEMENTS, "reservoir-norm": NORMS}
     values |= {
-        "reservoir-encoder": letters("encoder"),
-        "reservoir-decoder": letters("decoder"),
+        "reservoir-encoder": letters_where("encoder"),
+        "reservoir-decoder": letters_where("decoder"),
         "frozen-dtype": DTYPES,
         "backskip": ESTIMATORS,
     }

@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from fairseq_reservoir.plan.kinds import letters
+from fairseq_reservoir.plan.kinds import letters_where
 from tests.support.building import build, logits, pad, sentences, shift
 from tests.support.letters import LETTERS, RESERVOIRS, named
 
@@ -63,7 +63,7 @@ def test_convolution_of_long_sentences():
         assert (logits(model, row[None], target[i : i + 1])[0] - together[i]).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("letter", named(letters("encoder", fairseqs=False)))
+@pytest.mark.parametrize("letter", named(letters_where("encoder", fairseqs=False)))
 def test_what_stands_at_padding_has_no_influence(letter):
     layer = build(letter, "L").encoder.layers[0].double()
     x = torch.randn(6, 3, 8, dtype=torch.float64)

@@ -145,7 +145,7 @@ CHECKS = {
     "fairseqs": it_is_fairseqs_if_it_says_so,
 }
 EVERY_CHECK = (the_pages_have_its_line, it_is_as_the_papers_have_it, *CHECKS.values())
-OURS = [pytest.param(kind, id=kind.name) for kind in kinds.known()]
+OURS = [pytest.param(kind, id=kind.name) for kind in kinds.all_kinds()]
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -176,7 +176,7 @@ def wrong_values(kind, name):
 
 MUTANTS = [
     pytest.param(kind, field.name, value, id=f"{kind.name}: {field.name} {value}")
-    for kind in kinds.known()
+    for kind in kinds.all_kinds()
     for field in fields(Kind)
     for value in wrong_values(kind, field.name)
 ]
@@ -189,7 +189,7 @@ def test_a_wrong_row_does_not_pass(monkeypatch, kind, name, value):
         mutant = replace(kind, **{name: value})
     except InputError:
         return
-    rows = [mutant if other == kind else other for other in kinds.known()]
+    rows = [mutant if other == kind else other for other in kinds.all_kinds()]
     monkeypatch.setattr(kinds, "_BY_LETTER", {letter: row for row in rows for letter in row.letters})
     shown_by_the_layer = name in CHECKS and not (
         name == "refused" and value.keys() == kind.refused.keys()

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import fairseq_reservoir
-from fairseq_reservoir.plan.kinds import letters
+from fairseq_reservoir.plan.kinds import letters_where
 
 PACKAGE = Path(fairseq_reservoir.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -14,7 +14,7 @@ TESTS = Path(__file__).parents[1]
 def is_letters(node, least=1):
     """Whether a node is a text of plan letters, a capital among them; "L", the ordinary layer, is not counted."""
     text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-    return len(text) >= least and set(text) <= set(letters()) and not text.islower() and text != "L"
+    return len(text) >= least and set(text) <= set(letters_where()) and not text.islower() and text != "L"
 
 
 def spelled(path):
@@ -34,7 +34,7 @@ def test_the_package_spells_letters_in_one_file():
         path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "plan" / "kinds.py" and path.parent.name != "report"
     ]
     assert sum((spelled(path) for path in files), []) == []
-    assert len(spelled(PACKAGE / "plan" / "kinds.py")) >= len(letters()) / 2  # what is looked for is found there
+    assert len(spelled(PACKAGE / "plan" / "kinds.py")) >= len(letters_where()) / 2  # what is looked for is found there
 
 
 def test_no_test_runs_over_letters_of_its_own():

@@ -141,11 +141,11 @@ def test_against_a_replay(steps, data):
         ({"schedule": "²:emb"}, "'²:emb' is not UPDATE:COMPONENTS"),
         (
             {"schedule": "0:encoder.layers.0-20"},
-            "--freeze-schedule 'encoder.layers.0-20': 'encoder.layers.0-20' names layers beyond those of this",
+            "--freeze-schedule 'encoder.layers.0-20': 'encoder.layers.0-20' names layers that this model",
         ),
         (
             {"update_every": "decoder.layers.1-2:4"},
-            "'decoder.layers.1-2' names layers beyond those of this model; its layers encoder 0-2, decoder 0-1",
+            "'decoder.layers.1-2' names layers that this model does not have; its layers: encoder 0-2, decoder 0-1",
         ),
         ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
         (

@@ -104,7 +104,7 @@ def test_what_each_component_freezes_stays_and_the_rest_moves(arch):
     }
     for component, expected in chosen.items():
         if not expected:
-            with pytest.raises(InputError, match=f"'{component}' matches nothing in this model, whose components are"):
+            with pytest.raises(InputError, match=f"'{component}' matches nothing in this model; its components: "):
                 MODELS[arch](freeze=component)
             continue
         model, before = made(MODELS[arch], freeze=component)

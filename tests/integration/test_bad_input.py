@@ -15,9 +15,9 @@ SUPERMASK = "--arch supermask_one_layer_transformer"
 # Flags, and what the line says: the flag, the value, and what would do.
 MISTAKES = {
     "wrong length": ("--reservoir-encoder LLFLL --encoder-layers 3", "--encoder-layers 3: --reservoir-encoder LLFLL has 5 layers"),
-    "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan is letters of L T F"),
-    "unknown letter": ("--reservoir-encoder LXL", "--reservoir-encoder 'LXL': unknown letter 'X'; a plan is letters of L T F"),
-    "R": ("--reservoir-encoder LRL", "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C"),
+    "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan has the letters L T F"),
+    "unknown letter": ("--reservoir-encoder LXL", "--reservoir-encoder 'LXL': unknown letter 'X'; a plan has the letters L T F"),
+    "R": ("--reservoir-encoder LRL", "--reservoir-encoder 'LRL': R is not one kind of layer: use T, F, G or C"),
     "4": ("--reservoir-encoder 4", "--reservoir-encoder '4': no letter follows the count 4"),
     "0L": ("--reservoir-encoder 0L", "--reservoir-encoder '0L': a count of 0 before L"),
     "plan and count": (
@@ -116,7 +116,7 @@ ODD_VALUES = [
     ("--reservoir-seed", LONG, "must be a whole number"),
     ("--freeze", "", "is empty; give it a value or leave it out"),
     ("--freeze", "em\nb", "--freeze 'em\\nb': unknown component 'em\\nb'"),
-    ("--freeze", f"layers.{LONG}", "needs numbers of layers"),
+    ("--freeze", f"layers.{LONG}", "needs layer numbers"),
     ("--freeze", "--", "is no value"),
     ("--freeze-except", "", "is empty"),
     ("--encoder-embed-dim", "0", "must be from 1 to 1000000"),
@@ -293,7 +293,7 @@ def test_what_a_command_shows(toy_data, tmp_path):
     save_dir = tmp_path / "checkpoints"
     ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir, fresh=True)
     assert_refused(
-        (ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: say T, F, G or C"
+        (ended.stderr, ended.returncode), "--reservoir-encoder 'LRL': R is not one kind of layer: use T, F, G or C"
     )
     assert not save_dir.exists()
 

@@ -5,7 +5,7 @@ import torch
 
 from fairseq_reservoir.layers import BUILDERS, build_slot
 from fairseq_reservoir.layers.base import Context, Sublayer
-from fairseq_reservoir.plan.kinds import kind_of, known, letters
+from fairseq_reservoir.plan.kinds import all_kinds, kind_of, letters_where
 from tests.support.building import slot_config
 
 
@@ -47,7 +47,7 @@ def test_a_sublayer_without_a_function():
 
 
 def test_every_kind_of_the_layer_plans_is_there():
-    assert set(BUILDERS) == {kind.letter for kind in known() if not kind.fairseqs}
+    assert set(BUILDERS) == {kind.letter for kind in all_kinds() if not kind.fairseqs}
 
 
 @pytest.mark.parametrize("kind", sorted(BUILDERS))
@@ -56,7 +56,9 @@ def test_an_encoder_layer_is_called_as_fairseq_does(kind):
     assert y.shape == (5, 3, 8)
 
 
-@pytest.mark.parametrize("kind", sorted({kind_of(letter).letter for letter in letters("decoder", fairseqs=False)}))
+@pytest.mark.parametrize(
+    "kind", sorted({kind_of(letter).letter for letter in letters_where("decoder", fairseqs=False)})
+)
 @pytest.mark.parametrize("memory_dim", [0, 8])
 def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
     memory = torch.randn(4, 3, memory_dim) if memory_dim else None

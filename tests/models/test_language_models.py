@@ -16,7 +16,7 @@ from fairseq_reservoir.models.reservoir import language_model as reservoir_trans
 from fairseq_reservoir.models.supermask import language_model as supermask_one_layer_transformer_lm
 from fairseq_reservoir.options.transformer_options import as_namespace
 from fairseq_reservoir.plan.freeze_spec import atom
-from fairseq_reservoir.plan.kinds import letters
+from fairseq_reservoir.plan.kinds import letters_where
 from tests.support.building import build_lm, dictionary, pad, sentences
 from tests.support.letters import LETTERS
 
@@ -59,7 +59,7 @@ def test_word_by_word_from_the_cache_equals_teacher_forcing(model):
         assert (step - expected[:, time]).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("letter", letters("decoder", sees_source=True, fairseqs=False))
+@pytest.mark.parametrize("letter", letters_where("decoder", sees_source=True, fairseqs=False))
 def test_texts_longer_than_those_trained(letter, exact_softmax):
     """Trained on 10 words, read 40 at once and one by one; --max-target-positions is the limit, not what training saw."""
     model = build_lm(

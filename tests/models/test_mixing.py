@@ -5,7 +5,7 @@ import torch
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import freeze_spec
-from fairseq_reservoir.plan.kinds import WHOLE, kind_of, letters
+from fairseq_reservoir.plan.kinds import WHOLE, kind_of, letters_where
 from fairseq_reservoir.random_tensors import philox
 from tests.support.building import build, build_roberta, logits, pad, sentences, shift
 from tests.support.letters import LETTERS
@@ -93,7 +93,7 @@ def test_the_longest_sentences():
     assert model.encoder(pad(sentences(31, 3)))["encoder_out"][0].isfinite().all()
 
 
-@pytest.mark.parametrize("letter", letters("encoder", own_norm=False, fairseqs=False))
+@pytest.mark.parametrize("letter", letters_where("encoder", own_norm=False, fairseqs=False))
 @pytest.mark.parametrize("before", [False, True])
 def test_layernorm_stands_where_the_models_layers_have_it(letter, before):
     """--reservoir-norm is about others."""
@@ -113,12 +113,12 @@ def test_heads_of_s_divide_the_width(heads, refused):
 
 def test_m_in_a_decoder_is_refused_with_the_reason():
     with pytest.raises(
-        InputError, match="M cannot stand in a decoder: its Fourier transform mixes every word with all later"
+        InputError, match="M cannot stand in a decoder: its Fourier transform mixes each token with all later"
     ):
         build("L", "LM")
 
 
-@pytest.mark.parametrize("letter", letters("decoder", sees_source=True))
+@pytest.mark.parametrize("letter", letters_where("decoder", sees_source=True))
 def test_a_decoder_sees_and_aligns_to_the_source(letter):
     model = build("L", letter * 2).eval()
     source, target = pad(sentences(5, 3)), shift(pad(sentences(4, 4, seed=2)))
@@ -129,7 +129,7 @@ def test_a_decoder_sees_and_aligns_to_the_source(letter):
     assert (logits(model, source, target) - logits(model, other, target)).abs().amax(2).min() > 1e-4
 
 
-@pytest.mark.parametrize("letter", letters("encoder", fairseqs=False))
+@pytest.mark.parametrize("letter", letters_where("encoder", fairseqs=False))
 @torch.no_grad()
 def test_a_masked_language_model_reads_a_sentence_alone_as_in_a_batch(letter, exact_softmax):
     model = build_roberta("reservoir_roberta", reservoir_encoder=f"{letter}L{letter}").double().eval()

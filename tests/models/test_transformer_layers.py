@@ -5,7 +5,7 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 
-from fairseq_reservoir.plan.kinds import letters
+from fairseq_reservoir.plan.kinds import letters_where
 from tests.support.building import build
 
 
@@ -18,7 +18,7 @@ def fairseq_config(norm_first):
     return config
 
 
-@pytest.mark.parametrize("letter", letters(fairseqs=True))
+@pytest.mark.parametrize("letter", letters_where(fairseqs=True))
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_equal_fairseqs_layers_with_the_same_weights(letter, norm_first):
     norms = {"encoder_normalize_before": norm_first, "decoder_normalize_before": norm_first}

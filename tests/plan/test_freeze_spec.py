@@ -141,7 +141,7 @@ def test_unknown_components_list_the_known_ones():
 def test_a_spec_that_matches_nothing_lists_what_exists():
     with pytest.raises(
         InputError,
-        match="'layers.7.ffn' matches nothing in this model, whose components are .*self_att.q .*; its layers encoder 0-10, decoder 0-1",
+        match="'layers.7.ffn' matches nothing in this model; its components: .*self_att.q .*; its layers: encoder 0-10, decoder 0-1",
     ):
         selected("emb,layers.7.ffn", NAMES)
 
@@ -150,7 +150,7 @@ def test_a_spec_that_matches_nothing_lists_what_exists():
 def test_ranges_beyond_the_depth_are_refused(spec):
     with pytest.raises(
         InputError,
-        match=f"--freeze 'emb,{spec}': '{spec}' names layers beyond .*; its layers encoder 0-10, decoder 0-1",
+        match=f"--freeze 'emb,{spec}': '{spec}' names layers that this model .*; its layers: encoder 0-10, decoder 0-1",
     ):
         selected(f"emb,{spec}", NAMES)
     assert selected(f"emb,{spec}", NAMES, pruned=True) > selected("emb", NAMES)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.plan.kinds import kind_of, letters
+from fairseq_reservoir.plan.kinds import kind_of, letters_where
 from fairseq_reservoir.plan.layer_plan import Slot, compress, expand, plan_by_count, slots
 
 
@@ -16,7 +16,7 @@ def test_run_lengths(plan, expanded):
     assert expand(plan, "--reservoir-encoder") == expanded
 
 
-@given(strategies.lists(strategies.sampled_from(letters()), min_size=1, max_size=40).map("".join))
+@given(strategies.lists(strategies.sampled_from(letters_where()), min_size=1, max_size=40).map("".join))
 def test_compress_is_undone_by_expand(plan):
     assert expand(compress(plan), "--reservoir-encoder") == plan
 
@@ -28,7 +28,7 @@ def test_compress_is_undone_by_expand(plan):
         ("4", "no letter follows the count 4"),
         ("LL3", "no letter follows the count 3"),
         ("0L", "a count of 0 before L"),
-        ("LRL", "say T, F, G or C"),
+        ("LRL", "use T, F, G or C"),
         ("LXL", "unknown letter 'X'"),
         ("L L", "unknown letter ' '"),
         ("L-2F", "unknown letter '-'"),
@@ -42,7 +42,7 @@ def test_refusals_name_flag_and_value(plan, reason):
     assert message.startswith(f"--reservoir-encoder {plan!r}: ") and reason in message and "\n" not in message
 
 
-@pytest.mark.parametrize("letter", sorted(set(letters("encoder")) - set(letters("decoder"))))
+@pytest.mark.parametrize("letter", sorted(set(letters_where("encoder")) - set(letters_where("decoder"))))
 def test_a_decoder_cannot_look_ahead(letter):
     with pytest.raises(InputError, match=f"{letter} cannot stand in a decoder"):
         expand(f"L{letter}", "--reservoir-decoder", "decoder")

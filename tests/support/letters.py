@@ -2,10 +2,10 @@
 
 import pytest
 
-from fairseq_reservoir.plan.kinds import STACKS, WHOLE, frozen_letters, kind_of, letters
+from fairseq_reservoir.plan.kinds import STACKS, WHOLE, frozen_letters, kind_of, letters_where
 
 # By stack: all letters, those that freeze something, those that freeze a whole layer.
-LETTERS = {stack: letters(stack) for stack in STACKS}
+LETTERS = {stack: letters_where(stack) for stack in STACKS}
 FROZEN = {stack: frozen_letters(stack) for stack in STACKS}
 RESERVOIRS = {stack: frozen_letters(stack, freezes=WHOLE) for stack in STACKS}
 # Of kinds that freeze a whole layer and are not fairseq's: the letters of the same layers trained.
