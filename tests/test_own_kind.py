@@ -222,5 +222,5 @@ def test_a_frozen_tensor_that_nothing_says_how_to_draw(registry):
     from tests.support import building
 
     assert building.build("q").encoder.layers[0].scaled.bias.requires_grad
-    with pytest.raises(InputError, match=r"encoder.layers.0.scaled.bias: of a frozen layer matrices are drawn"):
+    with pytest.raises(InputError, match=r"encoder.layers.0.scaled.bias: cannot draw this tensor of a frozen layer"):
         building.build("Q")

@@ -16,7 +16,7 @@ from .unregistered import check_task
 def describe(task: Any) -> dict[str, dict[str, Any]]:
     """Number of entries and SHA-256 of the source and the target dictionary of a task."""
     return {
-        side: {"entries": len(dictionary), "sha256": digest.of_words(dictionary.symbols)}
+        side: {"entries": len(dictionary), "sha256": digest.of_symbols(dictionary.symbols)}
         for side in ("source", "target")
         if (dictionary := getattr(task, f"{side}_dictionary", None)) is not None
     }

@@ -74,7 +74,7 @@ def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: A
     """Refuse a dictionary, called ``name``, of as many entries as ``trained`` and another hash; for a ``side`` of the model."""
     if trained is None or trained["entries"] != len(dictionary) or os.environ.get(ALLOW):
         return
-    if trained["sha256"] != digest.of_words(dictionary.symbols):
+    if trained["sha256"] != digest.of_symbols(dictionary.symbols):
         raise InputError(
             f"{given}: its {side} dictionary has {len(dictionary)} entries, as {name} has, but other words or another order, so each word "
             f"would start with the vector of another one; make DATA by fairseq-preprocess {_MAKES[side]} with the model's dictionary, or "

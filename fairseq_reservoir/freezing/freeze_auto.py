@@ -184,7 +184,7 @@ def outputs_of(
         for hook in hooks:
             after.callback(hook.remove)
         for cache in {module.mask_cache for module in masked_modules(model).values()}:
-            after.enter_context(cache.aside())
+            after.enter_context(cache.preserved())
         after.callback(model.train, was_training)
         model.eval()
         model(**net_input)

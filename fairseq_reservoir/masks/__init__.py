@@ -1,1 +1,1 @@
-"""Learned masks on frozen random weights."""
+"""Learned masks on frozen random weights, and trained weights of few bits."""

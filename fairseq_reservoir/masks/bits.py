@@ -1,4 +1,4 @@
-"""Masks as packed bits."""
+"""Packing of masks into bits."""
 
 import math
 from collections.abc import Sequence
@@ -8,15 +8,14 @@ import torch
 
 
 def bytes_of(count: int, bits: int) -> int:
-    """Bytes that ``pack`` makes of ``count`` entries."""
+    """Number of bytes into which ``pack`` packs ``count`` entries."""
     return bits * math.ceil(count / 8)
 
 
 def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
-    """A mask of integers from ``lowest`` to ``lowest + 2**bits - 1`` as uint8, (bytes_of(count, bits),).
+    """Pack a mask of integers from ``lowest`` to ``lowest + 2**bits - 1`` into uint8, (bytes_of(count, bits),).
 
-    One plane of single bits after the other, the lowest bit of ``entry - lowest`` first; within a plane, entry i is bit
-    i % 8 of byte i // 8.
+    Plane b holds bit b of every ``entry - lowest``; the planes are concatenated. In a plane, entry i is bit i % 8 of byte i // 8.
 
     Raises:
         ValueError: an entry is outside that range.
@@ -30,16 +29,16 @@ def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, shape: Sequence[int], bits: int, lowest: int = 0) -> torch.Tensor:
-    """The mask that ``pack`` was given, as int8 of ``shape``, on the device of ``packed``."""
+    """Inverse of ``pack``: int8 mask of ``shape`` on the device of ``packed``."""
     planes = packed.reshape(bits, -1)
-    entries = _bits_of(planes[0], math.prod(shape))
+    entries = _unpack_plane(planes[0], math.prod(shape))
     for plane in range(1, bits):
-        entries += _bits_of(planes[plane], len(entries)) << plane
+        entries += _unpack_plane(planes[plane], len(entries)) << plane
     return (entries + lowest if lowest else entries).reshape(shape)
 
 
-def _bits_of(packed: torch.Tensor, count: int) -> torch.Tensor:
-    """The first ``count`` bits as int8; NumPy's unpacking is the fastest on the CPU."""
+def _unpack_plane(packed: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the first ``count`` bits as int8. On the CPU, NumPy's unpacking is fastest."""
     if packed.device.type == "cpu":
         return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little").view(np.int8))
     bits = packed[:, None] >> torch.arange(8, dtype=torch.uint8, device=packed.device) & 1

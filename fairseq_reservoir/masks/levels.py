@@ -1,4 +1,4 @@
-"""Weights rounded to a few equidistant levels: the levels, their distance, and which level a weight gets."""
+"""Rounding of weights to a few equidistant levels: level values, scales and the nearest level."""
 
 from dataclasses import dataclass
 
@@ -7,42 +7,43 @@ from torch import Tensor
 
 SIGN, TERNARY = "sign", "ternary"
 MOST_LEVELS = 16
-# The distance of k equidistant levels around 0 that rounds a standard normal variable with the least mean squared error.
+# Distance between k equidistant levels around 0 that minimises the mean squared rounding error of a standard normal variable.
 NORMAL_STEPS = {
     3: 1.2240, 4: 0.9957, 5: 0.8430, 6: 0.7334, 7: 0.6508, 8: 0.5860, 9: 0.5338, 10: 0.4908,
     11: 0.4546, 12: 0.4238, 13: 0.3972, 14: 0.3739, 15: 0.3534, 16: 0.3352,
 }  # fmt: skip
 KINDS = (SIGN, TERNARY, *map(str, NORMAL_STEPS))
-# What rounded weights call their scales, in place of the latent weights that they were made of.
+# Name of the buffer of scales in a state that has levels in place of latent weights.
 SCALES = "scales"
-# BitNet's, which keeps a matrix of zeros from dividing by 0.
+# From BitNet; prevents a division by 0 for a matrix of zeros.
 _SMALLEST_MEAN = 1e-5
 
 
 def name_of_scales(latent: str) -> str:
-    """The name of the scales that belong to latent weights: ``fc1.latent`` -> ``fc1.scales``."""
+    """Name of the scales of latent weights: ``fc1.latent`` -> ``fc1.scales``."""
     return latent.removesuffix("latent") + SCALES
 
 
 @dataclass(frozen=True)
 class Levels:
-    """k levels, whole numbers around 0 if k is odd (-1, 0, 1), halves if it is even (-1/2, 1/2), times a scale.
+    """k levels around 0 and the rule for their scale.
 
-    The scale is the distance of neighbouring levels. A weight w gets the level nearest to w / scale; midway, of k = 2 and
-    other even numbers the upper one, of odd ones that which is even.
+    Levels are whole numbers if k is odd (-1, 0, 1) and halves if k is even (-1/2, 1/2). The scale is the distance between
+    neighbouring levels. A weight w is rounded to the level nearest to w / scale. Ties go to the upper level for even k, and to
+    the even level for odd k.
 
-    - ``sign``: k = 2, for each row 2 mean(|w|), so that a row is plus or minus its mean magnitude, the scale with the least
-      squared error (Rastegari et al., 2016, "XNOR-Net").
-    - ``ternary``: k = 3, for the whole matrix mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language Models
+    - ``sign``: k = 2, one scale per row, 2 mean(|w|). A row then has the values +-mean(|w|), with the least squared error
+      (Rastegari et al., 2016, "XNOR-Net").
+    - ``ternary``: k = 3, one scale per matrix, mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language Models
       are in 1.58 Bits", BitNet b1.58).
-    - ``3`` to ``16``: as many levels, for each row ``NORMAL_STEPS`` times sqrt(mean(w^2)), the best for normally distributed
-      weights (Max, 1960, "Quantizing for minimum distortion", table II).
+    - ``3`` to ``16``: k is this number, one scale per row, ``NORMAL_STEPS[k]`` sqrt(mean(w^2)). This is optimal for normally
+      distributed weights (Max, 1960, "Quantizing for minimum distortion", table II).
 
     Attributes:
-        kind: one of these words, or a number.
+        kind: ``sign``, ``ternary``, or a number from 3 to 16 as a string.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: ``kind`` has another value.
     """
 
     kind: str
@@ -62,36 +63,36 @@ class Levels:
 
     @property
     def bits(self) -> int:
-        """Bits that hold the number of a level."""
+        """Number of bits that encode a level."""
         return (self.count - 1).bit_length()
 
     def scales_in(self, rows: int) -> int:
-        """How many scales a matrix of so many rows has."""
+        """Number of scales of a matrix with ``rows`` rows."""
         return 1 if self.kind == TERNARY else rows
 
     def scales(self, weight: Tensor) -> Tensor:
-        """The scales of a matrix (rows, columns): (rows, 1), or (1, 1) if there is one."""
+        """Compute the scales of a matrix (rows, columns): (rows, 1), or (1, 1) for ``ternary``."""
         if self.kind == TERNARY:
             return weight.abs().mean().clamp(min=_SMALLEST_MEAN).reshape(1, 1)
         if self.kind == SIGN:
             return 2 * weight.abs().mean(1, keepdim=True)
         return NORMAL_STEPS[self.count] * weight.square().mean(1, keepdim=True).sqrt()
 
-    def of(self, weight: Tensor, scales: Tensor) -> Tensor:
-        """The levels of a matrix, as its type of floating point; their product with ``scales`` is the rounded matrix."""
+    def nearest(self, weight: Tensor, scales: Tensor) -> Tensor:
+        """Nearest level of each weight, in the dtype of ``weight``. The rounded matrix is ``levels * scales``."""
         ratio = weight / scales.clamp(min=torch.finfo(weight.dtype).tiny)  # a row of zeros has a scale of 0
         nearest = ratio.round() if self.count % 2 else ratio.floor() + 0.5
         return nearest.clamp(-self.highest, self.highest)
 
     @property
     def highest(self) -> float:
-        """The highest level, of which the lowest is the negative."""
+        """The highest level; the lowest level is its negative."""
         return (self.count - 1) / 2
 
     def numbers(self, levels: Tensor) -> Tensor:
-        """Levels by their number from the lowest, 0, as int8."""
+        """Number the levels from 0, the lowest: int8."""
         return (levels + self.highest).to(torch.int8)
 
     def from_numbers(self, numbers: Tensor) -> Tensor:
-        """float32 levels by their numbers."""
+        """Inverse of ``numbers``: float32 levels."""
         return numbers.float() - self.highest

@@ -1,4 +1,4 @@
-"""An embedding whose vectors are random and whose mask is learned, and the output projection tied to it."""
+"""Embedding with random vectors and a learned mask, and the output projection tied to it."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from .masked_weight import MaskedWeight
 
 
 def ordinary_embedding(weight: Tensor, padding_idx: int | None, training: bool) -> nn.Embedding:
-    """``nn.Embedding`` with a copy of these vectors."""
+    """Create an ``nn.Embedding`` with a copy of ``weight``."""
     embedding: nn.Embedding = nn.Embedding.from_pretrained(weight.clone(), padding_idx=padding_idx)
     return embedding.train(training)
 
 
 class MaskedEmbedding(MaskedWeight):
-    """Rows of g (W * M); tokens: (...), int64 -> (..., embedding_dim).
+    """Embedding look-up in g (W * M); tokens: (...), int64 -> (..., embedding_dim).
 
-    The row of ``padding_idx`` is set to 0 in W, so it is 0 and stays 0. See ``MaskedWeight`` for W, M, what is trained and
-    the other arguments; fan_in is ``embedding_dim``.
+    The row of ``padding_idx`` is 0 in W, so the padding vector is always 0. ``MaskedWeight`` describes W, M, g, the trained
+    parameters and the other arguments; fan_in is ``embedding_dim``.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class MaskedEmbedding(MaskedWeight):
 
     @torch.no_grad()
     def folded(self) -> nn.Embedding:
-        """An ordinary embedding with the masked weight."""
+        """Return an ordinary embedding with the masked weight."""
         return ordinary_embedding(self.weight, self.padding_idx, self.training)
 
     def extra_repr(self) -> str:
@@ -48,9 +48,9 @@ class MaskedEmbedding(MaskedWeight):
 
 
 class TiedProjection(nn.Module):
-    """y = x E^T with E the weight of an embedding; x: (..., embedding_dim), y: (..., num_embeddings).
+    """Output projection y = x E^T with the weight E of an embedding; x: (..., embedding_dim), y: (..., num_embeddings).
 
-    It holds no tensor of its own: the embedding, whose weights and scores it uses, is registered elsewhere.
+    It has no tensors. The embedding is registered elsewhere in the model.
     """
 
     def __init__(self, embedding: nn.Module):

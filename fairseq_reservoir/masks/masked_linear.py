@@ -1,4 +1,4 @@
-"""A linear layer whose weights are random and whose mask is learned."""
+"""Linear layer with random weights and a learned mask."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from .masked_weight import MaskedWeight
 
 
 def all_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear`` of all rows of x in one product; x: (..., in_features).
+    """``F.linear`` with all rows of x in one product; x: (..., in_features).
 
-    torch multiplies sentence by sentence, several times slower, where x is transposed and the weight takes no gradient, as
-    at the output projection of a decoder that translates.
+    If x is transposed and the weight needs no gradient, torch multiplies one sentence at a time, which is several times slower.
+    This happens in the output projection during translation.
     """
     return F.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
 
 
 def ordinary_linear(weight: Tensor, bias: Tensor, training: bool) -> nn.Linear:
-    """``nn.Linear`` with copies of these; its weight may take a gradient: torch multiplies slowly otherwise (see ``all_rows``)."""
+    """Create an ``nn.Linear`` with copies of weight and bias. Both require gradients, because torch is faster then (see ``all_rows``)."""
     rows, columns = weight.shape
     linear = nn.Linear(columns, rows, device="meta")
     linear.weight, linear.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
@@ -27,10 +27,10 @@ def ordinary_linear(weight: Tensor, bias: Tensor, training: bool) -> nn.Linear:
 
 
 class MaskedLinear(MaskedWeight):
-    """y = x (g (W * M))^T; x: (..., in_features), y: (..., out_features).
+    """Masked linear layer y = x (g (W * M))^T; x: (..., in_features), y: (..., out_features).
 
-    ``bias`` is a buffer of zeros that no checkpoint holds: code that reads a layer's ``weight`` and ``bias`` itself, as
-    fairseq's fused attention does, finds both. See ``MaskedWeight`` for W, M, what is trained and the other arguments.
+    ``bias`` is a buffer of zeros that is not saved. It exists for code that reads a layer's ``weight`` and ``bias``, such as
+    fairseq's fused attention. ``MaskedWeight`` describes W, M, g, the trained parameters and the other arguments.
     """
 
     bias: Tensor
@@ -45,7 +45,7 @@ class MaskedLinear(MaskedWeight):
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
-        """An ordinary linear layer with the masked weight and a bias of 0."""
+        """Return an ordinary linear layer with the masked weight and a bias of 0."""
         return ordinary_linear(self.weight, self.bias, self.training)
 
     def extra_repr(self) -> str:

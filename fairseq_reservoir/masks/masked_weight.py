@@ -1,12 +1,11 @@
-"""A frozen random matrix multiplied by a learned mask; masks are selected once per update, for the whole model together.
+"""Frozen random matrices with learned masks. All masks of a model are selected together, once per update.
 
-From scores to the weight that a layer multiplies by: ``MaskedWeight.weight`` asks its ``MaskCache``, which selects anew where
-scores may have changed (``selection.select_masks``), and multiplies the mask into W. Factors of the rows, if there are any, come last.
+``MaskedWeight.weight`` gets the mask and the masked weight from its ``MaskCache``. The cache selects masks again
+(``selection.select_masks``) if scores may have changed. The row gain, if there is one, is multiplied last.
 
-A masked weight is reused until something may have changed the scores. Optimizers that write ``p.data``, as fairseq's do,
-leave no trace on a tensor, so the cache goes by what it is told: an update number (``set_num_updates``), a change between
-training and evaluation, a loaded state, a conversion. In training without any update number, masks are selected anew at
-every use, except inside ``cached_masks``.
+The cache is emptied by a new update number (``set_num_updates``), a change between training and evaluation, a loaded state and
+a conversion. It cannot rely on version counters, because fairseq's optimizers write to ``p.data``. In training without update
+numbers, masks are selected at every use.
 """
 
 import contextlib
@@ -30,34 +29,35 @@ WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "x
 
 
 class MaskedWeight(nn.Module):
-    """W' = g (W * M) with W random and never trained, M a mask of learned scores S; W, M: (rows, columns), g: (rows, 1) or 1.
+    """Masked weight W' = g (W * M): W random and frozen, M a mask from learned scores S; W, M: (rows, columns), g: (rows, 1) or 1.
 
-    Trained: ``scores``, parameter, float32 also after half() and bfloat16(), (rows, columns) less the pinned entries;
-    None if the mask is random; ``row_gain``, parameter, g, (rows,), None without. Frozen: ``frozen_weight``, buffer. The gradient
-    of S is that of W * M, times W, times sign(S) where magnitudes rank an unsigned mask. It reaches the entries that the mask
-    leaves out, which is how they come back (Ramanujan et al., 2020).
+    Trained: the parameters ``scores``, (rows, columns - pinned), and ``row_gain``, g, (rows,). ``scores`` stays float32 after
+    half() and bfloat16(), and is None for a random mask. ``row_gain`` is optional. Frozen: the buffer ``frozen_weight``, W.
 
-    S starts as U(-1/sqrt(columns), 1/sqrt(columns)), and as U(-1/16, 1/16) where tensors are ranked together, of which each then
-    keeps its share at the start. W is drawn by ``init``, whose fan_in is ``columns``, and multiplied
-    by ``gain``. Both depend on the seed and the name only. Without a seed, one is drawn from torch's generator.
+    The gradient of S is that of W * M, times W. A binary mask ranked by magnitude also multiplies it by sign(S). Entries that the
+    mask drops have a gradient too, so they can return (Ramanujan et al., 2020).
+
+    S is initialised from U(-1/sqrt(columns), 1/sqrt(columns)). With scope "global" it is U(-1/16, 1/16) instead, so that every
+    tensor keeps the same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``.
+    Both depend only on the seed and the name. Without a seed, one is drawn from torch's generator.
 
     Args:
         rows, columns: shape of W.
         keep_ratio, choices: see ``MaskChoices``; ``choices`` are its other fields by name.
         init: one of ``WEIGHT_INITIALISERS``.
-        gain: multiplies W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
-        seed, name: what all random tensors depend on.
+        gain: factor of W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
+        seed, name: these determine all random tensors.
         zero_row: a row to set to 0 in W.
-        row_gain: train a factor of each row, 1 at the start.
-        shared: a module and the name of its buffer to use as W. The module is not registered here: whoever owns it
-            registers it once, and W stays one storage, stored once, through half(), to(), deepcopy and load_state_dict.
+        row_gain: train a factor for each row, initially 1.
+        shared: a module and the name of its buffer to use as W. The module is not registered here, but once by its owner. W
+            stays a single tensor after half(), to(), deepcopy and load_state_dict.
 
     Attributes:
-        recipes: ``frozen_weight`` -> the recipe that W was drawn by; empty if W is shared.
+        recipes: ``frozen_weight`` -> the recipe of W; empty if W is shared.
 
     Raises:
-        ValueError: for an unknown init, choices that ``MaskChoices`` refuses, a shared buffer of another shape, or a pinned
-            or random mask without a seed (such a mask is not stored, but drawn again).
+        ValueError: an unknown init, choices that ``MaskChoices`` refuses, a shared buffer of another shape, or a pinned
+            or random mask without a seed. Such a mask is not stored, but drawn again.
     """
 
     frozen_weight: Tensor
@@ -87,9 +87,11 @@ class MaskedWeight(nn.Module):
         self.weight_shape = torch.Size((rows, columns))
         self.mask_cache = MaskCache([self])
         if seed is None and (self.choices.pin or self.choices.random):
-            raise ValueError("seed None: a pinned or random mask needs a seed, since it is drawn again and not stored")
+            raise ValueError(
+                "seed None: a pinned or random mask needs a seed, because it is drawn again and not stored"
+            )
         seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
-        # In a tuple, the owner is a reference and not a child.
+        # The tuple keeps torch from registering the owner as a submodule.
         self._owner = shared and (shared[0],)
         self._owner_buffer = shared and shared[1]
         self.recipes: dict[str, Recipe] = {}
@@ -124,7 +126,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The masked weight (rows, columns), in the type of the frozen one and differentiable in scores and factors."""
+        """The masked weight (rows, columns) in the dtype of W, differentiable with respect to scores and row gain."""
         weight = self.mask_cache.get(self)[1]
         if self.scores is not None and torch.is_grad_enabled():
             follow_sign = self.choices.ranking == "magnitude" and self.choices.kind == "binary"
@@ -133,19 +135,19 @@ class MaskedWeight(nn.Module):
 
     @property
     def mask(self) -> Tensor:
-        """The mask in use: bool, or int8 if it is signed or has several coats."""
+        """The current mask: bool, or int8 if it is signed or has several coats."""
         return self.mask_cache.get(self)[0]
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe of W; None if it was not drawn, as vectors read from a file."""
+        """The recipe of W; None if W was not drawn, as for pretrained embeddings."""
         owner = self._owner[0] if self._owner else self
         recipes: dict[str, Recipe] = getattr(owner, "recipes", {})
         return recipes.get(self._owner_buffer or "frozen_weight")
 
     @property
     def keep_ratios(self) -> tuple[Ratio, ...]:
-        """The ratio of each coat at present."""
+        """Current keep ratio of each coat."""
         return self.choices.keep_ratios_at(self._scheduled_update)
 
     @property
@@ -153,7 +155,7 @@ class MaskedWeight(nn.Module):
         return self.frozen_weight.device
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq calls this on every module before every batch; it is what lets masks be reused in training."""
+        """Set the update number. fairseq calls this on every module before every batch. It allows masks to be reused."""
         if self.choices.keep_schedule and num_updates != self._scheduled_update:
             self.num_updates.fill_(num_updates)
             self._scheduled_update = num_updates
@@ -165,7 +167,7 @@ class MaskedWeight(nn.Module):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Conversions, such as half() and to(): the scores follow to the device, but never below 32 bits."""
+        """Convert the module, as in half() and to(). Scores change device but stay float32."""
         self.mask_cache.forget(self)
         scores = [] if self.scores is None else [t for t in (self.scores, self.scores.grad) if t is not None]
         super()._apply(never_below_32_bits(fn, scores), recurse)  # type: ignore[no-untyped-call]  # torch's
@@ -181,14 +183,14 @@ class MaskedWeight(nn.Module):
 def weight_recipe(
     shape: Sequence[int], choices: MaskChoices, init: str, gain: float | None, name: str, zero_row: int | None = None
 ) -> Recipe:
-    """How W of ``shape`` is drawn under ``name``: by the initialiser, times ``gain``, by default that of the choices."""
+    """Recipe of a random weight W. ``gain`` defaults to ``choices.gain``."""
     if init not in WEIGHT_INITIALISERS:
         raise ValueError(f"init {init}: must be one of {', '.join(WEIGHT_INITIALISERS)}")
     return Recipe(init, name, tuple(shape), scale=choices.gain if gain is None else gain, zero_row=zero_row)
 
 
 class MaskCache:
-    """Masks and masked weights of ``members``, which share it; see ``share_mask_cache``."""
+    """Cache of the masks and masked weights of ``members``, see ``share_mask_cache``."""
 
     def __init__(self, members: list[MaskedWeight]) -> None:
         self.members = members
@@ -199,21 +201,21 @@ class MaskCache:
         return self.__dict__ | {"_kept": {}}
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Starts an update; the same number again (gradient accumulation) changes nothing."""
+        """Start an update. The same number again changes nothing (gradient accumulation)."""
         if num_updates != self.num_updates:
             self.num_updates = num_updates
             self.forget()
 
     def forget(self, member: MaskedWeight | None = None) -> None:
-        """Drops what is kept of one member or of all; call it after changing scores in a way nobody could see."""
+        """Empty the cache of one member or of all. Call this after writing to ``scores.data``."""
         if member is None:
             self._kept.clear()
         else:
             self._kept.pop(member, None)
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """What is kept is kept again at the end, whatever is done, in another mode of the model, in between."""
+    def preserved(self) -> Iterator[None]:
+        """Restore the cached masks on exit (used around an evaluation forward pass)."""
         kept = dict(self._kept)
         try:
             yield
@@ -221,7 +223,7 @@ class MaskCache:
             self._kept = kept
 
     def get(self, member: MaskedWeight) -> tuple[Tensor, Tensor]:
-        """The mask and the masked weight of a member."""
+        """Return the mask and the masked weight of a member."""
         if member.training and self.num_updates is None:
             return self._select([member])[member][:2]
         if not self._is_fresh(member):
@@ -229,7 +231,7 @@ class MaskCache:
         return self._kept[member][:2]
 
     def last_used(self, member: MaskedWeight) -> Tensor | None:
-        """The mask that the member was last used with, though its scores may have changed since; None if it is forgotten."""
+        """The cached mask of a member, even if its scores have changed since; None if it is not cached."""
         return self._kept[member][0] if member in self._kept else None
 
     def _is_fresh(self, member: MaskedWeight) -> bool:
@@ -238,7 +240,7 @@ class MaskCache:
     @torch.inference_mode(False)
     @torch.no_grad()
     def _select(self, members: list[MaskedWeight]) -> dict[MaskedWeight, Selected]:
-        """For each member its mask, its masked weight and the stamp of what they were made from."""
+        """Select masks: member -> (mask, masked weight, stamp of the tensors that they depend on)."""
         wanted = set(members)
         if any(m.choices.scope == "global" for m in members):
             members = [m for m in self.members if m in wanted or m.choices.scope == "global"]
@@ -255,7 +257,7 @@ class MaskCache:
 
 
 def _masks_of(members: list[MaskedWeight]) -> Iterator[Tensor]:
-    """The whole mask of each member, pinned entries included; they have the same choices, and one shape unless the scope is global."""
+    """Select the masks of members with equal choices, pinned entries included. Shapes are equal unless the scope is "global"."""
     choices, shape = members[0].choices, members[0].weight_shape
     together = members if choices.scope == "global" else members[:1]
     size = shape[-1] if choices.scope == "row" else sum(m.weight_shape.numel() for m in together)
@@ -278,18 +280,18 @@ def _stamp_of_mask(member: MaskedWeight) -> Stamp:
 
 
 def stamp_of(*tensors: Tensor) -> Stamp:
-    """What tensors show of their changes: another storage, or a write that torch counted, as it does not in inference mode.
+    """Stamp that changes when torch's version counter, the storage or the dtype of a tensor changes.
 
-    A write to ``.data`` is not among it.
+    It misses writes to ``.data``, and writes in inference mode.
     """
     return tuple((t.data_ptr(), None if t.is_inference() else t._version, t.dtype) for t in tensors)
 
 
 class _ThroughMask(torch.autograd.Function):
-    """W * M, differentiated as if the mask M were its scores.
+    """Straight-through estimator: W * M with the gradient of the scores in place of the mask M.
 
-    Gradient of the scores = (gradient of the masked weight) * W [* sign(scores)]. With ``learned``, the scores belong to these
-    columns only.
+    Gradient of the scores = (gradient of the masked weight) * W [* sign(scores)]. If ``learned`` is given, only these
+    columns have scores.
     """
 
     @staticmethod
@@ -316,12 +318,12 @@ class _ThroughMask(torch.autograd.Function):
 
 
 def times_rows(weight: Tensor, gain: Tensor | None) -> Tensor:
-    """Each row of ``weight`` times its entry of ``gain``, in the type of ``weight``; None is 1."""
+    """Multiply each row of ``weight`` by its entry of ``gain``, in the dtype of ``weight``. A gain of None is 1."""
     return weight if gain is None else weight * gain.to(weight.dtype).unsqueeze(1)
 
 
 def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-    """The conversion ``fn``, such as half(), by which the tensors ``whole`` follow to the device alone."""
+    """Wrap the conversion ``fn``, such as half(), so that the tensors ``whole`` change device but stay float32."""
 
     def convert(tensor: Tensor) -> Tensor:
         converted = fn(tensor)
@@ -333,12 +335,12 @@ def never_below_32_bits(fn: Callable[[Tensor], Tensor], whole: Sequence[Tensor])
 
 
 def masked_modules(model: nn.Module) -> dict[str, MaskedWeight]:
-    """The masked modules in a model, by name."""
+    """All masked modules of a model, by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, MaskedWeight)}
 
 
 def share_mask_cache(model: nn.Module) -> MaskCache:
-    """Puts all masked modules of a model in one cache, so that equal shapes are selected in one call; call it once."""
+    """Give all masked modules of a model one cache, so that masks of equal shape are selected in one call. Call it once."""
     members = list(masked_modules(model).values())
     cache = MaskCache(members)
     for m in members:
@@ -347,7 +349,7 @@ def share_mask_cache(model: nn.Module) -> MaskCache:
 
 
 def nan_scores(model: nn.Module) -> list[str]:
-    """Names of the score tensors that hold a NaN; waits for the device once."""
+    """Names of the score tensors that contain a NaN. Synchronises with the device once."""
     scores = {
         f"{name}.scores".lstrip("."): m.scores for name, m in masked_modules(model).items() if m.scores is not None
     }
@@ -358,25 +360,26 @@ def nan_scores(model: nn.Module) -> list[str]:
 
 
 def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor] | None = None) -> None:
-    """What is frozen of a supermask model are scores; where masks do not follow from those alone, they would change all the same.
+    """Refuse to freeze the scores of a mask that would still change.
 
     Args:
-        given: what freezes them, for the error.
-        frozen: parameters that are frozen together at some update; by default those that are frozen now.
+        model: a supermask model. Freezing it freezes scores.
+        given: the flag that freezes them, for the error message.
+        frozen: parameters that are frozen at the same time; by default those that are frozen now.
 
     Raises:
-        InputError: scores are frozen, and their masks depend on other ones' scores or on the update.
+        InputError: scores are frozen, but their masks also depend on trained scores of other tensors, or on the update.
     """
-    every = {name: masked for name, masked in masked_modules(model).items() if masked.scores is not None}
-    still = set(map(id, frozen)) if frozen is not None else {id(p) for p in model.parameters() if not p.requires_grad}
-    some_move = any(id(masked.scores) not in still for masked in every.values())
-    for name, masked in every.items():
-        if id(masked.scores) not in still:
+    learned = {name: masked for name, masked in masked_modules(model).items() if masked.scores is not None}
+    frozen_ids = {id(p) for p in model.parameters() if not p.requires_grad} if frozen is None else set(map(id, frozen))
+    some_trained = any(id(masked.scores) not in frozen_ids for masked in learned.values())
+    for name, masked in learned.items():
+        if id(masked.scores) not in frozen_ids:
             continue
-        why = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
-        if masked.choices.scope == "global" and some_move:
-            why = "with --mask-scope global masks are chosen among all scores together"
-        if why:
+        reason = "--mask-keep-schedule shrinks every mask" if masked.choices.keep_schedule else None
+        if masked.choices.scope == "global" and some_trained:
+            reason = "--mask-scope global ranks the scores of all masks together"
+        if reason:
             raise InputError(
-                f"{given}: the mask of {name} would not stay while its scores are frozen, since {why}; leave one of them out"
+                f"{given}: the mask of {name} would change although its scores are frozen, because {reason}; remove one of the flags"
             )

@@ -1,4 +1,4 @@
-"""The part of a mask that is fixed at random from the start and never learned."""
+"""Pinned mask entries: the part of a mask that is fixed at random and never learned."""
 
 import math
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from .selection import MaskChoices, keep_count, select_largest
 
 
 def pinned_per_row(columns: int, choices: MaskChoices) -> int:
-    """The number of entries of each row that are pinned: ``floor(pin * columns + 1/2)``, or all if the mask is random."""
+    """Number of pinned entries in each row: ``floor(pin * columns + 1/2)``, or ``columns`` for a random mask."""
     return columns if choices.random else math.floor(Fraction(str(choices.pin)) * columns + Fraction(1, 2))
 
 
 def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
-    """Draws which entries of each row are pinned, and a mask on them that keeps the keep ratio of them.
+    """Draw the pinned positions of each row, and their mask values at the keep ratio.
 
     Args:
         shape: (rows, columns) of the mask.
-        choices: of the mask; at least one entry of each row is pinned.
-        seed, name: what the draw depends on, and on nothing else.
+        choices: choices of the mask. At least one entry of each row is pinned.
+        seed, name: the draw depends only on these.
 
     Returns:
-        The mask, 0 where nothing is pinned (bool, or int8 if signed or of several coats); the columns that are left to
-        learn, int64 (rows, columns - pinned); and how many entries each coat keeps among the pinned, in each row if the
-        scope is the row, else in all.
+        A triple. First the mask, 0 at entries that are not pinned: bool, or int8 if signed or with several coats. Second the
+        columns to learn, int64 (rows, columns - pinned). Third the number of pinned entries that each coat keeps: per row if
+        the scope is "row", else per tensor.
     """
     rows, columns = shape
     per_row = pinned_per_row(columns, choices)
@@ -42,6 +42,6 @@ def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str
     mask = select_largest([drawn if by_row else drawn.reshape(1, -1)], counts, magnitude=False)[0].reshape(shape)
     if choices.kind == "signed":
         mask = mask.to(torch.int8) * philox.sign(seed, f"{name}.pinned_sign", shape).to(torch.int8)
-    # A stable sort puts what is not pinned first, in order; unlike nonzero it has a known shape, also without values.
+    # A stable sort puts the entries that are not pinned first, in order. Unlike nonzero, it works on the meta device.
     learned = is_pinned.to(torch.int8).argsort(dim=1, stable=True)[:, : columns - per_row].contiguous()
     return mask, learned, counts

@@ -1,11 +1,11 @@
-"""Masked weights for inference that are built when they are used and dropped afterwards: in between, W is not there.
+"""Memory-saving inference: regenerate W from its seed at each use instead of storing it.
 
-What it costs is drawing W, unpacking the mask and multiplying. For ``signed_constant`` a bit per weight is all there is to
-draw, a quarter of the work, so the signs are drawn at every use and nothing of W is held; holding them as bits would save
-that quarter for one bit per random weight. Other weights take ten (uniform) to two hundred times (normal) as long to draw.
-Their stack applies one random layer at every depth, so the matrices of one layer at a time are kept: a stack draws once per
-batch, and holds one float layer in place of one per depth. Where each layer has weights of its own (``--mask-share none``)
-they are drawn at every use.
+Each use draws W, unpacks the mask and multiplies. ``signed_constant`` needs one random bit per weight. Drawing is then a
+quarter of the work, so its signs are drawn at every use and not stored.
+
+Other initialisers take 10 (uniform) to 200 (normal) times as long. Their stacks usually apply one random layer at every
+depth, so the matrices of the current layer are cached. Such a stack draws once per batch, and stores one float layer. With
+``--mask-share none`` every layer has its own W, which is drawn at every use.
 """
 
 import math
@@ -24,12 +24,12 @@ from .masked_embedding import MaskedEmbedding
 from .masked_linear import MaskedLinear, all_rows
 from .masked_weight import MaskedWeight, times_rows
 
-# Types in which the weights may have been trained: drawn values are rounded to them.
+# Dtypes in which the model may have been trained. Drawn values are rounded to one of them.
 _ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class OneLayer:
-    """Drawn matrices of one layer on one device: they are dropped when one of another layer or on another device is asked for."""
+class LayerCache:
+    """Cache of the drawn matrices of one layer on one device. Requesting another layer or device empties it."""
 
     def __init__(self) -> None:
         self.layer: str | None = None
@@ -37,6 +37,7 @@ class OneLayer:
         self.matrices: dict[str, Tensor] = {}
 
     def get(self, layer: str, device: torch.device, name: str, draw: Callable[[], Tensor]) -> Tensor:
+        """Return the matrix ``name`` of a layer, calling ``draw`` if it is not cached."""
         if (layer, device) != (self.layer, self.device):
             self.layer, self.device, self.matrices = layer, device, {}
         if name not in self.matrices:
@@ -45,7 +46,7 @@ class OneLayer:
 
 
 class _Signs:
-    """W of ``signed_constant``: its size and, at every use, its signs."""
+    """W of ``signed_constant``. Stores its magnitude, and draws its signs at every use."""
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype) -> None:
         self.recipe, self.seed, self.dtype = recipe, seed, dtype
@@ -53,7 +54,7 @@ class _Signs:
         self.size = size.to(rounding).to(dtype).item()
 
     def times(self, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        """W * mask, or these rows of it; mask int8."""
+        """Compute W * mask, or ``rows`` of it; mask: int8."""
         drawn = philox.sign_bits(self.seed, self.recipe.name, math.prod(self.recipe.shape))
         packed = torch.from_numpy(drawn).to(mask.device)
         if rows is not None:
@@ -63,16 +64,16 @@ class _Signs:
 
 
 class _Matrix:
-    """Any other W, drawn when its layer runs and kept until another layer does."""
+    """W of any other initialiser, drawn when its layer runs and cached until another layer runs."""
 
-    def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype, kept: OneLayer) -> None:
-        self.recipe, self.seed, self.rounding, self.dtype, self.kept = recipe, seed, rounding, dtype, kept
+    def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype, cache: LayerCache) -> None:
+        self.recipe, self.seed, self.rounding, self.dtype, self.cache = recipe, seed, rounding, dtype, cache
         parts = recipe.name.split(".")
         self.layer = ".".join(parts[: 3 if parts[1] == "layers" else 2])
 
     def times(self, mask: Tensor) -> Tensor:
-        """W * mask; mask int8."""
-        weight = self.kept.get(self.layer, mask.device, self.recipe.name, lambda: self._draw(mask.device))
+        """Compute W * mask; mask: int8."""
+        weight = self.cache.get(self.layer, mask.device, self.recipe.name, lambda: self._draw(mask.device))
         return mask.to(self.dtype).mul_(weight)
 
     def _draw(self, device: torch.device) -> Tensor:
@@ -80,7 +81,7 @@ class _Matrix:
 
 
 class _Regenerated(nn.Module):
-    """Holds the mask of a masked module as bits; ``weight`` builds g (W * M), (rows, columns), in the type of ``like``."""
+    """Module with a bit-packed mask; ``weight`` computes g (W * M), (rows, columns), in the dtype of ``like``."""
 
     packed: Tensor
     like: Tensor
@@ -110,7 +111,7 @@ class _Regenerated(nn.Module):
 
 
 class RegeneratedLinear(_Regenerated):
-    """y = x (W * M)^T, as ``MaskedLinear``; x: (..., columns), y: (..., rows). ``bias`` is 0."""
+    """Replacement of ``MaskedLinear``: y = x (g (W * M))^T; x: (..., columns), y: (..., rows). ``bias`` is 0."""
 
     bias: Tensor
 
@@ -123,7 +124,7 @@ class RegeneratedLinear(_Regenerated):
 
 
 class RegeneratedEmbedding(_Regenerated):
-    """Rows of W * M, as ``MaskedEmbedding``; only those asked for are built if a row of the mask is whole bytes."""
+    """Replacement of ``MaskedEmbedding``. If a mask row is a whole number of bytes, only the rows of ``tokens`` are computed."""
 
     def __init__(self, masked: MaskedEmbedding, weights: Any) -> None:
         mask = masked.mask.clone()
@@ -133,29 +134,28 @@ class RegeneratedEmbedding(_Regenerated):
         self.embedding_dim, self.padding_idx = masked.embedding_dim, masked.padding_idx
 
     def forward(self, tokens: Tensor) -> Tensor:
-        words, columns = self.shape
+        entries, columns = self.shape
         if columns % 8:
             return F.embedding(tokens, self.weight, self.padding_idx)
         rows = tokens.reshape(-1)
-        packed = self.packed.reshape(self.choices.bits, words, -1)[:, rows]
+        packed = self.packed.reshape(self.choices.bits, entries, -1)[:, rows]
         mask = self._mask(packed.reshape(-1), (len(rows), columns))
-        found: Tensor = self.weights.times(mask, rows).to(self.like.dtype)
-        found = times_rows(found, None if self.row_gain is None else self.row_gain[rows])
-        return found.reshape(*tokens.shape, columns)
+        vectors: Tensor = self.weights.times(mask, rows).to(self.like.dtype)
+        vectors = times_rows(vectors, None if self.row_gain is None else self.row_gain[rows])
+        return vectors.reshape(*tokens.shape, columns)
 
 
 @torch.no_grad()
-def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, kept: OneLayer) -> nn.Module | None:
-    """The module that replaces a masked one at inference, with the same outputs.
+def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, cache: LayerCache) -> nn.Module | None:
+    """Create a module that replaces a masked one at inference with the same outputs, or None if W must be stored.
+
+    W must be stored if recipe and seed do not reproduce it, as for pretrained embeddings. It is also stored for embeddings and
+    output projections other than ``signed_constant``, because the whole table would be drawn to look up a few rows.
 
     Args:
-        masked: in evaluation mode.
-        recipe, seed: how its W was drawn.
-        kept: shared by all modules of a model.
-
-    Returns:
-        None if W has to be held: it is not what recipe and seed give, as word vectors read from a file are not; or it is a
-        table of words that is not of signs, which would be drawn whole to look up a few rows.
+        masked: the masked module, in evaluation mode.
+        recipe, seed: recipe and seed of its W.
+        cache: cache that all modules of the model share.
     """
     if recipe is None:
         return None
@@ -165,9 +165,9 @@ def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, kept: On
     make: Any = RegeneratedEmbedding if isinstance(masked, MaskedEmbedding) else RegeneratedLinear
     dtype = masked.frozen_weight.dtype
     for rounding in _ROUNDINGS:
-        weights: Any = _Signs(recipe, seed, rounding, dtype) if signs else _Matrix(recipe, seed, rounding, dtype, kept)
+        weights: Any = _Signs(recipe, seed, rounding, dtype) if signs else _Matrix(recipe, seed, rounding, dtype, cache)
         module: _Regenerated = make(masked, weights)
         if module.weight.equal(masked.weight):
             return module
-        kept.matrices.clear()
+        cache.matrices.clear()
     return None

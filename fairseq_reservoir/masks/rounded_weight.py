@@ -1,4 +1,4 @@
-"""A trained matrix that is used rounded to a few levels: the control of a random one behind a mask, of as many bits."""
+"""Trained matrices that are rounded to a few levels: the baseline for masked random matrices with the same number of bits."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -16,21 +16,21 @@ from .masked_weight import never_below_32_bits, stamp_of
 
 
 class RoundedWeight(nn.Module):
-    """W' = s * level(W / s), with W trained and s its scales; W: (rows, columns), s: (rows, 1) or (1, 1), see ``Levels``.
+    """Rounded matrix W' = s * level(W / s), with W trained and s its scales; W: (rows, columns), s: (rows, 1) or (1, 1).
 
-    Trained: ``latent``, parameter, W, float32 also after half() and bfloat16(). Its gradient is that of W', straight through
-    the rounding and through s (Hubara et al., 2016, "Binarized Neural Networks"); nothing is clipped. W' has the type of
-    ``like``, a buffer that no checkpoint holds.
+    Trained: the parameter ``latent``, W. It stays float32 after half() and bfloat16(). Its gradient is the gradient of W'
+    (straight-through estimator, without clipping; Hubara et al., 2016, "Binarized Neural Networks"). W' has the dtype of
+    ``like``, a buffer that is not saved.
 
-    A state with ``scales``, as an export gives, has levels in place of W: the module then multiplies both and trains no more.
+    An export's state has ``scales``, and levels in place of W. A module that loads it multiplies both and cannot be trained.
 
     Args:
         rows, columns: shape of W.
-        levels: what it is rounded to.
+        levels: levels to round to, see ``Levels``.
         init: initialiser of W, a key of ``random_tensors.recipe.INITIALISERS``.
-        gain: multiplies its values.
-        seed, name: what these depend on.
-        zero_row: a row that is 0 and stays 0, as that of an embedding's padding.
+        gain: factor of the initial values.
+        seed, name: these determine the initial values.
+        zero_row: a row that is always 0, such as the padding row of an embedding.
     """
 
     scales: Tensor | None
@@ -59,7 +59,7 @@ class RoundedWeight(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The rounded matrix (rows, columns), differentiable in the latent one."""
+        """The rounded matrix (rows, columns), differentiable with respect to ``latent``."""
         if torch.is_grad_enabled() and self.scales is None:
             rounded: Tensor = _ThroughRounding.apply(self.latent, self._rounded(), self.zero_row)  # type: ignore[no-untyped-call]  # torch's
             return rounded
@@ -77,19 +77,19 @@ class RoundedWeight(nn.Module):
 
     @torch.no_grad()
     def levels_and_scales(self) -> tuple[Tensor, Tensor]:
-        """What the matrix is the product of, both float32: (rows, columns), and (rows, 1) or (1, 1)."""
+        """The two factors of the rounded matrix, both float32: levels (rows, columns), and scales (rows, 1) or (1, 1)."""
         latent = self.latent.detach()
         if self.scales is not None:
             return latent, self.scales
         scales = self.levels.scales(latent)
-        return self.levels.of(latent, scales), scales
+        return self.levels.nearest(latent, scales), scales
 
     @property
     def device(self) -> torch.device:
         return self.latent.device
 
     def folded(self) -> nn.Module:
-        """An ordinary module with the rounded matrix."""
+        """Return an ordinary module with the rounded matrix."""
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Self:
@@ -97,7 +97,7 @@ class RoundedWeight(nn.Module):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Conversions, such as half() and to(): W and its scales follow to the device, but never below 32 bits."""
+        """Convert the module, as in half() and to(). W and its scales change device but stay float32."""
         self._kept = None
         whole = [t for t in (self.latent, self.latent.grad, self.scales) if t is not None]
         super()._apply(never_below_32_bits(fn, whole), recurse)  # type: ignore[no-untyped-call]  # torch's
@@ -111,7 +111,7 @@ class RoundedWeight(nn.Module):
 
 
 class _ThroughRounding(torch.autograd.Function):
-    """W', differentiated as if it were W; the gradient of ``zero_row`` is 0."""
+    """Straight-through estimator: W' with the gradient of W. The gradient of ``zero_row`` is 0."""
 
     @staticmethod
     def forward(ctx: Any, latent: Tensor, rounded: Tensor, zero_row: int | None) -> Tensor:
@@ -128,7 +128,7 @@ class _ThroughRounding(torch.autograd.Function):
 
 
 class RoundedLinear(RoundedWeight):
-    """y = x W'^T; x: (..., in_features), y: (..., out_features). ``bias`` is a buffer of zeros, as in ``MaskedLinear``."""
+    """Linear layer y = x W'^T; x: (..., in_features), y: (..., out_features). ``bias`` is a buffer of zeros, as in ``MaskedLinear``."""
 
     bias: Tensor
 
@@ -142,7 +142,7 @@ class RoundedLinear(RoundedWeight):
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
-        """An ordinary linear layer with the rounded matrix and a bias of 0."""
+        """Return an ordinary linear layer with the rounded matrix and a bias of 0."""
         return ordinary_linear(self.weight, self.bias, self.training)
 
     def extra_repr(self) -> str:
@@ -150,7 +150,7 @@ class RoundedLinear(RoundedWeight):
 
 
 class SharedLinear(nn.Module):
-    """A ``RoundedLinear`` that is registered elsewhere, and used here too: this has no tensor of its own."""
+    """Reference to a ``RoundedLinear`` that is registered elsewhere in the model. Has no tensors of its own."""
 
     def __init__(self, owner: RoundedLinear) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class SharedLinear(nn.Module):
 
 
 class RoundedEmbedding(RoundedWeight):
-    """Rows of W'; tokens: (...), int64 -> (..., embedding_dim). The row of ``padding_idx`` is 0 and stays 0."""
+    """Embedding look-up in W'; tokens: (...), int64 -> (..., embedding_dim). The row of ``padding_idx`` is always 0."""
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, levels: Levels, **options: Any
@@ -189,7 +189,7 @@ class RoundedEmbedding(RoundedWeight):
 
     @torch.no_grad()
     def folded(self) -> nn.Embedding:
-        """An ordinary embedding with the rounded matrix."""
+        """Return an ordinary embedding with the rounded matrix."""
         return ordinary_embedding(self.weight, self.padding_idx, self.training)
 
     def extra_repr(self) -> str:
@@ -197,5 +197,5 @@ class RoundedEmbedding(RoundedWeight):
 
 
 def rounded_modules(model: nn.Module) -> dict[str, RoundedWeight]:
-    """The rounded modules in a model, by name."""
+    """All rounded modules of a model, by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, RoundedWeight)}

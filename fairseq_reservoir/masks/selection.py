@@ -1,12 +1,11 @@
-"""Selects the weights that a mask keeps: the choices, and the exact selection of the largest scores.
+"""Selection of mask entries: the choices of a mask, and the exact selection of the largest scores.
 
-A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. Equal scores are kept in the order of their indices,
-the lowest first. A NaN ranks as an infinite score, so the number kept is right also then; ``masked_weight.nan_scores``
-names the tensors that hold one.
+A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. Of equal scores, those with the lowest indices are kept.
+A NaN ranks as an infinite score, so that the count stays right; ``masked_weight.nan_scores`` finds tensors with NaN.
 
-On the CPU the k-th largest score is found without a sort: a sorted sample brackets it, one pass counts what lies below the
-bracket, and only what lies inside is partitioned (Floyd and Rivest, 1975). A sample that misses costs time, never
-exactness. On other devices one batched ``topk`` finds it, and the host never waits for the device.
+On the CPU the k-th largest score is found without a sort (Floyd and Rivest, 1975). A sorted sample brackets the score, one
+pass counts the scores below the bracket, and only the scores inside are partitioned. The result is exact even if the
+bracket misses the score. Other devices use one batched ``topk`` and never synchronise with the host.
 """
 
 import math
@@ -27,7 +26,7 @@ RANKINGS = ("magnitude", "value")
 MASK_KINDS = ("binary", "signed")
 
 _SAMPLE = 4096
-_LEAST = 10  # of several tensors ranked together each keeps its share divided by this at least, rounded down
+_LEAST = 10  # with scope "global", each tensor keeps at least its share divided by this number, rounded down
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,21 @@ class MaskChoices:
     """The choices of one masked tensor.
 
     Attributes:
-        keep_ratio: share of the weights kept.
-        coats: further, smaller keep ratios in descending order; the masks of all ratios are nested and summed, so that a
-            weight counts once for every ratio that keeps it (Okoshi et al., 2022).
-        scope: the ratio is of each ``tensor``, each ``row``, or all ``global`` tensors of one mask cache together, each of which keeps
-            at least a tenth of it, rounded down: one without any weight left would pass no gradient on.
-        ranking: by ``magnitude`` of the score, or by its ``value``.
-        kind: ``binary``, or ``signed``: a kept weight takes the sign of its score too (Koster et al., 2022).
-        pin: share of each row's mask entries fixed at random from the start; they have no score (Otsuka et al., 2024).
-        random: the control: the whole mask is fixed at random, and there are no scores.
-        keep_schedule: points (update, ratio), from (0, 1) over them in straight lines; the last ratio is ``keep_ratio``.
+        keep_ratio: share of the weights that the mask keeps.
+        coats: further, smaller keep ratios in descending order. The masks of all ratios are nested and summed, so that an
+            entry is the number of ratios that keep its weight (Okoshi et al., 2022).
+        scope: the unit to which the ratio applies: each ``tensor``, each ``row``, or all tensors of a mask cache together
+            (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down, because a tensor
+            without any weight would pass no gradient on.
+        ranking: rank scores by ``magnitude`` or by ``value``.
+        kind: ``binary`` or ``signed``. In a signed mask, a kept weight is multiplied by the sign of its score (Koster et al., 2022).
+        pin: share of each row's mask entries that are fixed at random. They have no scores (Otsuka et al., 2024).
+        random: the whole mask is fixed at random and has no scores (the baseline of learned masks).
+        keep_schedule: points (update, ratio). The ratio is interpolated linearly from (0, 1) through all points. The last
+            ratio is ``keep_ratio``.
 
     Raises:
-        ValueError: for a value that is not one of these.
+        ValueError: a value is not allowed.
     """
 
     keep_ratio: float = 0.5
@@ -66,7 +67,9 @@ class MaskChoices:
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} {getattr(self, field)}: must be one of {', '.join(allowed)}")
         if self.kind == "signed" and self.ranking == "value":
-            raise ValueError("kind signed: needs ranking magnitude, since the sign of a score becomes the mask's")
+            raise ValueError(
+                "kind signed: needs ranking magnitude, because the sign of a score becomes that of the mask"
+            )
         if not 0 <= self.pin < 1:
             raise ValueError(f"pin {self.pin}: must be at least 0 and less than 1; random fixes the whole mask")
         _check_ratios(*self.keep_ratios)
@@ -83,11 +86,11 @@ class MaskChoices:
 
     @property
     def keep_ratios(self) -> tuple[float, ...]:
-        """The ratio of each coat, the largest first, as the schedule leaves them."""
+        """Keep ratio of each coat at the end of the schedule, the largest first."""
         return (self.keep_ratio, *self.coats)
 
     def keep_ratios_at(self, update: int) -> tuple[Ratio, ...]:
-        """The ratio of each coat at an update: the schedule moves that of the first coat only."""
+        """Keep ratio of each coat at an update. The schedule only changes that of the first coat."""
         start, ratio = 0, Fraction(1)
         for end, target in self.keep_schedule:
             if update < end:
@@ -98,29 +101,29 @@ class MaskChoices:
 
     @property
     def gain(self) -> float:
-        """1 / sqrt(E[m^2]) for a mask entry m, which is sqrt(1 / keep_ratio) for one coat.
+        """Factor of the weights, 1 / sqrt(E[m^2]) for a mask entry m. With one coat it is sqrt(1 / keep_ratio).
 
-        The weights times this keep the variance of W x whatever the mask keeps. With ratios k_1 > k_2 > ..., m is j or
-        more on a share k_j of the entries, hence E[m^2] = sum_j (j^2 - (j-1)^2) k_j = sum_j (2j - 1) k_j.
+        It makes the variance of W x independent of the keep ratio. With ratios k_1 > k_2 > ..., a share k_j of the entries
+        has m >= j. It follows that E[m^2] = sum_j (j^2 - (j-1)^2) k_j = sum_j (2j - 1) k_j.
         """
         return 1 / math.sqrt(sum((2 * j + 1) * _exact(ratio) for j, ratio in enumerate(self.keep_ratios)))
 
     @property
     def lowest(self) -> int:
-        """The smallest entry of a mask of c coats, which has the entries 0 to c, or -c to c if it is signed."""
+        """The smallest mask entry. A mask of c coats has entries 0 to c, or -c to c if it is signed."""
         return -len(self.keep_ratios) if self.kind == "signed" else 0
 
     @property
     def bits(self) -> int:
-        """Bits that hold an entry less the smallest one."""
+        """Number of bits that encode a mask entry."""
         return (len(self.keep_ratios) - self.lowest).bit_length()
 
 
 def keep_count(keep_ratio: Ratio | str, n: int) -> int:
-    """``max(1, floor(keep_ratio * n + 1/2))``, the ratio read as the decimal it is written as.
+    """Number of kept entries, ``max(1, floor(keep_ratio * n + 1/2))``, with the ratio as an exact decimal.
 
     Raises:
-        ValueError: if the ratio is outside (0, 1].
+        ValueError: the ratio is outside (0, 1].
     """
     try:
         ratio = Fraction(str(keep_ratio))
@@ -132,7 +135,7 @@ def keep_count(keep_ratio: Ratio | str, n: int) -> int:
 
 
 def _check_ratios(*ratios: Ratio) -> None:
-    """Ratios are in (0, 1], and several descend strictly."""
+    """Raise ValueError unless all ratios are in (0, 1] and descend strictly."""
     for ratio in ratios:
         keep_count(ratio, 1)
     if any(_exact(a) <= _exact(b) for a, b in zip(ratios, ratios[1:])):
@@ -150,18 +153,18 @@ def select_masks(
     size: int | None = None,
     pinned: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """From scores to masks: 1 at those of the largest scores, summed over the coats; negative where a signed score is.
+    """Select masks: 1 at the largest scores, summed over the coats. In a signed mask, entries have the sign of their score.
 
     Args:
-        scores: tensors of one shape, selected in one call; with the scope ``global``, of any shape, ranked together.
-        choices: what a mask is.
-        ratios: of each coat, at present (``MaskChoices.keep_ratios_at``).
-        size: how many entries a ratio is of, pinned ones included, which have no score; by default as many as are ranked
-            together: those of a tensor, of a row (last dimension), or of all tensors.
-        pinned: for each coat, how many of these entries are pinned and kept: they count in the ratio.
+        scores: score tensors of one shape, or of any shape with scope ``global``.
+        choices: choices of the masks.
+        ratios: current keep ratio of each coat (``MaskChoices.keep_ratios_at``).
+        size: number of entries to which a ratio applies, including pinned entries without a score. The default is the number
+            of scores that are ranked together: those of a tensor, of a row (last dimension) or of all tensors.
+        pinned: number of pinned entries that each coat keeps. They count towards the ratio.
 
     Returns:
-        Masks of the scores' shapes: bool, or int8 if signed or of several coats.
+        Masks of the scores' shapes: bool, or int8 if signed or with several coats.
     """
     rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
     together, magnitude = choices.scope == "global", choices.ranking == "magnitude"
@@ -178,7 +181,10 @@ def select_masks(
 
 
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
-    """(1, n) each -> bool (1, n) each, ``count`` ones in all: the largest of each that are its least share, then the largest of all."""
+    """Select ``count`` scores of all rows together; (1, n) each -> bool (1, n) each.
+
+    The largest scores of each row up to its minimum share come first, then the largest scores of all rows.
+    """
     sizes = [row.shape[1] for row in rows]
     keys = []
     for row, n in zip(rows, sizes):
@@ -189,17 +195,17 @@ def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Te
 
 
 def _with_signs(mask: Tensor, scores: Tensor) -> Tensor:
-    """int8 mask, negative where the score is negative; a kept score of 0 counts as positive, so the count stays."""
+    """Give mask entries the sign of their score: int8. A score of 0 counts as positive, so that the count stays right."""
     mask = mask.to(torch.int8)
     return torch.where(scores.detach() < 0, -mask, mask)
 
 
 def select_largest(rows: list[Tensor], counts: list[int], magnitude: bool = True) -> list[Tensor]:
-    """In each row, 1 at the ``counts[0]`` largest entries, plus 1 at the ``counts[1]`` largest, and so on.
+    """Select the largest entries of each row: 1 at the ``counts[0]`` largest, plus 1 at the ``counts[1]`` largest, and so on.
 
     Args:
-        rows: tensors of one shape (number of rows, n), one type and one device.
-        counts: how many to keep, 0 to n each.
+        rows: tensors of one shape (number of rows, n), one dtype and one device.
+        counts: numbers of entries to keep, 0 to n each.
         magnitude: rank |entry| instead of the entry.
 
     Returns:
@@ -228,9 +234,9 @@ def _sum(masks: Sequence[Tensor]) -> Tensor:
 
 
 def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) -> list[Tensor]:
-    """``select_largest`` of all rows in one selection for each count; what is written in place is the copy that ``stack`` makes."""
+    """Device version of ``select_largest``: one selection of all rows for each count."""
     shape = rows[0].shape
-    keys = torch.stack(rows).detach().reshape(-1, shape[1])
+    keys = torch.stack(rows).detach().reshape(-1, shape[1])  # a copy, so the in-place operations below are safe
     keys = keys.float() if keys.dtype in (torch.half, torch.bfloat16) else keys
     keys = keys.abs_() if magnitude else keys
     keys.nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
@@ -239,9 +245,10 @@ def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) 
 
 
 def _select_on_device(keys: Tensor, count: int) -> Tensor:
-    """(rows, n) -> bool (rows, n) with ``count`` ones per row, in tensor operations of known sizes only.
+    """Select the ``count`` largest entries of each row; (rows, n) -> bool (rows, n). All operations have known sizes.
 
-    The k-th largest is the (n - k + 1)-th smallest: topk, which holds 12 bytes for each entry it finds, is asked for the fewer.
+    The k-th largest entry is the (n - k + 1)-th smallest. topk needs 12 bytes per entry that it finds, so we use it for the
+    smaller of both numbers.
     """
     n = keys.shape[1]
     if count in (0, n):
@@ -251,14 +258,14 @@ def _select_on_device(keys: Tensor, count: int) -> Tensor:
     else:
         threshold = torch.topk(keys, n - count + 1, dim=1, largest=False, sorted=False).values.amax(1, keepdim=True)
     above, tied = keys > threshold, keys == threshold
-    # All in int32, which cannot overflow in a row: torch would make copies in int64.
+    # int32 cannot overflow within a row. By default torch would use int64, and more memory.
     missing = count - above.sum(1, keepdim=True, dtype=torch.int32)
     tied &= tied.to(torch.int32).cumsum_(1) <= missing
     return above.logical_or_(tied)
 
 
 def _select_on_cpu(keys: Array, count: int) -> Array:
-    """The same in NumPy, where a look at a value costs nothing."""
+    """NumPy version of ``_select_on_device``. Reading a value on the CPU does not synchronise a device, so we can stop early."""
     n = keys.shape[1]
     if count in (0, n):
         return np.full(keys.shape, bool(count))
@@ -277,7 +284,7 @@ def _select_on_cpu(keys: Array, count: int) -> Array:
 def _kth_largest(keys: Array, k: int) -> Any:
     """The k-th largest of a long vector without NaN."""
     rank = len(keys) - k
-    # An odd stride, lest the sample be one column of a matrix.
+    # An odd stride, because an even one may sample a single column of a matrix.
     sample = np.sort(keys[:: (len(keys) // _SAMPLE) | 1])
     centre, margin = rank / len(keys) * len(sample), 2 * math.sqrt(len(sample))
     first, last = math.floor(centre - margin), math.ceil(centre + margin)

@@ -1,1 +1,1 @@
-"""Random tensors that follow from a seed and a name alone."""
+"""Random tensors that depend only on a seed and a name."""

@@ -1,4 +1,4 @@
-"""SHA-256 of tensors and of what a file says."""
+"""SHA-256 hashes of tensors, file contents and dictionaries."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import torch
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
-    """The entries in order, as they lie in memory."""
+    """Bytes of the tensor's entries in row-major order."""
     entries: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return memoryview(entries)
 
@@ -19,7 +19,7 @@ def of_tensor(tensor: torch.Tensor) -> str:
 
 
 def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of a text and of tensors with their names, types and shapes, in the order of the names."""
+    """SHA-256 of a text and of tensors with their names, dtypes and shapes, sorted by name."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -28,6 +28,6 @@ def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def of_words(symbols: list[str]) -> str:
-    """SHA-256 of a dictionary's entries in their order, one per line."""
+def of_symbols(symbols: list[str]) -> str:
+    """SHA-256 of a dictionary's symbols in order, one per line."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()

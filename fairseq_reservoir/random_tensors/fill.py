@@ -1,4 +1,4 @@
-"""Chooses how each frozen tensor is drawn, for reservoirs (Shen et al., 2021) and for freeze specs, and writes the values."""
+"""Chooses a recipe for each frozen tensor and writes its values, for reservoirs (Shen et al., 2021) and freeze specs."""
 
 import math
 from collections.abc import Mapping
@@ -14,28 +14,28 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @torch.no_grad()
 def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
-    """Writes the tensors that have a recipe in place, unless a model without values is being built on the device ``meta``."""
-    on_meta = torch.get_default_device().type == "meta"  # where fairseq still makes some parameters on the CPU
+    """Draw all tensors with a recipe, in place. Does nothing while a model is built on the meta device."""
+    on_meta = torch.get_default_device().type == "meta"  # fairseq still creates some parameters on the CPU then
     for name, drawn in recipes.items():
         if not on_meta and not parameters[name].is_meta:
             parameters[name].copy_(drawn.draw(seed))
 
 
 def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
-    """Writes tensors of a module in place and keeps their recipes with it, where ``recipes_in`` finds them.
+    """Draw tensors of a module in place, and add their recipes to ``module.recipes``, from which ``recipes_in`` reads them.
 
     Args:
         module: owner of the tensors.
-        recipes: by the tensors' names in the module.
-        seed: what they are drawn from, and nothing else but their recipes.
+        recipes: recipe of each tensor, by its name in the module.
+        seed: seed of all draws.
     """
     fill(dict(module.named_parameters()) | dict(module.named_buffers()), recipes, seed)
-    kept = getattr(module, "recipes", {}) | recipes
-    module.recipes = kept  # type: ignore[assignment]  # no tensor and no module, which torch expects
+    all_recipes = getattr(module, "recipes", {}) | recipes
+    module.recipes = all_recipes  # type: ignore[assignment]  # torch expects a tensor or a module
 
 
 def recipes_in(model: nn.Module) -> dict[str, Recipe]:
-    """The recipes that the modules of a model keep in their ``recipes``, by the tensors' names in the model."""
+    """Collect the ``recipes`` of all modules of a model, by the tensors' names in the model."""
     return {
         f"{place}.{name}".lstrip("."): recipe
         for place, module in model.named_modules()
@@ -44,20 +44,21 @@ def recipes_in(model: nn.Module) -> dict[str, Recipe]:
 
 
 def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
-    """The recipe of the frozen tensor ``name`` of a reservoir.
+    """Recipe of the frozen tensor ``name`` of a reservoir.
 
-    A matrix becomes orthogonal, each projection by itself. The weights of static mixing become +-1/4, a size that its
-    normalisation takes away. A LayerNorm becomes 1 and 0, and any other gain 1. A bias is drawn from
-    U(-1/sqrt(fan_in), 1/sqrt(fan_in)) as in ``nn.Linear`` and ``nn.GRU`` (there with the hidden size), except that of
-    attention's output projection, which fairseq sets to 0.
+    - Matrices are orthogonal, each projection separately.
+    - Weights of static mixing are +-1/4. The magnitude does not matter, because they are normalised.
+    - LayerNorms have weight 1 and bias 0; other gains are 1.
+    - The bias of attention's output projection is 0, as in fairseq. Other biases are drawn from
+      U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as in ``nn.Linear`` and ``nn.GRU``. For a GRU, fan_in is the hidden size.
 
     Args:
         name: the tensor's name in the model.
-        random_name: the name it is drawn under.
+        random_name: the name from which it is drawn.
         shapes: shapes of the model's parameters by name.
 
     Raises:
-        InputError: it is none of these.
+        InputError: no rule applies to the tensor.
     """
     shape = tuple(shapes[name])
     if name.endswith("self_attn.mix"):
@@ -74,16 +75,17 @@ def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
 def component_recipe(
     initialiser: str, name: str, random_name: str, shapes: Shapes, table: bool = False, padding: int | None = None
 ) -> Recipe:
-    """The recipe of a tensor that a freeze spec froze.
+    """Recipe of a tensor that a freeze spec froze.
 
-    A bias becomes 0, a LayerNorm 1 and 0, a matrix what ``initialiser`` makes of it, each projection by itself. The kernels of
-    a convolution are the rows of a matrix. The rows of a table of words or positions get a length of about 1, as fairseq
-    draws them: fans are about sums over inputs, and a row is looked up.
+    - Biases are 0. LayerNorms have weight 1 and bias 0.
+    - Matrices are drawn by ``initialiser``, each projection separately. The kernels of a convolution are the rows of a matrix.
+    - Rows of an embedding table have a norm of about 1, as in fairseq. They are not scaled by fans, because a row is looked up
+      and not summed over.
 
     Args:
         initialiser: key of ``initialisers.MATRIX_INITIALISERS``.
         name, random_name, shapes: as for ``reservoir_recipe``.
-        table: whether it belongs to such a table.
+        table: whether the tensor is a table of token or position embeddings.
         padding: a row to set to 0.
     """
     shape = tuple(shapes[name])
@@ -104,13 +106,13 @@ def component_recipe(
 
 
 def _projections(name: str, shapes: Shapes) -> int:
-    """How many projections stand on top of each other in a matrix: the gates of a GRU or LSTM, the halves of a GLU."""
+    """Number of projections stacked in a matrix: the gates of a GRU or LSTM, the halves of a GLU."""
     ending = name.rpartition(".")[2]
     rows, columns = shapes[name][:2]
     if ending == "in_proj_weight":
         return rows // columns
     if ending.startswith(("weight_ih", "weight_hh")):
-        gates, hidden = shapes[_of_last_output(name)]
+        gates, hidden = shapes[_recurrent_matrix(name)]
         return gates // hidden
     if name.endswith("linear1.weight"):
         after = shapes.get(f"{name.removesuffix('linear1.weight')}linear2.weight")
@@ -119,17 +121,17 @@ def _projections(name: str, shapes: Shapes) -> int:
 
 
 def _fan_in(name: str, shapes: Shapes) -> int:
-    is_recurrent = name.rpartition(".")[2].startswith(("bias_ih", "bias_hh"))  # with however many gates
-    weight = shapes.get(_of_last_output(name) if is_recurrent else name.removesuffix("bias") + "weight")
+    is_recurrent = name.rpartition(".")[2].startswith(("bias_ih", "bias_hh"))
+    weight = shapes.get(_recurrent_matrix(name) if is_recurrent else name.removesuffix("bias") + "weight")
     if weight is None:
         raise InputError(
-            f"{name}: of a frozen layer matrices are drawn, a LayerNorm named layer_norm, and a bias beside a weight; a tensor like "
-            "this one has to be a buffer, or be named in another way"
+            f"{name}: cannot draw this tensor of a frozen layer; matrices, LayerNorms named layer_norm, and biases next to a weight "
+            "can be drawn; make it a buffer, or rename it"
         )
     return weight[1]
 
 
-def _of_last_output(name: str) -> str:
-    """The matrix beside a recurrent network's matrix or bias that its last output goes through: (gates x hidden, hidden)."""
+def _recurrent_matrix(name: str) -> str:
+    """Name of the recurrent matrix, (gates x hidden, hidden), next to a matrix or bias of a recurrent network."""
     module, _, ending = name.rpartition(".")
     return f"{module}.{ending.replace('bias', 'weight').replace('_ih', '_hh')}"

@@ -1,8 +1,8 @@
 """Initial values of frozen tensors, on top of ``philox``.
 
 Every function takes ``(seed, name, shape)`` and returns a float32 tensor; ``fan_out, fan_in = shape`` for a matrix.
-Which ones are bit-exact everywhere (``EXACT``) and which agree to about 1e-6 across machines follows from the
-arithmetic they use; see ``philox``.
+Initialisers in ``EXACT`` return the same bits on every machine. The others agree to about 1e-6 across machines; ``philox``
+has the reason.
 """
 
 import math
@@ -17,8 +17,8 @@ from .philox import Shape
 def orthogonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     """Orthonormal rows (or columns, whichever are fewer): W W^T = I or W^T W = I.  Saxe et al., 2014.
 
-    QR in float64 of a standard normal matrix, with the signs fixed so that R has a positive diagonal: the result is
-    then unique, and Haar-distributed (Mezzadri, 2007). One thread, so that its last bits do not follow the machine's load.
+    QR in float64 of a standard normal matrix. The signs are fixed so that R has a positive diagonal. The result is then
+    unique, and Haar-distributed (Mezzadri, 2007). It uses one thread, because more threads can change the last bits.
     """
     rows, columns = shape
     gaussian: torch.Tensor = philox.normal(seed, name, (max(rows, columns), min(rows, columns)))
@@ -29,8 +29,8 @@ def orthogonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
     finally:
         torch.set_num_threads(threads)
     q = q * torch.where(torch.diagonal(r) < 0, -1.0, 1.0)
-    found: torch.Tensor = q if rows >= columns else q.T
-    return found.contiguous().float()
+    matrix: torch.Tensor = q if rows >= columns else q.T
+    return matrix.contiguous().float()
 
 
 def xavier_uniform(seed: int, name: str, shape: Shape) -> torch.Tensor:
@@ -59,12 +59,12 @@ def signed_constant(seed: int, name: str, shape: Shape) -> torch.Tensor:
 
 
 def constant_size(shape: Shape) -> torch.Tensor:
-    """The s of ``signed_constant``, float32."""
+    """The magnitude s of ``signed_constant``, float32."""
     return torch.tensor(math.sqrt(2 / shape[1]), dtype=torch.float32)
 
 
 def diagonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
-    """Ones on the diagonal, zero elsewhere, also where the matrix is not square."""
+    """Ones on the diagonal, zero elsewhere. The matrix need not be square."""
     return torch.eye(*shape)
 
 
@@ -74,12 +74,12 @@ def zero(seed: int, name: str, shape: Shape) -> torch.Tensor:
 
 
 def bias_uniform(seed: int, name: str, shape: Shape, fan_in: int) -> torch.Tensor:
-    """U(-b, b), b = 1 / sqrt(fan_in): the default of PyTorch's linear layers and GRU (there fan_in is the hidden size)."""
+    """U(-b, b), b = 1 / sqrt(fan_in): PyTorch's default for linear layers and GRUs. A GRU's fan_in is its hidden size."""
     return philox.uniform(seed, name, shape, 1 / math.sqrt(fan_in))
 
 
 def embedding_normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
-    """N(0, 1 / columns), as fairseq draws token embeddings; shape (words, columns)."""
+    """N(0, 1 / columns), as fairseq draws token embeddings; shape (tokens, columns)."""
     drawn: torch.Tensor = philox.normal(seed, name, tuple(shape))
     table: torch.Tensor = drawn / shape[1] ** 0.5
     return table.float()

@@ -1,4 +1,4 @@
-"""The recipe by which a frozen tensor is drawn, which can be written down: an export may hold it instead of the tensor."""
+"""Recipe of a frozen tensor: a serialisable description of its random values. An export can store it instead of the tensor."""
 
 import math
 from collections.abc import Callable
@@ -14,22 +14,22 @@ _VECTORS: dict[str, Callable[..., torch.Tensor]] = {
     "bias_uniform": initialisers.bias_uniform,
 }
 INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
-OF_ANY_SHAPE = {*_VECTORS, "zero"}  # also of a single number
+OF_ANY_SHAPE = {*_VECTORS, "zero"}  # including scalars
 _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Initial values of one frozen tensor: ``draw`` makes them again from the seed.
+    """Description of one frozen tensor's initial values. ``draw`` computes them from the seed.
 
     Args:
         initialiser: key of ``INITIALISERS``.
-        name: what the tensor is drawn under.
-        shape: its shape; beyond two dimensions it is drawn as a matrix with the first of them for its rows.
-        blocks: equal blocks of rows, each drawn by itself, under ``name/0``, ``name/1`` and so on if there are several.
+        name: the name that, with the seed, determines the values.
+        shape: shape of the tensor. With more than two dimensions, it is drawn as a matrix with ``shape[0]`` rows.
+        blocks: number of equal blocks of rows. Several blocks are drawn separately, as ``name/0``, ``name/1``, ...
         fan_in: for ``bias_uniform``.
         scale: factor of the values, multiplied in float32.
-        zero_row: a row set to 0 afterwards, as that of an embedding's padding.
+        zero_row: a row set to 0 afterwards, such as the padding row of an embedding.
     """
 
     initialiser: str
@@ -42,11 +42,11 @@ class Recipe:
 
     @property
     def exact(self) -> bool:
-        """Whether every machine draws the same bits; the others agree to about 1e-6 (see ``philox``)."""
+        """Whether every machine draws the same bits. Otherwise values agree to about 1e-6 (see ``philox``)."""
         return self.initialiser in _EXACT
 
     def draw(self, seed: int) -> torch.Tensor:
-        """The tensor, float32."""
+        """Compute the tensor, float32."""
         further = {} if self.fan_in is None else {"fan_in": self.fan_in}
         make = INITIALISERS[self.initialiser]
         shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
@@ -61,7 +61,7 @@ class Recipe:
         return value.reshape(self.shape)
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields, without those at their defaults."""
+        """Fields that differ from their defaults, by name."""
         defaults = {field.name: field.default for field in fields(self)}
         return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 

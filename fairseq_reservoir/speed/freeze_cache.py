@@ -188,7 +188,7 @@ def _store(where, options: FreezeCacheOptions, trainer):
     if where == MEMORY:
         return Memory(limit)
     about = {
-        "dictionary": digest.of_words(trainer.task.source_dictionary.symbols),
+        "dictionary": digest.of_symbols(trainer.task.source_dictionary.symbols),
         "--freeze-cache-dtype": options.freeze_cache_dtype,
         "torch, processor or number of threads": _machine(trainer),
     }

@@ -39,7 +39,7 @@ def first_difference(ranks: list[dict[str, str]]) -> str | None:
 def hashes_of(task: Any) -> dict[str, str]:
     """The SHA-256 of the entries of each dictionary, and of the lengths of the sentences of each data set, by name."""
     symbols = {name: _symbols(task, name) for name in _DICTIONARIES}
-    hashes = {name: digest.of_words(entries) for name, entries in symbols.items() if entries}
+    hashes = {name: digest.of_symbols(entries) for name, entries in symbols.items() if entries}
     sizes = {name: _sizes(dataset) for name, dataset in task.datasets.items()}
     return hashes | {name: _hash(found) for name, found in sizes.items() if found is not None}
 

@@ -91,23 +91,23 @@ def test_nan_scores_are_named(toy_data, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "flags, why",
+    "flags, reason",
     [
-        ("--mask-scope global", "with --mask-scope global masks are chosen among all scores together"),
+        ("--mask-scope global", "--mask-scope global ranks the scores of all masks together"),
         ("--mask-keep-schedule 2:0.5", "--mask-keep-schedule shrinks every mask"),
     ],
 )
-def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, why):
+def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, reason):
     run = [toy_data, *ARCH, *flags.split(), "--max-update", 1, "--no-save"]
     line, status = error_of(*run, "--freeze", "encoder.ffn")
-    said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would not stay while its scores are frozen, since {why};"
+    said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would change although its scores are frozen, because {reason};"
     assert status != 0 and line.count("\n") == 1 and said in line
     train(*run, "--freeze", "ln")
     # At no update, but for one that only skips them.
     for schedule in ("--freeze-schedule 1:encoder", "--freeze-progressive 1:1", "--freeze-rotate 1:1"):
         line, status = error_of(*run, "--optimizer", "freeze_skip", *schedule.split())
         said = f"error: {schedule}: the mask of "
-        assert status != 0 and line.count("\n") == 1 and said in line and f"since {why};" in line
+        assert status != 0 and line.count("\n") == 1 and said in line and f"because {reason};" in line
     train(*run, *"--optimizer freeze_skip --freeze-schedule 1:ln --freeze-update-every ffn:2".split())
 
 

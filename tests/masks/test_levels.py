@@ -14,7 +14,7 @@ def rounded(kind, weight):
     """The rounded matrix, its levels and its scales."""
     levels = Levels(kind)
     scales = levels.scales(weight)
-    return levels.of(weight, scales) * scales, levels.of(weight, scales), scales
+    return levels.nearest(weight, scales) * scales, levels.nearest(weight, scales), scales
 
 
 def test_sign_by_hand():

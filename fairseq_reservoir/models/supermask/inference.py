@@ -11,7 +11,7 @@ from ...errors import InputError
 from ...layers.replace import replace_modules
 from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_weight import masked_modules
-from ...masks.regenerated import OneLayer, regenerated
+from ...masks.regenerated import LayerCache, regenerated
 from ...masks.rounded_weight import SharedLinear, rounded_modules
 from .stacks import RandomLayer
 
@@ -40,7 +40,7 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
         model: a supermask model in evaluation mode.
         regenerate: hold masks alone where the random weights can be drawn again (``masks.regenerated``).
     """
-    kept, held = OneLayer(), []
+    kept, held = LayerCache(), []
     new: dict[nn.Module, nn.Module | None] = {}
     for name, masked in masked_modules(model).items():
         if regenerate:
