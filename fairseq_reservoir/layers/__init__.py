@@ -1,8 +1,8 @@
-"""Kinds of layer, one file each, registered by the capital letter that layer plans use.
+"""Layers, one file per kind, registered by the capital letter that layer plans use.
 
-A kind is a function ``(config, stack) -> {name: Sublayer}`` here and a row of ``plan/kinds.py``. Importing this package
-imports every file in it. The folders are for any kind: ``adapters`` trains a small change of a frozen matrix, ``backskip`` leaves out
-the backward pass of a frozen layer.
+A kind consists of a builder ``(config, stack) -> {name: Sublayer}`` in this package and a row in ``plan/kinds.py``. Importing
+this package imports all its files. ``adapters/`` trains small changes of frozen matrices. ``backskip/`` skips the backward
+pass of frozen layers.
 """
 
 import importlib

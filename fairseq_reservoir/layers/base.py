@@ -1,4 +1,4 @@
-"""The base of every layer that is not a Transformer layer: a chain of residual sublayers."""
+"""Base classes of all layers other than fairseq's Transformer layer: a chain of residual sublayers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +13,15 @@ BUILDERS: dict[str, Builder] = {}
 
 
 def register(letter: str) -> Callable[[Builder], Builder]:
-    """Registers a function ``(config, stack) -> {name: Sublayer}`` that makes the kind of layer whose capital is ``letter``.
+    """Decorator: register a builder ``(config, stack) -> {name: Sublayer}`` for the kind with this capital letter.
 
     Raises:
-        ValueError: another function makes it.
+        ValueError: the letter has a builder already.
     """
 
     def add(builder: Builder) -> Builder:
         if letter in BUILDERS:
-            raise ValueError(
-                f"{letter}: {BUILDERS[letter].__module__} makes this kind of layer; take a letter that is free"
-            )
+            raise ValueError(f"{letter}: already registered by {BUILDERS[letter].__module__}; choose a free letter")
         BUILDERS[letter] = builder
         return builder
 
@@ -32,10 +30,10 @@ def register(letter: str) -> Callable[[Builder], Builder]:
 
 @dataclass(frozen=True)
 class SlotConfig:
-    """Sizes and rates of one slot.
+    """Sizes and dropout rates of one slot.
 
-    ``norm_first`` gives x + f(LN(x)), otherwise LN(x + f(x)). ``depth`` is the slot's number in the plan;
-    ``memory_dim`` the width of what cross-attention reads; ``max_positions`` the longest sentence.
+    ``norm_first`` selects x + f(LN(x)) instead of LN(x + f(x)). ``depth`` is the slot's number in the plan, ``memory_dim`` the
+    width of the encoder's output for cross-attention, and ``max_positions`` the maximum sentence length.
     """
 
     embed_dim: int
@@ -54,7 +52,7 @@ class SlotConfig:
 
 @dataclass
 class Context:
-    """The inputs of a sublayer besides its own; masks are (batch, time), true at padding."""
+    """Inputs of a sublayer other than x. Masks are (batch, time), true at padding."""
 
     padding_mask: Tensor | None = None
     memory: Tensor | None = None
@@ -66,10 +64,12 @@ class Context:
 
 
 class Sublayer(nn.Module):
-    """x + dropout(f(LN(x))) with ``norm_first``, LN(x + dropout(f(x))) without; f is ``transform``.  (time, batch, dim)
+    """Residual sublayer: x + dropout(f(LN(x))) with ``norm_first``, else LN(x + dropout(f(x))); x: (time, batch, dim).
+
+    Subclasses define f, the method ``transform``.
 
     Attributes:
-        reads_source: whether the sublayer attends to the encoder's output. No letter of a plan freezes such a sublayer.
+        reads_source: whether the sublayer attends to the encoder's output. No letter freezes such a sublayer.
     """
 
     reads_source = False
@@ -81,7 +81,7 @@ class Sublayer(nn.Module):
         self.norm_first = config.norm_first
 
     def transform(self, x: Tensor, context: Context) -> Tensor:
-        """The f above; subclasses define it."""
+        """Compute f(x); subclasses must define it."""
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -92,7 +92,7 @@ class Sublayer(nn.Module):
 
 
 class Slot(nn.Module):
-    """Named sublayers, one after the other, behind fairseq's call for an encoder layer."""
+    """Chain of named sublayers with the interface of a fairseq layer."""
 
     def __init__(self, sublayers: dict[str, Sublayer]) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Slot(nn.Module):
         return x
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq calls this on every layer; there are no older checkpoints of ours to upgrade."""
+        """Do nothing. fairseq calls this on every layer, but no older checkpoints need an upgrade."""
 
 
 class EncoderSlot(Slot):
@@ -140,21 +140,21 @@ class DecoderSlot(Slot):
 
 
 def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
-    """The layer of the kind whose capital is ``letter``, in an ``encoder`` or a ``decoder``.
+    """Build the layer of the kind with this capital letter, in an ``encoder`` or a ``decoder``.
 
     Raises:
-        ValueError: nothing makes this kind; or it calls a sublayer ``cross`` which is no attention to the source, and no letter
-            would freeze it.
-        TypeError: what makes it gives anything but sublayers by name.
+        ValueError: the kind has no builder, or it has a sublayer ``cross`` that is not attention to the source. No letter would
+            freeze such a sublayer.
+        TypeError: the builder does not return a dictionary of sublayers.
     """
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
     if letter not in BUILDERS:
-        raise ValueError(f"{letter}: it has a row in plan/kinds.py, but no file of layers/ registers what makes it")
+        raise ValueError(f"{letter}: has a row in plan/kinds.py, but no file in layers/ registers a builder for it")
     sublayers = BUILDERS[letter](config, stack)
     if not isinstance(sublayers, dict) or not all(isinstance(part, Sublayer) for part in sublayers.values()):
-        raise TypeError(f"its builder gives {sublayers!r:.60}, must give a dict of Sublayers by name")
+        raise TypeError(f"its builder returned {sublayers!r:.60}, must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
-            f"{letter}: a sublayer called cross is an attention to the source, which no letter freezes; give it another name"
+            f"{letter}: the name cross is reserved for attention to the source, which no letter freezes; rename the sublayer"
         )
     return slots[stack](sublayers)

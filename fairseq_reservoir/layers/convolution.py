@@ -1,4 +1,4 @@
-"""C: the dynamic convolution of Wu et al., 2019 ("Pay Less Attention with Lightweight and Dynamic Convolutions")."""
+"""C: dynamic convolution (Wu et al., 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions")."""
 
 from fairseq.modules import DynamicConv1dTBC
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from .feed_forward import FeedForward
 
 
 class DynamicConvolution(Sublayer):
-    """f(x) = W2 conv(GLU(W1 x)), a depthwise convolution whose softmaxed kernel each position predicts from itself.
+    """Dynamic convolution f(x) = W2 conv(GLU(W1 x)): each token predicts its depthwise kernel, normalised by a softmax.
 
-    W1 (2 embed_dim, embed_dim), W2 (embed_dim, embed_dim), kernel predictor (heads * kernel_size, embed_dim). Centred in
-    an encoder, causal in a decoder. Padding counts as zero, so a sentence's output does not depend on it.
+    W1 (2 embed_dim, embed_dim), W2 (embed_dim, embed_dim), kernel predictor (heads * kernel_size, embed_dim). The kernel is
+    centred in an encoder and causal in a decoder. Padding counts as 0, so that outputs do not depend on it.
     """
 
     def __init__(self, config: SlotConfig, causal: bool) -> None:

@@ -1,4 +1,4 @@
-"""Attention to the source, kept learned in the decoder slots whose self-attention a reservoir replaces."""
+"""Trained attention to the source, in decoder layers with frozen token mixing."""
 
 from typing import Any
 
@@ -9,7 +9,10 @@ from .base import Context, SlotConfig, Sublayer
 
 
 class CrossAttention(Sublayer):
-    """f(x) = MultiheadAttention(query x, keys and values from the encoder), with fairseq's cache of projected keys."""
+    """Attention to the source, f(x) = MultiheadAttention(query x, keys and values from the encoder).
+
+    Caches projected keys as fairseq does.
+    """
 
     reads_source = True
 
@@ -44,5 +47,5 @@ class CrossAttention(Sublayer):
 
 
 def cross_attention(config: SlotConfig, stack: str) -> dict[str, CrossAttention]:
-    """The sublayer ``cross`` of a layer that sees the source: in a decoder that has one, and nowhere else."""
+    """Build the sublayer ``cross`` in a decoder with a source; elsewhere return no sublayer."""
     return {"cross": CrossAttention(config)} if stack == "decoder" and config.memory_dim else {}

@@ -1,4 +1,4 @@
-"""F: the feed-forward reservoir of Shen et al., 2021 ("Reservoir Transformers"), a layer without attention."""
+"""F: feed-forward layer without attention (Shen et al., 2021, "Reservoir Transformers")."""
 
 from fairseq import utils
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -8,7 +8,7 @@ from .base import Context, SlotConfig, Sublayer, register
 
 
 class FeedForward(Sublayer):
-    """f(x) = W2 dropout(act(W1 x + b1)) + b2, with W1 (ffn_dim, embed_dim) and W2 (embed_dim, ffn_dim)."""
+    """Feed-forward block f(x) = W2 dropout(act(W1 x + b1)) + b2, with W1 (ffn_dim, embed_dim) and W2 (embed_dim, ffn_dim)."""
 
     def __init__(self, config: SlotConfig) -> None:
         super().__init__(config)

@@ -1,6 +1,6 @@
-"""``--frozen-dtype bf16``: the matrices of wholly frozen layers in half the memory, and their products in bfloat16.
+"""Storage and matrix products of wholly frozen layers in bfloat16 (``--frozen-dtype bf16``).
 
-What is never updated needs no bits below those that the forward pass uses: there is nothing to add small steps to.
+Frozen matrices need no more precision than the forward pass uses, because no small updates are added to them.
 """
 
 import functools
@@ -16,33 +16,33 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def refuse_fp16(cfg: Any) -> None:
-    """Refuses ``--frozen-dtype`` with ``--fp16``: in half precision altogether, a model would save nothing and round twice.
+    """Refuse ``--frozen-dtype`` together with ``--fp16``. It would save nothing in a float16 model, and round twice.
 
     Raises:
-        InputError: one line with the flags.
+        InputError: both flags are given.
     """
     dtype = getattr(cfg.model, "frozen_dtype", "fp32")
     if cfg.common.fp16 and dtype != "fp32":
         raise InputError(
-            f"--frozen-dtype {dtype}: --fp16 gives the whole model a type of its own; leave one of them out"
+            f"--frozen-dtype {dtype}: not supported with --fp16, which sets the dtype of the whole model; remove one of them"
         )
 
 
 def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.Module]]:
-    """(place, layer) of the layers in which nothing is trained, such as ("encoder.layers.1", the layer)."""
+    """Yield (place, layer) of each layer without trained parameters, such as ("encoder.layers.1", the layer)."""
     frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
     for name in stacks:
         stack = getattr(model, name)
-        # Not by iteration: with --encoder-layerdrop that leaves some layers out.
+        # children() instead of iteration, because iteration drops layers with --encoder-layerdrop.
         for depth, layer in enumerate(getattr(stack, "sentence_encoder", stack).layers.children()):
             if f"{name}.layers.{depth}" in frozen:
                 yield f"{name}.layers.{depth}", layer
 
 
 def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
-    """Rounds a frozen layer's matrices to a type and lets its products run in it.
+    """Convert a frozen layer's matrices to ``dtype`` and run its matrix products in it.
 
-    The residual stream, LayerNorms and biases stay float32. In a model that is half precision altogether, this does nothing more.
+    The residual stream, LayerNorms and biases stay float32. A half-precision model only has its matrices converted.
     """
     for parameter in layer.parameters():
         if parameter.dim() > 1:
@@ -51,7 +51,7 @@ def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _inside(forward: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a forward function, inside fairseq's activation checkpointing where there is any: it recomputes without autocast."""
+    """Wrap a forward function, inside fairseq's activation checkpointing if it is used, because that recomputes without autocast."""
     if isinstance(forward, functools.partial):
         return functools.partial(forward.func, functools.partial(wrapper, forward.args[0]), *forward.args[1:])
     return functools.partial(wrapper, forward)

@@ -1,4 +1,4 @@
-"""G: the bidirectional GRU reservoir that Shen et al., 2021, mention; its residual form is ours, they do not give one."""
+"""G: bidirectional GRU. Shen et al. (2021) mention it but do not specify it; the residual form is ours."""
 
 from functools import partial
 
@@ -9,10 +9,10 @@ from .base import Context, SlotConfig, Sublayer, register
 
 
 class BiGRU(Sublayer):
-    """f(x) = [GRU(x), GRU'(x reversed) reversed], each direction embed_dim / 2 wide, so that no projection is needed.
+    """Bidirectional GRU f(x) = [GRU(x), GRU'(x reversed) reversed], with embed_dim / 2 units in each direction.
 
-    Padding is moved behind the sentence before a direction runs and back afterwards, wherever it stood; a sentence's
-    output therefore does not depend on the padding on either side, and no length has to be known on the host.
+    For each direction, padding is moved behind the sentence and afterwards back. The output therefore does not depend on
+    padding on either side, and no length is read on the host.
 
     Raises:
         ValueError: embed_dim is odd.
@@ -34,26 +34,26 @@ class BiGRU(Sublayer):
 
 
 def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """The GRU's outputs (time, batch, width) with padding skipped; what stands at padding is of no meaning."""
+    """Outputs (time, batch, width) of a GRU that skips padding. Outputs at padding are meaningless."""
     outputs = (
-        gru if x.device.type == "cpu" or len({p.dtype for p in gru.parameters()}) == 1 else partial(in_one_type, gru)
+        gru if x.device.type == "cpu" or len({p.dtype for p in gru.parameters()}) == 1 else partial(in_one_dtype, gru)
     )
     if padding_mask is None:
         whole: Tensor = outputs(x)[0]
         return whole
-    words_first = padding_mask.t().byte().argsort(dim=0, stable=True)
-    y = outputs(_take(x, words_first))[0]
-    return _take(y, words_first.argsort(dim=0))
+    tokens_first = padding_mask.t().byte().argsort(dim=0, stable=True)
+    y = outputs(_take(x, tokens_first))[0]
+    return _take(y, tokens_first.argsort(dim=0))
 
 
-def in_one_type(gru: nn.GRU, x: Tensor) -> tuple[Tensor, Tensor]:
-    """``gru(x)``, all of it in the type of its matrices: cuDNN takes no biases of another, which ``--frozen-dtype`` leaves in float32."""
+def in_one_dtype(gru: nn.GRU, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute ``gru(x)`` in the dtype of its matrices. cuDNN requires one dtype, but ``--frozen-dtype`` keeps biases in float32."""
     weights = list(gru.parameters())
     dtype = weights[0].dtype
     with torch.autocast(x.device.type, enabled=False):
         hidden = x.new_zeros(1, x.size(1), gru.hidden_size, dtype=dtype)
         rounded = [weight.to(dtype) for weight in weights]
-        # As nn.GRU calls it: with biases, one layer, no dropout, in one direction, time first.
+        # Arguments as in nn.GRU: with biases, one layer, no dropout, one direction, time first.
         result: tuple[Tensor, Tensor] = torch._VF.gru(
             x.to(dtype), hidden, rounded, True, 1, 0.0, gru.training, False, False
         )

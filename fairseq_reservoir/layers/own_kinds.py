@@ -1,4 +1,4 @@
-"""Kinds of layer of your own: what a ``--user-dir`` imports to register them, as docs/your-own-kind.md shows."""
+"""API for users' own kinds of layer, imported from a ``--user-dir`` (docs/your-own-kind.md)."""
 
 from dataclasses import replace
 
@@ -23,17 +23,18 @@ __all__ = [
 
 
 def register_kind(kind: Kind, build: Builder) -> None:
-    """Makes a kind of layer known to layer plans, in this process.
+    """Register a kind of layer for layer plans in this process.
 
-    Checkpoints store its letters and name. Whoever loads one has to register the same again: nothing is imported because a
-    file says so.
+    A checkpoint stores the kind's name and the letters in its plan. To load it, register the same kind again. Loading a
+    checkpoint never imports code.
 
     Args:
-        kind: its row. Of its letters, those that stand in a plan go into checkpoints, and with them the name.
-        build: a function ``(config, stack) -> {name: Sublayer}`` that makes the layer, its sublayers in their order.
+        kind: the kind's row.
+        build: a function ``(config, stack) -> {name: Sublayer}`` that builds the layer. Sublayers run in the order of the
+            dictionary.
 
     Raises:
-        InputError: a letter, the name or the type of reservoir is taken, or ``fairseqs`` is set.
+        InputError: a letter, the name or the reservoir type is taken, or ``fairseqs`` is set.
     """
     kind = replace(kind, registered_by=build.__module__)
     kinds.register(kind)

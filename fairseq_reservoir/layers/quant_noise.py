@@ -1,7 +1,7 @@
-"""fairseq's quantization noise (``--quant-noise-pq``) on matrices that are not trained: in the products, and not in the matrices.
+"""fairseq's quantization noise (``--quant-noise-pq``) for frozen matrices.
 
-fairseq drops blocks of a matrix in every forward pass of training by writing over the matrix. An optimizer builds up again what
-it trains, and what is frozen would be gone after a few updates.
+fairseq drops blocks of a matrix by overwriting them in each training step. An optimizer restores a trained matrix, but a frozen
+one would be lost after a few updates. Here, noise is added to a copy of a frozen matrix.
 """
 
 import functools
@@ -16,9 +16,9 @@ _HOOK = "quant_noise.<locals>._forward_pre_hook"
 
 
 def spare_frozen(model: nn.Module) -> None:
-    """Lets matrices keep their values under noise while they take no gradient; the products see the same noise as ever.
+    """Make quantization noise leave frozen matrices unchanged. Their products have the same noise as before.
 
-    What is trained gets fairseq's noise as it is. Whether it is trained is asked at every pass, since freeze schedules change it.
+    Trained matrices get fairseq's noise. ``requires_grad`` is read at each pass, because freeze schedules change it.
     """
     for module in model.modules():
         for key, hook in module._forward_pre_hooks.items():
@@ -35,7 +35,7 @@ def _add_noise(hook: Callable[..., Any], module: Any, inputs: tuple[Any, ...]) -
     double = SimpleNamespace(**vars(module))
     double.weight = nn.Parameter(module.weight, requires_grad=False)
     hook(double, inputs)
-    # Found before the parameter of that name, as long as it is there.
+    # An instance attribute takes precedence over the parameter of the same name.
     vars(module)["weight"] = double.weight.detach()
 
 

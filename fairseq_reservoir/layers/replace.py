@@ -1,4 +1,4 @@
-"""Replace modules inside a model by modules of another class that share their state."""
+"""Replacement of modules inside a model by modules of another class that share their state."""
 
 import functools
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 if TYPE_CHECKING:
-    MixedIn = Any  # a mix-in uses attributes of the class it is combined with, which no declaration names
+    MixedIn = Any  # a mix-in uses undeclared attributes of the class that it is combined with
 else:
     MixedIn = object
 
@@ -15,9 +15,9 @@ Thing = TypeVar("Thing")
 
 
 def adopt(kind: type[Thing], thing: Any) -> Thing:
-    """A new ``kind`` that shares the attributes of ``thing``: parameters, buffers, hooks and mode.
+    """Create an instance of ``kind`` that shares all attributes of ``thing``: parameters, buffers, hooks and mode.
 
-    Neither ``kind.__init__`` nor an initialiser runs, so that no random number is drawn. Use only one of the two objects afterwards.
+    ``kind.__init__`` does not run, so that no random number is drawn. Use only one of the two objects afterwards.
     """
     new = kind.__new__(kind)
     new.__dict__ = thing.__dict__
@@ -25,7 +25,7 @@ def adopt(kind: type[Thing], thing: Any) -> Thing:
 
 
 def with_mix_in(mixin: type, thing: Any) -> Any:
-    """``thing`` as an instance of its own class with ``mixin`` in front of the bases; unchanged if it is one already.
+    """Create a copy of ``thing`` with a mix-in class added in front of its own class; return ``thing`` if it has the mix-in.
 
     The class keeps its name, because fairseq compares the names of classes in checkpoints.
     """
@@ -45,8 +45,8 @@ def replace_modules(model: nn.Module, replacement: Callable[[Any], nn.Module | N
     A module with several parents is replaced once. Its parents share the replacement.
 
     Args:
-        model: is searched; it is not replaced itself.
-        replacement: returns None for a module that stays.
+        model: the model, which is not replaced itself.
+        replacement: returns None for a module that is not replaced.
     """
     replaced: dict[nn.Module, nn.Module | None] = {}
     for parent in list(model.modules()):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from ..layers.adapters.adapted_attention import AdaptedAttention, mask_of
+from ..layers.adapters.adapted_attention import AdaptedAttention, combined_mask
 from ..layers.replace import MixedIn, replace_modules, with_mix_in
 from .fast_dropout import fast_dropout
 
@@ -62,7 +62,7 @@ class FastAttention(MixedIn):
                 )
         time, batch, _ = query.shape
         q, k, v = (self._heads(x, batch) for x in self._project(query, key, value))
-        y = attend(q, k, v, mask_of(query, batch, key_padding_mask, attn_mask), self.dropout_module.p)
+        y = attend(q, k, v, combined_mask(query, batch, key_padding_mask, attn_mask), self.dropout_module.p)
         return self.out_proj(y.permute(2, 0, 1, 3).reshape(time * batch, -1)).view(time, batch, -1), None
 
     def _heads(self, x: Tensor, batch: int) -> Tensor:

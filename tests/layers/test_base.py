@@ -72,5 +72,5 @@ def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
 def test_the_name_of_the_attention_to_the_source_is_taken(monkeypatch):
     """A capital letter does not freeze what has it, so that anything else there would stay trained without a word."""
     monkeypatch.setitem(BUILDERS, "Y", lambda config, stack: {"cross": Double(config)})
-    with pytest.raises(ValueError, match="^Y: a sublayer called cross is an attention to the source"):
+    with pytest.raises(ValueError, match="^Y: the name cross is reserved for attention to the source"):
         build_slot("Y", "encoder", slot_config())

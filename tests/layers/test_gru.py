@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from fairseq_reservoir.layers import build_slot
-from fairseq_reservoir.layers.gru import in_one_type
+from fairseq_reservoir.layers.gru import in_one_dtype
 from tests.support.building import slot_config
 
 LENGTHS = (4, 1, 6)
@@ -64,5 +64,5 @@ def test_matrices_and_biases_of_two_types_run_in_that_of_the_matrices(autocast):
             parameter.data = parameter.data.bfloat16()
     x = torch.randn(5, 3, 8)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        y = in_one_type(gru, x)[0]
+        y = in_one_dtype(gru, x)[0]
     assert y.dtype == torch.bfloat16 and y.equal(rounded(x.bfloat16())[0])

@@ -120,15 +120,15 @@ def built(builder, stack, monkeypatch, **sizes):
 @pytest.mark.parametrize("layer, stack, message", [
     (Sublayer, "encoder", "NotImplementedError: Sublayer"),
     (Narrow, "encoder", "RuntimeError: The size of tensor a"),
-    (Mean, "encoder", "padding changes what it makes of words; see context.padding_mask"),
-    (OneWay, "encoder", "padding changes what it makes of words; see context.padding_mask"),
-    (MeanWithoutPadding, "decoder", "it sees later words; give its row refused={'decoder': 'it reads ...'}"),
-    (MeanSoFar, "decoder", "word by word it gives other numbers; see context.incremental_state"),
-    (NeverReordered, "decoder", "beam search takes one sentence's words for another's; see reorder_incremental_state"),
-    (Dropping, "encoder", "asked a second time it gives other numbers"),
-    (Dropping, "decoder", "asked a second time it gives other numbers"),
-    (Endless, "encoder", "gives infinite numbers, or some that are none"),
-    (ReadsSource, "decoder", "it sees the source, and its row says sees_source=False"),
+    (Mean, "encoder", "padding changes the outputs of tokens; see context.padding_mask"),
+    (OneWay, "encoder", "padding changes the outputs of tokens; see context.padding_mask"),
+    (MeanWithoutPadding, "decoder", "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its row"),
+    (MeanSoFar, "decoder", "one token at a time its outputs differ; see context.incremental_state"),
+    (NeverReordered, "decoder", "its outputs are wrong after beam search reorders the sentences; see reorder_incremental_state"),
+    (Dropping, "encoder", "a second call in evaluation mode returns other values"),
+    (Dropping, "decoder", "a second call in evaluation mode returns other values"),
+    (Endless, "encoder", "returned infinite values or NaN"),
+    (ReadsSource, "decoder", "its outputs depend on the source, but its row has sees_source=False"),
 ])  # fmt: skip
 def test_what_a_layer_does_wrong(layer, stack, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
@@ -138,8 +138,8 @@ def test_what_a_layer_does_wrong(layer, stack, message, monkeypatch):
 
 
 @pytest.mark.parametrize("builder, message", [
-    (lambda config, stack: [Mean(config)], "TypeError: its builder gives [Mean("),
-    (lambda config, stack: {"part": nn.Linear(2, 2)}, "must give a dict of Sublayers by name"),
+    (lambda config, stack: [Mean(config)], "TypeError: its builder returned [Mean("),
+    (lambda config, stack: {"part": nn.Linear(2, 2)}, "must return a dict of Sublayers by name"),
     (lambda config: {}, "takes 1 positional argument but 2 were given"),
     (lambda config, stack: {"part": config.width}, "no attribute 'width'"),
 ])  # fmt: skip
@@ -166,7 +166,8 @@ def test_a_row_that_says_it_sees_the_source(monkeypatch):
     for sees in (ReadsSource, Rezero):
         built(lambda config, stack, sees=sees: {"part": sees(config)}, "decoder", monkeypatch)
     with pytest.raises(
-        InputError, match="it does not see the source, and its row says sees_source=True; see cross_attention"
+        InputError,
+        match="its outputs do not depend on the source, but its row has sees_source=True; see cross_attention",
     ):
         built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch)
     built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch, memory_dim=0)
@@ -178,10 +179,10 @@ def test_without_values_another_layer_is_tried(monkeypatch):
         assert built(
             lambda config, stack: {"part": MeanWithoutPadding(config)}, "encoder", monkeypatch
         ).part.layer_norm.weight.is_meta
-        with pytest.raises(InputError, match="padding changes what it makes of words"):
+        with pytest.raises(InputError, match="padding changes the outputs of tokens"):
             built(lambda config, stack: {"part": Mean(config)}, "encoder", monkeypatch)
 
 
 def test_a_letter_of_the_package_is_not_made_anew():
-    with pytest.raises(ValueError, match="F: fairseq_reservoir.layers.feed_forward makes this kind of layer"):
+    with pytest.raises(ValueError, match="F: already registered by fairseq_reservoir.layers.feed_forward"):
         register("F")(lambda config, stack: {})

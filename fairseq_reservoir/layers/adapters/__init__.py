@@ -1,1 +1,1 @@
-"""Small trained changes (LoRA, VeRA) of matrices that are frozen."""
+"""Adapters: small trained changes of frozen matrices (LoRA, VeRA)."""

@@ -1,4 +1,4 @@
-"""fairseq's self-attention around projections with adapters."""
+"""fairseq's self-attention for projections with adapters."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 class AdaptedAttention(MultiheadAttention):
-    """y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim), with q, k, v and the output from layers.
+    """Attention y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo that calls its projection layers.
 
-    fairseq's fused attention takes the matrices of the four projections for itself: it would see W + D of an adapted layer, and
-    ask for the gradient of the whole matrix W + D to get that of the adapter. Here the layers are called, so that a small
-    adapter costs what it should; the operations between them are those of the fused attention, in the same order. Every other
-    use, as with a cache or for the attention weights, is fairseq's own.
+    x and y: (time, batch, dim). fairseq's fused attention reads the matrix W + D of an adapted layer, and would compute the
+    gradient of the whole matrix. Here the projection layers are called, so that a small adapter stays cheap. The other
+    operations are those of the fused attention, in the same order. Calls with a cache or for attention weights use fairseq's
+    implementation.
     """
 
     def forward(
@@ -30,8 +30,10 @@ class AdaptedAttention(MultiheadAttention):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> Any:
-        asks_more = need_weights or need_head_weights or before_softmax or static_kv or incremental_state is not None
-        if asks_more or self.bias_k is not None or self.add_zero_attn or self.use_xformers:
+        needs_fairseq = (
+            need_weights or need_head_weights or before_softmax or static_kv or incremental_state is not None
+        )
+        if needs_fairseq or self.bias_k is not None or self.add_zero_attn or self.use_xformers:
             return super().forward(
                 query,
                 key,
@@ -49,25 +51,25 @@ class AdaptedAttention(MultiheadAttention):
             projection(x).view(len(x), batch, self.num_heads, -1).permute(1, 2, 0, 3)
             for projection, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
         )
-        mask = mask_of(q, batch, key_padding_mask, attn_mask)
+        mask = combined_mask(q, batch, key_padding_mask, attn_mask)
         dropout = self.dropout_module.p if self.training or self.dropout_module.apply_during_inference else 0.0
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout)
         return self.out_proj(y.permute(2, 0, 1, 3).reshape(time, batch, -1)), None
 
 
-def as_summand(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask to be added to scores: -inf where a boolean one is true."""
+def as_additive(mask: Tensor, like: Tensor) -> Tensor:
+    """Convert a mask to one that is added to scores: -inf where a boolean mask is true."""
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
     return like.new_zeros(mask.shape).masked_fill(mask, float("-inf"))
 
 
-def mask_of(like: Tensor, batch: int, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
-    """What is added to the weights, (batch, heads, time, source), in the type of ``like``; None if nothing is."""
-    mask = None if attn_mask is None else as_summand(attn_mask, like)
+def combined_mask(like: Tensor, batch: int, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
+    """Combine both masks into an additive one, (batch, heads, time, source), in the dtype of ``like``; None without masks."""
+    mask = None if attn_mask is None else as_additive(attn_mask, like)
     if mask is not None and mask.dim() == 3:
         mask = mask.view(batch, -1, *mask.shape[1:])
     if key_padding_mask is not None:
-        padding = as_summand(key_padding_mask.bool(), like)[:, None, None]
+        padding = as_additive(key_padding_mask.bool(), like)[:, None, None]
         mask = padding if mask is None else mask + padding
     return mask

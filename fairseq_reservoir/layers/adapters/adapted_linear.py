@@ -1,4 +1,4 @@
-"""A frozen linear layer with a small trained change of its matrix: LoRA or VeRA."""
+"""Frozen linear layers with a small trained change of the matrix: LoRA or VeRA."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from torch import Tensor, nn
 
 Device = torch.device | str | None
 
-# LoRA's alpha: its change is divided by the rank, so that another rank needs no other learning rate.
+# LoRA's alpha. D has the factor alpha / rank, so that the learning rate need not depend on the rank.
 ALPHA = 16
-# What VeRA's vector d starts at.
+# Initial value of VeRA's vector d.
 FIRST_D = 0.1
 
 
 class AdaptedLinear(nn.Linear):
-    """y = x (g W + D)^T + c, with W and the bias c of a linear layer, and D of ``adapter``; x: (..., in), y: (..., out).
+    """Linear layer with an adapter, y = x (g W + D)^T + c; W and c of ``linear``, D of ``adapter``; x: (..., in), y: (..., out).
 
     If W and c are frozen, only the adapter is trained, including its scalar ``gain`` g if it has one (initially 1). Without a gain g
     is 1. W keeps its name ``weight`` in the state dict. The attribute ``weight`` is g W + D, so that code which reads the matrix
     includes the adapter. ``AdaptedAttention`` calls the layer instead.
 
     Args:
-        linear: the layer whose parameters these are from now on.
+        linear: the layer that is replaced. Its parameters are reused.
         adapter: a ``LowRank`` or a ``ScaledProjections``.
         scaled: whether the adapter gets a gain.
     """
@@ -36,15 +36,15 @@ class AdaptedLinear(nn.Linear):
         self.frozen_adapter: LowRank | ScaledProjections = adapter
         if scaled:
             adapter.gain = nn.Parameter(torch.ones(1, device=weight.device))
-        # Apart, W and D need no gradient of a whole matrix. A large D costs less when it is added to W first.
+        # Separate products of W and D avoid the gradient of a whole matrix. If D is large, adding it to W first is cheaper.
         self.apart = 3 * adapter.rank * (self.in_features + self.out_features) < self.in_features * self.out_features
 
     def __getattr__(self, name: str) -> Any:
-        found: Any = super().__getattr__(name)
+        value: Any = super().__getattr__(name)
         if name != "weight":
-            return found
+            return value
         gain = self.frozen_adapter.gain
-        return (found if gain is None else gain * found) + self.frozen_adapter.matrix()
+        return (value if gain is None else gain * value) + self.frozen_adapter.matrix()
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.apart:
@@ -58,14 +58,14 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq calls this before it loads: a model without adapters, or without their gains, may be the start of one with them."""
+        """Add missing adapters and gains to a state dict, so that a model without them can be loaded. fairseq calls this."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
         if self.frozen_adapter.gain is not None:
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """A plain linear layer with the matrix g W + D, for inference."""
+        """Return a plain linear layer with the matrix g W + D, for inference."""
         plain = nn.Linear(self.in_features, self.out_features, device="meta")  # draws no random numbers
         plain.weight = nn.Parameter(self.weight)
         plain.bias = self.bias
@@ -73,7 +73,7 @@ class AdaptedLinear(nn.Linear):
 
 
 class LowRank(nn.Module):
-    """D = alpha / r B A with A (r, in) and B (out, r), both trained; B begins as 0.  LoRA, Hu et al., 2021."""
+    """LoRA (Hu et al., 2021): D = alpha / r B A with A (r, in) and B (out, r), both trained. B is initially 0."""
 
     gain: nn.Parameter | None
 
@@ -88,14 +88,14 @@ class LowRank(nn.Module):
         return self.scale * F.linear(F.linear(x, self.A), self.B)
 
     def matrix(self) -> Tensor:
-        """D (out, in)."""
+        """Return D (out, in)."""
         return self.scale * (self.B @ self.A)
 
 
 class ScaledProjections(nn.Module):
-    """D = diag(b) B diag(d) A with A (r, in) and B (out, r) of ``shared``, random and frozen.  VeRA, Kopiczko et al., 2024.
+    """VeRA (Kopiczko et al., 2024): D = diag(b) B diag(d) A, with random frozen A (r, in) and B (out, r) of ``shared``.
 
-    Trained are the vectors b (out), which begins as 0, and d (r).
+    The vectors b (out), initially 0, and d (r) are trained.
     """
 
     gain: nn.Parameter | None
@@ -108,7 +108,7 @@ class ScaledProjections(nn.Module):
         self.d = nn.Parameter(torch.full((rank,), FIRST_D, device=device))
         self.b = nn.Parameter(torch.zeros(out_features, device=device))
         self.rank = rank
-        self._shared = (shared,)  # a reference, and not a child
+        self._shared = (shared,)  # the tuple keeps torch from registering a submodule
         self._key = shared.add(out_features, in_features, rank, device)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -116,15 +116,15 @@ class ScaledProjections(nn.Module):
         return self.b * F.linear(self.d * F.linear(x, A), B)
 
     def matrix(self) -> Tensor:
-        """D (out, in)."""
+        """Return D (out, in)."""
         A, B = self._shared[0].pair(self._key)
         return self.b[:, None] * (B @ (self.d[:, None] * A))
 
 
 class SharedProjections(nn.Module):
-    """The A (r, in) and B (out, r) that a model's ``ScaledProjections`` share: buffers, one pair for each shape (out, in).
+    """Buffers A (r, in) and B (out, r) that a model's ``ScaledProjections`` share, one pair for each shape (out, in).
 
-    ``users`` counts the adapters of each pair.
+    ``users`` is the number of adapters of each pair.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class SharedProjections(nn.Module):
         self.users: dict[str, int] = {}
 
     def add(self, out_features: int, in_features: int, rank: int, device: Device = None) -> str:
-        """One more user of the pair of a shape; returns its key."""
+        """Add a user of the pair for a shape, creating the pair if needed. Return the pair's key."""
         key = f"{out_features}x{in_features}"
         if key not in self.users:
             self.register_buffer(f"A_{key}", torch.empty(rank, in_features, device=device))
@@ -148,6 +148,6 @@ class SharedProjections(nn.Module):
 
 
 def add_if_all_missing(state_dict: dict[str, Tensor], prefix: str, module: nn.Module) -> None:
-    """Gives a state dict that has nothing of a module what the module holds, in place."""
+    """Add a module's own state to a state dict that has none of its tensors, in place."""
     if not any(key.startswith(prefix) for key in state_dict):
         state_dict.update({prefix + key: value for key, value in module.state_dict().items()})

@@ -1,4 +1,4 @@
-"""Adapters on what is frozen: which matrices of a model get one, and what the adapters start with."""
+"""Adds adapters to the frozen matrices of a model, and draws their initial values."""
 
 from collections.abc import Iterator
 
@@ -14,31 +14,31 @@ from ..replace import adopt, replace_modules
 from .adapted_attention import AdaptedAttention
 from .adapted_linear import AdaptedLinear, LowRank, ScaledProjections, SharedProjections
 
-# The name that adapters have in a module, and what all of them share in the model.
+# Name of an adapter in its layer, and of the model's module with the matrices that all adapters share.
 NAME = "frozen_adapter"
 _ATOMS = (GROUPS["att"] | GROUPS["ffn"]) - GROUPS["mix"]
 
 
 def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool = False) -> None:
-    """Gives every frozen matrix of attention and feed-forward blocks an adapter, in place; those that have one keep it.
+    """Add an adapter to every frozen matrix of attention and feed-forward blocks that has none, in place.
 
-    ``model.recipes`` says how VeRA's shared matrices were drawn. All that is random in adapters follows from the seed.
+    Random values depend only on the seed. Recipes of VeRA's shared matrices are added to ``model.recipes``.
 
     Args:
-        model: a model whose parameters are frozen as ``table`` says.
+        model: a model with parameters frozen according to ``table``.
         table: its slot table.
         kind: ``lora`` or ``vera``.
-        rank: of every adapter.
-        scaled: train a factor of every such matrix, too.
+        rank: rank of every adapter.
+        scaled: also train a scalar factor of every such matrix.
 
     Raises:
-        InputError: no such matrix is frozen, one of them has a smaller side than ``rank``, or one is no ordinary linear layer.
+        InputError: no such matrix is frozen, ``rank`` exceeds the smaller side of one, or one is not an ordinary linear layer.
     """
     frozen = [e for e in table.entries if not e.trained and e.atom in _ATOMS and e.name.endswith(".weight")]
     if not frozen:
         raise InputError(
-            f"--frozen-adapter {kind}: no matrix of attention or feed-forward blocks is frozen; freeze some by T or F in a plan,"
-            " or by --freeze att,ffn"
+            f"--frozen-adapter {kind}: no matrix of attention or feed-forward blocks is frozen; freeze some with T or F in a plan,"
+            " or with --freeze att,ffn"
         )
     if kind == "vera" and not hasattr(model, NAME):
         model.add_module(NAME, SharedProjections())
@@ -49,16 +49,16 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
             continue
         if type(linear) is not nn.Linear or linear._forward_pre_hooks:
             raise InputError(
-                f"--frozen-adapter {kind}: {place} is frozen and no ordinary linear layer; leave quantization noise out"
+                f"--frozen-adapter {kind}: {place} is frozen but not an ordinary linear layer; remove quantization noise"
             )
         if rank > min(entry.shape):
             raise InputError(
-                f"--frozen-adapter-rank {rank}: above the smaller side of {entry.name}, {min(entry.shape)}"
+                f"--frozen-adapter-rank {rank}: exceeds the smaller side of {entry.name}, {min(entry.shape)}"
             )
         further = {"device": linear.weight.device} | ({"shared": getattr(model, NAME)} if kind == "vera" else {})
         adapter = {"lora": LowRank, "vera": ScaledProjections}[kind](*entry.shape, rank, **further)
         if kind == "lora":
-            # LoRA's own U(-1 / sqrt(in), 1 / sqrt(in)) is Kaiming's, divided by sqrt(6).
+            # LoRA draws from U(-1 / sqrt(in), 1 / sqrt(in)): Kaiming's distribution divided by sqrt(6).
             name = f"{plain(place)}.{NAME}.A"
             fill(
                 {name: adapter.A},
@@ -68,15 +68,15 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
         parent_name, _, attribute = place.rpartition(".")
         setattr(model.get_submodule(parent_name), attribute, AdaptedLinear(linear, adapter, scaled))
     replace_modules(model, _adapted_attention)
-    buffers, known = dict(model.named_buffers()), getattr(model, "recipes", {})
-    shared = [(name, shape) for name, shape, _ in shared_matrices(model) if name not in known]
+    buffers, recipes = dict(model.named_buffers()), getattr(model, "recipes", {})
+    shared = [(name, shape) for name, shape, _ in shared_matrices(model) if name not in recipes]
     new = {name: Recipe("kaiming_uniform", name, shape) for name, shape in shared}
     fill(buffers, new, table.seed)
-    model.recipes = known | new  # type: ignore[assignment]  # no tensor and no module, which torch expects
+    model.recipes = recipes | new  # type: ignore[assignment]  # torch expects a tensor or a module
 
 
 def _adapted_attention(module: nn.Module) -> nn.Module | None:
-    """The attention that calls its projections, in place of fairseq's with an adapter on a projection; None for other modules."""
+    """Return the ``AdaptedAttention`` for a fairseq attention with an adapter on a projection; None for other modules."""
     has_adapter = any(isinstance(child, AdaptedLinear) for child in module.children())
     return adopt(AdaptedAttention, module) if type(module) is MultiheadAttention and has_adapter else None
 
@@ -87,7 +87,7 @@ def merge_adapters(model: nn.Module) -> None:
 
 
 def shared_matrices(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """(name, shape, number of adapters) of what VeRA's adapters share."""
+    """Yield (name, shape, number of adapters) of each matrix that VeRA's adapters share."""
     shared = getattr(model, NAME, None)
     if shared is None:
         return

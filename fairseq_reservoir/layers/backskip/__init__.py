@@ -1,1 +1,1 @@
-"""Backskipping: leave out the backward pass of a frozen layer and estimate the gradient that it would hand down."""
+"""Backskipping: skip the backward pass of a frozen layer and estimate the gradient of its input."""

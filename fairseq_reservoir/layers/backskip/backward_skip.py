@@ -1,8 +1,8 @@
-"""Backskipping: the backward pass through a frozen layer is left out, and the layer below gets an estimated gradient.
+"""Backskipping: estimators of a frozen layer's input gradient, used in place of its backward pass.
 
-Shen et al. (2021) describe the idea and no code of theirs is public; what follows from their description and what is our
-choice is said at each estimator. Whether an update is a true one is drawn from the seed, the layer's name and the update's
-number, so that all processes, accumulated batches and recomputed layers draw alike.
+Shen et al. (2021) describe the idea, but published no code. The docstring of each estimator lists our own choices. A random
+draw decides whether an update takes the true backward pass. It depends on the seed, the layer's name and the number of the
+update, so that all ranks, accumulated batches and recomputed layers agree.
 """
 
 import functools
@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from ...random_tensors import philox
 from .least_squares import LeastSquares
 
-# What a model calls its backskips; their names in its checkpoints begin with it.
+# Name of a model's module of backskips, and so the prefix of their tensors in checkpoints.
 NAME = "backskips"
 WARMUP_UPDATES = 100  # the default of --backskip-warmup
 _HIDDEN = 64
 
 
 class Identity(nn.Module):
-    """dL/dx ~ g for g = dL/dy, as if the layer handed on its input: the straight-through estimator, which learns nothing."""
+    """Straight-through estimator dL/dx ~ g, with g = dL/dy. It has nothing to learn."""
 
-    needs_true = False  # to learn from
+    needs_true = False  # whether the estimator learns from true gradients
 
     def __init__(self, name: str, width: int, seed: int):
         super().__init__()
@@ -41,10 +41,10 @@ class Identity(nn.Module):
 
 
 class Synthetic(Identity):
-    """dL/dx ~ g + W g for g = dL/dy: exact where the layer adds nothing to x, and W is a regression of the rest on g.
+    """Linear estimator dL/dx ~ g + W g, with g = dL/dy and W fitted to the residual of true gradients.
 
-    W (width x width) is fitted to true gradients while there are any; see ``LeastSquares``. It scales with g, so a loss scale
-    changes nothing. Ours; the name is that of synthetic gradients (Jaderberg et al., 2017), which predict from activations.
+    W (width, width) is fitted during true updates by ``LeastSquares``. The estimate is linear in g, so that a loss scale has no
+    effect. The estimator is ours. It is named after synthetic gradients (Jaderberg et al., 2017), which predict from activations.
     """
 
     needs_true = True
@@ -57,21 +57,21 @@ class Synthetic(Identity):
         return g + self.rest.predict(g)
 
     def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
-        assert true is not None  # as ``needs_true`` says
+        assert true is not None  # because needs_true is set
         width = g.shape[-1]
         self.rest.add(g.reshape(-1, width), (true - g).reshape(-1, width))
 
 
 class Reinforce(nn.Module):
-    """dL/dx ~ -(R - V(x)) e / s: the layer's input is a policy's mean, and x + s e, e ~ N(0, 1), the action that it took.
+    """REINFORCE estimator dL/dx ~ -(R - V(x)) e / s: x is the mean of a policy and x + s e, e ~ N(0, 1), its action.
 
-    As in the paper, the return R of a word is the mean over channels of -dL/dy, and V is a value network fitted to R by squared
-    error. Ours: R is taken relative to its root mean square in the batch, so that a loss scale cancels; V is a frozen random hidden
-    layer of 64 tanh units and a least-squares readout; s is 0.1, since noise of size 1 is as large as what a LayerNorm lets through.
-    The noise has a generator of its own; see ``Backskip.noise_seed``.
+    As in the paper, the return R of a token is the mean of -dL/dy over channels, and V is a value network fitted to R by squared
+    error. Three choices are ours. R is divided by its RMS over the batch, which cancels the loss scale. V has a frozen random
+    hidden layer of 64 tanh units and a least-squares output layer. s is 0.1, because the output of a LayerNorm has size 1.
+    The noise has its own generator; see ``Backskip.noise_seed``.
     """
 
-    needs_true = False  # its return is known without
+    needs_true = False  # the return needs only dL/dy
     noise = 0.1
     hidden: Tensor
 
@@ -91,17 +91,17 @@ class Reinforce(nn.Module):
     def estimate(self, x: Tensor, noise: Tensor, g: Tensor) -> Tensor:
         returns, size = self._returns(g)
         advantage = returns - self.value.predict(self._features(x)).squeeze(-1)
-        advantage = advantage.masked_fill(~_words(g), 0)
+        advantage = advantage.masked_fill(~_real_tokens(g), 0)
         estimate: Tensor = -(size / self.noise) * advantage.unsqueeze(-1) * noise.float()
         return estimate.to(g.dtype)
 
     def learn(self, x: Tensor, g: Tensor, true: Tensor | None) -> None:
         returns, _ = self._returns(g)
-        self.value.add(self._features(x).flatten(0, -2), returns.reshape(-1, 1), _words(g).flatten())
+        self.value.add(self._features(x).flatten(0, -2), returns.reshape(-1, 1), _real_tokens(g).flatten())
 
     def _returns(self, g: Tensor) -> tuple[Tensor, Tensor]:
         returns = -g.float().mean(-1)
-        size = (returns.square().sum() / _words(g).sum().clamp(min=1)).sqrt()
+        size = (returns.square().sum() / _real_tokens(g).sum().clamp(min=1)).sqrt()
         return returns / size.clamp(min=torch.finfo(torch.float32).tiny), size
 
     def _features(self, x: Tensor) -> Tensor:
@@ -109,8 +109,8 @@ class Reinforce(nn.Module):
         return torch.cat([hidden, hidden.new_ones(*hidden.shape[:-1], 1)], -1)
 
 
-def _words(g: Tensor) -> Tensor:
-    """Where there are words: padding, and fairseq's batches that make up for missing ones, have no gradient and no return."""
+def _real_tokens(g: Tensor) -> Tensor:
+    """Mask of real tokens. Padding and fairseq's dummy batches have zero gradient."""
     return g.any(-1)
 
 
@@ -118,13 +118,13 @@ ESTIMATORS: dict[str, type[nn.Module]] = {"synthetic": Synthetic, "reinforce": R
 
 
 class Backskip(nn.Module):
-    """The backward pass of a layer in training: its true one, from which the estimator learns, or an estimate instead of it.
+    """Estimator of a layer's input gradient, and the choice between a true and an estimated backward pass in each update.
 
     Args:
         kind: key of ``ESTIMATORS``.
-        name: the layer's, such as ``encoder.layers.1``.
-        width: of the layer.
-        seed: of the draw of true updates, and of what is random in the estimator.
+        name: name of the layer, such as ``encoder.layers.1``.
+        width: width of the layer.
+        seed: seed for the choice of true updates and for the estimator.
         anneal, warmup: the probability of a true update is 1 in the first ``warmup`` updates, then anneal, anneal^2, ...
     """
 
@@ -137,26 +137,26 @@ class Backskip(nn.Module):
 
     @property
     def is_true(self) -> bool:
-        """Whether this update takes the true backward pass."""
+        """Whether this update uses the true backward pass."""
         drawn = int(philox.words(self.seed, f"{self.name}.backskip/{self.update}", 1)[0])
         return drawn < self.anneal ** max(0, self.update - self.warmup + 1) * 2**32
 
     def begin_update(self) -> None:
-        """fairseq's trainer calls this before the batches of an update, also where it takes the place of one that overflowed."""
+        """Reset the noise before an update, including one that repeats an overflowed update."""
         self.draws = 0
 
     def noise_seed(self) -> int:
-        """Another one for each batch of an update and each process, unlike ``is_true``; torch's generators are left alone."""
+        """Seed of the noise for the next batch. Unlike ``is_true``, it differs between batches and ranks."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank = torch.distributed.get_rank() if distributed else 0
         self.draws += 1
         return int(philox.words(self.seed, f"{self.name}.backskip.noise/{self.update}/{rank}/{self.draws}", 1)[0])
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq's trainer calls this after every update, on all processes."""
+        """End an update and refit the estimator. Called after every update, on all ranks."""
         if num_updates == self.update:
             return
-        # All processes have to say the same, also those in which LayerDrop left the layer out.
+        # All ranks must agree, even where LayerDrop dropped the layer.
         learned = num_updates == self.update + 1 and (self.is_true or not self.estimator.needs_true)
         self.update = num_updates
         if learned:
@@ -164,7 +164,7 @@ class Backskip(nn.Module):
                 module.solve()
 
     def observe(self, x: Tensor, g: Tensor, true: Tensor) -> None:
-        """Learns from a true gradient, and keeps the cosine between it and the estimate of before."""
+        """Update the estimator with a true gradient, and store the cosine between this and the previous estimator's estimate."""
         self.cosine = self._cosine(x, g, true)
         self.estimator.learn(x, g, true)
 
@@ -175,7 +175,7 @@ class Backskip(nn.Module):
 
 
 class _Leave(torch.autograd.Function):
-    """y -> y, above a true layer: keeps dL/dy."""
+    """Identity after a layer with a true backward pass. Stores dL/dy."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, kept: dict[str, Tensor]) -> Tensor:
@@ -189,7 +189,7 @@ class _Leave(torch.autograd.Function):
 
 
 class _Enter(torch.autograd.Function):
-    """x -> x, below a true layer: dL/dx arrives after dL/dy, and the estimator learns from both."""
+    """Identity before a layer with a true backward pass. Its gradient dL/dx arrives last, and the estimator learns from it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: dict[str, Tensor], skip: Backskip) -> Tensor:
@@ -205,7 +205,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Skip(torch.autograd.Function):
-    """x -> y = layer(x), computed without a graph; dL/dx is the estimator's."""
+    """x -> y = layer(x), computed without a graph. Its backward pass returns the estimate of dL/dx."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, noise: Tensor | None, skip: Backskip) -> Tensor:
@@ -224,9 +224,10 @@ class _Skip(torch.autograd.Function):
 
 
 def skipping_backward(layer: nn.Module, skip: Backskip) -> None:
-    """Lets a frozen layer use ``skip`` in training, which becomes no part of it: some layers are the sum of their parts.
+    """Make a frozen layer use ``skip`` in training.
 
-    The layer's input is its first argument, its output the result or the first of it.
+    The layer's input is its first argument. Its output is the result, or the first element of a tuple. ``skip`` is not
+    registered as a submodule, because some layers run all their submodules.
     """
     layer.forward = functools.partial(_forward, skip, layer.forward)
 

@@ -1,4 +1,4 @@
-"""Gives the wholly frozen layers of a model their skipped backward pass (``--backskip``)."""
+"""Adds backskips to the wholly frozen layers of a model (``--backskip``), and fits checkpoints to them."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from .backward_skip import NAME, WARMUP_UPDATES, Backskip, skipping_backward
 
 
 def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options: Any) -> None:
-    """Lets the wholly frozen layers of a model skip their backward pass, where nothing but the layer below needs it.
+    """Add a backskip to each wholly frozen layer above a trained tensor.
 
-    A decoder's layer that attends to the source has two gradients to hand on, and is left alone.
+    Decoder layers with attention to the source are excluded, because they have two inputs with gradients.
 
     Raises:
-        InputError: there is no such layer.
+        InputError: the model has no such layer.
     """
     skips = {}
     for place, layer in frozen_layers(model, plans):
@@ -31,14 +31,14 @@ def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options:
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(
-            f"--backskip {options.backskip}: no layer to skip ({plan}); a wholly frozen one is needed above something trained, such as F "
+            f"--backskip {options.backskip}: no layer to skip ({plan}); it needs a wholly frozen layer above a trained tensor, such as F "
             "or T in an encoder"
         )
     setattr(model, NAME, nn.ModuleDict(skips))
 
 
 def _trained_below(model: nn.Module, place: str) -> bool:
-    """Whether a gradient that a layer hands down would reach anything that is trained."""
+    """Whether the stack has trained parameters below the layer ``place``."""
     stack, depth = place.partition(".layers.")[::2]
     for name, parameter in model.named_parameters(remove_duplicate=False):
         layer = freeze_spec.layer_of(name)
@@ -49,15 +49,15 @@ def _trained_below(model: nn.Module, place: str) -> bool:
 
 
 def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resuming: bool) -> None:
-    """Lets any checkpoint be loaded with or without ``--backskip``: estimators belong to a training run, not to the model.
+    """Add or remove estimators in a state dict, so that any checkpoint loads with or without ``--backskip``.
 
     Args:
-        model: with its number of updates, which fairseq's trainer sets before it loads the rest.
+        model: the model. fairseq's trainer has already set its number of updates.
         state_dict, prefix: as in ``upgrade_state_dict_named``.
-        resuming: whether training goes on at that number.
+        resuming: whether training resumes at this number of updates.
 
     Raises:
-        InputError: an estimator would begin to learn when hardly an update or none takes a true gradient any more.
+        InputError: a new estimator would start after the warm-up, and see few or no true gradients.
     """
     skips, prefix = getattr(model, NAME, None), f"{prefix}{NAME}."
     own = skips.state_dict(prefix=prefix) if skips else {}
@@ -72,6 +72,6 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
 def _refuse_late(skip: Any) -> None:
     if skip.anneal < 1 and skip.update >= skip.warmup and skip.estimator.needs_true:
         raise InputError(
-            f"--backskip-warmup {skip.warmup}: is over at the checkpoint's update {skip.update}, and there is no estimator of this "
-            f"kind in it; give {skip.update + WARMUP_UPDATES}, for instance, or --reset-optimizer"
+            f"--backskip-warmup {skip.warmup}: the warm-up ended by update {skip.update} of the checkpoint, which has no estimator of "
+            f"this kind; set it to {skip.update + WARMUP_UPDATES}, for example, or add --reset-optimizer"
         )

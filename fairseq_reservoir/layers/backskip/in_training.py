@@ -1,4 +1,4 @@
-"""Parts of the trainer for ``--backskip``: the estimators follow the updates, and their accuracy is logged."""
+"""Trainer steps for ``--backskip``: update the estimators, and log their accuracy."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,19 +11,19 @@ from .backward_skip import NAME
 
 def begin_update(trainer: Any) -> None:
     """Prepare the estimators before an update, on all ranks."""
-    for skip in _skips_of(trainer):
+    for skip in _backskips(trainer):
         skip.begin_update()
 
 
 def end_update(trainer: Any, num_updates: int) -> None:
-    """Let the estimators learn after an update, and log their cosines."""
+    """Refit the estimators after an update, and log their cosines."""
     interval = trainer.cfg.common.log_interval
-    for skip in _skips_of(trainer):
+    for skip in _backskips(trainer):
         skip.set_num_updates(num_updates)
         if skip.cosine is not None and interval and num_updates % interval == 0:
             metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)
             skip.cosine = None
 
 
-def _skips_of(trainer: Any) -> Iterable[Any]:
+def _backskips(trainer: Any) -> Iterable[Any]:
     return getattr(trainer.get_model(), NAME, nn.ModuleDict()).values()

@@ -1,4 +1,4 @@
-"""Linear regression on a stream, solved exactly: no learning rate, nothing drawn, and the same result on every process."""
+"""Streaming linear regression with an exact solution: no learning rate, no randomness, the same result on all ranks."""
 
 from collections.abc import Callable
 from typing import Self
@@ -6,23 +6,23 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-# The weight of what came before, per update.
+# Factor by which the weight of earlier samples decays per update.
 _DECAY = 0.99
 
 
 class LeastSquares(nn.Module):
-    """W = argmin sum_t 0.99^age(t) |y_t - W x_t|^2 + ridge tr(X X^T) / d |W|^2, over all samples seen so far.
+    """Ridge regression W = argmin sum_t 0.99^age(t) |y_t - W x_t|^2 + ridge tr(X X^T) / d |W|^2 over all samples so far.
 
-    Each batch is added up until ``solve`` is called, once per update, which also adds up those of all processes. A batch is
-    scaled to a mean |x_t|^2 of 1, both sides alike, so that W does not depend on a loss scale. Nothing here waits for the
-    device: what is to be left out is chosen there.
+    ``add`` accumulates batches. ``solve``, called once per update, sums them over all ranks and computes W. The x and y of a
+    batch are divided by the RMS norm of x, which cancels the loss scale. The class never synchronises with the GPU: samples
+    are filtered by a mask on the device.
 
     Args:
         inputs: d, the length of x.
         outputs: the length of y.
-        ridge: relative to the mean variance of an input.
+        ridge: ridge penalty, relative to the mean variance of an input.
 
-    Buffers, float32 whatever type the model is given: ``gram`` (d, d), ``cross`` (outputs, d), ``map`` W (outputs, d).
+    Buffers, always float32: ``gram`` (d, d), ``cross`` (outputs, d), ``map`` W (outputs, d).
     """
 
     gram: Tensor
@@ -48,12 +48,12 @@ class LeastSquares(nn.Module):
 
     @torch.no_grad()
     def add(self, x: Tensor, y: Tensor, samples: Tensor | None = None) -> None:
-        """Adds a batch; one that is not finite, as in an update that overflows, is left out.
+        """Add a batch. A batch with infinite values or NaN is ignored, as in an update that overflows.
 
         Args:
             x: (rows, d).
             y: (rows, outputs).
-            samples: (rows,), true for rows that are samples; without it all are.
+            samples: (rows,), true for rows to use; None uses all rows.
         """
         x, y = x.float(), y.float()
         count: Tensor | int = len(x)
@@ -67,12 +67,12 @@ class LeastSquares(nn.Module):
         self.new_cross = cross if self.new_cross is None else self.new_cross + cross
 
     def predict(self, x: Tensor) -> Tensor:
-        """W x for x (..., d), in the type of x."""
+        """Compute W x for x (..., d), in the dtype of x."""
         return (x.float() @ self.map.t()).to(x.dtype)
 
     @torch.no_grad()
     def solve(self) -> None:
-        """Takes in what was added since the last call and finds W anew. All processes have to call this together."""
+        """Include the batches since the last call and recompute W. All ranks must call this together."""
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.new_gram is None and not shared:
             return
@@ -90,6 +90,6 @@ class LeastSquares(nn.Module):
             held.copy_(torch.where(learned, held * _DECAY + added, held))
         variance = self.gram.diagonal().mean()
         penalty = self.ridge * variance * torch.eye(len(self.gram), device=self.gram.device)
-        # ``torch.linalg.solve`` would read info, to raise an error.
+        # torch.linalg.solve would synchronise with the device to check for errors.
         found, info = torch.linalg.solve_ex(self.gram + penalty, self.cross.t())
         self.map.copy_(torch.where(learned & (info == 0), found.t(), self.map))
