@@ -1,7 +1,7 @@
-"""The console script ``fairseq-reservoir``, outside the package so that its light commands start without torch and fairseq.
+"""Console script ``fairseq-reservoir``. It is outside the package so that some commands start without torch and fairseq.
 
-While ``is_running`` is true, importing ``fairseq_reservoir`` does not register the models: ``fairseq_reservoir.cli`` does that
-for the commands that build or read a model.
+While ``is_running`` is true, importing ``fairseq_reservoir`` does not register the models. ``fairseq_reservoir.cli`` does it for
+commands that need models.
 """
 
 is_running = False
@@ -17,6 +17,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import fairseq_reservoir_cli  # the module that the package finds, which __main__ is not
+    import fairseq_reservoir_cli  # the package reads is_running of this module, not of __main__
 
     fairseq_reservoir_cli.main()

@@ -1,7 +1,7 @@
-"""Makes an editable installation known to fairseq; everything else stands in pyproject.toml.
+"""Lets fairseq find an editable installation of the package. All other settings are in pyproject.toml.
 
-fairseq takes ``--user-dir NAME`` for a folder. It looks for one in the current folder and then in site-packages, beside itself. A
-wheel puts the package there. An editable installation does not, so a small package there stands for the one in the clone.
+fairseq reads ``--user-dir NAME`` as a folder in the current folder or in site-packages. A wheel installs the package in
+site-packages, but an editable installation does not. We add a small stand-in package there, which imports the real one.
 """
 
 import base64
@@ -14,7 +14,7 @@ from setuptools.command.editable_wheel import editable_wheel
 
 PACKAGE = "fairseq_reservoir"
 STAND_IN = '''\
-"""Stands for the editable package in {folder!r}: importing this imports that one."""
+"""Stand-in for the editable package in {folder!r}. Importing it imports that package."""
 
 import importlib.util
 import sys
@@ -30,7 +30,7 @@ _spec.loader.exec_module(_module)
 
 
 class EditableWheel(editable_wheel):
-    """Adds the stand-in to the wheel that pip installs for ``pip install -e``."""
+    """Build command that adds the stand-in to the wheel of ``pip install -e``."""
 
     def run(self):
         super().run()
@@ -40,7 +40,7 @@ class EditableWheel(editable_wheel):
 
 
 def add_file(wheel: Path, name: str, data: bytes) -> None:
-    """Add a file to a wheel, and its hash to the list of files."""
+    """Add a file to a wheel, and its hash to the wheel's RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     with zipfile.ZipFile(wheel) as old:
         members = [(item, old.read(item)) for item in old.infolist()]

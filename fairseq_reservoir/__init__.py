@@ -1,6 +1,6 @@
-"""Frozen random Transformers for fairseq: a package and a ``--user-dir`` in one folder.
+"""Frozen random Transformers for fairseq: a Python package that is also a ``--user-dir``.
 
-Importing it registers the models and installs the hooks in fairseq. Nothing else in the process changes.
+Importing it registers the models and installs hooks in fairseq. It has no other effect on the process.
 """
 
 import functools
@@ -14,12 +14,12 @@ from .version import __version__ as __version__
 
 @functools.cache
 def register() -> None:
-    """Register the models with fairseq and install the hooks; a second call does nothing.
+    """Register the models with fairseq and install the hooks. A second call does nothing.
 
-    Without fairseq there is nothing to register, but the tensors of an export can still be read.
+    Without fairseq nothing is registered, but the tensors of an export can still be read.
 
     Raises:
-        InputError: an environment variable of ours has a value that is not allowed.
+        InputError: an environment variable of this package has an invalid value.
     """
     if not find_spec("fairseq"):
         return
@@ -30,10 +30,10 @@ def register() -> None:
 
         install()
 
-        # Registers the models; fairseq's own search of models/ would, but in the order of its folders.
+        # These imports register the models. fairseq's own search of models/ would import them in another order.
         from .models import reservoir, supermask  # noqa: F401, I001
 
-        # Last, since it skips the architectures of this package.
+        # Must be last, because it skips architectures of this package.
         from .models import frozen  # noqa: F401
 
 
@@ -41,10 +41,10 @@ def register() -> None:
 def _logging_unchanged():
     """Keep fairseq from configuring logging when it is imported.
 
-    Its module text_to_speech configures the root logger, and advises every program to install tensorboardX.
+    fairseq's module text_to_speech configures the root logger, and logs an advice to install tensorboardX.
     """
     root, advice = logging.getLogger(), logging.getLogger("fairseq.tasks.text_to_speech")
-    # logging.basicConfig changes nothing if the root logger has a handler. This one prints warnings, as Python does without any.
+    # logging.basicConfig does nothing if the root logger has a handler. lastResort prints warnings, as Python does without handlers.
     handler = None if root.handlers else logging.lastResort
     if handler:
         root.addHandler(handler)
@@ -61,6 +61,6 @@ def _nothing(record):
     return False
 
 
-# Some commands need neither torch nor fairseq. The console script registers the models once it knows the command.
+# Some commands need neither torch nor fairseq. The console script registers the models only for the others.
 if not getattr(sys.modules.get("fairseq_reservoir_cli"), "is_running", False):
     register()

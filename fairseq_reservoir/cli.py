@@ -1,4 +1,4 @@
-"""The command ``fairseq-reservoir``: tools around plans and checkpoints."""
+"""The command ``fairseq-reservoir``: tools for plans, checkpoints and studies."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ from .commands import (
 )
 from .commands.plan import plan  # noqa: F401
 from .commands.standard_output import writing
-from .errors import InputError, check_words, in_one_line
+from .errors import InputError, check_arguments, in_one_line
 from .version import __version__, is_plugin
 
 # These commands build no model and can start without torch and fairseq.
@@ -35,7 +35,7 @@ _ABOUT = (
 
 
 def main(arguments=None) -> None:
-    """Entry point; ``arguments`` default to the command line's."""
+    """Run the command; ``arguments`` defaults to ``sys.argv[1:]``."""
     parser = argparse.ArgumentParser("fairseq-reservoir", description=_ABOUT)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserWithOurFlags)
@@ -56,7 +56,7 @@ def main(arguments=None) -> None:
         if name not in _LIGHT:
             subparser.add_argument("--user-dir", metavar="DIR", help="folder that registers kinds of layer of your own")
     try:
-        check_words(sys.argv[1:] if arguments is None else arguments)
+        check_arguments(sys.argv[1:] if arguments is None else arguments)
         known, fairseq_flags = parser.parse_known_args(arguments)
         if fairseq_flags and not hasattr(known, "takes_fairseq_flags"):
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
@@ -67,16 +67,16 @@ def main(arguments=None) -> None:
             result = known.run(known, fairseq_flags)
         if result is not None:
             with writing():
-                # A path need not be UTF-8.
+                # A path may contain bytes that are not UTF-8.
                 print(str(result).encode(errors="backslashreplace").decode(), flush=True)
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     except KeyboardInterrupt:
-        sys.exit(130)  # as a shell says of a command that Ctrl-C has ended
+        sys.exit(130)  # the status of a shell for a command ended by Ctrl-C
 
 
 def _import_user_dir(folder):
-    """As fairseq's commands import it; the plugin itself is here already."""
+    """Import a user's ``--user-dir`` as fairseq does. The plugin itself is already imported."""
     if folder is None or is_plugin(Path(folder)):
         return
     if not Path(folder, "__init__.py").is_file():
@@ -87,29 +87,30 @@ def _import_user_dir(folder):
         import_user_module(argparse.Namespace(user_dir=folder))
     except InputError:
         raise
-    except Exception as error:  # whatever a user's program may raise
+    except Exception as error:  # a user's code may raise anything
         raise InputError(f"--user-dir {folder}: cannot be imported: {type(error).__name__}: {error}") from error
 
 
-def _user_dir_in(words):
+def _user_dir_in(arguments):
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--user-dir")
-    return parser.parse_known_args(words)[0].user_dir
+    return parser.parse_known_args(arguments)[0].user_dir
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):
-    """Adds the plugin's flags, and the kinds of a ``--user-dir``, to ``--help`` where they can be given.
+    """Parser of a subcommand with fairseq's flags in its ``--help`` and one-line errors.
 
-    Only then, since importing fairseq takes seconds. A mistake is answered by one line, without the usage.
+    ``--help`` lists the plugin's flags and the kinds of a ``--user-dir``. They are imported only for it, because importing
+    fairseq takes seconds.
     """
 
-    words: Sequence[str] = ()
+    arguments: Sequence[str] = ()
 
     def __init__(self, **options):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def parse_known_args(self, args=None, namespace=None):
-        self.words = args or ()
+        self.arguments = args or ()
         return super().parse_known_args(args, namespace)
 
     def error(self, message):
@@ -121,13 +122,13 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
             return text
         with _quiet():
             register()
-            _import_user_dir(_user_dir_in(self.words))
+            _import_user_dir(_user_dir_in(self.arguments))
         return f"{text}\n{flag_groups.in_groups()}\n"
 
 
 @contextlib.contextmanager
 def _quiet():
-    """Without the warnings and notes that importing and building print on every run."""
+    """Suppress the warnings and log lines of importing fairseq and building models."""
     level = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:

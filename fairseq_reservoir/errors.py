@@ -1,4 +1,4 @@
-"""``InputError``, the exception for a user's mistake, and checks of words and numbers that flags share."""
+"""``InputError``, the exception for a user's mistake, and checks of command-line arguments."""
 
 import re
 
@@ -7,11 +7,11 @@ _DIGITS = 15
 
 
 class InputError(ValueError):
-    """A flag or file is not usable as given.
+    """Error in a flag or file of the user.
 
-    The message is one line: the flag or file, the value received, what is allowed. A line feed or another control character
-    in a value is shown by its escape, and of a value of hundreds of characters the beginning and the end. From Python it is an
-    ordinary ``ValueError``; the fairseq commands print its message alone (see ``fairseq_repairs.error_report``).
+    The message is one line: the flag or file, the value received, the allowed values. Control characters in a value are
+    escaped, and a very long value is shortened. In Python it is an ordinary ``ValueError``. fairseq's commands print only the
+    message (see ``fairseq_repairs.error_report``).
     """
 
     def __init__(self, message: object) -> None:
@@ -19,34 +19,37 @@ class InputError(ValueError):
 
 
 def in_one_line(text: str) -> str:
-    """``text`` without line feeds, and not longer than a screen."""
+    """Escape control characters in ``text`` and shorten it to 2,000 characters at most."""
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     line = re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: f"{word[0][:80]}...{word[0][-20:]}", line)
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 100]}...{line[-90:]}"
 
 
 def printable(text: object) -> str:
-    """``text`` as UTF-8 can hold it. Python keeps bytes of a file name that are not UTF-8 as surrogates; each becomes an escape."""
+    """Escape surrogates in ``text``. Python decodes bytes of a file name that are not UTF-8 to surrogates."""
     return str(text).encode(errors="backslashreplace").decode()
 
 
-def check_words(words: list[str]) -> None:
-    """Refuses words of a command line that fairseq cannot read.
+def check_arguments(arguments: list[str]) -> None:
+    """Refuse command-line arguments that fairseq misreads.
 
-    argparse makes an empty list of ``--flag=--``, whatever type the flag has; hydra takes a last backslash for the end of a text.
+    argparse reads ``--flag=--`` as an empty list for every type of flag. hydra reads a final backslash as an escape.
+
+    Raises:
+        InputError: an argument ends in a backslash or in "=--".
     """
-    for word in words:
-        if word.endswith("\\"):
-            raise InputError(f"{word}: ends in a backslash, which fairseq cannot read")
-        if word.startswith("--") and word.endswith("=--"):
-            raise InputError(f"{word.removesuffix('=--')} '--': is no value")
+    for argument in arguments:
+        if argument.endswith("\\"):
+            raise InputError(f"{argument}: ends in a backslash, which fairseq cannot read")
+        if argument.startswith("--") and argument.endswith("=--"):
+            raise InputError(f"{argument.removesuffix('=--')} '--': is not a valid value")
 
 
 def flag_of(name: str) -> str:
-    """The flag of an option, as an error names it: ``mask_pin`` -> ``--mask-pin``."""
+    """Flag of an option: ``mask_pin`` -> ``--mask-pin``."""
     return "--" + name.replace("_", "-")
 
 
 def whole_number(text: str) -> int | None:
-    """The number that ``text`` writes in at most 15 digits, or None: Python's own ``int`` refuses some longer ones, and takes others."""
+    """Parse a whole number of at most 15 ASCII digits; None for other text. Unlike ``int``, it never raises."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None

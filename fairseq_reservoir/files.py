@@ -1,4 +1,7 @@
-"""Writes files so that a kill or a full disk leaves the old file or the new one, never a part; reads files that may be of any kind."""
+"""Atomic writing of files and folders, and safe reading of paths that may not be regular files.
+
+After a kill or with a full disk, an output is either the old file or the complete new one.
+"""
 
 import errno
 import os
@@ -12,11 +15,12 @@ from .errors import InputError
 
 
 def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
-    """Refuses a path at which there is no file that this process can read.
+    """Refuse a path that is not a readable file.
 
     Args:
-        what: the flag or argument that named it.
-        or_pipe: whether a pipe or device will do too. It is not opened, because that could wait for ever.
+        what: the flag or argument that gave the path.
+        path: the path.
+        or_pipe: whether a pipe or device is also allowed. It is not opened, because that could block.
 
     Raises:
         InputError: one line with ``what``, the path and the reason.
@@ -26,7 +30,7 @@ def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
         mode = os.stat(path).st_mode
         if stat.S_ISREG(mode):
             os.close(os.open(path, os.O_RDONLY))
-    except (FileNotFoundError, ValueError):  # the latter of a name with a null character
+    except (FileNotFoundError, ValueError):  # ValueError: the name contains a null character
         raise InputError(f"{name}: no such file") from None
     except OSError as error:
         raise InputError(f"{name}: {cannot_be_read(error)}") from error
@@ -37,12 +41,12 @@ def check_file(what: str, path: str | Path, or_pipe: bool = False) -> None:
 
 
 def cannot_be_read(error: OSError) -> str:
-    """The end of a message about a file that the system does not let this process read."""
+    """Reason for an error message about an unreadable file."""
     return f"cannot be read ({error.strerror})"
 
 
 def check_name(what: str, path: str | Path) -> None:
-    """Refuses a path that the system finds too long, or whose temporary name would be (see ``temporary_name``).
+    """Refuse a path that is too long, or too long with the suffix of ``temporary_name``.
 
     Raises:
         InputError: one line with ``what``, the path and the reason.
@@ -55,22 +59,26 @@ def check_name(what: str, path: str | Path) -> None:
 
 
 def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
-    """Refuses an output file that could not be written, before any work is done for it.
+    """Refuse an output file that cannot be written, before any work is done.
 
     Args:
-        read: files that must not be replaced by it, even with ``force``.
+        path: the output file.
+        force: whether an existing file may be replaced.
+        suffix: the suffix that its name must have.
+        read: input files that must not be replaced, even with ``force``.
 
     Raises:
-        InputError: ``path`` has another suffix, is a folder, lies in none, is one of ``read``, or exists and ``force`` is not given.
+        InputError: ``path`` has another suffix, is a folder, has no writable parent folder, is one of ``read``, or exists
+            without ``force``.
     """
     if not Path(path).name.endswith(suffix):
         raise InputError(f"OUT {path}: the name must end in {suffix}")
-    if suffix == ".safetensors" and any("\udc80" <= c <= "\udcff" for c in str(path)):  # its writer takes UTF-8 alone
+    if suffix == ".safetensors" and any("\udc80" <= c <= "\udcff" for c in str(path)):  # safetensors needs UTF-8
         raise InputError(f"OUT {path}: the name must be UTF-8")
     check_name("OUT", path)
     folder = Path(path).parent
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"OUT {path}: {folder} is no folder that can be written to")
+        raise InputError(f"OUT {path}: {folder} is not a writable folder")
     if os.path.isdir(path):
         raise InputError(f"OUT {path}: is a folder")
     if not os.path.exists(path):
@@ -83,16 +91,17 @@ def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
 
 @contextmanager
 def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({why})"):
-    """Yields a temporary name beside ``path``; what was written there takes the place of ``path`` in one step.
+    """Context manager that replaces ``path`` atomically. It yields a temporary name to write to.
 
-    It reaches the disk before the name changes. If the body raises, ``path`` stays as it was and the temporary file is
-    removed; a killed process leaves ``path`` as it was and ``path.<process>.tmp`` behind.
+    On exit the file is synchronised to disk and renamed. If the body raises, ``path`` is unchanged and the temporary file is
+    removed. A killed process leaves ``path`` unchanged and ``path.<process>.tmp`` behind.
 
     Args:
-        refusal: what to say when the disk is full or refuses the file.
+        path: the file to write.
+        refusal: message of the error, with the fields ``path`` and ``why``.
 
     Raises:
-        InputError: it does.
+        InputError: the disk is full, or the system refuses to write the file.
     """
     temporary = temporary_name(path)
     try:
@@ -100,10 +109,10 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
         mode = temporary.stat().st_mode
         yield temporary
         with suppress(OSError):  # some file systems refuse to change modes
-            os.chmod(temporary, mode)  # safetensors puts a file of its own there, which nobody else may read
+            os.chmod(temporary, mode)  # safetensors creates files that only their owner can read
         sync(temporary)
         os.replace(temporary, path)
-        with suppress(OSError):  # the file is in place; some folders cannot be opened, or not synchronised
+        with suppress(OSError):  # the file is in place, but some folders cannot be opened or synchronised
             sync(Path(path).parent)
     except Exception as error:
         _refuse(error, refusal, path)
@@ -115,14 +124,14 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
 
 @contextmanager
 def replacing_together(paths: Sequence[str | Path], refusal: str = "OUT {path}: cannot be written ({why})"):
-    """Yields a temporary name beside each of ``paths``; a reader of all ``paths`` never finds an old file beside a new one.
+    """Context manager that replaces several files together. It yields a temporary name for each of ``paths``.
 
-    The old files but the first are renamed to ``path.<process>.old`` before the first new file takes its place. So a kill leaves
-    all old files, or all new ones, or some names without a file. Nothing is deleted before all new files are in place. If the
-    body raises, all files stay as they were.
+    A reader never finds an old file together with a new one. All old files but the first are renamed to ``path.<process>.old``
+    before the first new file is renamed. A kill leaves all old files, all new files, or some paths without a file. Nothing is
+    deleted before all new files are in place. If the body raises, all files are unchanged.
 
     Raises:
-        InputError: the disk is full or refuses a file; ``refusal`` is the message.
+        InputError: the disk is full, or the system refuses to write a file. ``refusal`` is the message.
     """
     temporaries, moved = [temporary_name(path) for path in paths], {}
     path: str | Path = paths[0]
@@ -160,16 +169,18 @@ def replacing_together(paths: Sequence[str | Path], refusal: str = "OUT {path}: 
 
 def _sync_folders(paths) -> None:
     for folder in {Path(path).parent for path in paths}:
-        with suppress(OSError):  # some folders cannot be opened, or not synchronised
+        with suppress(OSError):  # some folders cannot be opened or synchronised
             sync(folder)
 
 
 @contextmanager
 def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written ({why})"):
-    """Yields the name of a folder beside ``folder``, to be made there; it takes the place of ``folder``, and is gone if the body raises.
+    """Context manager that replaces a folder. It yields the name of a new folder for the body to create.
+
+    On exit it is renamed to ``folder``. If the body raises, it is deleted.
 
     Raises:
-        InputError: the disk is full or refuses it; ``refusal`` is what to say then.
+        InputError: the disk is full, or the system refuses to write. ``refusal`` is the message.
     """
     temporary, old = temporary_name(Path(folder).absolute()), Path(f"{Path(folder).absolute()}.{os.getpid()}.old")
     try:
@@ -192,32 +203,32 @@ def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written 
 
 
 def temporary_name(path) -> Path:
-    """The file that this process writes before it is renamed to ``path``; two processes that write the same do not meet."""
+    """Name to write to before a rename to ``path``. It has the process id, so that processes do not share it."""
     return Path(f"{path}.{os.getpid()}.tmp")
 
 
 def claim(temporary) -> None:
-    """Makes a new, empty file at a temporary name; a link that somebody has put there is removed, not followed."""
+    """Create an empty file at a temporary name. An existing file or link there is removed, and the link is not followed."""
     Path(temporary).unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
 
 
 def _refuse(error: Exception, refusal: str, path) -> None:
-    """Raises ``refusal`` where the system is behind an error, and returns otherwise."""
-    cause = None if isinstance(error, InputError) else _error_of_the_system(error)
+    """Raise ``refusal`` if an OSError caused ``error``; otherwise return."""
+    cause = None if isinstance(error, InputError) else _os_error_in(error)
     if cause is not None:
         raise InputError(refusal.format(path=path, why=cause.strerror or cause)) from error
 
 
-def _error_of_the_system(error) -> OSError | None:
-    """The first OSError in a chain of causes: torch's writer may put another error on top."""
+def _os_error_in(error) -> OSError | None:
+    """First OSError in a chain of causes. torch's writer may wrap it in another error."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def sync(path) -> None:
-    """Returns when a file, or the names in a folder, are on the disk."""
+    """Synchronise a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -226,13 +237,13 @@ def sync(path) -> None:
 
 
 def open_regular(path):
-    """A regular file, or one that a link leads to, open for reading bytes. A FIFO, a socket or a device is not opened.
+    """Open a regular file, or one behind a link, for reading bytes. Never opens a FIFO, a socket or a device.
 
     Raises:
-        OSError: there is no such file, it is of another kind, or the system refuses it.
+        OSError: the file does not exist, is not a regular file, or cannot be opened.
     """
     _check_kind(os.stat(path))
-    # Somebody may put a FIFO there in between. Without O_NONBLOCK its opening would wait for a writer.
+    # The file may be replaced by a FIFO in between. Without O_NONBLOCK, opening it would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _check_kind(os.fstat(descriptor))
@@ -243,10 +254,10 @@ def open_regular(path):
 
 
 def read_regular(path, most: int) -> bytes:
-    """The content of a regular file of at most ``most`` bytes.
+    """Read a regular file of at most ``most`` bytes.
 
     Raises:
-        OSError: as of ``open_regular``, or the file is larger.
+        OSError: as in ``open_regular``, or the file is larger.
     """
     with open_regular(path) as file:
         content = file.read(most + 1)
@@ -256,16 +267,16 @@ def read_regular(path, most: int) -> bytes:
 
 
 def read_text(path, most: int) -> str:
-    """The text of a regular file, each byte that is not UTF-8 as U+FFFD. Line ends stay as they are.
+    """Read the text of a regular file. Bytes that are not UTF-8 become U+FFFD. Line ends stay unchanged.
 
     Raises:
-        OSError: as of ``read_regular``.
+        OSError: as in ``read_regular``.
     """
     return read_regular(path, most).decode("utf-8", "replace")
 
 
 def regular(path) -> os.stat_result | None:
-    """Status of a regular file, or of the regular file behind a link; None if there is none."""
+    """Status of a regular file, or of the regular file behind a link; None for anything else."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -274,15 +285,16 @@ def regular(path) -> os.stat_result | None:
 
 
 def fault_of_own_file(path, in_place: bool = True) -> str:
-    """Why we must not write a file: "is a link", "is a FIFO"; "" for a regular file or none.
+    """Reason not to write to a path, such as "is a link" or "is a FIFO"; "" for a regular file or a free name.
 
-    A link, also a hard link, leads to a file outside the folder that we write to.
+    Links and hard links are refused, because they may lead to a file outside our folder.
 
     Args:
-        in_place: the file is opened. Else another one takes its name, so that its other names, such as those in a backup, keep their text.
+        path: the path.
+        in_place: the file is opened for writing. Otherwise it is replaced by a new file, which does not change its hard links.
 
     Raises:
-        OSError: the system refuses the question.
+        OSError: the file's status cannot be read.
     """
     try:
         status = os.lstat(path)
@@ -292,13 +304,14 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
 
 def open_own_file(path, flags: int) -> int:
-    """Open a regular file without another name, or make it, and return its descriptor. Never follows a link or waits for a FIFO.
+    """Open or create a regular file without hard links, and return its descriptor. Never follows a link or waits for a FIFO.
 
     Args:
-        flags: of ``os.open``, such as ``os.O_WRONLY | os.O_APPEND``.
+        path: the file.
+        flags: flags of ``os.open``, such as ``os.O_WRONLY | os.O_APPEND``.
 
     Raises:
-        OSError: the file is of another kind, has another name, or is refused by the system.
+        OSError: the file is not a regular file, has a hard link, or cannot be opened.
     """
     if fault := fault_of_own_file(path):
         raise OSError(errno.EINVAL, fault)
@@ -313,7 +326,7 @@ def open_own_file(path, flags: int) -> int:
 
 
 def why(error: Exception) -> str:
-    """Reason of an error in a few words: the system's own text, without number and file name."""
+    """Short reason of an error: the system's text without number and file name."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

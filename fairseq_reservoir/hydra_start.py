@@ -1,7 +1,7 @@
-"""For ``fairseq-hydra-train``: loads the plugin before fairseq starts processes, by a callback of hydra's named in the YAML.
+"""hydra callback that loads the plugin in ``fairseq-hydra-train`` before fairseq starts processes.
 
-fairseq imports ``common.user_dir`` in the process that trains. That is too late to look at data and folders before, to start
-processes on CPUs, and to say what is wrong in one line.
+fairseq imports ``common.user_dir`` only in the training process. This is too late for our checks of data and folders, for
+starting processes on CPUs, and for one-line errors.
 """
 
 import sys
@@ -20,20 +20,20 @@ from .version import is_plugin
 
 
 class LoadPlugin(Callback):
-    """``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
+    """Callback for ``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
 
-    That hydra finds this class imports the plugin; what is left is to say from where, whatever the folder of the run.
+    hydra imports the plugin when it loads this class. The callback then sets ``common.user_dir`` to an absolute path.
     """
 
     def on_job_start(self, config, **kwargs):
-        # Around what training.install has put there, whose mistakes it prints.
+        # Wraps the hooks of trainer.install, so that their errors are printed too.
         wrap(distributed_utils, "call_main", _start)
 
 
 def _start(call_main, cfg, main, **kwargs):
     ours, given = Path(__file__).parent, cfg.common.user_dir
     try:
-        if given is None or Path(given).name == ours.name:  # another one, a plugin of the user's, is kept
+        if given is None or Path(given).name == ours.name:  # a user's own plugin is kept
             folder = Path(to_absolute_path(given or ours))
             if (folder / "__init__.py").is_file() and not is_plugin(folder):
                 raise InputError(
@@ -47,5 +47,5 @@ def _start(call_main, cfg, main, **kwargs):
             raise
         print(f"fairseq-hydra-train: error: {mistake}", file=sys.stderr)
         if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
-            raise  # which hydra keeps until the jobs behind this one are done
-        raise SystemExit(2) from None  # hydra prints a traceback of every other exception
+            raise  # hydra reports it after the remaining jobs
+        raise SystemExit(2) from None  # hydra prints a traceback for any other exception

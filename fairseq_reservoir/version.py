@@ -1,4 +1,4 @@
-"""The version of the package, which pip reads without importing anything else, and how a copy of it is known."""
+"""Version of the package, read by pip without other imports, and detection of copies of the package."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ __version__ = "0.2.0"
 
 
 def is_plugin(folder: Path) -> bool:
-    """Whether a user's ``--user-dir`` is this plugin, or another copy of it.
+    """Whether a ``--user-dir`` is this plugin or another copy of it.
 
-    The bare name means the installed package, unless the current folder has a package of that name.
+    The bare package name means the installed package, unless the current folder has a package of that name.
     """
     here = Path(__file__)
     if str(folder) == here.parent.name and not (folder / "__init__.py").is_file():
         return True
-    names = (folder.absolute().name, folder.resolve().name)  # of a link and of what it leads to
+    names = (folder.absolute().name, folder.resolve().name)  # of a link and of its target
     return here.parent.name in names and (folder / here.name).is_file()

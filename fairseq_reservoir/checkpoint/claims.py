@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from ..errors import InputError
-from ..text.parts import MOST_WORDS
+from ..text.parts import MOST_SYMBOLS
 from . import opened
 from .compact import is_shape
 from .dry_build import WITHOUT_ITS_TASK
@@ -43,8 +43,8 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     _check_layers(path, config, len(claimed) + len(body["tied"]))
     metas = {name: torch.empty(shape, device="meta") for name, shape in claimed.items()}
     words = max(opened.dictionary_sizes(metas))
-    if words > MOST_WORDS and any(name not in shapes for name in claimed):
-        _refuse(path, "the dictionary", f"{words:,} entries; at most {MOST_WORDS:,} are drawn")
+    if words > MOST_SYMBOLS and any(name not in shapes for name in claimed):
+        _refuse(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are drawn")
     try:
         expected = opened.shapes_of(opened.build_model(config, metas))
     except WITHOUT_ITS_TASK:

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..options import fairseq_rules
 from ..options.number_rules import check as check_rules
 from ..options.translation_defaults import BATCH_SIZE, BEAM, SPLIT_ABOVE
-from ..text.long_lines import in_parts
+from ..text.long_lines import split_long_line
 from ..text.parts import TextParts
 from ..text.pieces import Pieces
 from . import damage, dictionaries, packed_file
@@ -142,7 +142,7 @@ class Translator(GeneratorHubInterface):
             _Part(number, self._ids(words))
             for number, line in enumerate(lines)
             if (cut := self.pieces.cut(line))
-            for words in in_parts(cut, most, self.pieces.begins_a_word)
+            for words in split_long_line(cut, most, self.pieces.begins_a_word)
         ]
         answers: list[list[_Answer]] = [[] for _ in parts]
         left = Counter(part.line for part in parts)

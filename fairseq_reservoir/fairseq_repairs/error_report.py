@@ -12,7 +12,7 @@ from fairseq import models, options, utils
 from fairseq.dataclass import utils as dataclass_utils
 from omegaconf import MISSING
 
-from ..errors import InputError, check_words, flag_of
+from ..errors import InputError, check_arguments, flag_of
 from .choices import refuse_missing, whose
 from .repair import APPLIED, repair, wrap
 
@@ -92,7 +92,7 @@ def refuse_flags_in_one_line():
         command, words = fairseq_command(), sys.argv[1:] if input_args is None else input_args
         if command and "error" not in vars(parser):
             parser.error = partial(raise_as_mistake, command=command, words=words)
-        check_words(words)
+        check_arguments(words)
         try:
             parsed = original(parser, input_args, *args, **kwargs)
         except RuntimeError as error:

@@ -1,1 +1,1 @@
-"""fairseq models and their presets; fairseq imports every file in this folder."""
+"""fairseq models and their presets. fairseq imports every file in this folder."""

@@ -1,4 +1,4 @@
-"""The token embedding of a language model."""
+"""Token embedding of a language model."""
 
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
@@ -6,7 +6,7 @@ from fairseq.modules import AdaptiveInput
 
 
 def token_embedding(config: TransformerConfig, dictionary, build_embedding):
-    """fairseq's adaptive input, or what ``build_embedding(config, dictionary, width, path)`` gives."""
+    """Build fairseq's adaptive input if it is configured; else call ``build_embedding(config, dictionary, width, path)``."""
     if not config.adaptive_input:
         return build_embedding(config, dictionary, config.decoder.input_dim, config.decoder_embed_path)
     return AdaptiveInput(

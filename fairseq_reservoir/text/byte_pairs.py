@@ -1,12 +1,13 @@
-"""Words cut into pieces by codes of byte pair encoding, as subword-nmt and fastBPE cut them, without either.
+"""Byte pair encoding: splits words into pieces as subword-nmt and fastBPE do, without either package.
 
-A word ends at U+0020 only. Any other blank, such as a tab or U+00A0, is a character of its word.
+A word ends only at U+0020. Other white space, such as a tab or U+00A0, is part of a word.
 
-A word is its characters, the last one with ``</w>``. Of all neighbours that are a code the earliest code is merged, at all its places
-in the word, until there is none (Sennrich et al., ACL 2016). A piece that does not end its word ends in ``@@``.
+At first, the symbols of a word are its characters, with ``</w>`` appended to the last one. The earliest code that matches two
+neighbouring symbols is merged everywhere in the word. This is repeated until no code matches (Sennrich et al., ACL 2016). A piece
+that does not end its word gets the suffix ``@@``.
 
-Codes are a file of lines: ``e n</w>`` of subword-nmt, whose first line says ``#version: 0.2``, or ``e n</w> 1234`` of fastBPE. Without
-that line and without counts they are of version 0.1, in which ``</w>`` is a symbol of its own.
+A file of codes has lines ``e n</w>`` (subword-nmt, with a first line ``#version: 0.2``) or ``e n</w> 1234`` (fastBPE). Codes
+without that line and without counts have version 0.1, in which ``</w>`` is a separate symbol.
 """
 
 import heapq
@@ -17,25 +18,25 @@ from ..errors import InputError
 
 _END, _SEPARATOR = "</w>", "@@"
 _VERSION = "#version:"
-_REMEMBERED = 2**16  # words
+_CACHED_WORDS = 2**16
 
 
 class BytePairs:
-    """Cuts words by codes, ``cut("lower") -> ["low@@", "er"]``.
+    """Splits words into pieces: ``cut("lower") -> ("low@@", "er")``.
 
     Args:
         codes: contents of a file of codes.
-        name: of the file, with the flag, for errors.
+        name: the file's name with its flag, for errors.
 
     Raises:
-        InputError: a line is no code.
+        InputError: a line is not a code.
     """
 
     def __init__(self, codes: bytes, name: str) -> None:
         try:
             lines = codes.decode().split("\n")
         except UnicodeDecodeError as error:
-            raise InputError(f"{name}: not UTF-8, no codes of byte pairs") from error
+            raise InputError(f"{name}: not a file of BPE codes (not UTF-8)") from error
         has_version = lines[0].startswith(_VERSION)
         pairs = list(_pairs(lines[1:] if has_version else lines, name))
         counted = any(count for *_, count in pairs)
@@ -43,14 +44,14 @@ class BytePairs:
         self._ranks: dict[tuple[str, str], int] = {}
         for rank, (left, right, _) in enumerate(pairs):
             self._ranks.setdefault((left, right), rank)
-        self.cut = lru_cache(_REMEMBERED)(self._cut)
+        self.cut = lru_cache(_CACHED_WORDS)(self._cut)
 
     def cut_line(self, line: str) -> list[str]:
-        """Cut every word of a line, as ``process_line`` of subword-nmt does."""
+        """Split every word of a line, as subword-nmt's ``process_line`` does."""
         return [piece for word in line.strip("\r\n ").split(" ") if word for piece in self.cut(word)]
 
     def _cut(self, word: str) -> tuple[str, ...]:
-        """Return the pieces of a word, which is not empty."""
+        """Return the pieces of a non-empty word."""
         pieces = self._merged([*word, _END] if self._end_is_a_symbol else [*word[:-1], word[-1] + _END])
         pieces[-1] = pieces[-1].removesuffix(_END)
         if not pieces[-1]:
@@ -58,10 +59,10 @@ class BytePairs:
         return (*(piece + _SEPARATOR for piece in pieces[:-1]), pieces[-1])
 
     def _merged(self, symbols: list[str]) -> list[str]:
-        """Merge all occurrences of the earliest code from the left, until no code is left. Takes n log(n) steps."""
-        rights = [*range(1, len(symbols)), 0]  # of each symbol the next one, 0 for none
+        """Merge all occurrences of the earliest code from the left, until no code is left. Takes O(n log n) steps."""
+        rights = [*range(1, len(symbols)), 0]  # index of the next symbol, 0 if there is none
         lefts = [-1, *range(len(symbols) - 1)]
-        waiting: list[tuple[int, int]] = []  # a heap of (rank of the code, place of its left symbol)
+        waiting: list[tuple[int, int]] = []  # a heap of (rank of the code, index of its left symbol)
 
         def enqueue(left: int, right: int) -> None:
             if left >= 0 < right and (rank := self._ranks.get((symbols[left], symbols[right]))) is not None:
@@ -76,7 +77,7 @@ class BytePairs:
             for left in places:
                 right = rights[left]
                 if not right or self._ranks.get((symbols[left], symbols[right])) != rank:
-                    continue  # one of the two is part of another merge by now
+                    continue  # another merge has changed one of the two symbols
                 symbols[left] += symbols[right]
                 symbols[right] = ""
                 rights[left] = rights[right]
@@ -88,11 +89,11 @@ class BytePairs:
 
 
 def _pairs(lines: list[str], name: str) -> Iterator[tuple[str, str, bool]]:
-    """The two symbols of each code, and whether a count stands behind them."""
+    """Yield the two symbols of each code, and whether a count follows them."""
     for number, line in enumerate(lines, 1):
         words = line.strip("\r ").split(" ")
         if words == [""]:
             continue
         if len(words) not in (2, 3) or len(words) == 3 and not words[2].isdecimal():
-            raise InputError(f"{name}: line {number}, {line[:80]!r}, is no code of byte pairs, as in 'e n</w>'")
+            raise InputError(f"{name}: line {number}, {line[:80]!r}, is not a BPE code such as 'e n</w>'")
         yield words[0], words[1], len(words) == 3

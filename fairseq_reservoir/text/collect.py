@@ -1,4 +1,4 @@
-"""The text parts of an export, from flags and the data that a model was trained on, tried on some of its sentences."""
+"""Collects the text parts of an export from flags, and checks them on sentences of the training data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -11,16 +11,16 @@ from fairseq.tasks.translation import TranslationTask
 
 from ..errors import InputError
 from ..files import check_file
-from .parts import MOST_BYTES, TOKENIZERS, TextParts, unfit_word
+from .parts import MOST_BYTES, TOKENIZERS, TextParts, find_invalid_symbol
 from .pieces import Pieces
 
-_TRIED = 200  # sentences
+_CHECKED_SENTENCES = 200
 _SPLITS = ("valid", "test", "train")
 
 
 @dataclass(frozen=True)
 class TextFlags:
-    """The flags of ``export`` that are about text."""
+    """Flags of ``export`` for text."""
 
     with_text: bool = False
     sentencepiece_model: str | None = None
@@ -31,59 +31,59 @@ class TextFlags:
 
     @property
     def given(self) -> bool:
-        """Whether the export is to carry text: any of them says so."""
+        """Whether any of the flags is set, so that the export has text parts."""
         return any(getattr(self, field.name) for field in fields(self))
 
     @property
-    def of_pieces(self) -> str:
-        """The flag that names a file of pieces, with the file; or the one of words."""
+    def pieces_flag(self) -> str:
+        """The flag of the SentencePiece model or the BPE codes with its file, or ``--with-text``, for messages."""
         if self.sentencepiece_model:
             return f"--sentencepiece-model {self.sentencepiece_model}"
         return f"--bpe-codes {self.bpe_codes}" if self.bpe_codes else "--with-text"
 
 
 def check_flags(flags: TextFlags) -> bytes:
-    """Refuses flags that contradict each other, and files that are not there, before a checkpoint is read.
+    """Refuse contradicting flags and missing files, before a checkpoint is read.
 
     Returns:
-        The contents of the file of pieces, if there is one.
+        The contents of the SentencePiece model or the BPE codes, or b"" without either.
 
     Raises:
-        InputError: as said.
+        InputError: flags contradict each other, or a file is missing or too large.
     """
     if flags.sentencepiece_model and flags.bpe_codes:
-        raise InputError("--sentencepiece-model --bpe-codes: give the one that cut the data")
+        raise InputError("--sentencepiece-model --bpe-codes: give only the one used for the data")
     if flags.tokenizer and flags.tokenizer not in TOKENIZERS:
         raise InputError(f"--tokenizer {flags.tokenizer}: choose from {', '.join(TOKENIZERS)}")
     if flags.moses_no_dash_splits and not flags.tokenizer:
-        raise InputError("--moses-no-dash-splits: goes with --tokenizer moses")
+        raise InputError("--moses-no-dash-splits: needs --tokenizer moses")
     if not (path := flags.sentencepiece_model or flags.bpe_codes):
         return b""
-    check_file(flags.of_pieces.partition(" ")[0], path)
+    check_file(flags.pieces_flag.partition(" ")[0], path)
     if Path(path).stat().st_size > MOST_BYTES:
         raise InputError(
-            f"{flags.of_pieces}: {Path(path).stat().st_size:,} bytes; an export carries at most {MOST_BYTES:,}"
+            f"{flags.pieces_flag}: {Path(path).stat().st_size:,} bytes; an export can have at most {MOST_BYTES:,}"
         )
     return Path(path).read_bytes()
 
 
 def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
-    """The text parts that flags name.
+    """Build the text parts of an export from its flags.
 
     Args:
-        flags: with which ``given``.
-        model: as ``check_flags`` returned it.
-        task: with the dictionaries, and ``cfg`` of them.
+        flags: text flags, at least one of them set.
+        model: the bytes returned by ``check_flags``.
+        task: fairseq's task with the dictionaries.
 
     Raises:
-        InputError: the task is not translation; the pieces are not those of its dictionaries or of its data.
+        InputError: the task is not translation, or the pieces do not fit its dictionaries or data.
     """
     if type(task) is not TranslationTask:
-        raise InputError(f"--with-text: goes with models of the task translation; this one's is {type(task).__name__}")
+        raise InputError(f"--with-text: needs a model of the task translation; this one has {type(task).__name__}")
     text = TextParts(
         languages=(task.cfg.source_lang, task.cfg.target_lang),
-        source=_words(task.source_dictionary, flags),
-        target=_words(task.target_dictionary, flags),
+        source=_symbols(task.source_dictionary, flags),
+        target=_symbols(task.target_dictionary, flags),
         kind="sentencepiece" if flags.sentencepiece_model else "byte_pairs" if flags.bpe_codes else "words",
         model=model,
         tokenizer=flags.tokenizer or "",
@@ -94,56 +94,57 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
     return text
 
 
-def _words(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
+def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
+    """Symbols of a dictionary without fairseq's special ones."""
     special = Dictionary().symbols
     if dictionary.symbols[: len(special)] != special or dictionary.nspecial != len(special):
-        raise InputError("--with-text: the dictionaries of this task have special symbols of their own")
-    if unfit := unfit_word(dictionary.symbols):
-        word, why = unfit
-        raise InputError(f"{flags.of_pieces}: a dictionary has {word!r}{why}; export without text")
+        raise InputError("--with-text: the dictionaries of this task have other special symbols than fairseq's")
+    if invalid := find_invalid_symbol(dictionary.symbols):
+        symbol, reason = invalid
+        raise InputError(f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; export without text")
     return tuple(dictionary.symbols[len(special) :])
 
 
 def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
-    """Joins sentences of the data and cuts them again: with the right pieces nearly all come out as they were."""
+    """Join sentences of the data and split them again. With the right pieces, nearly all stay the same."""
     if text.kind == "words":
-        for share, sign, flag in ((0.1, "\u2581", "--sentencepiece-model"), (0.05, "@@", "--bpe-codes")):
-            found = [word for word in text.source if sign in (word[:1], word[-2:])]
+        for share, mark, flag in ((0.1, "\u2581", "--sentencepiece-model"), (0.05, "@@", "--bpe-codes")):
+            found = [symbol for symbol in text.source if mark in (symbol[:1], symbol[-2:])]
             if len(found) > share * len(text.source):
                 raise InputError(
-                    f"--with-text: the dictionary is of pieces, such as {found[-1]}; name the file that cuts text into them by {flag}"
+                    f"--with-text: the dictionary has pieces such as {found[-1]}; give the file that splits words into pieces by {flag}"
                 )
-        _check_words(task)
+        _check_no_pieces(task)
         return
-    pieces = Pieces(text, flags.of_pieces)
-    known, right, tried = set(text.source), 0, 0
-    for split, words in islice(_sentences(task), _TRIED):
-        tried += 1
-        right += pieces.cut_tokens(pieces.join_tokens(words)) == words
-    if tried and 2 * right < tried:
+    pieces = Pieces(text, flags.pieces_flag)
+    symbols, right, checked = set(text.source), 0, 0
+    for split, sentence in islice(_sentences(task), _CHECKED_SENTENCES):
+        checked += 1
+        right += pieces.cut_tokens(pieces.join_tokens(sentence)) == sentence
+    if checked and 2 * right < checked:
         raise InputError(
-            f"{flags.of_pieces}: cuts {right} of {tried} sentences of {task.cfg.data} ({split}) as they are cut there; name the"
-            " file that cut these data"
+            f"{flags.pieces_flag}: only {right} of {checked} sentences of {task.cfg.data} ({split}) are split in the same way; give"
+            " the file that was used for these data"
         )
-    if not tried and not known & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _TRIED]))):
-        raise InputError(f"{flags.of_pieces}: none of its pieces is in the dictionary of {task.cfg.data}")
+    if not checked and not symbols & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _CHECKED_SENTENCES]))):
+        raise InputError(f"{flags.pieces_flag}: none of its pieces is in the dictionary of {task.cfg.data}")
 
 
-def _check_words(task: Any) -> None:
-    """A dictionary with few pieces among its words is seen by sentences that hold them; a word that is written so is let pass."""
-    found, tried = [], 0
-    for _, words in islice(_sentences(task), _TRIED):
-        tried += 1
-        found += [word for word in words[:-1] if word.endswith("@@")][:1]
-    if len(found) > max(1, 0.02 * tried):
+def _check_no_pieces(task: Any) -> None:
+    """Refuse data in which more than 2 % of the sentences have pieces. A few words may end in ``@@`` by chance."""
+    found, checked = [], 0
+    for _, sentence in islice(_sentences(task), _CHECKED_SENTENCES):
+        checked += 1
+        found += [symbol for symbol in sentence[:-1] if symbol.endswith("@@")][:1]
+    if len(found) > max(1, 0.02 * checked):
         raise InputError(
-            f"--with-text: {len(found)} of {tried} sentences of {task.cfg.data} hold pieces, such as {found[-1]}; name the file that cuts"
-            " text into them by --bpe-codes"
+            f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; give the file that"
+            " splits words into pieces by --bpe-codes"
         )
 
 
 def _sentences(task: Any) -> Iterator[tuple[str, list[str]]]:
-    """Source sentences of the first split that is there, in the dictionary's words; those with unknown words are left out."""
+    """Yield (split, symbols) of the source sentences of the first split that exists. Sentences with unknown words are skipped."""
     source, target, dictionary = task.cfg.source_lang, task.cfg.target_lang, task.source_dictionary
     for split in _SPLITS:
         for pair in (f"{source}-{target}", f"{target}-{source}"):
@@ -151,7 +152,7 @@ def _sentences(task: Any) -> Iterator[tuple[str, list[str]]]:
             if indexed_dataset.dataset_exists(prefix, impl=None):
                 sentences = data_utils.load_indexed_dataset(prefix, dictionary)
                 for i in range(len(sentences)):
-                    ids = [word for word in sentences[i].tolist() if word != dictionary.eos()]
+                    ids = [token for token in sentences[i].tolist() if token != dictionary.eos()]
                     if ids and dictionary.unk() not in ids:
-                        yield split, [dictionary[word] for word in ids]
+                        yield split, [dictionary[token] for token in ids]
                 return

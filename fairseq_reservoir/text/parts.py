@@ -1,12 +1,12 @@
-"""The text parts of an export: dictionaries and what cuts text into their words, packed into one row of bytes.
+"""Text parts of an export: dictionaries and the SentencePiece model or BPE codes, packed into one byte string.
 
-The parts stand one after the other, the source dictionary, the target dictionary unless it is the same, and the SentencePiece model or
-the BPE codes, and are compressed together by LZMA2 (a dictionary and the model that cut its words repeat each other). Its settings
-are fixed here and not read from a file, so none can ask for more memory than they do; what unfolds is at most ``MOST_BYTES``.
+The parts are concatenated: source dictionary, target dictionary (unless it is the same), SentencePiece model or BPE codes. They
+are compressed together by LZMA2, because a dictionary and the model of its pieces have much text in common. The compressor's
+settings are constants of this module, so that a file cannot demand more memory. At most ``MOST_BYTES`` are decompressed.
 
-In the description of an export, ``text`` says what they are: ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``,
-``dash_splits``, ``lowercase``, the bytes of each of the ``parts``, and the SHA-256 of them all. A dictionary is its words, a line each,
-without fairseq's four special symbols and without the counts, which nothing reads after training.
+The entry ``text`` in an export's description has ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``, ``dash_splits``,
+``lowercase``, the size of each of the ``parts`` in bytes, and the SHA-256 of all parts. A dictionary has one symbol per line.
+fairseq's four special symbols are omitted, and so are the counts, which are not needed after training.
 """
 
 import hashlib
@@ -21,25 +21,25 @@ from ..errors import InputError
 KINDS = ("words", "sentencepiece", "byte_pairs")
 TOKENIZERS = ("moses",)
 MOST_BYTES = 2**24
-MOST_WORDS = 2**20
+MOST_SYMBOLS = 2**20
 _SIDES = ("source", "target")
 _PIECES = "pieces"
-_MEMORY = 2**23  # how far back the compressor looks
-_LANGUAGE = re.compile(r"[\w.-]{1,40}")  # becomes a part of file names
+_MEMORY = 2**23  # dictionary size of the compressor in bytes
+_LANGUAGE = re.compile(r"[\w.-]{1,40}")  # used in file names
 
 
 @dataclass(frozen=True)
 class TextParts:
-    """What turns text into the words of a model's dictionaries, and back.
+    """Dictionaries of a model, and the settings to convert text into their symbols and back.
 
     Attributes:
-        languages: of source and target, as in en, de.
-        source, target: the words of the dictionaries after fairseq's four special symbols.
-        kind: what cuts words into pieces: nothing (``words``), SentencePiece, or codes of byte pair encoding.
-        model: of SentencePiece, or the codes; empty for ``words``.
+        languages: source and target language, such as en, de.
+        source, target: symbols of the dictionaries after fairseq's four special symbols.
+        kind: one of ``KINDS``. ``words`` are not split into pieces.
+        model: the SentencePiece model or the BPE codes; empty for ``words``.
         tokenizer: ``moses``, or empty.
-        dash_splits: whether that tokenizer takes words apart at dashes.
-        lowercase: whether text is in lower case before it is cut.
+        dash_splits: whether the tokenizer splits words at dashes.
+        lowercase: whether text is converted to lower case first.
     """
 
     languages: tuple[str, str]
@@ -56,10 +56,10 @@ class TextParts:
 
 
 def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
-    """The description of text parts, and their bytes.
+    """Pack text parts. Return their description and the compressed bytes.
 
     Raises:
-        InputError: they are larger than any model's.
+        InputError: the parts are too large, or a language has an invalid name.
     """
     contents = {"source": _as_lines(text.source)}
     if text.target != text.source:
@@ -69,11 +69,11 @@ def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
     row = b"".join(contents.values())
     for language in text.languages:
         if not _LANGUAGE.fullmatch(language):
-            raise InputError(f"--with-text: {language!r} is no name of a language, as en or de")
-    if len(row) > MOST_BYTES or max(len(text.source), len(text.target)) > MOST_WORDS:
+            raise InputError(f"--with-text: {language!r} is not a name of a language such as en or de")
+    if len(row) > MOST_BYTES or max(len(text.source), len(text.target)) > MOST_SYMBOLS:
         raise InputError(
-            f"--with-text: {len(row):,} bytes of dictionaries and pieces, {max(len(text.source), len(text.target)):,} words; an"
-            f" export carries at most {MOST_BYTES:,} and {MOST_WORDS:,}"
+            f"--with-text: {len(row):,} bytes of dictionaries and pieces, {max(len(text.source), len(text.target)):,} symbols; an"
+            f" export can have at most {MOST_BYTES:,} and {MOST_SYMBOLS:,}"
         )
     described = {
         "languages": list(text.languages),
@@ -89,29 +89,29 @@ def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
 
 
 def unpack(path: str | Path, described: Any, packed: bytes | memoryview) -> TextParts:
-    """The text parts that ``pack`` was given.
+    """Inverse of ``pack``.
 
     Raises:
-        InputError: the description is not one of these bytes, or of more than an export carries, which is seen before memory is
-            taken; a dictionary holds what no dictionary can.
+        InputError: the description does not fit the bytes, a dictionary is invalid, or the parts are too large. Sizes are
+            checked before memory is allocated.
     """
     if not _is_description(described):
         _refuse(path, "not a description of text parts")
     sizes = described["parts"]
     if sum(sizes.values()) > MOST_BYTES:
         _refuse(path, f"{sum(sizes.values()):,} bytes; at most {MOST_BYTES:,} are read")
-    row = _unfolded(path, packed, sum(sizes.values()))
+    row = _decompressed(path, packed, sum(sizes.values()))
     if hashlib.sha256(row).hexdigest() != described["sha256"]:
         _refuse(path, "their SHA-256 differs")
     contents, start = {}, 0
     for name in (*_SIDES, _PIECES):
         contents[name] = row[start : start + sizes.get(name, 0)]
         start += sizes.get(name, 0)
-    source = _words(path, "source", contents["source"])
+    source = _symbols(path, "source", contents["source"])
     return TextParts(
         languages=(described["languages"][0], described["languages"][1]),
         source=source,
-        target=_words(path, "target", contents["target"]) if "target" in sizes else source,
+        target=_symbols(path, "target", contents["target"]) if "target" in sizes else source,
         kind=described["pieces"],
         model=contents[_PIECES],
         tokenizer=described["tokenizer"],
@@ -120,8 +120,8 @@ def unpack(path: str | Path, described: Any, packed: bytes | memoryview) -> Text
     )
 
 
-def _as_lines(words: tuple[str, ...]) -> bytes:
-    return "".join(f"{word}\n" for word in words).encode()
+def _as_lines(symbols: tuple[str, ...]) -> bytes:
+    return "".join(f"{symbol}\n" for symbol in symbols).encode()
 
 
 def _is_description(described: Any) -> bool:
@@ -145,40 +145,40 @@ def _is_description(described: Any) -> bool:
     )
 
 
-def _unfolded(path: str | Path, packed: bytes | memoryview, size: int) -> bytes:
-    lzma = _lzma(f"{path}: carries text; reading it needs")
+def _decompressed(path: str | Path, packed: bytes | memoryview, size: int) -> bytes:
+    lzma = _lzma(f"{path}: has text parts; reading them needs")
     decompressor = lzma.LZMADecompressor(format=lzma.FORMAT_RAW, filters=_filters(lzma))
     try:
         row: bytes = decompressor.decompress(packed, max_length=size + 1)
     except lzma.LZMAError as error:
-        _refuse(path, f"not what was compressed ({error})")
+        _refuse(path, f"corrupted ({error})")
     if len(row) != size or not decompressor.eof or decompressor.unused_data:
-        _refuse(path, f"not {size:,} bytes when they are unfolded")
+        _refuse(path, f"not {size:,} bytes when decompressed")
     return row
 
 
-def _words(path: str | Path, side: str, lines: bytes) -> tuple[str, ...]:
-    """The words of a dictionary, none of which could break a line or be read as two."""
-    if lines.count(b"\n") > MOST_WORDS:
-        _refuse(path, f"more than {MOST_WORDS:,} words in the {side} dictionary")
+def _symbols(path: str | Path, side: str, lines: bytes) -> tuple[str, ...]:
+    """Read the symbols of a dictionary and check them by ``find_invalid_symbol``."""
+    if lines.count(b"\n") > MOST_SYMBOLS:
+        _refuse(path, f"more than {MOST_SYMBOLS:,} symbols in the {side} dictionary")
     try:
-        *words, rest = lines.decode().split("\n")
+        *symbols, rest = lines.decode().split("\n")
     except UnicodeDecodeError as error:
         _refuse(path, f"the {side} dictionary is not UTF-8 ({error.reason})")
-    if rest or unfit_word(words):
-        _refuse(path, f"the {side} dictionary has a word twice, an empty one or one with a blank in it")
-    return tuple(words)
+    if rest or find_invalid_symbol(symbols):
+        _refuse(path, f"the {side} dictionary has a symbol twice, an empty symbol or one with a blank")
+    return tuple(symbols)
 
 
-def unfit_word(words: Iterable[str]) -> tuple[str, str] | None:
-    """The first word of a dictionary that its lines cannot hold, and why."""
+def find_invalid_symbol(symbols: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first symbol of a dictionary that occurs twice, is empty or has blanks, and the reason; None if all are valid."""
     seen: set[str] = set()
-    for word in words:
-        if word in seen:
-            return word, " twice"
-        if word.split() != [word]:
-            return word, ", which is not one word"
-        seen.add(word)
+    for symbol in symbols:
+        if symbol in seen:
+            return symbol, " twice"
+        if symbol.split() != [symbol]:
+            return symbol, ", which is not one word"
+        seen.add(symbol)
     return None
 
 
@@ -187,13 +187,13 @@ def _filters(lzma: Any) -> list[dict[str, int]]:
 
 
 def _lzma(what: str) -> Any:
-    """Python's module, which a Python built without its library lacks."""
+    """Import Python's module lzma. A Python built without the library does not have it."""
     try:
         import lzma
     except ImportError as error:
-        raise InputError(f"{what} Python's module lzma, which this Python was built without") from error
+        raise InputError(f"{what} Python's module lzma, but this Python was built without it") from error
     return lzma
 
 
-def _refuse(path: str | Path, what: str) -> NoReturn:
-    raise InputError(f"{path}: its text parts are not usable: {what}")
+def _refuse(path: str | Path, reason: str) -> NoReturn:
+    raise InputError(f"{path}: its text parts are not usable: {reason}")

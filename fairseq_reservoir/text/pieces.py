@@ -1,4 +1,4 @@
-"""Text as words of a model's dictionary, and back: lower case, Moses' tokenizer, pieces, each where the text parts name it."""
+"""Conversion of text into symbols of a model's dictionary and back: lower case, Moses' tokenizer and pieces."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,18 +7,18 @@ from ..errors import InputError
 from .byte_pairs import BytePairs
 from .parts import TextParts
 
-_WORD_BEGINS, _WORD_GOES_ON = "\u2581", "@@"
+_WORD_BEGINS, _WORD_CONTINUES = "\u2581", "@@"
 
 
 class Pieces:
-    """Cuts text into the words of a dictionary as training data were cut, and joins what a model answers.
+    """Splits text into symbols of a dictionary, as for training, and joins the symbols of translations.
 
     Args:
         text: the text parts.
-        name: of the file that they are from, for errors.
+        name: name of their file, for errors.
 
     Raises:
-        InputError: a package is not installed, or the model of pieces is none.
+        InputError: a package is not installed, or the SentencePiece model or BPE codes are invalid.
     """
 
     def __init__(self, text: TextParts, name: str) -> None:
@@ -32,9 +32,9 @@ class Pieces:
             self._cut_words = str.split
 
     def cut(self, line: str) -> list[str]:
-        """A line of text as words of the dictionary, or unknown ones; none of a blank line.
+        """Split a line of text into symbols; a blank line has none. Symbols need not be in the dictionary.
 
-        Blanks of any kind at the ends of the line are removed first, as ``fairseq-interactive`` removes them.
+        White space at both ends is removed first, as in ``fairseq-interactive``.
         """
         line = line.strip()
         if self._lowercase:
@@ -42,39 +42,39 @@ class Pieces:
         return self.cut_tokens(self._tokenize(line) if self._tokenize else line)
 
     def cut_tokens(self, line: str) -> list[str]:
-        """The same of a line as the tokenizer leaves it.
+        """Split a tokenized line into symbols.
 
-        A dictionary's words hold no blanks, so ``split`` ends a word at any blank within a piece, as fairseq's ``tokenize_line`` does.
+        Symbols have no blanks. A piece with blanks is therefore split at each of them, as in fairseq's ``tokenize_line``.
         """
         return " ".join(self._cut_words(line)).split()
 
-    def join(self, words: Sequence[str]) -> str:
-        """Words of the dictionary as text, as ``--remove-bpe`` of fairseq's commands joins them."""
-        tokens = self.join_tokens(words)
+    def join(self, symbols: Sequence[str]) -> str:
+        """Join symbols into text, as fairseq's ``--remove-bpe`` does, and detokenize it."""
+        tokens = self.join_tokens(symbols)
         return self._detokenize(tokens) if self._detokenize else tokens
 
-    def join_tokens(self, words: Sequence[str]) -> str:
-        """The same, but for the tokenizer."""
+    def join_tokens(self, symbols: Sequence[str]) -> str:
+        """Join symbols into tokenized text."""
         if self._kind == "sentencepiece":
-            return "".join(words).replace(_WORD_BEGINS, " ").strip()
-        line = " ".join(words)
-        return (line + " ").replace(_WORD_GOES_ON + " ", "").rstrip() if self._kind == "byte_pairs" else line
+            return "".join(symbols).replace(_WORD_BEGINS, " ").strip()
+        line = " ".join(symbols)
+        return (line + " ").replace(_WORD_CONTINUES + " ", "").rstrip() if self._kind == "byte_pairs" else line
 
-    def begins_a_word(self, words: Sequence[str], i: int) -> bool:
-        """Whether the text may be taken apart before ``words[i]``."""
+    def begins_a_word(self, symbols: Sequence[str], i: int) -> bool:
+        """Whether ``symbols[i]`` begins a word, so that a line can be split before it."""
         if self._kind == "sentencepiece":
-            return words[i].startswith(_WORD_BEGINS)
-        return self._kind == "words" or not words[i - 1].endswith(_WORD_GOES_ON)
+            return symbols[i].startswith(_WORD_BEGINS)
+        return self._kind == "words" or not symbols[i - 1].endswith(_WORD_CONTINUES)
 
 
 def _tokenizer(text: TextParts, name: str) -> tuple[Any, Any]:
-    """Moses' tokenizer and detokenizer with the settings of fairseq's ``--tokenizer moses``, or neither."""
+    """Moses' tokenizer and detokenizer with the settings of fairseq's ``--tokenizer moses``, or (None, None)."""
     if not text.tokenizer:
         return None, None
     try:
         from sacremoses import MosesDetokenizer, MosesTokenizer
     except ImportError as error:
-        raise InputError(f"{name}: its text needs the package sacremoses: pip install sacremoses") from error
+        raise InputError(f"{name}: its text parts need the package sacremoses: pip install sacremoses") from error
     source, target = text.languages
     tokenize, detokenize = MosesTokenizer(source).tokenize, MosesDetokenizer(target).detokenize
     return (
@@ -87,7 +87,7 @@ def _sentencepiece(model: bytes, name: str) -> Callable[[str], list[str]]:
     try:
         import sentencepiece
     except ImportError as error:
-        raise InputError(f"{name}: its text needs the package sentencepiece: pip install sentencepiece") from error
+        raise InputError(f"{name}: its text parts need the package sentencepiece: pip install sentencepiece") from error
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)

@@ -219,7 +219,7 @@ def test_a_link_planted_at_the_temporary_name_is_not_followed(tmp_path):
     "name, force, message",
     [
         ("a.pt", True, "the name must end in .bin"),
-        ("none/a.bin", True, "is no folder that can be written to"),
+        ("none/a.bin", True, "is not a writable folder"),
         ("old.bin", False, "exists; --force replaces it"),
         ("folder.bin", True, "is a folder"),
     ],

@@ -191,7 +191,7 @@ def test_parts_that_do_not_fit_the_model(with_text, tmp_path):
         ),
         ({"target": (*words, "more")}, "the target dictionary that it carries"),
         ({"model": b"no model"}, "a.safetensors: not a SentencePiece model"),
-        ({"kind": "byte_pairs", "model": b"a b c d"}, "a.safetensors: line 1, 'a b c d', is no code of byte pairs"),
+        ({"kind": "byte_pairs", "model": b"a b c d"}, "a.safetensors: line 1, 'a b c d', is not a BPE code"),
     ):
         with pytest.raises(InputError, match=message) as refusal:
             load_translator(forged(with_text, tmp_path / "a.safetensors", **fields))

@@ -117,7 +117,7 @@ ODD_VALUES = [
     ("--freeze", "", "is empty; give it a value or leave it out"),
     ("--freeze", "em\nb", "--freeze 'em\\nb': unknown component 'em\\nb'"),
     ("--freeze", f"layers.{LONG}", "needs layer numbers"),
-    ("--freeze", "--", "is no value"),
+    ("--freeze", "--", "is not a valid value"),
     ("--freeze-except", "", "is empty"),
     ("--encoder-embed-dim", "0", "must be from 1 to 1000000"),
     ("--decoder-ffn-embed-dim", "-1", "must be from 1 to 1000000"),

@@ -153,7 +153,7 @@ def test_a_layer_named_twice_is_refused(toy_data):
 def test_masks_of_all_layers_together_are_not_chosen_anew():
     whole, keep = build_supermask(mask_scope="global"), {"encoder_layers_to_keep": "0,2"}
     with pytest.raises(
-        InputError, match="^--encoder-layers-to-keep 0,2: with --mask-scope global a mask is chosen among"
+        InputError, match="^--encoder-layers-to-keep 0,2: with --mask-scope global the scores of all layers are"
     ):
         build_supermask(mask_scope="global", **keep).load_state_dict(whole.state_dict())
     pruned = build_supermask(mask_scope="global", torch_seed=2, **keep)

@@ -220,7 +220,9 @@ def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
     ]
     line, _ = error_of(other, *MASKED_LM, *flags, begin=BEGIN)
     # fairseq's 4 special symbols, 8 or 10 letters, and <mask>
-    assert "checkpoint_last.pt: vectors of 13 words; the dictionary of DATA has 15" in line and line.count("\n") == 1
+    assert (
+        "checkpoint_last.pt: 13 token vectors; the dictionary of DATA has 15 entries" in line and line.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("arch", ["transformer", "reservoir_transformer", "supermask_one_layer_transformer"])

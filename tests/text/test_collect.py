@@ -50,11 +50,11 @@ def test_an_export_without_text_is_as_before(of_numbers, tmp_path):
 def test_flags_that_contradict_each_other(refused, of_numbers):
     pieces = str(of_numbers.pieces)
     assert refused(sentencepiece_model=pieces, bpe_codes=pieces).startswith(
-        "--sentencepiece-model --bpe-codes: give the one"
+        "--sentencepiece-model --bpe-codes: give only the one"
     )
     assert refused(with_text=True, tokenizer="penn") == "--tokenizer penn: choose from moses"
     assert refused(with_text=True, moses_no_dash_splits=True).startswith(
-        "--moses-no-dash-splits: goes with --tokenizer moses"
+        "--moses-no-dash-splits: needs --tokenizer moses"
     )
 
 
@@ -67,13 +67,13 @@ def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
     )
     assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: cuts 0 of 40 sentences of ")
     monkeypatch.setattr(collect, "MOST_BYTES", 5)
-    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export carries at most 5"
+    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export can have at most 5"
 
 
 def test_pieces_that_nobody_named(refused):
     found = refused(with_text=True)
     assert re.fullmatch(
-        "--with-text: the dictionary is of pieces, such as \u2581.*; name the file that cuts text into them by"
+        "--with-text: the dictionary has pieces such as \u2581.*; give the file that splits words into pieces by"
         " --sentencepiece-model",
         found,
     )
@@ -95,7 +95,7 @@ def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, 
     with pytest.raises(InputError) as refusal:
         collect._check_pieces(TextFlags(with_text=True), text, task)
     assert str(refusal.value) == (
-        f"--with-text: {of_ten} of 10 sentences of bin hold pieces, such as tre@@; name the file that cuts text into them by --bpe-codes"
+        f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; give the file that splits words into pieces by --bpe-codes"
     )
 
 
@@ -104,7 +104,7 @@ def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_pat
     learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
     found = refused(sentencepiece_model=str(tmp_path / "other.model"))
     assert re.search(
-        r"other.model: cuts \d+ of 40 sentences of .* \(valid\) as they are cut there; name the file that cut", found
+        r"other.model: only \d+ of 40 sentences of .* \(valid\) are split in the same way; give the file that", found
     )
 
 
@@ -117,7 +117,7 @@ def test_another_task(refused, toy_data, tmp_path):
         toy_data, *flags, "--save-dir", tmp_path, begin="--cpu --optimizer adam --batch-size 4 --num-workers 0".split()
     )
     found = refused(tmp_path / "checkpoint_last.pt", with_text=True)
-    assert found == "--with-text: goes with models of the task translation; this one's is LanguageModelingTask"
+    assert found == "--with-text: needs a model of the task translation; this one has LanguageModelingTask"
 
 
 def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data, make_corpus):
@@ -164,5 +164,5 @@ def test_words_that_a_line_cannot_hold(word, why):
     for each in ("one", word):
         dictionary.add_symbol(each, overwrite=True)
     with pytest.raises(InputError) as refusal:
-        collect._words(dictionary, TextFlags(with_text=True))
+        collect._symbols(dictionary, TextFlags(with_text=True))
     assert str(refusal.value) == f"--with-text: a dictionary has {word!r}{why}; export without text"

@@ -1,3 +1,3 @@
-"""Every architecture of fairseq with components frozen."""
+"""All architectures of fairseq with frozen components."""
 
 from . import architectures  # noqa: F401

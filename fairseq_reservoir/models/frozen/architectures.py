@@ -1,4 +1,4 @@
-"""``--arch frozen_A`` for every architecture A of fairseq: A, of which ``--freeze`` and ``--freeze-except`` freeze components."""
+"""``--arch frozen_A`` for every architecture A of fairseq: A with components frozen by ``--freeze`` and ``--freeze-except``."""
 
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
@@ -18,9 +18,9 @@ PREFIX = "frozen_"
 def _register_all():
     for name, architectures in list(ARCH_MODEL_INV_REGISTRY.items()):
         if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint):
-            continue  # ours take these flags anyway
+            continue  # our models have these flags already
         frozen, dataclass = with_components(MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name))
-        # With a dataclass this registers an architecture too, which checks nothing.
+        # With a dataclass, this also registers an architecture without checks.
         register_model(PREFIX + name, dataclass=dataclass)(frozen)
         for arch in list(architectures):
             fill = architecture(ARCH_CONFIG_REGISTRY[arch])

@@ -1,4 +1,4 @@
-"""Makes any model of fairseq one whose components can be frozen: a subclass, its options and its architecture functions."""
+"""Subclasses of fairseq's models with frozen components, and their options and architecture functions."""
 
 from argparse import Namespace
 from dataclasses import fields, make_dataclass
@@ -15,30 +15,30 @@ from ...options.transformer_options import as_namespace, fill_defaults, follow_s
 
 
 class FrozenComponents(DescribedInCheckpoint):
-    """To be mixed into a model of fairseq, before it in the bases: some of its parameters are never trained.
+    """Mix-in that freezes components of a fairseq model. It precedes the model in the list of bases.
 
-    The model is built as always; then ``slot_table`` decides by ``freeze`` and ``freeze_except`` what is frozen, and
-    ``frozen_init`` what is frozen there. What the model itself does not train stays so. Without a spec nothing changes.
-    Source of the study: Bogoychev, 2021, "Not all parameters are born equal".
+    fairseq builds the model. The slot table then freezes parameters by ``freeze`` and ``freeze_except``, and ``frozen_init``
+    sets their values. Parameters that the model itself does not train stay untrained. Without a spec nothing changes.
+    Source: Bogoychev, 2021, "Not all parameters are born equal".
     """
 
     resume_flags = COMPONENT_FLAGS
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Builds fairseq's model and freezes what the options name.
+        """Build fairseq's model and freeze its components.
 
         Raises:
-            InputError: a spec does not parse, matches nothing or everything, or the initial values do not suit it.
+            InputError: a spec does not parse, matches nothing or everything, or ``frozen_init`` cannot draw its tensors.
         """
         options = component_options(cfg)
         check_components(options)
         kept = kept_layers(options)
         for stack, layers in kept.items():
-            setattr(cfg, f"{stack}_layers_to_keep", layers)  # text, as fairseq's models read it
+            setattr(cfg, f"{stack}_layers_to_keep", layers)  # as a string, which fairseq's models expect
         model = super().build_model(cfg, task)
         for stack in kept:
-            # fairseq has counted in ``cfg`` the layers that are left; what is stored there has to build the same model again.
+            # fairseq has replaced the depth in ``cfg`` by the number of kept layers. Restore it, because checkpoints store ``cfg``.
             setattr(cfg, f"{stack}_layers", getattr(options, f"{stack}_layers"))
         if type(model) is not cls:  # some models of fairseq construct their own class in place of ``cls``
             model = adopt(cls, model)
@@ -58,19 +58,19 @@ class _Flags:
     def add_args(cls, parser):
         super().add_args(parser)
         for action in parser._actions:
-            # A list by fairseq's reckoning, and a SyntaxError if it is none.
+            # fairseq evaluates it as a list, and raises SyntaxError for other text.
             if action.dest.endswith("_layers_to_keep"):
                 action.type = str
         gen_parser_from_dataclass(parser, ComponentOptions(), delete_default=True)
 
 
 def with_components(model: type, dataclass: type | None) -> tuple[type, type | None]:
-    """The subclass of a fairseq model that takes ``ComponentOptions``, and its dataclass if the model has one."""
+    """Create a subclass of a fairseq model with ``ComponentOptions``, and its dataclass if the model has one."""
     heads = (HeadsInTable,) if hasattr(model, "register_classification_head") else ()
     flags = () if dataclass else (_Flags,)
     about = {
         "__module__": __name__,
-        "__doc__": f"fairseq's ``{model.__name__}``, with components frozen: see ``FrozenComponents``.",
+        "__doc__": f"fairseq's ``{model.__name__}`` with frozen components, see ``FrozenComponents``.",
     }
     frozen = type(model)(f"Frozen{model.__name__}", (*heads, *flags, FrozenComponents, model), about)
     if dataclass:
@@ -80,7 +80,7 @@ def with_components(model: type, dataclass: type | None) -> tuple[type, type | N
 
 
 def architecture(fairseq_architecture):
-    """An architecture function of fairseq, with the defaults and checks of ``ComponentOptions``."""
+    """Wrap an architecture function of fairseq: add the defaults and checks of ``ComponentOptions``."""
 
     def fill(args):
         read_numbers(args, ("reservoir_seed",))
@@ -95,7 +95,7 @@ def architecture(fairseq_architecture):
 
 
 def component_options(cfg) -> Namespace:
-    """The options of ``ComponentOptions`` in those of a model, with defaults for what is missing, and of the model's what these go by."""
+    """Extract ``ComponentOptions``, and the model options on which they depend, from ``cfg``. Missing ones get their defaults."""
     names = {option.name: option.default for option in fields(ComponentOptions) if option.name != "_name"}
     given = {name: getattr(cfg, name, default) for name, default in names.items()}
     further = (f"{stack}_{name}" for stack in ("encoder", "decoder") for name in ("layers", "layers_to_keep"))

@@ -1,4 +1,4 @@
-"""``--arch reservoir_transformer_lm``: a language model some of whose layers are random and never trained."""
+"""``--arch reservoir_transformer_lm``: a language model with frozen random layers."""
 
 from functools import partial
 
@@ -24,12 +24,12 @@ from .stacks import ReservoirDecoder
 
 @register_model("reservoir_transformer_lm", dataclass=ReservoirLanguageModelConfig)
 class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
-    """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, words).
+    """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, vocabulary).
 
-    A plan of only ``L`` equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. ``--arch transformer_lm`` is
-    another model: it has its LayerNorms behind the blocks and no last one. T, F, f, C and c are as in the decoder of
-    ``reservoir_transformer``, but no layer attends to a source, so that of a capital letter nothing is trained. G would
-    read the words it has yet to predict.
+    A plan of only ``L`` equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. (``--arch transformer_lm`` is
+    another model: its LayerNorms follow the blocks, and there is no final LayerNorm.) Layers are as in the decoder of
+    ``reservoir_transformer``, but without attention to a source. Layers with capital letters therefore have no trained
+    parameters, except S. G and M are not possible, because they would read later tokens.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -37,7 +37,7 @@ class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+        """Build the model, freeze parameters according to its slot table, and draw the reservoirs.
 
         Raises:
             InputError: the options contradict each other; the message names the flag.
@@ -60,7 +60,7 @@ def _embedding(config, dictionary, width, path):
 preset = partial(reservoir_preset, ReservoirLanguageModelConfig, DEPTHS, architecture)
 PRESETS = {
     **{name: preset(**sizes) for name, sizes in SIZES.items()},
-    # A character model of the sizes in Transformer-XL's recipe for enwik8 (run_enwik8_base.sh), with fairseq's positions.
+    # Character model with the sizes of Transformer-XL's recipe for enwik8 (run_enwik8_base.sh) and fairseq's positions.
     "enwik8": preset(**{**SIZES["base"], "decoder_layers": 12}),
 }
 register("reservoir_transformer_lm", PRESETS, preset())

@@ -1,4 +1,4 @@
-"""``--arch reservoir_roberta``: RoBERTa some of whose layers are random and never trained."""
+"""``--arch reservoir_roberta``: RoBERTa with frozen random layers."""
 
 from fairseq.models import register_model
 from fairseq.models.roberta import RobertaEncoder, RobertaModel, model as roberta
@@ -15,7 +15,7 @@ from .stacks import ReservoirEncoder
 
 
 class ReservoirRobertaEncoder(RobertaEncoder):
-    """RoBERTa's encoder with a ``ReservoirEncoder`` for a stack."""
+    """RoBERTa's encoder with a ``ReservoirEncoder`` as its stack."""
 
     def __init__(self, options, dictionary, slots):
         self.slots = slots
@@ -23,7 +23,7 @@ class ReservoirRobertaEncoder(RobertaEncoder):
 
     def build_encoder(self, args, dictionary, embed_tokens):
         encoder = ReservoirEncoder(as_transformer_config(args), dictionary, embed_tokens, self.slots)
-        # As fairseq does, and once more in RobertaModel: the same random numbers are used up.
+        # fairseq calls this here and again in RobertaModel. We do too, to draw the same random numbers.
         encoder.apply(init_bert_params)
         return encoder
 
@@ -32,8 +32,8 @@ class ReservoirRobertaEncoder(RobertaEncoder):
 class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
     """fairseq's RoBERTa with a layer plan (Shen et al., 2021, "Reservoir Transformers") and a freeze spec.
 
-    A plan of only ``L`` is fairseq's ``roberta`` bit for bit. ``slot_table`` says what is frozen; the language model head and
-    all classification heads are trained unless ``--freeze`` names ``out``.
+    A plan of only ``L`` equals fairseq's ``roberta`` bit for bit. ``slot_table`` lists all frozen parameters. The language
+    model head and all classification heads are trained unless ``--freeze`` names ``out``.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -45,7 +45,7 @@ class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+        """Build the model, freeze parameters according to its slot table, and draw the reservoirs.
 
         Raises:
             InputError: the options contradict each other; the message names the flag.
@@ -55,8 +55,8 @@ class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
         depth = options.encoder_layers
         model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans.built["encoder"]))
         model.plans = plans
-        options.encoder_layers = depth  # fairseq has counted those that --encoder-layers-to-keep leaves
-        # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
+        options.encoder_layers = depth  # fairseq has replaced it by the number of layers after --encoder-layers-to-keep
+        # fairseq has initialised the whole model by now, and does not overwrite the tensors drawn here.
         return finish_reservoir(model, plans, options)
 
     def compile_slot_table(self):

@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder with one kind of layer per slot; the rest of them is fairseq's, untouched."""
+"""fairseq's encoder and decoder with layers that follow a layer plan."""
 
 from typing import Dict, List, Optional
 
@@ -14,10 +14,10 @@ from ...options.layer_options import kernel_sizes
 
 
 class ReservoirEncoder(TransformerEncoderBase):
-    """fairseq's Transformer encoder whose layers follow ``slots``."""
+    """fairseq's Transformer encoder with one layer for each of ``slots``."""
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
-        self.upcoming = iter(slots)  # fairseq asks for the layers one by one, without their numbers
+        self.upcoming = iter(slots)  # fairseq builds layers one by one, without their numbers
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
 
@@ -25,11 +25,11 @@ class ReservoirEncoder(TransformerEncoderBase):
         slot = next(self.upcoming)
         if not slot.kind.fairseqs:
             return _reservoir_layer(slot, "encoder", cfg)
-        return _without_dropout_if_asked(super().build_encoder_layer(cfg), slot, cfg)
+        return _apply_no_dropout(super().build_encoder_layer(cfg), slot, cfg)
 
 
 class ReservoirDecoder(TransformerDecoderBase):
-    """fairseq's Transformer decoder whose layers follow ``slots``."""
+    """fairseq's Transformer decoder with one layer for each of ``slots``."""
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
         self.upcoming = iter(slots)
@@ -41,7 +41,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         slot = next(self.upcoming)
         if not slot.kind.fairseqs:
             return _reservoir_layer(slot, "decoder", cfg, no_encoder_attn)
-        return _without_dropout_if_asked(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
+        return _apply_no_dropout(super().build_decoder_layer(cfg, no_encoder_attn), slot, cfg)
 
     def extract_features(
         self,
@@ -52,7 +52,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """fairseq aligns by the last layer; with an F on top, say, by the last one that attends to the source."""
+        """Align by the last layer that attends to the source. fairseq uses the last layer, which may be an F."""
         if alignment_layer is None:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(
@@ -61,12 +61,12 @@ class ReservoirDecoder(TransformerDecoderBase):
 
 
 def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
-    """A layer of our own, wrapped as fairseq wraps its layers."""
+    """Build a layer of this package or of a user, wrapped as fairseq wraps its layers."""
     config = _slot_config(slot, stack, cfg, no_encoder_attn)
     layer = (
         build_own(slot.kind, stack, config) if slot.kind.registered_by else build_slot(slot.kind.letter, stack, config)
     )
-    layer = _without_dropout_if_asked(layer, slot, cfg)
+    layer = _apply_no_dropout(layer, slot, cfg)
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
@@ -91,8 +91,8 @@ def _slot_config(slot, stack, cfg, no_encoder_attn):
     )
 
 
-def _without_dropout_if_asked(layer, slot, cfg):
-    """Silences the dropout of a frozen layer, but not of the cross-attention that a reservoir in a decoder trains."""
+def _apply_no_dropout(layer, slot, cfg):
+    """Disable dropout in a frozen layer (``--reservoir-no-dropout``), except in its trained cross-attention."""
     if slot.frozen and cfg.reservoir_no_dropout:
         for name, module in layer.named_modules():
             if isinstance(module, FairseqDropout) and not name.startswith("cross."):

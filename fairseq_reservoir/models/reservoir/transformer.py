@@ -1,4 +1,4 @@
-"""``--arch reservoir_transformer``: a Transformer some of whose layers are random and never trained."""
+"""``--arch reservoir_transformer``: a Transformer with frozen random layers."""
 
 from functools import partial
 
@@ -26,8 +26,8 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
     """fairseq's Transformer for translation with a layer plan (Shen et al., 2021, "Reservoir Transformers").
 
-    A plan of only ``L`` is fairseq's ``transformer`` bit for bit. ``slot_table`` says what is frozen. Frozen tensors are
-    parameters without gradient: they let gradients through to the layers below and take part in no update.
+    A plan of only ``L`` equals fairseq's ``transformer`` bit for bit. ``slot_table`` lists all frozen parameters. They have
+    no gradients and are never updated, but gradients flow through them to the layers below.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -39,7 +39,7 @@ class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Builds the model, freezes what its slot table freezes and fills in the reservoirs.
+        """Build the model, freeze parameters according to its slot table, and draw the reservoirs.
 
         Raises:
             InputError: the options contradict each other; the message names the flag.

@@ -1,3 +1,3 @@
-"""Models made of one random layer, seen through a mask at every depth."""
+"""Models of one random layer, applied at every depth with another mask."""
 
 from . import language_model, roberta, transformer  # noqa: F401

@@ -1,4 +1,4 @@
-"""Freezes a built supermask model and attaches its slot table, before any optimizer exists."""
+"""Completes a built supermask model before an optimizer exists: slot table, freezing, mask cache, embeddings."""
 
 from dataclasses import replace
 from functools import partial
@@ -25,15 +25,15 @@ from ...random_tensors.fill import draw, recipes_in
 from ...random_tensors.recipe import Recipe
 from .stacks import MaskedParts, masked_embedding
 
-# Options that a checkpoint must agree with; ``freeze`` matters to resuming alone, ``regenerate_weights`` to inference, ``fast`` to speed.
+# Options that may differ from those of a checkpoint. ``freeze`` is compared only when training is resumed.
 _FREE = ("freeze", "regenerate_weights", "fast")
-# Not written where it is not given, so that descriptions are those of before there was such an option.
+# Written only if they are set, so that descriptions without them equal those of earlier versions.
 _IF_GIVEN = ("mask_trained_weights", "mask_row_gain")
 _DESCRIBED = [name for name in MaskOptions.__dataclass_fields__ if name not in _FREE and not name.startswith("_")]
 
 
 def description_flags(stacks) -> dict[str, str]:
-    """The fields of a supermask model's description, each with its flag; see ``DescribedInCheckpoint``."""
+    """Fields of a supermask model's description and their flags, see ``DescribedInCheckpoint``."""
     return {
         **{f"{stack}_layers": f"--{stack}-layers" for stack in stacks},
         "generator": "generator of frozen tensors",
@@ -42,7 +42,7 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
-    """The slots of each stack of ``depths``, all L; depths that ``options`` do not have are filled in there."""
+    """Slots of each stack in ``depths``, all L. Missing depths in ``options`` are set to those of ``depths``."""
     for stack, depth in depths.items():
         setattr(options, f"{stack}_layers", getattr(options, f"{stack}_layers") or depth)
     plans = {}
@@ -53,12 +53,12 @@ def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
 
 
 def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
-    """Makes a freshly built model a supermask model: one mask cache, slot table, recipes, description; returns it.
+    """Give a newly built model its mask cache, slot table, recipes and description. Return the model.
 
     Args:
-        model: built of ``MaskedParts``, a ``DescribedInCheckpoint``.
+        model: a ``DescribedInCheckpoint`` built from ``MaskedParts``.
         plans: the slots of each stack.
-        options: its complete options.
+        options: the model's complete options.
     """
     decoder: Any = getattr(model, "decoder", None)
     projection = getattr(decoder, "output_projection", None)
@@ -77,31 +77,31 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     )
     if options.mask_scope == "global":
         model.whole_only = (
-            "with --mask-scope global a mask is chosen among the scores of all layers together, so that without some of them those "
-            "that are left would get other masks; leave it out, or train with it from the start"
+            "with --mask-scope global the scores of all layers are ranked together, so that pruning would change the masks of "
+            "the kept layers; remove the flag, or train with it from the start"
         )
     return model
 
 
 def refuse_pin_of_everything(model, options) -> None:
-    """A share of a row below one is rounded, for short rows to all of it, and a matrix without scores trains nothing.
+    """Refuse a ``--mask-pin`` that, rounded for short rows, pins all entries of a matrix.
 
     Raises:
-        InputError: ``--mask-pin`` leaves nothing to learn in a matrix.
+        InputError: a matrix has no scores left to train.
     """
     full = [(name, m) for name, m in model.named_modules() if isinstance(m, MaskedWeight) and m.scores is None]
     if full and not options.mask_random:
         name, columns = full[0][0], min(m.weight_shape[1] for _, m in full)
         raise InputError(
             f"--mask-pin {options.mask_pin}: leaves nothing to learn in {name}; "
-            f"with rows of {columns} give less than {1 - 0.5 / columns:.6g}"
+            f"for rows of {columns} it must be less than {1 - 0.5 / columns:.6g}"
         )
 
 
 def compile_mask_table(model, plans, options) -> SlotTable:
-    """The slot table of a supermask model; sets every ``requires_grad`` from it.
+    """Compile the slot table of a supermask model, and set every ``requires_grad`` from it.
 
-    A layer's trained tensors are the scores of its masks; the random weights stand in rows of their own.
+    The trained tensors of a layer are the scores of its masks. Random weights have rows of their own.
     """
     frozen = [options.freeze, "ln" if options.mask_layernorm == "plain" else None]
     frozen.append(getattr(model, "frozen_with_embeddings", {"frozen": "emb,out"}).get(options.mask_embeddings))
@@ -118,7 +118,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
     except InputError as error:
         if options.freeze:
             raise
-        # Only this is left to be wrong with it, and nobody has given the --freeze that the error speaks of.
+        # Without --freeze, this is the only possible reason. The error would name a --freeze that was not given.
         given = f"--mask-random --mask-layernorm plain --mask-embeddings {options.mask_embeddings}"
         raise InputError(f"{given} freezes every parameter: leave something to train") from error
     parameters = dict(model.named_parameters())
@@ -130,7 +130,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
 
 
 def _with_levels(table: SlotTable, rounded: dict[str, Levels], tied) -> SlotTable:
-    """The table with what rounded matrices are rounded to, by their latent weights, and which layers have none of their own."""
+    """Add the levels of rounded matrices to the kinds in the table, and mark layers that use shared matrices."""
     sharing = {layer for alias in tied if (layer := layer_of(alias))}
     rows = []
     for row in table.rows:
@@ -147,7 +147,7 @@ def _with_levels(table: SlotTable, rounded: dict[str, Levels], tied) -> SlotTabl
 
 
 def _shared(model, plans):
-    """(name, shape, number of layers) of every random weight."""
+    """Yield (name, shape, number of layers) of every random weight."""
     for name, buffer in model.named_buffers():
         stack, place = plain(name).split(".")[:2] if "." in name else ("", "")
         if place == "random_layer":
@@ -157,7 +157,7 @@ def _shared(model, plans):
 
 
 def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | None) -> nn.Module:
-    """The token embedding of a stack, with the vectors of the file ``path``; see ``new_embedding`` and ``fill_embedding``."""
+    """Build the token embedding of a stack, with vectors from the file ``path`` if it is given."""
     embedding = new_embedding(cfg.parts[stack], cfg, dictionary, embed_dim)
     flag = f"--{stack}-embed-path"
     read = path and partial(read_embeddings, path, dictionary, embed_dim, cfg.embed_min_coverage, flag)
@@ -169,7 +169,7 @@ def build_embedding(stack: str, cfg, dictionary, embed_dim: int, path: str | Non
 def new_embedding(
     parts: MaskedParts, options, dictionary, embed_dim: int
 ) -> MaskedEmbedding | RoundedEmbedding | nn.Embedding:
-    """A token embedding: a masked random one, a trained one that is rounded, or an ordinary one to be frozen or trained."""
+    """Create a token embedding: masked and random, trained and rounded, or an ordinary one that is frozen or trained."""
     if not whole_embeddings(options):
         return masked_embedding(parts, dictionary, embed_dim)
     embedding = nn.Embedding(len(dictionary), embed_dim, padding_idx=dictionary.pad())
@@ -182,16 +182,16 @@ def new_embedding(
 def fill_embedding(
     embedding: MaskedEmbedding | RoundedEmbedding | nn.Embedding, stack: str, options, read=None, scale: float = 1.0
 ) -> None:
-    """Writes the vectors that the seed or a file gives, in place.
+    """Set the vectors of an embedding from the seed or a file, in place.
 
-    A frozen embedding is drawn as fairseq draws it, N(0, 1 / embed_dim) with a padding row of 0, but from the seed.
+    A frozen embedding is drawn from the seed with fairseq's distribution, N(0, 1 / embed_dim), and a padding row of 0.
 
     Args:
         embedding: from ``new_embedding``.
-        stack: the name it is drawn under.
-        options: the model's.
-        read: gives (indices, vectors) that replace rows, under a mask scaled like its random weights. It is not called if
-            the tensors of a checkpoint follow anyway.
+        stack: name of the stack, part of the random name.
+        options: the model's options.
+        read: function that returns (indices, vectors) to replace rows. Vectors behind a mask are scaled like its random
+            weights. It is not called if a checkpoint is loaded afterwards.
         scale: factor of the values of a frozen embedding.
     """
     masked = embedding if isinstance(embedding, MaskedEmbedding) else None
@@ -202,7 +202,7 @@ def fill_embedding(
     if options.mask_embeddings == "frozen":
         _draw_as_fairseq(embedding, f"{stack}.embed_tokens.weight", options.mask_seed, embedding.padding_idx, scale)
     if read:
-        # Vectors of a file follow from no seed, also when a checkpoint brings them.
+        # Vectors from a file have no recipe, even if they are loaded from a checkpoint.
         embedding.recipes = {}
         if not weight.is_meta and not tensors_follow.get():
             indices, vectors = read()
@@ -211,6 +211,6 @@ def fill_embedding(
 
 
 def _draw_as_fairseq(module, name, seed, padding=None, scale=1.0):
-    """Draws the weight of an embedding or output projection as fairseq does, N(0, 1 / width), but from the seed."""
+    """Draw the weight of an embedding or output projection from the seed, with fairseq's distribution N(0, 1 / width)."""
     recipe = Recipe("embedding_normal", name, tuple(module.weight.shape), scale=scale, zero_row=padding)
     draw(module, {"weight": recipe}, seed)

@@ -1,4 +1,4 @@
-"""Supermask models ready to translate: masks multiplied into the weights, or random weights not held at all."""
+"""Preparation of supermask models for inference: multiply masks into weights, or regenerate random weights at each use."""
 
 import gc
 import logging
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 class FoldsMasks:
-    """To be mixed into a supermask model, whose ``slot_table`` has the seed that its random weights are drawn from."""
+    """Mix-in for supermask models that folds masks before inference. The model's ``slot_table`` has the seed of its weights."""
 
     regenerate_weights = False
 
     def make_generation_fast_(self, **kwargs):
-        """fairseq calls this before it translates. Outputs stay the same, and the model cannot be trained any more."""
+        """Fold masks into weights. fairseq calls this before inference. Outputs stay the same, but training is no longer possible."""
         self.eval()
         fold(self, self.regenerate_weights)
         super().make_generation_fast_(**kwargs)
@@ -32,23 +32,23 @@ class FoldsMasks:
 
 @torch.no_grad()
 def fold(model: nn.Module, regenerate: bool = False) -> None:
-    """Puts an ordinary module with the masked weight in the place of every masked one, and so of every rounded one.
+    """Replace every masked or rounded module by an ordinary module with the same weight, in place.
 
-    What was one module stays one, and the random layers, which nothing reads any more, are emptied.
+    A module that is shared stays shared. The buffers of random layers are removed.
 
     Args:
         model: a supermask model in evaluation mode.
-        regenerate: hold masks alone where the random weights can be drawn again (``masks.regenerated``).
+        regenerate: store only masks, and regenerate random weights at each use where possible (``masks.regenerated``).
     """
-    kept, held = LayerCache(), []
+    cache, stored = LayerCache(), []
     new: dict[nn.Module, nn.Module | None] = {}
     for name, masked in masked_modules(model).items():
         if regenerate:
             table: Any = model.slot_table
-            new[masked] = regenerated(masked, masked.recipe, table.seed, kept)
+            new[masked] = regenerated(masked, masked.recipe, table.seed, cache)
         if new.get(masked) is None:
             new[masked] = masked.folded()
-            held.append(name)
+            stored.append(name)
         masked.mask_cache.forget(masked)
     for rounded in rounded_modules(model).values():
         new[rounded] = rounded.folded()
@@ -60,13 +60,13 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
         elif isinstance(part, RandomLayer):
             part._buffers.clear()
     new.clear()
-    gc.collect()  # masked modules know each other through their cache
-    if regenerate and held:
-        logger.info("regenerate_weights: held as they are: %s", ", ".join(held))
+    gc.collect()  # masked modules form reference cycles with their cache
+    if regenerate and stored:
+        logger.info("regenerate_weights: stored, not regenerated: %s", ", ".join(stored))
 
 
 def refuse_in_training(config) -> None:
-    """Raises InputError if the model that is to be trained would hold no random weights."""
+    """Raise InputError if ``--regenerate-weights`` is given for training."""
     if getattr(config, "regenerate_weights", False):
         raise InputError(
             "--regenerate-weights: for inference only; give it to fairseq-generate as"

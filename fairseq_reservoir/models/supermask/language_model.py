@@ -1,4 +1,4 @@
-"""``--arch supermask_one_layer_transformer_lm``: a language model of one random layer, seen through a mask at every depth."""
+"""``--arch supermask_one_layer_transformer_lm``: a language model of one random layer with a learned mask for every depth."""
 
 from functools import partial
 
@@ -24,11 +24,11 @@ from .stacks import MaskedParts, SupermaskDecoder
 
 @register_model("supermask_one_layer_transformer_lm", dataclass=SupermaskLanguageModelConfig)
 class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqLanguageModel):
-    """fairseq's ``transformer_lm`` made of one random frozen layer, applied L times through L learned masks.
+    """fairseq's ``transformer_lm`` with one random frozen layer, applied L times with L learned masks.
 
-    As ``supermask_one_layer_transformer``, without encoder and attention to it: tokens (batch, time) to logits (batch,
-    time, words). Trained: the scores, and with ``--mask-layernorm affine`` the LayerNorms. The paper (Shen et al., 2021,
-    "What's Hidden in a One-layer Randomly Weighted Transformer?") has no language model; this one is ours.
+    Like ``supermask_one_layer_transformer`` without an encoder: tokens (batch, time) to logits (batch, time, vocabulary).
+    Trained: the scores, and with ``--mask-layernorm affine`` the LayerNorms. The language model is ours; the paper has none
+    (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted Transformer?").
     """
 
     description_flags = description_flags(DEPTHS)
@@ -37,10 +37,10 @@ class SupermaskOneLayerTransformerLM(DescribedInCheckpoint, FoldsMasks, FairseqL
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, cfg, task):
-        """Builds the model around one random layer.
+        """Build the model around one random layer.
 
         Raises:
-            InputError: an option has a value that no mask or no such embedding can have; the message names the flag.
+            InputError: an option has a value that is not allowed; the message names the flag.
         """
         options = as_namespace(cfg)
         check_mask_options(options)

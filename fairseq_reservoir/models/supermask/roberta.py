@@ -1,4 +1,4 @@
-"""``--arch supermask_one_layer_roberta``: RoBERTa with one random layer, seen through a learned mask at every depth."""
+"""``--arch supermask_one_layer_roberta``: RoBERTa with one random layer and a learned mask for every depth."""
 
 import torch
 from fairseq.models import register_model
@@ -20,7 +20,7 @@ from .stacks import MaskedParts, SupermaskEncoder
 
 
 class SupermaskRobertaEncoder(RobertaEncoder):
-    """RoBERTa's encoder with a ``SupermaskEncoder`` for a stack."""
+    """RoBERTa's encoder with a ``SupermaskEncoder`` as its stack."""
 
     def __init__(self, options, dictionary, parts):
         self.parts = parts
@@ -46,7 +46,7 @@ class SupermaskRobertaEncoder(RobertaEncoder):
 
 
 class MaskedLMHead(RobertaLMHead):
-    """fairseq's head, whose last matrix is the masked or rounded ``weight`` of ``projection`` and no parameter of its own."""
+    """fairseq's language model head with the masked or rounded ``weight`` of ``projection`` as its last matrix."""
 
     def __init__(self, embed_dim, output_dim, activation_fn, projection):
         super().__init__(embed_dim, output_dim, activation_fn, weight=projection.weight.detach())
@@ -57,13 +57,15 @@ class MaskedLMHead(RobertaLMHead):
 
 @register_model("supermask_one_layer_roberta")
 class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, RobertaModel):
-    """fairseq's RoBERTa whose layers are one random frozen layer, applied L times through L learned masks.
+    """fairseq's RoBERTa with one random frozen layer, applied L times with L learned masks.
 
-    Every weight matrix of layer i is W * M_i (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
-    Transformer?"), without biases. Trained: the scores of the masks, and ordinarily the language model head (its dense
-    layer and biases; its last matrix is that of the token embedding, masked or rounded like it) and all classification heads;
-    with ``--mask-layernorm affine`` the LayerNorms. Learned positions are random and frozen, or those of
-    ``--mask-embeddings-from``, unless ``--mask-embeddings`` trains the token vectors, whole or rounded.
+    Every weight matrix of layer i is W * M_i, without biases (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
+    Transformer?").
+
+    Trained: the scores of the masks, all classification heads, the dense layer and biases of the language model head, and with
+    ``--mask-layernorm affine`` the LayerNorms. The head's last matrix is that of the token embedding, masked or rounded like it.
+    Learned positions are frozen at random values, or at those of ``--mask-embeddings-from``. They are trained if
+    ``--mask-embeddings`` trains the token vectors, whole or rounded.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -77,10 +79,10 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, args, task):
-        """Builds the model around one random layer.
+        """Build the model around one random layer.
 
         Raises:
-            InputError: an option has a value that no mask can have, or a file of vectors does not fit.
+            InputError: an option has a value that is not allowed, or a file of vectors does not fit the model.
         """
         options = complete_options(args, task)
         check_mask_options(options)
@@ -88,8 +90,8 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
         parts = MaskedParts("encoder", options, plans["encoder"], of_bert=True)
         depth = options.encoder_layers
         model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
-        options.encoder_layers = depth  # fairseq has counted those that --encoder-layers-to-keep leaves
-        # fairseq's initialisation of the whole model is over now, so that what the seed draws stays.
+        options.encoder_layers = depth  # fairseq has replaced it by the number of layers after --encoder-layers-to-keep
+        # fairseq has initialised the whole model by now, and does not overwrite the tensors drawn here.
         fill_embeddings(model.encoder, options)
         model.plans = plans
         finish_supermask(model, plans, options)

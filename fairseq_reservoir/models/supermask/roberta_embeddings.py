@@ -1,4 +1,4 @@
-"""The token vectors and positions with which a RoBERTa of masks starts."""
+"""Initial token vectors and positions of a supermask RoBERTa."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,15 +20,14 @@ TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.em
 
 @torch.no_grad()
 def fill_embeddings(encoder, options) -> None:
-    """Writes the token vectors and positions of a ``SupermaskRobertaEncoder`` that the seed or a file gives.
+    """Set the token vectors and positions of a ``SupermaskRobertaEncoder`` from the seed or a file.
 
-    Positions that are not trained are +-1 / sqrt(width), so that they are as large as the random token vectors to which they
-    are added, and every machine draws the same bits. With ``--mask-init-weights paper_code`` they are N(0, 0.02^2), as are frozen
-    token vectors.
+    Frozen positions are +-1 / sqrt(width). They are as large as the random token vectors to which they are added, and the same
+    bits on every machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are N(0, 0.02^2).
 
     Args:
-        encoder: with fairseq's initial values.
-        options: the model's.
+        encoder: the encoder with fairseq's initial values.
+        options: the model's options.
 
     Raises:
         InputError: both kinds of files are given, or one cannot be used.
@@ -62,12 +61,12 @@ def fill_embeddings(encoder, options) -> None:
 
 
 def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
-    """The recipes of ``--mask-init-weights paper_code`` before version 0.2.0, which drew a RoBERTa like a translation model.
+    """Recipes of ``--mask-init-weights paper_code`` before version 0.2.0, which drew a RoBERTa like a translation model.
 
     Args:
-        recipes: those of today, by the names of the tensors.
+        recipes: current recipes by tensor name.
     """
-    found = {}
+    earlier = {}
     for name, recipe in recipes.items():
         if recipe.name == "encoder.embed_positions":
             init, scale = "signed_constant", 0.5**0.5
@@ -75,17 +74,17 @@ def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
             init, scale = recipe.initialiser, 1.0
         else:
             init, scale = paper_code(recipe.name)
-        found[name] = replace(recipe, initialiser=init, scale=scale)
-    return found
+        earlier[name] = replace(recipe, initialiser=init, scale=scale)
+    return earlier
 
 
 def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> dict[str, torch.Tensor]:
-    """``TOKENS`` (entries of the dictionary, width) and ``POSITIONS`` (positions, width) of a RoBERTa checkpoint, fairseq's or ours.
+    """Read ``TOKENS`` (vocabulary, width) and the first ``POSITIONS`` (positions, width) of a RoBERTa checkpoint.
 
-    Of more positions than are needed, the first are taken.
+    The checkpoint may be fairseq's or ours.
 
     Raises:
-        InputError: the file cannot be used, is of another kind of model, or its sizes or the words of its dictionary differ.
+        InputError: the file cannot be used, has another kind of model, or its sizes or its dictionary differ.
     """
     from ...checkpoint.opened import open_checkpoint, read_state
     from ...checkpoint.origin import dictionaries_of
@@ -94,7 +93,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
     found = _embeddings(state["model"])
     if TOKENS not in found and POSITIONS in found:
         model: Any = open_checkpoint(path).built()
-        embedding = model.encoder.sentence_encoder.embed_tokens  # behind a mask
+        embedding = model.encoder.sentence_encoder.embed_tokens  # masked
         found[TOKENS] = embedding.weight.detach()
     if len(found) < 2:
         raise InputError(f"{FLAG} {path}: not the checkpoint of a RoBERTa with learned positions")
@@ -102,11 +101,13 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
     if tokens.shape[1] != width:
         raise InputError(f"{FLAG} {path}: vectors of {tokens.shape[1]} numbers; --encoder-embed-dim is {width}")
     if len(tokens) != len(dictionary):
-        raise InputError(f"{FLAG} {path}: vectors of {len(tokens)} words; the dictionary of DATA has {len(dictionary)}")
+        raise InputError(
+            f"{FLAG} {path}: {len(tokens)} token vectors; the dictionary of DATA has {len(dictionary)} entries"
+        )
     trained = dictionaries_of(state).get("source")
     refuse_other_words(f"{FLAG} {path}", trained, dictionary, "source", "that of DATA")
     if len(found[POSITIONS]) < positions:
-        special = 2  # positions are counted from the number of padding on
+        special = 2  # fairseq numbers positions from the padding index + 1
         raise InputError(
             f"{FLAG} {path}: {len(found[POSITIONS]) - special} positions; the model has {positions - special} (--max-positions)"
         )
@@ -114,7 +115,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
 
 
 def _embeddings(tensors):
-    """What a checkpoint has of the two, whatever the parts before are called: they once stood in a "decoder"."""
+    """Find both tensors in a checkpoint under any prefix. Old checkpoints have them under "decoder"."""
     return {
         ending: tensor
         for name, tensor in tensors.items()

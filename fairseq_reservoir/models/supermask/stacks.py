@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder made of one random layer each, seen through a mask of its own at every depth."""
+"""fairseq's encoder and decoder of one random layer each, with another mask at every depth."""
 
 import math
 from argparse import Namespace
@@ -22,34 +22,31 @@ from ...plan.freeze_spec import SHARED_LAYER
 from ...plan.layer_plan import Slot
 from ...random_tensors.recipe import Recipe
 
-_OF_WORDS = ("embed_tokens", "output_projection")
+_TOKEN_TABLES = ("embed_tokens", "output_projection")
 # Standard deviation of the weights that fairseq's init_bert_params draws.
 BERT_STD = 0.02
-# What stands in the place of masked modules where trained weights are rounded.
+# Rounded counterparts of masked modules, for trained weights.
 _ROUNDED = {MaskedLinear: RoundedLinear, MaskedEmbedding: RoundedEmbedding}
 
 
 class RandomLayer(nn.Module):
-    """The random weights of a stack, one buffer per matrix of a layer; frozen, and stored once however deep the stack.
-
-    ``recipes`` says by the buffers' names how they were drawn.
-    """
+    """Random frozen weights that all layers of a stack share, one buffer per matrix. ``recipes`` has the recipe of each buffer."""
 
     def __init__(self):
         super().__init__()
         self.recipes = {}
 
     def add(self, buffer: str, recipe: Recipe, seed: int) -> None:
-        """Draws one more matrix."""
+        """Add a buffer and draw it."""
         self.recipes[buffer] = recipe
         self.register_buffer(buffer, recipe.draw(seed))
 
 
 class SharedLayer(nn.Module):
-    """The trained matrices that all layers of a stack use rounded, named as in a layer, and stored once however deep the stack."""
+    """Trained rounded matrices that all layers of a stack share, named as in a layer."""
 
     def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
-        """The matrix ``part`` for one more layer; the first asks for it to be made."""
+        """Return a reference to the matrix ``part``. The first call creates it by ``make``."""
         place, _, name = part.rpartition(".")
         if place and not hasattr(self, place):
             self.add_module(place, nn.Module())
@@ -60,12 +57,12 @@ class SharedLayer(nn.Module):
 
 
 class MaskedParts:
-    """Makes the masked matrices of one stack.
+    """Factory of the masked matrices of one stack.
 
-    Matrix ``part`` of layer i sees the stack's random matrix of that name, or with ``--mask-share none`` one of its own. With
-    ``--mask-trained-weights`` it is the stack's one rounded matrix of that name, or one of its own, and nothing is random.
-    ``--mask-embeddings`` may name levels for embedding and output projection alone. ``of_bert`` is whether the model is a RoBERTa, which
-    the paper's code initialises with ``init_bert_params``.
+    Every layer uses the stack's random matrix ``part`` with its own mask. With ``--mask-share none`` it has its own random matrix.
+    With ``--mask-trained-weights``, matrices are trained and rounded instead of random and masked. ``--mask-embeddings`` can
+    choose other levels for the embedding and output projection. ``of_bert`` is true for RoBERTa, which the paper's code
+    initialises with ``init_bert_params``.
     """
 
     def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...], of_bert: bool = False):
@@ -78,7 +75,7 @@ class MaskedParts:
         self.shared_layer = SharedLayer()
 
     def linear(self, part: str, in_features: int, out_features: int) -> MaskedLinear | RoundedLinear | SharedLinear:
-        """The masked matrix ``part`` of the layer being built."""
+        """Create the masked matrix ``part`` of the layer that is being built."""
         if self.levels:
             return self.rounded_linear(part, in_features, out_features)
         shared = None
@@ -91,18 +88,18 @@ class MaskedParts:
         return self.make(MaskedLinear, (in_features, out_features), f"layers.{self.depth}.{part}", part, shared=shared)
 
     def rounded_linear(self, part: str, *sizes: int) -> RoundedLinear | SharedLinear:
-        """The same of rounded weights."""
+        """Create the rounded matrix ``part`` of the layer that is being built."""
         if self.options.mask_share == "none":
             return self.make(MaskedLinear, sizes, f"layers.{self.depth}.{part}", part)
         return self.shared_layer.linear(part, lambda: self.make(MaskedLinear, sizes, f"{SHARED_LAYER}.{part}", part))
 
     def make(self, kind, sizes, place, part, **options):
-        """A masked module at ``place`` of this stack, its random weight drawn as that of ``part``.
+        """Create a masked module at ``place`` of this stack, with the random distribution of ``part``.
 
-        Where trained weights are rounded a rounded one in its stead, drawn uniformly as large as fairseq draws it.
+        With trained weights, create its rounded counterpart. Its uniform initial values have fairseq's standard deviation.
         """
         seeded = {"seed": self.options.mask_seed, "name": f"{self.stack}.{place}"}
-        levels = self.embedding_levels if part in _OF_WORDS else self.levels
+        levels = self.embedding_levels if part in _TOKEN_TABLES else self.levels
         if levels:
             gain = _size_in_fairseq(part) / 2**0.5  # kaiming_uniform has a deviation of sqrt(2 / fan_in)
             return _ROUNDED[kind](*sizes, levels, init="kaiming_uniform", gain=gain, **seeded)
@@ -111,27 +108,27 @@ class MaskedParts:
         return kind(*sizes, init=init, gain=gain, **seeded, **self.choices, **options)
 
     def recipe(self, place, part, shape):
-        """The recipe of the random matrix at ``place`` of this stack, drawn as that of ``part``."""
+        """Recipe of the random matrix at ``place`` of this stack, with the random distribution of ``part``."""
         init, gain = self.drawn_as(part, fan_in=shape[1])
         return weight_recipe(shape, MaskChoices(**self.choices), init, gain, f"{self.stack}.{place}")
 
     def drawn_as(self, part, fan_in):
-        """(initialiser, gain) of a part; gain None is sqrt(1 / kept share)."""
+        """(initialiser, gain) of a part. A gain of None is sqrt(1 / keep ratio)."""
         init = self.options.mask_init_weights
         if init == "signed_fairseq":
             return "signed_constant", _size_in_fairseq(part) / 2**0.5 * MaskChoices(**self.choices).gain
         if init != "paper_code":
             return init, None
         if self.of_bert:
-            # The code calls init_bert_params at the end: every matrix becomes N(0, 0.02^2), and nothing is scaled.
+            # The paper's code calls init_bert_params last, so every matrix is N(0, 0.02^2) without scaling.
             return "kaiming_normal", BERT_STD / math.sqrt(2 / fan_in)
         return paper_code(part)
 
 
 def paper_code(part: str) -> tuple[str, float]:
-    """(initialiser, gain) by which the paper's code draws a part of a translation model; it scales nothing.
+    """(initialiser, gain) of a part of a translation model in the paper's code.
 
-    It initialises attention again after the masks are built.
+    The code does not scale weights by the keep ratio, and initialises attention again after the masks are built.
     """
     if part.endswith(("q_proj", "k_proj", "v_proj")):
         return "xavier_uniform", 2**-0.5
@@ -139,10 +136,10 @@ def paper_code(part: str) -> tuple[str, float]:
 
 
 def _size_in_fairseq(part):
-    """Standard deviation times sqrt(fan_in) with which fairseq starts a trained matrix; attention's as if it were square.
+    """Initial standard deviation of a trained matrix in fairseq, times sqrt(fan_in). Attention matrices count as square.
 
-    Attention is Xavier uniform, its q, k and v with a gain of sqrt(1/2); the feed-forward matrices have torch's default,
-    U(-1/sqrt(fan_in), 1/sqrt(fan_in)); embeddings and output projection are N(0, 1 / width).
+    Attention is Xavier uniform, with a gain of sqrt(1/2) for q, k and v. Feed-forward matrices have torch's default,
+    U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Embeddings and output projections are N(0, 1 / width).
     """
     if part.endswith(("q_proj", "k_proj", "v_proj")):
         return 2**-0.5
@@ -150,7 +147,7 @@ def _size_in_fairseq(part):
 
 
 class MaskedAttention(MultiheadAttention):
-    """fairseq's attention with masked projections; its fused path reads their masked ``weight`` and zero ``bias``."""
+    """fairseq's attention with masked projections. The fused path reads their masked ``weight`` and zero ``bias``."""
 
     def __init__(self, parts: MaskedParts, name: str, embed_dim: int, num_heads: int, **options):
         super().__init__(embed_dim, num_heads, **options)
@@ -163,11 +160,11 @@ class MaskedAttention(MultiheadAttention):
             setattr(self, projection, parts.linear(f"{name}.{projection}", width, embed_dim))
 
     def reset_parameters(self):
-        """Nothing to draw: the projections made by fairseq are replaced."""
+        """Do nothing, because fairseq's projections are replaced."""
 
 
 class _MaskedFeedForward:
-    """fairseq's two hooks for the feed-forward matrices; the parts arrive in ``cfg``, since hooks get nothing else."""
+    """Mix-in for fairseq's layers with masked feed-forward matrices."""
 
     def build_fc1(self, input_dim, output_dim, q_noise, qn_block_size):
         return self.parts.linear("fc1", input_dim, output_dim)
@@ -223,7 +220,7 @@ class MaskedDecoderLayer(_MaskedFeedForward, TransformerDecoderLayerBase):
 
 
 class _MaskedStack:
-    """What encoder and decoder share: the layers' order and the random layer's registration."""
+    """Mix-in for encoder and decoder: builds layers in order and registers the random layer."""
 
     def build_from(self, parts, init, *args, **kwargs):
         self.parts = parts
@@ -267,6 +264,6 @@ class SupermaskDecoder(_MaskedStack, TransformerDecoderBase):
 
 
 def masked_embedding(parts: MaskedParts, dictionary, embed_dim: int) -> MaskedEmbedding | RoundedEmbedding:
-    """The masked token embedding of a stack, or the rounded one in its stead."""
+    """Create the masked or rounded token embedding of a stack."""
     sizes = (len(dictionary), embed_dim, dictionary.pad())
     return parts.make(MaskedEmbedding, sizes, "embed_tokens", "embed_tokens")

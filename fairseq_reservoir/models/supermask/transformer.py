@@ -1,4 +1,4 @@
-"""``--arch supermask_one_layer_transformer``: one random layer per stack, seen through a learned mask at every depth."""
+"""``--arch supermask_one_layer_transformer``: one random layer per stack, with a learned mask for every depth."""
 
 from functools import partial
 
@@ -19,11 +19,11 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 
 @register_model("supermask_one_layer_transformer", dataclass=SupermaskTransformerConfig)
 class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, TransformerModelBase):
-    """One random frozen encoder layer and one random frozen decoder layer, each applied L times through L learned masks.
+    """Transformer of one random frozen encoder layer and one random frozen decoder layer, each applied L times with L learned masks.
 
-    Every weight matrix of layer i is W * M_i, with W shared by all layers of the stack (``--mask-share none``: of its own)
-    and M_i the top share of learned scores (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
-    Transformer?"). No biases. Trained: the scores, and with ``--mask-layernorm affine`` the LayerNorms.
+    Every weight matrix of layer i is W * M_i, without biases. All layers of the stack share W, unless ``--mask-share none`` is
+    given. M_i keeps the largest of the learned scores. Trained: the scores, and with ``--mask-layernorm affine`` the
+    LayerNorms. Source: Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted Transformer?".
     """
 
     description_flags = description_flags(DEPTHS)
@@ -36,10 +36,10 @@ class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, Transforme
     @classmethod
     @torch.inference_mode(False)
     def build_model(cls, cfg, task):
-        """Builds the model around one random layer per stack.
+        """Build the model around one random layer per stack.
 
         Raises:
-            InputError: an option has a value that no mask can have; the message names the flag.
+            InputError: an option has a value that is not allowed; the message names the flag.
         """
         options = as_namespace(cfg)
         check_mask_options(options)
@@ -47,7 +47,7 @@ class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, Transforme
         config = as_transformer_config(options)
         config.encoder.layers, config.decoder.layers = options.encoder_layers, options.decoder_layers
         config.parts = {stack: MaskedParts(stack, options, plans[stack]) for stack in DEPTHS}
-        config.embeddings = iter(DEPTHS)  # fairseq asks for them in this order, without saying whose
+        config.embeddings = iter(DEPTHS)  # fairseq builds embeddings in this order, without naming the stack
         return finish_supermask(super().build_model(config, task), plans, options)
 
     @classmethod
@@ -76,7 +76,7 @@ _DEEP = {"encoder_layers": 12, "decoder_layers": 12}
 PRESETS = {
     "tiny": preset(transformer_legacy.base_architecture, **TINY),
     "study": preset(transformer_legacy.base_architecture, **STUDY),
-    "small_file": preset(  # docs/the-smallest-file.md has what it was measured at
+    "small_file": preset(  # measurements are in docs/the-smallest-file.md
         transformer_legacy.base_architecture, **STUDY, share_all_embeddings=True, mask_kind="signed", mask_keep_ratio=0.8,
         mask_coats="0.5,0.25,0.1",
     ),
