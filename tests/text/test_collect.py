@@ -95,7 +95,8 @@ def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, 
     with pytest.raises(InputError) as refusal:
         collect._check_pieces(TextFlags(with_text=True), text, task)
     assert str(refusal.value) == (
-        f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; give the file that splits words into pieces by --bpe-codes"
+        f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; "
+        "give the file that splits words into pieces by --bpe-codes"
     )
 
 
