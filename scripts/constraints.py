@@ -1,13 +1,13 @@
-"""The exact versions that scripts/setup.sh installs: prints parts of scripts/constraints.txt for pip, and makes that file.
+"""Pinned versions for scripts/setup.sh: prints parts of scripts/constraints.txt for pip, and updates that file.
 
-    constraints.py tools            tools that build packages, and the pure-Python packages that torch needs
-    constraints.py fairseq          fairseq alone
-    constraints.py rest [EXTRA,..]  every other package of the plugin, of fairseq and of these extras
-    constraints.py plain            all of them, without hashes
-    constraints.py ranges [EXTRA,..]  the requirements of pyproject.toml, fairseq left out
-    constraints.py make             makes the file again, with the newest versions that pyproject.toml allows; needs `pip install uv`
+    constraints.py tools            build tools, and the pure-Python packages that torch needs
+    constraints.py fairseq          only fairseq
+    constraints.py rest [EXTRA,..]  all other packages of the plugin, of fairseq and of these extras
+    constraints.py plain            all packages, without hashes
+    constraints.py ranges [EXTRA,..]  the requirements in pyproject.toml, without fairseq
+    constraints.py make             update the file to the newest versions that pyproject.toml allows; needs `pip install uv`
 
-torch is not in the file, because its wheels differ between CPU and GPU and so do their hashes. setup.sh names its version.
+torch is not in the file, because its wheels and their hashes differ between CPU and GPU. setup.sh has its version.
 """
 
 import re
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).with_name("constraints.txt")
 MAKE = "python scripts/constraints.py make"
 TOOLS = ["cython<4", "setuptools", "wheel", "packaging"]
-# fairseq asks for torchaudio, which setup.sh leaves out. The rest comes with torch.
+# Packages that are installed with torch, and torchaudio, which fairseq requires but setup.sh does not install.
 LEFT_OUT = re.compile(r"(torch|torchaudio|triton|(nvidia|cuda)-.*)$")
 COMPILE = (
     "uv pip compile --quiet --universal --generate-hashes --annotation-style line --no-header --python-version 3.11"
@@ -29,12 +29,12 @@ COMPILE = (
 
 
 def name_of(requirement):
-    """The normalised name of a package in a requirement such as ``Sub_word[x]>=1``."""
+    """Normalised package name in a requirement such as ``Sub_word[x]>=1``."""
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
 
 
 def requirements(extras=None):
-    """The requirements in pyproject.toml, with those of ``extras``; of all extras if None."""
+    """Requirements in pyproject.toml, including those of ``extras``. None includes all extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     lists = [project["dependencies"], *(optional[extra] for extra in (optional if extras is None else extras))]
@@ -42,7 +42,7 @@ def requirements(extras=None):
 
 
 def read_blocks(text):
-    """The (name, text, parents) of each package in a file of `uv pip compile`; two for a name with two versions."""
+    """Parse the output of `uv pip compile` to (name, text, parents) of each package. A name may have two versions."""
     blocks = []
     for block in re.findall(r"^\S.*==.*\n(?:[ ].*\n)*", text, re.MULTILINE):
         parents = re.findall(r"[\w.-]+", block.partition("# via ")[2])
@@ -51,7 +51,7 @@ def read_blocks(text):
 
 
 def closure(blocks, names):
-    """``names`` and the names of all packages that they need."""
+    """Return ``names`` and the names of all packages that they require."""
     found = {*names}
     while more := {name for name, _, parents in blocks if parents & found} - found:
         found |= more
@@ -59,7 +59,7 @@ def closure(blocks, names):
 
 
 def picked(part, extras):
-    """The text of one part of the file: ``tools``, ``fairseq``, ``rest`` or ``plain``."""
+    """Text of one part of the file: ``tools``, ``fairseq``, ``rest`` or ``plain``."""
     blocks = read_blocks(FILE.read_text())
     if part == "plain":
         return "".join(re.sub(r"\s*\\?\n.*", "", text, flags=re.DOTALL) + "\n" for _, text, _ in blocks)
@@ -73,7 +73,7 @@ def picked(part, extras):
 
 
 def make():
-    """Resolve for all supported versions of Python at once and replace the file. Versions in the old file do not count."""
+    """Resolve versions for all supported versions of Python, and replace the file. The old file has no influence."""
     torch = re.search(r"^measured_torch=(\S+)", FILE.with_name("setup.sh").read_text(), re.MULTILINE)[1]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
         overrides.write("torchaudio; sys_platform == 'none'\n")

@@ -1,7 +1,7 @@
-"""Writes fairseq_reservoir/config/model: for every preset of our models a YAML file for fairseq-hydra-train.
+"""Writes fairseq_reservoir/config/model: a YAML file for fairseq-hydra-train for every preset of our models.
 
-``default.yaml`` of a model has all its options; those of its presets say what is different, in the words of the command line.
-Run it when a preset or an option has changed; a test compares.
+``default.yaml`` of a model has all its options. The file of a preset has the options that differ. Run this script after a change
+of a preset or an option. A test compares its output with the files.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ MODELS = [
 
 
 def files():
-    """Path in the folder and text of every file."""
+    """Yield the relative path and text of every file."""
     for model in MODELS:
         defaults = _defaults(model)
         yield f"{model}/default.yaml", f"# --arch {model}: all its options\n" + _text({"_name": model, **defaults})
@@ -38,14 +38,14 @@ def files():
 
 
 def options_of(arch) -> dict:
-    """What an architecture function sets when the command line gives nothing."""
+    """Options that an architecture function sets without any flag."""
     args = Namespace()
     ARCH_CONFIG_REGISTRY[arch](args)
     return vars(args)
 
 
 def _defaults(model):
-    """The options of a model: its dataclass, or where fairseq has none what the command line takes."""
+    """Default options of a model, from its dataclass or, if fairseq has none for it, from its command-line flags."""
     dataclass = MODEL_DATACLASS_REGISTRY.get(model)
     if dataclass:
         options = {field.name: field.default for field in dataclasses.fields(dataclass) if field.name != "_name"}
@@ -55,25 +55,25 @@ def _defaults(model):
         return options | depths
     parser = ArgumentParser()
     MODEL_REGISTRY[model].add_args(parser)
-    known = {action.dest for action in parser._actions} - {"help"}
+    names = {action.dest for action in parser._actions} - {"help"}
     seeds = dict.fromkeys(("reservoir_seed", "mask_seed"), "${common.seed}")
     options = seeds | {"max_positions": "${oc.select:task.tokens_per_sample,null}", "encoder_layers": None}
     options |= {name: value for name, value in _without_depths(options_of(model)).items() if name not in seeds}
     options["reservoir_encoder"] = None
-    return {name: value for name, value in options.items() if name in known}
+    return {name: value for name, value in options.items() if name in names}
 
 
 def _without_depths(options):
-    """A plan sets the depth; with both, a user who overrides one of them would have to override the other."""
+    """Remove depths that a plan determines. Otherwise users who override one of them would have to override both."""
     plans = [name.removeprefix("reservoir_") for name in ("reservoir_encoder", "reservoir_decoder") if name in options]
     return {name: value for name, value in options.items() if name not in {f"{stack}_layers" for stack in plans}}
 
 
 def _changes(options, defaults):
-    """Where ``options`` differ from the defaults; what follows another option there is left to follow it."""
+    """Options that differ from the defaults, except options that follow from another option."""
     changes = {}
     for name, value in _without_depths(options).items():
-        # fairseq's own function for language models sets base_shuffle differently from its dataclass; it has no effect.
+        # fairseq's function for language models sets base_shuffle unlike its dataclass, which has no effect.
         if (
             name in defaults
             and name != "base_shuffle"

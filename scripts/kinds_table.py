@@ -1,6 +1,6 @@
-"""Writes the table of the kinds of layer into docs/layers.md, and into any other page that has its first line.
+"""Writes the table of layer kinds into docs/layers.md, and into any other page that has its first line.
 
-Run it when a row of fairseq_reservoir/plan/kinds.py has changed; a test compares.
+Run this script after a change in fairseq_reservoir/plan/kinds.py. A test compares its output with the pages.
 """
 
 import re
@@ -15,13 +15,13 @@ _TABLE = re.compile(re.escape(FIRST_LINE) + r"(?:\|.*\n)*")
 
 
 def table() -> str:
-    """The table in Markdown: a line for each kind of the package."""
+    """The table in Markdown, with one line for each kind of the package."""
     lines = [HEAD, ("---",) * len(HEAD), *(cells(kind) for kind in kinds.all_kinds() if not kind.registered_by)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def cells(kind) -> tuple[str, ...]:
-    """A kind's line."""
+    """Cells of the line of a kind."""
     letters = " ".join(f"`{letter}`" for letter in kind.letters)
     about = f"{kind.name}: {kind.about}"
     part = "the whole layer" if kind.freezes == kinds.WHOLE else f"`{' '.join(kind.freezes)}`, the rest is trained"
@@ -50,14 +50,14 @@ def cells(kind) -> tuple[str, ...]:
 
 
 def pages():
-    """Every page of the documentation that has the table, with its text."""
+    """Yield each page of the documentation that has the table, with its text."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if FIRST_LINE in (text := path.read_text()):
             yield path, text
 
 
 def written(text: str) -> str:
-    """A page with the table as it should be."""
+    """Return the text of a page with an updated table."""
     return _TABLE.sub(lambda _: table(), text)
 
 

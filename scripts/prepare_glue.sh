@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# SST-2, QQP, MNLI: from the public archives to data-bin/glue/TASK. Interrupt it and run it again. --help explains.
+# SST-2, QQP, MNLI: prepares data-bin/glue/TASK from the public archives. Can be interrupted and run again. See --help.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/prepare/launch.sh" glue "$@"

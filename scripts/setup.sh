@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv in this clone, with the plugin and all packages that it needs. Another run checks and does nothing else.
+# Creates .venv in this clone, with the plugin and all packages that it needs. If .venv is complete, it only checks it.
 #   PYTHON=...        the interpreter: 3.11, 3.12 or 3.13 (default: the newest of them on PATH)
-#   SYSTEM_TORCH=1    use the torch which that interpreter already has
-#   TORCH_INDEX=URL   take torch from this wheel index, e.g. https://download.pytorch.org/whl/cpu
-#   TORCH_VERSION=... another torch than the one that was measured
+#   SYSTEM_TORCH=1    use the torch that the interpreter already has
+#   TORCH_INDEX=URL   install torch from this wheel index, e.g. https://download.pytorch.org/whl/cpu
+#   TORCH_VERSION=... install another version of torch than the tested one
 #   EXTRAS=fastbpe    optional packages, separated by commas
-#   UNPINNED=1        the newest packages that pyproject.toml allows, not the versions and hashes of scripts/constraints.txt
-# An option left out keeps its value of the last run, whether that run was completed or not. NAME= empties it.
-# VENV=.venv-NAME makes that folder in place of .venv, with options of its own.
-# `setup.sh --interpreters` lists the interpreters that it can use, the oldest first: version, tab, path.
+#   UNPINNED=1        the newest packages that pyproject.toml allows, instead of the versions and hashes in scripts/constraints.txt
+# An omitted option keeps its value from the last run, even if that run failed. NAME= resets it.
+# VENV=.venv-NAME creates that folder instead of .venv. It has its own options.
+# `setup.sh --interpreters` lists the supported interpreters, the oldest first: version, tab, path.
 # Runs on bash 3.2 (macOS).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,16 +16,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 options="PYTHON SYSTEM_TORCH TORCH_INDEX TORCH_VERSION EXTRAS UNPINNED"
 measured_torch=2.13.0
 venv=${VENV:-.venv}
-stamp=$venv/.setup-stamp  # what is installed, and by which options
+stamp=$venv/.setup-stamp  # installed packages and options
 lock=.setup.lock
 
 say() { echo "setup: $*"; }
 die() { echo "setup: $*" >&2; exit 1; }
 
-# Two lines: what the environment itself depends on, and what is installed into it.
+# Two lines of the stamp: the settings of the environment itself, and the packages installed into it.
 environment_line() { echo "$PWD|$PYTHON|$SYSTEM_TORCH|$TORCH_INDEX|$TORCH_VERSION"; }
 packages_line() { echo "$EXTRAS|$UNPINNED|$(cat pyproject.toml setup.py scripts/setup.sh scripts/constraints.* | cksum)"; }
-# stamp_text [ENVIRONMENT [PACKAGES]]: other lines in their place while an installation is under way; the next run takes its options
+# stamp_text [ENVIRONMENT [PACKAGES]]: the stamp, or one with other first lines during an installation. The next run reads its options.
 stamp_text() {
     local name
     echo "${1-$(environment_line)}"
@@ -42,8 +42,8 @@ recall_options() {
     done <"$stamp"
 }
 
-# Each option has the value that was given, else that of the last run, else none.
-settle_options() {
+# Sets each option to its given value, or to that of the last run, or to "".
+resolve_options() {
     local name
     for name in $options; do [[ $given == *" $name "* ]] || unset "$name"; done
     recall_options
@@ -58,7 +58,7 @@ sys.exit(not all(map(find_spec, ("torch", "fairseq", "sentencepiece", "sacrebleu
 ' 2>/dev/null
 }
 
-# Prints "executable<TAB>version" of an interpreter. An environment of this clone counts as the interpreter that it was made from.
+# Prints "executable<TAB>version" of an interpreter. For an environment of this clone, prints its base interpreter.
 probe() {
     "$1" -c '
 import os, sys
@@ -72,8 +72,8 @@ is_supported() { case $1 in 3.11.* | 3.12.* | 3.13.*) ;; *) return 1 ;; esac; }
 makes_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 no_venv() { echo "$1 cannot make virtual environments: install its venv module (Debian: apt-get install python$2-venv)"; }
 
-# Prints "executable<TAB>version" of each supported interpreter on PATH, once, in the order of PATH for each name. A version manager
-# puts names on PATH that do not run: they are skipped.
+# Prints "executable<TAB>version" of each supported interpreter on PATH once, in the order of PATH for each name. Interpreters that do
+# not run are skipped, such as placeholders of a version manager.
 interpreters() {
     local name candidate found path seen=()
     for name in python3.13 python3.12 python3.11 python3 python; do
@@ -87,7 +87,7 @@ interpreters() {
     done
 }
 
-# The newest Python 3.N, the first on PATH of those with the same N. An interpreter without the venv module is passed over.
+# Chooses the newest Python 3.N, the first on PATH of those with the same N. Skips interpreters without the venv module.
 choose_python() {
     local found path version best='' best_version='' without=()
     if [[ -n $PYTHON ]]; then
@@ -123,10 +123,10 @@ check_machine() {
     makes_environments "$PYTHON" || die "$(no_venv "$PYTHON" "$version")"
     if [[ -n $SYSTEM_TORCH ]]; then
         [[ -z $TORCH_INDEX$TORCH_VERSION ]] ||
-            die "SYSTEM_TORCH keeps the torch there is: leave out TORCH_INDEX and TORCH_VERSION, or give TORCH_INDEX= TORCH_VERSION= after a run with them"
-        "$PYTHON" -c 'import torch' 2>/dev/null || die "SYSTEM_TORCH=$SYSTEM_TORCH, but $PYTHON has no torch: install one there, or leave SYSTEM_TORCH out"
+            die "SYSTEM_TORCH uses the installed torch: remove TORCH_INDEX and TORCH_VERSION, or give TORCH_INDEX= TORCH_VERSION= after a run with them"
+        "$PYTHON" -c 'import torch' 2>/dev/null || die "SYSTEM_TORCH=$SYSTEM_TORCH, but $PYTHON has no torch: install one there, or remove SYSTEM_TORCH"
     fi
-    # fairseq comes as a wheel for this one platform; anywhere else it is compiled.
+    # fairseq has a wheel only for this platform. On all others it is compiled.
     [[ "$version $(uname -sm) $EXTRAS" == "3.12 Linux x86_64 " ]] && return
     { command -v c++ && c++ --version; } >/dev/null 2>&1 ||
         die "no C++ compiler: c++ is not found (Debian: apt-get install build-essential; macOS: xcode-select --install)"
@@ -143,16 +143,16 @@ make_environment() {
     stamp_text unfinished unfinished >"$stamp"
     "$PYTHON" -m venv ${SYSTEM_TORCH:+--system-site-packages} $venv
     if [[ -n $SYSTEM_TORCH ]]; then
-        # A virtual environment made from another one sees only the packages of the Python below both.
+        # A virtual environment made from another one has no access to that one's packages.
         "$PYTHON" -c 'import sys, sysconfig; sys.prefix != sys.base_prefix and print(sysconfig.get_path("purelib"))' \
             >"$($venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/system_torch.pth"
     fi
 }
 
-# Of twelve thousand modules a training imports a few; those are compiled when it does, the others never.
+# Modules are compiled at their first import, because a training imports only a few of the twelve thousand.
 pip_install() { pip_run $venv/pip.log install --no-compile "$@"; }
 
-# pip with its output in a file, which comes first.
+# pip_run LOG ARGUMENTS...: runs pip with its output in the file LOG.
 pip_run() {
     local log=$1
     shift
@@ -163,9 +163,9 @@ pip_run() {
     fi
 }
 
-# fairseq-fixed asks for torchaudio, which it needs for speech alone, and pip would fetch 2.11, the last one there is. Beside a newer
-# torch that cannot be loaded: `import torchaudio` is an OSError, and whatever looks for it, as transformers does, fails on import.
-# Where none can be loaded, a package without a module bears its name: pip is content, and nobody finds a torchaudio.
+# fairseq-fixed requires torchaudio, but needs it only for speech. pip would install 2.11, the last release. With a newer torch, importing
+# it raises OSError, and packages that try to import it fail, such as transformers. If no torchaudio can be loaded, we install an empty
+# package of that name: it satisfies pip, and provides no module.
 leave_out_torchaudio() {
     ! $venv/bin/python -W ignore -c 'import torchaudio' 2>/dev/null || return 0
     mkdir -p $venv/no_torchaudio
@@ -175,10 +175,10 @@ setup(name="torchaudio", version="2.11.0+none", description="no torchaudio: none
     pip_install --no-build-isolation --no-deps $venv/no_torchaudio
 }
 
-# Makes fairseq's wheel, where none is offered for this Python. Three of the modules it would compile read all headers of torch and take
-# longer than all the rest. Some of fairseq's own models need them, nothing here does: they are left out, as docs/what-goes-wrong.md says.
+# Builds fairseq's wheel if there is none for this Python. Three C++ extensions include all headers of torch and take most of the time.
+# Only some of fairseq's own models need them, so we do not build them (see docs/what-goes-wrong.md).
 compile_fairseq() {
-    unset CUDA_HOME  # with it fairseq builds kernels whose sources its package lacks
+    unset CUDA_HOME  # otherwise fairseq builds kernels without having their sources
     local wheels=$venv/wheels sources=$venv/sources version
     version=$(sed -n 's/.*"\(fairseq-fixed==[^"]*\)".*/\1/p' pyproject.toml)
     [[ ! -x $venv/bin/fairseq-train || $($venv/bin/python -m pip freeze 2>/dev/null) != *"$version"* ]] || return 0
@@ -193,7 +193,7 @@ compile_fairseq() {
     rm -r "$sources"
 }
 
-# pinned PART [EXTRAS]: installs a part of scripts/constraints.txt. pip refuses a file with another hash.
+# pinned PART [EXTRAS]: installs a part of scripts/constraints.txt. pip refuses files with other hashes.
 pinned() {
     $venv/bin/python scripts/constraints.py "$@" >$venv/requirements.txt
     pip_install --no-build-isolation --no-deps --require-hashes --requirement $venv/requirements.txt
@@ -201,10 +201,10 @@ pinned() {
 
 install_packages() {
     local torch extras="test,dev${EXTRAS:+,$EXTRAS}" pins=
-    # The packages of SYSTEM_TORCH's interpreter fit each other and stay.
+    # With SYSTEM_TORCH, the interpreter's own packages are kept.
     [[ -n $SYSTEM_TORCH$UNPINNED ]] || pins=1
-    # Torch comes first, and nothing is built in isolation: otherwise pip fetches a second, newest torch to build with.
-    # It comes from TORCH_INDEX alone; the build tools from the usual one.
+    # torch is installed first and packages are built without isolation. Otherwise pip downloads a second torch for building.
+    # torch is installed from TORCH_INDEX, the build tools from the default index.
     if [[ -n $pins ]]; then pinned tools; else pip_install "numpy<3" "cython<4" setuptools wheel packaging; fi
     if [[ -z $SYSTEM_TORCH ]]; then
         say "torch ${TORCH_VERSION:-$measured_torch}${TORCH_INDEX:+ from $TORCH_INDEX}"
@@ -214,15 +214,15 @@ install_packages() {
     echo "torch==$torch" >$venv/constraints.txt
     [[ -z $pins ]] || $venv/bin/python scripts/constraints.py plain >>$venv/constraints.txt
     say "fairseq and the plugin, beside torch $torch"
-    # One core compiles fairseq, which takes longest, while another fetches the rest.
-    set -m  # in a group of its own, so that it ends whole when this ends early
+    # Compiling fairseq takes longest, so it runs in the background while the other packages are downloaded.
+    set -m  # in its own process group, so that the whole group can be killed
     compile_fairseq &
     compiler=$!
     set +m
     leave_out_torchaudio
     if [[ -n $pins ]]; then pinned rest "$extras"
     else
-        # fairseq's requirements are known once it is compiled. This list of them only makes their download start earlier.
+        # pip reads fairseq's requirements only after compiling it. This list lets their download start earlier.
         $venv/bin/python scripts/constraints.py ranges "$extras" >$venv/requirements.txt
         printf '%s\n' hydra-core==1.3.2 omegaconf==2.3.0 bitarray cffi regex scikit-learn tqdm >>$venv/requirements.txt
         pip_install --no-build-isolation --constraint $venv/constraints.txt --requirement $venv/requirements.txt
@@ -230,27 +230,27 @@ install_packages() {
     wait "$compiler" || exit 1  # it has printed the reason
     compiler=
     pip_install --no-build-isolation --find-links $venv/wheels --constraint $venv/constraints.txt --editable ".[$extras]"
-    # A fairseq that SYSTEM_TORCH's Python already has brings its commands to that Python, not here.
+    # If SYSTEM_TORCH's Python already has fairseq, its commands are installed there and not here.
     [[ -x $venv/bin/fairseq-train ]] || pip_install --no-deps --ignore-installed $venv/wheels/*.whl
     rm -rf $venv/wheels
     compile_quietly
 }
 
-# Imports the modules of a training and a translation, which compiles them. torch imports _dynamo at the first update. Python 3.12 and
-# later warn of a string in fairseq's wav2vec2_asr.py each time that they compile it, and a user's first command would print that warning.
+# Imports the modules of training and translation to compile them. torch imports _dynamo at the first update. Python 3.12 and later
+# print a warning when they compile fairseq's wav2vec2_asr.py, which would otherwise appear in a user's first command.
 compile_quietly() {
     PYTHONDONTWRITEBYTECODE='' $venv/bin/python -W ignore -c 'import torch._dynamo, fairseq_cli.train, fairseq_cli.generate' 2>$venv/pip.log ||
         die "fairseq does not import: $(tail -n 1 $venv/pip.log)"
 }
 
 take_lock() {
-    local owner told=
-    until ln -s $$ "$lock" 2>/dev/null; do  # a link is made with its content, in one step
+    local owner announced=
+    until ln -s $$ "$lock" 2>/dev/null; do  # creating a link is atomic, including its target
         [[ -w . ]] || die "cannot write into $PWD"
         owner=$(readlink "$lock" || true)
         if [[ -n $owner ]] && ! kill -0 "$owner" 2>/dev/null; then rm -f "$lock"; continue; fi
-        [[ -n $told ]] || say "waiting for the set-up under way in this clone (process $owner)"
-        told=1
+        [[ -n $announced ]] || say "waiting for another set-up in this clone (process $owner)"
+        announced=1
         sleep 1
     done
     trap '[[ -z ${compiler:-} ]] || kill -- -"$compiler" 2>/dev/null || true; rm -f "$lock"' EXIT
@@ -264,26 +264,26 @@ case $venv in
 esac
 if [[ ${1-} == --interpreters ]]; then list_interpreters; exit; fi
 [[ $# == 0 ]] || die "$1: the only argument is --interpreters; options are variables, as in EXTRAS=docs bash scripts/setup.sh"
-[[ -z ${PYTHON:-} ]] || choose_python  # its full name is what the stamp holds
+[[ -z ${PYTHON:-} ]] || choose_python  # the stamp has the full path
 given=" "
 for name in $options; do [[ -z ${!name+x} ]] || given+="$name "; done
-settle_options
+resolve_options
 if ready; then say "$venv is ready"; exit 0; fi
 
 choose_python
 check_machine
 take_lock
-settle_options  # another set-up may have been completed meanwhile
+resolve_options  # another set-up may have finished in the meantime
 choose_python
 if ready; then say "$venv is ready"; exit 0; fi
 say "Python $("$PYTHON" -c 'import platform; print(platform.python_version())') ($PYTHON) in $venv"
 if [[ -s $stamp && $(sed -n 1p "$stamp") == "$(environment_line)" && $(sed -n 2p "$stamp") != "$(packages_line)" ]] &&
     $venv/bin/python -m pip --version >/dev/null 2>&1; then
-    stamp_text "$(environment_line)" unfinished >"$stamp"  # only the list of packages has changed
+    stamp_text "$(environment_line)" unfinished >"$stamp"  # only the packages have changed
 else
     make_environment
 fi
 install_packages
 stamp_text >"$stamp.new"
 mv "$stamp.new" "$stamp"
-say "ready after $((SECONDS - started)) s; . $venv/bin/activate brings the commands into your shell"
+say "ready after $((SECONDS - started)) s; . $venv/bin/activate adds the commands to your shell"

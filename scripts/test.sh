@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sets up if needed, checks style and types, then runs the tests, offline. --all runs the slow ones too; any other argument goes
-# to pytest, and then the tests are all that runs. --gpu comes first and runs tests/gpu with the python3 that is active, as on a
-# machine that nothing can be installed on: it sets nothing up, and needs pytest there. VENV=.venv-NAME: as for scripts/setup.sh.
+# Sets up .venv if needed, checks style and types, and runs the tests offline. --all includes slow tests. Other arguments are passed to
+# pytest, and then only the tests run. --gpu must be the first argument: it runs tests/gpu with the active python3, which needs pytest,
+# and installs nothing. VENV=.venv-NAME is as for scripts/setup.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ ${1-} == --gpu ]]; then
@@ -17,7 +17,7 @@ for argument in "$@"; do
     if [[ $argument == --all ]]; then selection=(-m ""); else arguments+=("$argument"); fi
 done
 
-# Stops at the first one that finds something, and says which: the tests take minutes, these take seconds.
+# Stops at the first failed check, because the checks take seconds and the tests minutes.
 check() {
     local name=$1
     shift
@@ -31,6 +31,6 @@ if [[ ${#arguments[@]} == 0 ]]; then
     check types mypy
 fi
 
-# One thread each and fixed seeds: the same sums in the same order. Three processes on two cores, since one or another is always waiting.
+# One thread and fixed seeds give the same sums in the same order. Three processes on two cores, because one is often waiting.
 export OMP_NUM_THREADS=1 PYTHONHASHSEED=0 PIP_NO_INDEX=1
 exec $venv/bin/python -m pytest -q -n 3 --dist worksteal --hypothesis-seed=0 "${selection[@]}" ${arguments[@]+"${arguments[@]}"}

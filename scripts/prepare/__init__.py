@@ -1,1 +1,1 @@
-"""Prepares data-bin/ from the public archives: run by scripts/prepare_*.sh, `python -m prepare.NAME` with scripts/ on the path."""
+"""Preparation of data-bin/ from public archives. scripts/prepare_*.sh runs `python -m prepare.NAME` with scripts/ on the path."""

@@ -1,4 +1,4 @@
-"""Public archives: where they are, and single files out of them."""
+"""Download of public archives and extraction of single files."""
 
 import gzip
 import os
@@ -21,9 +21,9 @@ class Archive:
     """A file to download.
 
     Attributes:
-        size: bytes; None where no source states them.
-        digest: ``"sha256:..."`` or ``"md5:..."``; None where no source states it.
-        copy_size: bytes of the same archive at another address, where ``size`` is not known; another size is only mentioned.
+        size: size in bytes; None if no source states it.
+        digest: ``"sha256:..."`` or ``"md5:..."``; None if no source states it.
+        copy_size: size of a copy at another address, if ``size`` is None. A different size only causes a note.
     """
 
     url: str
@@ -37,18 +37,18 @@ class Archive:
 
 
 def locate(archives, given, mirror, folder):
-    """Where each of ``archives`` lies: among the files and folders ``given`` (--archive), else downloaded into ``folder``.
+    """Find ``archives`` among the files and folders ``given`` (--archive), or download them into ``folder``.
 
-    A file given that is not the public one is taken all the same, and said to be another. Of a download whose digest no source states,
-    the SHA-256 is noted in ``folder/SHA256SUMS`` the first time, and compared from then on. Public addresses are tried over HTTPS first.
-    HTTP is used for files with a known digest only, unless ``mirror`` names it.
+    A given file that differs from the public archive is used, with a note. If no source states the digest of a download, its
+    SHA-256 is written to ``folder/SHA256SUMS`` the first time and compared afterwards. Public addresses are tried over HTTPS
+    first. HTTP is only used for files with a digest, and for a ``mirror``.
 
     Returns:
         dict: path by name.
 
     Raises:
-        InputError: a given path does not exist or is none of the archives, a file without a known digest cannot be downloaded
-            over HTTPS, or a download is another file than the first time.
+        InputError: a given path does not exist or is not one of the archives, a file without a digest cannot be downloaded
+            over HTTPS, or a download differs from the first one.
     """
     paths = {}
     for path in map(Path, given):
@@ -83,10 +83,10 @@ def locate(archives, given, mirror, folder):
 
 
 def _over_https(archive):
-    """The archive's address with HTTPS if its server answers to that, else with HTTP if the digest is known.
+    """Return the archive's address with HTTPS if its server supports it, or with HTTP if the archive has a digest.
 
     Raises:
-        InputError: HTTPS does not work and no digest is known, so anybody on the network could replace the file unnoticed.
+        InputError: HTTPS does not work, and without a digest a replaced file would not be detected.
     """
     secure = archive.url.replace("http://", "https://", 1)
     if secure == archive.url or answers(secure):
@@ -101,7 +101,7 @@ def _over_https(archive):
 
 
 def _compare_with_noted(path):
-    """Compares the file with the SHA-256 noted for its name; notes it where there is none."""
+    """Compare a file with its SHA-256 in ``SHA256SUMS``, or add it there."""
     sums, found = path.parent / NOTED, hash_of(path, "sha256")
     lines = sums.read_text().splitlines() if sums.exists() else []
     noted = {line[66:]: line[:64] for line in lines}
@@ -121,7 +121,7 @@ def _compare_with_noted(path):
 
 
 def stamp(path):
-    """What changes when the file at ``path`` does, without reading it; JSON."""
+    """Return path, size and time of a file, which change when the file does; JSON."""
     status = path.stat()
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]
 
@@ -130,7 +130,7 @@ def extract(path, members, folder):
     """Write ``members`` of the .tgz or .zip at ``path`` to ``folder``, under their base names.
 
     Raises:
-        InputError: the archive is truncated or damaged, or has no such member.
+        InputError: the archive is truncated or damaged, or lacks a member.
     """
     try:
         found = (_from_zip if path.suffix == ".zip" else _from_tar)(path, members, folder)
@@ -151,7 +151,7 @@ def _from_tar(path, members, folder):
                 if entry.isfile() and name in members:
                     _write(tar.extractfile(entry), folder, name)
                     found.add(name)
-        while plain.read(BLOCK):  # to the end, where gzip's checksum is
+        while plain.read(BLOCK):  # read to the end, because gzip's checksum is there
             pass
     return found
 

@@ -1,4 +1,4 @@
-"""fairseq-preprocess, run quietly."""
+"""Runs fairseq-preprocess with its output in a log file."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from prepare.console import InputError
 
 
 def binarise(folder, log, steps, *flags):
-    """Run fairseq-preprocess with ``flags`` into ``folder``; what it says goes to the file ``log``.
+    """Run fairseq-preprocess with ``flags`` into ``folder``, with its output in the file ``log``.
 
     Args:
         steps: the recipe's ``Steps``, whose lock the command inherits.
@@ -27,5 +27,5 @@ def binarise(folder, log, steps, *flags):
     if status != 0:
         lines = log.read_text(errors="replace").strip().splitlines()
         raise InputError(f"fairseq-preprocess failed: {lines[-1] if lines else f'status {status}'} (all of it: {log})")
-    # fairseq's own log has the time of day in it, which would make each run's folder another one.
+    # fairseq's own log has the time in it, so that the folder would differ in each run.
     (folder / "preprocess.log").unlink(missing_ok=True)

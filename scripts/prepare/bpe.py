@@ -1,4 +1,4 @@
-"""Learn subword units and split lines into them: fastBPE, subword-nmt or SentencePiece, each as fairseq's --bpe reads it."""
+"""Learns subword units and splits lines into them, by fastBPE, subword-nmt or SentencePiece, in the formats of fairseq's --bpe."""
 
 import io
 from functools import partial
@@ -7,7 +7,7 @@ from prepare.console import require
 from prepare.parallel import map_lines
 from prepare.text import read, write
 
-# What each kind needs: by the name that Python imports, the one that pip installs.
+# Packages of each kind: name of the Python module -> name of the package for pip.
 KINDS = {
     "subword_nmt": {"subword_nmt": "subword-nmt"},
     "fastbpe": {"fastBPE": "fastBPE", "subword_nmt": "subword-nmt"},
@@ -25,9 +25,9 @@ def learn(kind, size, files, model):
     """Learn units from the lines of ``files`` and write them to ``model``.
 
     Args:
-        size: merges, for SentencePiece units in all.
+        size: number of merges; for SentencePiece, total number of units.
 
-    fastBPE's Python package only applies codes: they are subword-nmt's, in fastBPE's format.
+    fastBPE's Python package can only apply codes. subword-nmt learns them, and they are written in fastBPE's format.
     """
     lines = (line for file in files for line in read(file))
     if kind == "sentencepiece":
@@ -37,8 +37,8 @@ def learn(kind, size, files, model):
 
     codes = io.StringIO()
     learn_bpe((line + "\n" for line in lines), codes, size)
-    merges = codes.getvalue().removesuffix("\n").split("\n")  # U+2028 may be in a symbol, and ends no line
-    if kind == "fastbpe":  # no line with the version, but a number of occurrences in each, which nothing reads
+    merges = codes.getvalue().removesuffix("\n").split("\n")  # U+2028 may be in a symbol and does not end a line
+    if kind == "fastbpe":  # lines without a version, but with a count, which is not used
         merges = [f"{merge} 0" for merge in merges[1:]]
     write(model, merges)
 
@@ -46,8 +46,8 @@ def learn(kind, size, files, model):
 def _learn_sentencepiece(size, lines, model):
     import sentencepiece
 
-    # The text is tokenised: its spaces and characters stay as they are, so that --remove-bpe gives the tokens back.
-    # It is passed on by iterator and taken back as bytes, since the model would hold the names of its files.
+    # The text is tokenised. Its spaces and characters are not changed, so that --remove-bpe restores the tokens.
+    # Iterator and bytes are used instead of files, because the model would contain the names of the files.
     content = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=content, model_type="bpe", vocab_size=size, hard_vocab_limit=False,
@@ -62,7 +62,7 @@ def apply(kind, model, source, target, jobs):
 
 
 def segmenter(kind, model):
-    """Return a function of a line that splits it into the units of ``model``."""
+    """Return a function that splits a line into the units of ``model``."""
     if kind == "subword_nmt":
         from subword_nmt.apply_bpe import BPE
 

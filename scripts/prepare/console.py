@@ -1,11 +1,11 @@
-"""Messages of the scripts, and their exits."""
+"""Messages and exit statuses of the scripts."""
 
 import sys
 from importlib.util import find_spec
 
 
 class InputError(Exception):
-    """A refusal in one line: what was given, and what is allowed or to be done."""
+    """One-line error: the given value, and the allowed values or the remedy."""
 
 
 def say(text):
@@ -13,14 +13,14 @@ def say(text):
 
 
 def require(purpose, packages):
-    """Raise InputError unless all of ``packages``, a dict of what pip installs by what Python imports, are there."""
+    """Raise InputError unless all ``packages`` (name of the Python module -> name for pip) are installed."""
     missing = [package for module, package in packages.items() if find_spec(module) is None]
     if missing:
         raise InputError(f"{purpose} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def run(name, main):
-    """Call ``main()`` and leave the process: status 2 and one line for a refusal or an error of the system, 130 for an interrupt."""
+    """Call ``main()`` and exit with status 2 and one line after an InputError or OSError, or with 130 after an interrupt."""
     try:
         main()
     except InputError as error:
@@ -29,9 +29,9 @@ def run(name, main):
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         print(
-            f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to go on", file=sys.stderr
+            f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to resume", file=sys.stderr
         )
         sys.exit(2)
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; run again to go on", file=sys.stderr)
+        print(f"{name}: interrupted; run again to resume", file=sys.stderr)
         sys.exit(130)

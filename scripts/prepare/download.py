@@ -1,4 +1,4 @@
-"""Downloads that resume, and are checked before they bear their name."""
+"""Resumable downloads that are checked before they get their final name."""
 
 import hashlib
 import os
@@ -15,20 +15,20 @@ PAUSE = 2  # seconds before a download that broke off is resumed
 
 
 def fetch(url, target, size=None, digest=None):
-    """Download ``url`` to ``target`` by way of ``target.part``, which a later call continues.
+    """Download ``url`` to ``target.part``, resuming an earlier download, and rename it to ``target``.
 
     Args:
-        size: bytes it must have, if known.
-        digest: ``"sha256:..."`` or ``"md5:..."`` that it must have, if known. Without it no redirection leaves HTTPS.
+        size: expected size in bytes, or None.
+        digest: expected ``"sha256:..."`` or ``"md5:..."``, or None. Without a digest, redirections from HTTPS are refused.
 
     Raises:
-        InputError: unreachable, broken off again and again without a byte more, or not the file it should be.
+        InputError: the address cannot be reached, the download does not progress, or size or digest differ.
     """
     part = Path(f"{target}.part")
-    known = f"{size:,} bytes" if size is not None else "size unknown"
-    say(f"{target}: downloading {url} ({known}, {digest or 'hash unknown'})")
+    expected = f"{size:,} bytes" if size is not None else "size unknown"
+    say(f"{target}: downloading {url} ({expected}, {digest or 'hash unknown'})")
     if part.exists():
-        say(f"  going on after {part.stat().st_size:,} bytes")
+        say(f"  resuming after {part.stat().st_size:,} bytes")
     total, opener = None, urllib.request.build_opener(*[] if digest else [StaysSecure])
     while True:
         before = part.stat().st_size if part.exists() else 0
@@ -52,7 +52,7 @@ def fetch(url, target, size=None, digest=None):
 
 
 class StaysSecure(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection from HTTPS to another protocol."""
+    """Redirect handler that refuses redirections from HTTPS to another protocol."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         if req.type == "https" and not newurl.lower().startswith("https:"):
@@ -64,7 +64,7 @@ class StaysSecure(urllib.request.HTTPRedirectHandler):
 
 
 def _continue(url, part, opener):
-    """Append to ``part`` what is missing; return the size that the server tells, if any."""
+    """Append the missing bytes to ``part``. Return the total size from the server's headers, or None."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -72,7 +72,7 @@ def _continue(url, part, opener):
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
-        # Nothing lies behind the last byte: it is complete, or another file than the one begun.
+        # There are no bytes after those we have: the file is complete, or the server now has another file.
         total = (error.headers.get("Content-Range") or "").rpartition("/")[2]
         if total == str(have):
             return have
@@ -91,12 +91,12 @@ def _continue(url, part, opener):
 
 
 def _no_link(path, flags):
-    """As ``open`` opens, but where a link lies at ``path`` with an error of the system."""
+    """Opener for ``open`` that refuses links."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def answers(url):
-    """Whether a server gives an answer to ``url``, any at all."""
+    """Whether a server responds at ``url``, with any status."""
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=20).close()
     except urllib.error.HTTPError:
@@ -107,7 +107,7 @@ def answers(url):
 
 
 def check(path, size=None, digest=None, named=None):
-    """Raise InputError unless ``path`` has that size and digest."""
+    """Raise InputError unless ``path`` has this size and digest."""
     found = path.stat().st_size
     if size is not None and found != size:
         raise InputError(f"{named or path}: {found:,} bytes came, {size:,} were expected")
@@ -118,7 +118,7 @@ def check(path, size=None, digest=None, named=None):
 
 
 def is_digest_of(path, digest):
-    """Whether ``digest``, as of ``check``, is that of the file at ``path``."""
+    """Whether the file at ``path`` has this ``digest``."""
     kind, _, expected = digest.partition(":")
     return hash_of(path, kind) == expected
 

@@ -1,9 +1,9 @@
-"""enwik8 for character language models, split as Dai et al. 2019 (Transformer-XL) split it.
+"""enwik8 for character language models, with the splits of Dai et al. 2019 (Transformer-XL).
 
-Each byte is a token, written as its number; the first 90 million bytes are for training, the next 5 for validation, the last 5
-for the test. A line feed ends a line and so becomes fairseq's </s>, which makes the papers' 1M / 54k / 56k lines; the model
-predicts it like any other byte. Each split gets one </s> more at its end. The dictionary has all bytes of the file, as
-Transformer-XL's. (Of a file that is not the public one, 90 % and twice 5 %.)
+Each byte is a token, written as its number. The first 90 million bytes are for training, the next 5 million for validation and
+the last 5 million for test. (Another file is split into 90 %, 5 % and 5 %.) A line feed ends a line and becomes fairseq's </s>,
+which the model predicts like any other byte. This gives the papers' 1M / 54k / 56k lines. Each split has an additional </s> at its
+end. The dictionary has all bytes of the file, as in Transformer-XL.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ ARCHIVE = Archive(
     36445475,
     "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
 )
-# Of fewer bytes validation and test would be less than a line of this recipe's text.
+# With fewer bytes, validation and test would be shorter than a line.
 FEWEST = 1000
 NUMBERS = [str(byte) for byte in range(256)]
 

@@ -1,11 +1,11 @@
-"""GLUE's SST-2, QQP and MNLI for fairseq's sentence_prediction task, as its preprocess_GLUE_tasks.sh makes them.
+"""GLUE's SST-2, QQP and MNLI for fairseq's sentence_prediction task, as in its preprocess_GLUE_tasks.sh.
 
-For each task DEST/TASK/input0, for pairs input1, and label. Rows of the training and development sets that have not as many
-fields as the header are left out, as in QQP's broken ones. Development sets are fairseq's `valid` (MNLI: matched, with
-mismatched as `valid1`), test sets, which have no labels, `test` (and `test1`).
+Each task gets the folders DEST/TASK/input0 and label, and for sentence pairs input1. Rows of the training and development sets
+with another number of fields than the header are dropped; QQP has such rows. Development sets become fairseq's `valid` (MNLI:
+matched; mismatched is `valid1`). Test sets have no labels and become `test` (and `test1`).
 
---bpe gpt2 makes the pieces of the released RoBERTa models, with their dictionary. The other kinds are learned on the task's
-training sentences, or taken from a pretraining of your own by --codes and --dict.
+--bpe gpt2 gives the pieces and the dictionary of the released RoBERTa models. The other kinds are learned on the task's training
+sentences, or read from your own pretraining by --codes and --dict.
 """
 
 from functools import partial
@@ -98,7 +98,7 @@ def prepare(task, chosen, paths, steps):
                 write(folder / f"{name}.label", (row[LABEL[task]] for row in rows))
             say(
                 f"  {name}: {len(rows):,} rows"
-                + (f", {left_out} of another number of fields left out" if left_out else "")
+                + (f", {left_out} with another number of fields dropped" if left_out else "")
             )
 
     def learn(folder):
@@ -146,8 +146,8 @@ def prepare(task, chosen, paths, steps):
 
 
 def read_table(path, whole):
-    """Rows of a tab-separated file as dicts, and how many were left out for another number of fields, if ``whole``."""
-    # fairseq-preprocess would take a carriage return within a line for its end.
+    """Read the rows of a tab-separated file as dicts. If ``whole``, drop and count rows with another number of fields."""
+    # fairseq-preprocess would read a carriage return within a line as its end.
     lines = (line.rstrip("\r").replace("\r", " ").split("\t") for line in read(path))
     header = next(lines)
     table = list(lines)
@@ -156,7 +156,7 @@ def read_table(path, whole):
 
 
 def gpt2(encoder, merges):
-    """Return a function of a line that gives the numbers of its GPT-2 pieces, as fairseq's dict.txt has them."""
+    """Return a function that converts a line to the numbers of its GPT-2 pieces, as in fairseq's dict.txt."""
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
     units = get_encoder(encoder, merges)

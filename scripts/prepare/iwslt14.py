@@ -1,10 +1,10 @@
-"""IWSLT14 German-English as fairseq's prepare-iwslt14.sh makes it (Edunov et al. 2018, which the papers name).
+"""IWSLT14 German-English as in fairseq's prepare-iwslt14.sh (Edunov et al. 2018, cited by the papers).
 
-Training pairs, from train.tags.de-en: without the lines of URLs, talk numbers and keywords, and without the tags of titles
-and descriptions; Moses tokenizer; 1 to 175 words, none of the two more than 1.5 times as long as the other; lower case; every
-23rd pair goes to validation. Test: dev2010, dev2012, tst2010, tst2011 and tst2012, tokenised and in lower case. BPE of 10,000
-merges learned on both languages, a dictionary for each. From the public archive fairseq's recipe makes 7,283 validation and
-6,750 test pairs.
+Training: train.tags.de-en without lines of URLs, talk numbers and keywords, and without the tags of titles and descriptions.
+Text is tokenised by Moses and in lower case. Pairs have 1 to 175 words per side and a length ratio of at most 1.5. Validation:
+every 23rd of these pairs. Test: dev2010, dev2012, tst2010, tst2011 and tst2012, tokenised and in lower case. BPE has 10,000
+merges learned on both languages, and each language has its own dictionary. With the public archive, fairseq's recipe gives 7,283
+validation and 6,750 test pairs.
 """
 
 import re
@@ -21,7 +21,7 @@ from prepare.translation import binarise_pairs, learn_and_apply, read_pairs
 
 NAME = "iwslt14"
 LANGUAGES = ("de", "en")
-# No source that we know states a hash. Size: that of wit3's copy, by wget's output in facebookresearch/fairseq#1493.
+# We found no published hash. The size is that of wit3's copy, from wget's output in facebookresearch/fairseq#1493.
 ARCHIVE = Archive("http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz", copy_size=19982877)
 TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 MEMBERS = [f"de-en/train.tags.de-en.{language}" for language in LANGUAGES]
@@ -46,7 +46,7 @@ def main(arguments=None):
 
 def tokenise(raw, folder, jobs):
     for language in LANGUAGES:
-        # Lower case comes after the cleaning, as it does not change the number of words: here it may come at once.
+        # fairseq's recipe lowercases after cleaning. The order does not matter, because word counts stay the same.
         make = partial(moses.prepare, language, lower=True)
         write(folder / f"train.{language}", map_lines(make, training_lines(raw / f"train.tags.de-en.{language}"), jobs))
         files = [raw / f"IWSLT14.{test}.de-en.{language}.xml" for test in TESTS]

@@ -1,4 +1,4 @@
-# Sourced by scripts/prepare_*.sh as `launch.sh NAME ARGUMENTS...`: runs prepare/NAME.py, by this clone's .venv if there is one.
+# Sourced by scripts/prepare_*.sh as `launch.sh NAME ARGUMENTS...`. Runs prepare/NAME.py, with this clone's .venv if it exists.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [[ ! -x $root/.venv/bin/fairseq-preprocess ]] || PATH="$root/.venv/bin:$PATH"
 if ! command -v fairseq-preprocess >/dev/null; then

@@ -1,4 +1,4 @@
-"""Flags that the scripts have in common."""
+"""Command-line flags that all scripts share."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from prepare.console import InputError
 
 
 def parser(name, description):
-    """A parser with the flags of every recipe; ``name`` is that of the folders below data/ and data-bin/."""
+    """Create a parser with the flags of every recipe. ``name`` is the name of its folders in data/ and data-bin/."""
     options = _Parser(
         prog=f"prepare_{name.replace('-', '_')}.sh",
         description=description,
@@ -44,17 +44,17 @@ def add_bpe(options, size, kind="subword_nmt", extra=()):
 
 
 def archives(options, wanted):
-    """Paths by name of the archives ``wanted``, found or downloaded as ``options`` say."""
+    """Find or download the archives ``wanted`` according to ``options``. Return paths by name."""
     if options.dest.resolve() == options.work.resolve():
         raise InputError(f"--dest and --work are both {options.dest}: name two folders")
     return locate(wanted, options.archive, options.mirror, options.work / "archives")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers a mistake by one line, as everything else here does."""
+    """Parser that raises InputError, so that errors are one line."""
 
     def parse_known_args(self, args=None, namespace=None):
-        """Refuse ``--flag=--``, of which argparse makes an empty list, whatever type the flag has."""
+        """Refuse ``--flag=--``, which argparse reads as an empty list for every type of flag."""
         for word in sys.argv[1:] if args is None else args:
             if word.startswith("--") and word.endswith("=--"):
                 raise InputError(f"{word.removesuffix('=--')} '--': is not a value")
@@ -73,23 +73,25 @@ def _work(text):
 
 
 def _folder(text):
-    """A folder that can be made; its name and those of the folders above it are no files."""
+    """Parse the name of a folder that can be created. Neither it nor a folder above it may be a file."""
     path = Path(text)
     if not text.strip() or not path.name:
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a folder")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a folder")
     if str(path).startswith("-"):
         raise argparse.ArgumentTypeError(
             f"{text!r}: fairseq-preprocess would read the dash as a flag; give a full path"
         )
     file = next((above for above in (path, *path.parents) if above.exists() and not above.is_dir()), None)
     if file:
-        raise argparse.ArgumentTypeError(f"{text!r}: {file} is no folder")
+        raise argparse.ArgumentTypeError(f"{text!r}: {file} is not a folder")
     return path
 
 
 def _address(text):
     if not re.match(r"(https?|ftp|file)://.", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; it begins with https://, http://, ftp:// or file://")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an address; it must begin with https://, http://, ftp:// or file://"
+        )
     return text
 
 

@@ -1,4 +1,4 @@
-"""Filters sentence pairs and divides them into splits."""
+"""Filtering of sentence pairs and division into splits."""
 
 import re
 
@@ -9,8 +9,8 @@ SPACES = re.compile(r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f
 def clean(pairs, shortest, longest, ratio):
     """Yield the ``pairs`` that ``clean-corpus-n.perl -ratio ratio ... shortest longest`` keeps, with single spaces.
 
-    Both lines have ``shortest`` to ``longest`` words of at most 1,000 characters, and neither has more than ``ratio`` times
-    as many words as the other. (Bars, which the script deletes, are ``&#124;`` after Moses' tokenizer.)
+    Both lines must have ``shortest`` to ``longest`` words of at most 1,000 characters. Their word counts must have a ratio of at
+    most ``ratio``. (The Perl script deletes bars, but Moses' tokenizer has replaced them by ``&#124;`` before.)
     """
     for pair in pairs:
         pair = tuple(SPACES.sub(" ", line).strip(" ") for line in pair)
@@ -22,7 +22,7 @@ def clean(pairs, shortest, longest, ratio):
 
 
 def every(pairs, number, chosen):
-    """Yield each ``number``-th of ``pairs``, counted from 1 (``chosen``), or all the others."""
+    """Yield every ``number``-th pair, counted from 1, if ``chosen``; otherwise all other pairs."""
     for index, pair in enumerate(pairs, 1):
         if (index % number == 0) == chosen:
             yield pair

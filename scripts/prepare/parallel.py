@@ -1,4 +1,4 @@
-"""One function over many lines, in several processes and in order."""
+"""Applies a function to many lines in parallel, and keeps their order."""
 
 import multiprocessing
 import os
@@ -17,14 +17,14 @@ def map_lines(make, lines, jobs):
     """Yield ``make()(line)`` for each of ``lines``.
 
     Args:
-        make: builds the function, once in each process; picklable.
-        jobs: number of processes; with 1, all is done in this one.
+        make: picklable function that creates the function, called once in each process.
+        jobs: number of processes. With 1, no process is started.
     """
     if jobs == 1:
         yield from map(make(), lines)
         return
     with multiprocessing.Pool(jobs, _begin, (make,)) as pool:
-        # Block by block, since a pool would read all its input ahead of its output.
+        # In blocks, because a pool would read all input before it returns output.
         for block in blocks(lines, CHUNK * jobs * 4):
             yield from pool.imap(_call, block, CHUNK)
 

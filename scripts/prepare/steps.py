@@ -1,4 +1,4 @@
-"""Steps that each make one folder, which bears its name only once it is complete."""
+"""Steps of a recipe. Each step creates one folder, which gets its name only when it is complete."""
 
 import fcntl
 import hashlib
@@ -12,15 +12,16 @@ KEY = ".key"
 
 
 class Steps:
-    """The steps of a recipe, in order; a step is kept until its settings or an earlier step change.
+    """Runs the steps of a recipe in order. A finished step is reused until its settings or an earlier step change.
 
-    A folder is written as ``.NAME.part`` and renamed when complete, with a hash of all that it depends on in ``NAME/.key``.
-    Names beside it that a person may have given, as ``NAME.old``, are nothing of ours.
-    A run that finds the lock of ``folder`` taken waits, before it downloads anything. Processes inherit the lock, so that
-    what an interrupted run left working cannot meddle with the next one.
+    A folder is written as ``.NAME.part`` and renamed when it is complete. ``NAME/.key`` has a hash of all its inputs. Other
+    folders, such as a user's ``NAME.old``, are not touched.
+
+    A run waits for the lock of ``folder`` before it downloads anything. Child processes inherit the lock, so that orphaned
+    processes of an interrupted run cannot interfere with the next run.
 
     Args:
-        folder: where the lock is and most steps make their folders.
+        folder: folder of the lock, in which most steps create their folders.
     """
 
     def __init__(self, folder):
@@ -35,18 +36,18 @@ class Steps:
         self.begin()
 
     def begin(self):
-        """Begin a chain of steps that do not depend on those made so far, but on this package's own files."""
+        """Begin a chain of steps that depends on the source files of this package, but not on earlier steps."""
         sources = sorted(Path(__file__).parent.glob("*.py"))
         self.key = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
     def make(self, target, settings, build):
-        """Make the folder ``target`` by ``build(part)``, or keep it.
+        """Create the folder ``target`` by ``build(part)``, or reuse it.
 
         Args:
-            settings: what the content depends on besides earlier steps; JSON.
+            settings: inputs of the step other than earlier steps; JSON.
 
         Raises:
-            InputError: ``target`` is there and was made by something else, or the disk refuses it.
+            InputError: ``target`` exists and was not created by a step, or it cannot be written.
         """
         self.key = hashlib.sha256(json.dumps([self.key, target.name, settings], sort_keys=True).encode()).hexdigest()
         part, old = (target.with_name(f".{target.name}.{state}") for state in ("part", "old"))
@@ -64,8 +65,8 @@ class Steps:
             build(part)
             (part / KEY).write_text(self.key)
         except OSError as error:
-            shutil.rmtree(part, ignore_errors=True)  # what it takes up of a full disk
-            raise InputError(f"{target} cannot be made ({error.strerror or error}); run again to go on") from error
+            shutil.rmtree(part, ignore_errors=True)  # frees space if the disk is full
+            raise InputError(f"{target} cannot be made ({error.strerror or error}); run again to resume") from error
         if target.exists():
             target.rename(old)
         part.rename(target)

@@ -1,4 +1,4 @@
-"""Text files as lines: UTF-8, ended by a line feed and by nothing else."""
+"""Text files of UTF-8 lines. Only a line feed ends a line."""
 
 import contextlib
 import re
@@ -6,14 +6,14 @@ from itertools import islice
 
 
 def read(path):
-    """Yield the lines of ``path`` without their line feeds. Other separators that Python knows do not end a line."""
+    """Yield the lines of ``path`` without their line feeds. Other line separators of Python do not end a line."""
     with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")
 
 
 def write(path, lines):
-    """Write ``lines``; return how many."""
+    """Write ``lines`` and return their number."""
     count = 0
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for count, line in enumerate(lines, 1):
@@ -22,7 +22,7 @@ def write(path, lines):
 
 
 def write_pairs(folder, name, languages, pairs):
-    """Write ``folder/name.LANGUAGE`` for both ``languages``; return the number of pairs."""
+    """Write ``folder/name.LANGUAGE`` for both ``languages`` and return the number of pairs."""
     count = 0
     with contextlib.ExitStack() as stack:
         paths = [folder / f"{name}.{language}" for language in languages]
@@ -41,7 +41,7 @@ def blocks(lines, size):
 
 
 def segments(path):
-    """Yield the texts of the ``<seg id="...">`` lines of an SGML or XML file as fairseq's recipes cut them out: ’ becomes '."""
+    """Yield the texts of the ``<seg id="...">`` lines of an SGML or XML file. As in fairseq's recipes, ’ becomes '."""
     for line in read(path):
         if "<seg id" in line:
             line = re.sub(r'<seg id="[0-9]*">\s*', "", line)

@@ -1,4 +1,4 @@
-"""The end that all translation recipes share: subword units and fairseq's binary form."""
+"""Last steps of all translation recipes: subword units and fairseq's binary format."""
 
 from prepare import bpe
 from prepare.binarise import binarise
@@ -12,10 +12,10 @@ def read_pairs(folder, name, languages):
 
 
 def learn_and_apply(steps, options, text, languages, names, keep=None):
-    """Split ``text/NAME.LANGUAGE`` into units learned from ``train`` in both languages; return the new folder.
+    """Split ``text/NAME.LANGUAGE`` into units learned on ``train`` of both languages. Return the new folder.
 
     Args:
-        keep: for the recipe that cleans after the splitting: a function of (name, pairs) that yields the pairs to keep.
+        keep: function (name, pairs) that yields the pairs to keep, for recipes that clean pairs after splitting.
     """
     units, pieces = options.work / "bpe", options.work / "pieces"
     model = bpe.MODEL[options.bpe]
@@ -45,11 +45,11 @@ def learn_and_apply(steps, options, text, languages, names, keep=None):
 
 
 def binarise_pairs(steps, options, pieces, languages, tests, *flags):
-    """Make ``options.dest`` from ``pieces``, with the model of the units beside the data.
+    """Make ``options.dest`` from ``pieces``, and copy the model of the units there.
 
     Args:
-        tests: names of the test sets, the first of which becomes fairseq's ``test``, the next ``test1``.
-        flags: more flags of fairseq-preprocess.
+        tests: names of the test sets, in the order of fairseq's ``test``, ``test1``, ...
+        flags: further flags of fairseq-preprocess.
     """
     command = ["--source-lang", languages[0], "--target-lang", languages[1], "--trainpref", pieces / "train"]
     command += ["--validpref", pieces / "valid", "--testpref", ",".join(str(pieces / test) for test in tests), *flags]

@@ -1,10 +1,10 @@
-"""WMT14 English-German as fairseq's prepare-wmt14en2de.sh makes it (Ott et al. 2018), with 32,000 merges.
+"""WMT14 English-German as in fairseq's prepare-wmt14en2de.sh (Ott et al. 2018), with 32,000 merges.
 
-Training: Europarl v7, Common Crawl and News Commentary v12; Moses' punctuation normaliser, without control characters, Moses
-tokenizer with split hyphens (" @-@ "). Validation: every 100th of these pairs, or with --valid newstest2013 that test set,
-and then nothing is held out. Test: newstest2014, all 3,003 sentences, tokenised but not normalised. BPE learned on both
-languages; then training and validation pairs of 1 to 250 pieces stay, none of the two more than 1.5 times as long as the
-other. One dictionary of at most 32,768 entries for both languages.
+Training: Europarl v7, Common Crawl and News Commentary v12. Punctuation is normalised by Moses, control characters are removed,
+and Moses' tokenizer splits hyphens (" @-@ "). Validation: every 100th of these pairs. With --valid newstest2013, that test set is
+used and no pairs are held out. Test: newstest2014, all 3,003 sentences, tokenised but not normalised. BPE is learned on both
+languages. Training and validation pairs then have 1 to 250 pieces per side and a length ratio of at most 1.5. Both languages share
+a dictionary of at most 32,768 entries.
 """
 
 from functools import partial
@@ -20,8 +20,8 @@ from prepare.translation import binarise_pairs, learn_and_apply, read_pairs
 
 NAME = "wmt14"
 LANGUAGES = ("en", "de")
-# Sizes and SHA-256: huggingface/datasets, datasets/wmt18/dataset_infos.json, for the first two; SHA-256 also of the next two:
-# stagedml, its fetch of WMT. MD5: sacreBLEU's list of data sets.
+# Sources: sizes and SHA-256 of the first two from huggingface/datasets, datasets/wmt18/dataset_infos.json; SHA-256 of the next two
+# from stagedml's WMT download; MD5 from sacreBLEU's list of data sets.
 EUROPARL, CRAWL, NEWS, DEV, TEST = (
     Archive(
         "http://statmt.org/wmt13/training-parallel-europarl-v7.tgz",

@@ -1,9 +1,9 @@
-"""WMT18 Turkish-English (the pair of Bogoychev 2021, whose preprocessing is not known).
+"""WMT18 Turkish-English, the language pair of Bogoychev (2021). The paper does not describe its preprocessing.
 
-Training: SETIMES2, the 207,678 pairs that the task provided. Validation: newstest2016, or another by --valid. Test: newstest2018
-(fairseq's `test`) and newstest2017 (`test1`). Moses' punctuation normaliser, without control characters, and tokenizer with
-split hyphens, for all sets alike; training pairs of 1 to 250 pieces, none of the two more than 1.5 times as long as the other.
-One vocabulary for both languages, by default SentencePiece's with 36,000 units: the size of the paper's tied embeddings.
+Training: SETIMES2, the 207,678 pairs of the shared task. Validation: newstest2016, or another set by --valid. Test: newstest2018
+(fairseq's `test`) and newstest2017 (`test1`). In all sets, punctuation is normalised by Moses, control characters are removed,
+and Moses' tokenizer splits hyphens. Training pairs have 1 to 250 pieces per side and a length ratio of at most 1.5. Both languages
+share a vocabulary, by default SentencePiece's with 36,000 units, the size of the paper's tied embeddings.
 """
 
 from functools import partial
@@ -21,12 +21,12 @@ NAME = "wmt18_tr_en"
 LANGUAGES = ("tr", "en")
 TRAIN = Archive("https://object.pouta.csc.fi/OPUS-SETIMES/v2/moses/en-tr.txt.zip")
 DEV = Archive("http://data.statmt.org/wmt18/translation-task/dev.tgz")
-# MD5: sacreBLEU's list of data sets. No source that we know states sizes or hashes of the other two.
+# The MD5 is from sacreBLEU's list of data sets. We found no published sizes or hashes of the other two.
 TEST = Archive("http://data.statmt.org/wmt18/translation-task/test.tgz", digest="md5:f996c245ecffea23d0006fa4c34e9064")
 
 
 def sides(name):
-    """The files of a test set by language."""
+    """Files of a test set by language."""
     return {"tr": f"{name}-tren-src.tr.sgm", "en": f"{name}-tren-ref.en.sgm"}
 
 

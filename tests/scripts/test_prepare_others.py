@@ -109,7 +109,7 @@ def test_enwik8_truncated(tmp_path, prepare):
 def test_glue(tmp_path, prepare):
     miniature.glue(tmp_path)
     printed = prepare(glue, "--archive", tmp_path)
-    assert "train: 12 rows, 1 of another number of fields left out" in printed
+    assert "train: 12 rows, 1 with another number of fields dropped" in printed
     raw, data, alphabet = sentences("en", 12), Path("data-bin/glue"), [*bytes_to_unicode().values(), " t", "he", " the"]
 
     def read(task, column, name):
@@ -180,12 +180,12 @@ def test_an_enwik8_of_no_text_is_refused(prepare, tmp_path, size):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--mirror=x", "--mirror: 'x' is no address"),
-        ("--work=FILE", "--work: 'FILE': FILE is no folder"),
-        ("--work=FILE/below", "FILE is no folder"),
-        ("--dest=FILE", "--dest: 'FILE': FILE is no folder"),
-        ("--dest=", "--dest: '' is no name of a folder"),
-        ("--dest=/", "--dest: '/' is no name of a folder"),
+        ("--mirror=x", "--mirror: 'x' is not an address"),
+        ("--work=FILE", "--work: 'FILE': FILE is not a folder"),
+        ("--work=FILE/below", "FILE is not a folder"),
+        ("--dest=FILE", "--dest: 'FILE': FILE is not a folder"),
+        ("--dest=", "--dest: '' is not a name of a folder"),
+        ("--dest=/", "--dest: '/' is not a name of a folder"),
         ("--dest=--", "--dest '--': is not a value"),
         ("--dest=-x", "--dest: '-x': fairseq-preprocess would read"),
         ("--work=--", "--work '--': is not a value"),

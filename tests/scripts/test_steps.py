@@ -92,7 +92,7 @@ def test_a_full_disk_is_one_line_and_nothing_half_made_stays(run, tmp_path, caps
     with pytest.raises(SystemExit) as leaving:
         console.run("prepare_it", lambda: steps.make(tmp_path / "work" / "a", 2, full))
     steps.lock.close()
-    expected = f"prepare_it: {tmp_path}/work/a cannot be made (No space left on device); run again to go on\n"
+    expected = f"prepare_it: {tmp_path}/work/a cannot be made (No space left on device); run again to resume\n"
     assert leaving.value.code == 2 and capsys.readouterr().err == expected
     assert not (tmp_path / "work" / ".a.part").exists() and (tmp_path / "work" / "a" / "text").read_text() == "1 1"
 
@@ -101,4 +101,4 @@ def test_other_errors_of_the_system_are_one_line_too(tmp_path, capsys):
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit):
         console.run("prepare_it", lambda: Steps(tmp_path / "file"))
-    assert capsys.readouterr().err == f"prepare_it: {tmp_path}/file: File exists; run again to go on\n"
+    assert capsys.readouterr().err == f"prepare_it: {tmp_path}/file: File exists; run again to resume\n"
