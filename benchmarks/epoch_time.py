@@ -1,23 +1,21 @@
-"""Seconds of whole epochs of fairseq-train, arm against arm: real sentences, padding, data loading, validation and saving.
+"""Times whole epochs of fairseq-train for several arms, including data loading, padding, validation and saving.
 
-Every run is a process of its own. The arms take turns, ``--pairs`` rounds of all, every other round backwards, and after each round
-the tables are written anew (see ``pairs``). What is timed begins with "begin training epoch" and ends with "done training"; the
-start of the process is left out of the ratio and has a column of its own. An arm is written as its command line without the
-recipe's flags: flags of fairseq-train, ``--user-dir fairseq_reservoir`` among them or not, and in front of them environment
-variables, as in
+Each run is a separate process. The arms take turns for ``--pairs`` rounds, every other round in reverse order. Tables are updated
+after each round (see ``pairs``). The time from the log line "begin training epoch" to "done training" counts. The start of the
+process has its own column. An arm is given by its flags of fairseq-train without those of the recipe. Environment variables may
+precede them, as in
 
   python benchmarks/epoch_time.py --raw FOLDER --arm "stock: --arch transformer" \\
       --arm "ours: FAIRSEQ_RESERVOIR_KEPT_MIB=256 --user-dir fairseq_reservoir --arch transformer"
 
-``--busy 0,1`` runs every arm alone and beside one process that keeps a core busy, in each round. How threads wait is measured by
+``--busy 0,1`` runs every arm both alone and next to a process that keeps a core busy. To compare how threads wait:
 
   python benchmarks/epoch_time.py --corpus quickstart --busy 0,1 --nice 10 --own-session --updates 24 --pairs 3 \\
       --arm "spinning: --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL" \\
       --arm "passive: OMP_WAIT_POLICY=passive --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL"
 
-Corpora are those of the recipes, with their flags: ``multi30k`` as examples/multi30k.sh makes it, ``quickstart`` as
-examples/quickstart.sh does, 4,000 pieces and batches of 2,048 tokens. "Same bits" compares the weights in the last checkpoint
-with the baseline's.
+Corpora and flags are those of the recipes examples/multi30k.sh and examples/quickstart.sh (4,000 pieces, batches of 2,048
+tokens). "Same bits" compares the weights in the last checkpoint with those of the baseline.
 """
 
 import argparse
@@ -47,7 +45,7 @@ OURS = f"--user-dir fairseq_reservoir --arch transformer {SHAPE}"
 DEFAULT_ARMS = (
     f"stock fairseq: --arch transformer {SHAPE}",
     f"with the plugin: {OURS}",
-    # Without the sentences that stock fairseq leaves out, its bits.
+    # Drops the same sentences as stock fairseq, so that the bits are equal.
     f"with the plugin, last batch as in stock: FAIRSEQ_RESERVOIR_WITHOUT=last-batch {OURS}",
 )
 TIED = "--share-all-embeddings"
@@ -55,7 +53,7 @@ RECIPE = (
     "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'"
     " --lr-scheduler inverse_sqrt --no-epoch-checkpoints --num-workers 0 --log-format json --log-interval 20"
 )
-# Where the recipe leaves the binarised corpus, how many pieces it is cut into, and the flags of its training.
+# Of each recipe: folder of the binarised corpus, number of pieces, training flags.
 CORPORA = {
     "multi30k": ("runs/multi30k/bin", 6000, "--lr 1e-3 --warmup-updates 800 --dropout 0.2 --max-tokens 4096"),
     "quickstart": (
@@ -79,13 +77,13 @@ COLUMNS = (
 
 
 class Arm:
-    """One command line of fairseq-train, run again and again.
+    """A command line of fairseq-train that can be run repeatedly.
 
     Args:
-        name: what the table calls it.
-        text: environment variables, then flags.
-        given: options of the command line.
-        busy: processes that spin during each run.
+        name: name in the table.
+        text: environment variables, followed by flags.
+        given: options of the benchmark's command line.
+        busy: number of busy processes during each run.
     """
 
     def __init__(self, name, text, given, busy=0):
@@ -104,10 +102,10 @@ class Arm:
         self.command = [program, str(given.data), *recipe, *device, *until, *words[count:]]
 
     def step(self):
-        """Trains anew, in a process of its own, and returns the seconds of its epochs."""
+        """Train from the start in a new process. Return the seconds of its epochs."""
         folder = tempfile.mkdtemp(prefix="epoch_time-")
         try:
-            with others(self.busy, self.nice, self.own_session):
+            with busy_processes(self.busy, self.nice, self.own_session):
                 self.runs.append(run([*self.command, "--save-dir", folder], self.environment))
             self.runs[-1]["weights"] = weights_of(Path(folder, "checkpoint_last.pt"))
         finally:
@@ -116,7 +114,7 @@ class Arm:
 
     @property
     def facts(self):
-        """Medians over the runs; runs of one arm that differ in their weights have none in common."""
+        """Medians over the runs. ``weights`` is None if the runs ended with different weights."""
         medians = {
             name: statistics.median(run[name] for run in self.runs)
             for name in ("start", "cpu_seconds", "faults", "peak_mib")
@@ -126,15 +124,15 @@ class Arm:
 
 
 def recipe_of(given):
-    """The flags that all arms have."""
+    """Flags that all arms share."""
     return " ".join([*([] if given.untied else [TIED]), RECIPE, CORPORA[given.corpus][2]])
 
 
 def run(command, environment):
-    """Seconds before and between the two lines of the log, and what the process used.
+    """Run a training. Return its seconds before and between both log lines, and its resource usage.
 
     Raises:
-        SystemExit: it failed, or did not train to its end; the last line that it wrote.
+        SystemExit: the training failed or did not finish. The message has its last line of output.
     """
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -162,20 +160,20 @@ def run(command, environment):
 
 
 def weights_of(checkpoint):
-    """A hash of all tensors of a model that fairseq's ``transformer`` has too, by their names."""
-    found, digest = torch.load(checkpoint, weights_only=False)["model"], hashlib.sha256()
-    for name in sorted(name for name in found if name != "reservoir_version"):
-        digest.update(name.encode() + found[name].cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    """Hash of all tensors in a checkpoint that fairseq's ``transformer`` also has, with their names."""
+    tensors, digest = torch.load(checkpoint, weights_only=False)["model"], hashlib.sha256()
+    for name in sorted(name for name in tensors if name != "reservoir_version"):
+        digest.update(name.encode() + tensors[name].cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager
-def others(count, nice=0, own_session=False):
+def busy_processes(count, nice=0, own_session=False):
     """Keep ``count`` cores busy with processes of this priority while the body runs.
 
     Args:
-        own_session: start each process in a session of its own, as another terminal does. Linux (sched_autogroup) shares the
-            cores evenly between sessions, so the priority has an effect within a session only.
+        own_session: start each process in a new session, as another terminal does. Linux (sched_autogroup) shares the cores
+            evenly between sessions, so that the priority only has an effect within a session.
     """
     program = f"import os; os.nice({nice})\nwhile True: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", program], start_new_session=own_session) for _ in range(count)]
@@ -188,7 +186,7 @@ def others(count, nice=0, own_session=False):
 
 
 def cut(given):
-    """The binarised corpus of ``--raw``, cut as the recipe cuts it, beside the output; kept from run to run."""
+    """Split and binarise the corpus of ``--raw`` as in the recipe, into a folder next to the output. Reused by later runs."""
     folder = given.output.parent / f"epoch_time-{given.corpus}"
     pieces = CORPORA[given.corpus][1]
     ended = subprocess.run(
@@ -205,25 +203,31 @@ def read_arguments(arguments):
     pairs.add_arguments(parser, "epoch_time", pairs=7)
     parser.set_defaults(warm_up=0)
     parser.add_argument(
-        "--corpus", choices=CORPORA, default="multi30k", help="whose recipe: flags of training, number of pieces"
+        "--corpus", choices=CORPORA, default="multi30k", help="recipe: training flags and number of pieces"
     )
-    parser.add_argument("--data", type=Path, help="the binarised corpus (default: where the recipe leaves it)")
-    parser.add_argument("--raw", type=Path, help="instead: raw text, named as Multi30k's, to cut and binarise once")
-    parser.add_argument("--epochs", type=int, default=1, help="of every run (default 1)")
-    parser.add_argument("--updates", type=int, help="end every run after so many updates, validated and saved")
+    parser.add_argument("--data", type=Path, help="the binarised corpus (default: the folder of the recipe)")
     parser.add_argument(
-        "--untied", action="store_true", help=f"without {TIED}: the arms say which embeddings are shared"
+        "--raw", type=Path, help="instead of --data: raw text in files named as Multi30k's, binarised once"
+    )
+    parser.add_argument("--epochs", type=int, default=1, help="epochs of every run (default 1)")
+    parser.add_argument("--updates", type=int, help="end every run after this many updates, with validation and saving")
+    parser.add_argument(
+        "--untied", action="store_true", help=f"do not set {TIED}; flags of the arms choose shared embeddings"
     )
     parser.add_argument(
         "--busy",
         type=lambda text: [int(number) for number in text.split(",")],
         default=[0],
         metavar="N[,N]",
-        help="other processes that spin meanwhile (default 0); with several numbers, each arm runs beside each number of them",
+        help="number of busy processes during a run (default 0); with several numbers, each arm runs with each of them",
     )
-    parser.add_argument("--nice", type=int, default=0, help="their priority, 0 to 19 (default 0; 19 is the lowest)")
     parser.add_argument(
-        "--own-session", action="store_true", help="start them as another terminal does, where Linux ignores --nice"
+        "--nice", type=int, default=0, help="priority of the busy processes, 0 to 19 (default 0; 19 is the lowest)"
+    )
+    parser.add_argument(
+        "--own-session",
+        action="store_true",
+        help="start busy processes in new sessions, as another terminal does; Linux then ignores --nice",
     )
     parser.add_argument(
         "--arm",
@@ -272,7 +276,7 @@ def main(arguments=None):
 
 
 def report(given, found, rounds, arguments, show=False):
-    """Writes what ``rounds`` rounds have found, and on the screen if told to; returns it."""
+    """Write the results of ``rounds`` rounds and return them. If ``show``, also print them."""
     for arm in found:
         arm["same_bits"] = "yes" if arm["weights"] and arm["weights"] == found[0]["weights"] else "no"
     length = ("an epoch" if given.epochs == 1 else f"{given.epochs} epochs") + (
@@ -288,8 +292,8 @@ def report(given, found, rounds, arguments, show=False):
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
     sessions = "in sessions of their own" if given.own_session else "in the same session"
     how = (
-        f"A run: {length} of {given.corpus}, a process each, timed from its first epoch to its last save;"
-        f" {' or '.join(map(str, given.busy))} other processes spinning, nice {given.nice}, {sessions}."
+        f"A run: {length} of {given.corpus} in a separate process, timed from its first epoch to its last save;"
+        f" {' or '.join(map(str, given.busy))} busy processes, nice {given.nice}, {sessions}."
         f" Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
     )
     pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how), show)

@@ -1,14 +1,14 @@
-"""Bytes of exports beside the entropy of what they store: of untrained models, plain and compact.
+"""Sizes of exports of untrained models, plain and compact, compared with the entropy of their content.
 
-Nothing is trained: a mask keeps as many entries before training as after it, and half of what is signed is negative. What training
-changes is not seen here: signs may become uneven, and trained numbers get other exponents; ``fairseq-reservoir size EXPORT`` prints
-the same figures of a trained model. To vectors, which begin as ones or zeros, normal numbers of deviation 0.1 are added.
+Untrained models suffice, because training does not change the number of entries that a mask keeps. Two effects of training are not
+visible: signs may become unbalanced, and trained numbers get other exponents. ``fairseq-reservoir size EXPORT`` prints the same
+numbers for a trained model. Vectors are initially ones or zeros, so we add normal noise of standard deviation 0.1.
 
-masks, bits: entropy of an entry of a mask, as counted;
-entropy: bytes of the entropy of all tensors of the export, masks entry by entry and numbers byte by byte;
-plain, compact: the file without and with --compact;
-description: bytes of the compact file that are no tensor: configuration, slot table, hashes, names, counts;
-ratio: the compact file to the entropy.
+masks, bits: empirical entropy of a mask entry;
+entropy: entropy of all tensors of the export in bytes, masks per entry and numbers per byte;
+plain, compact: size of the file without and with --compact;
+description: bytes of the compact file without tensors: configuration, slot table, hashes, names, counts;
+ratio: size of the compact file divided by the entropy.
 
   python benchmarks/export_sizes.py
   python benchmarks/export_sizes.py --dtype fp32 --arm "mine: --arch reservoir_transformer --reservoir-encoder LTFL"
@@ -60,13 +60,13 @@ HEADINGS = ("arm", "masks, bits", "entropy", "plain", "compact", "description", 
 
 
 def checkpoint_of(flags, given, path):
-    """Writes what fairseq-train would save of a model of these flags before its first update."""
+    """Write the checkpoint of a model as fairseq-train would before the first update."""
     config, _, model = models.build(flags, given)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn(parameter.shape))
-    config.task.data = None  # the dummy task has none, and a checkpoint always names it
+    config.task.data = None  # every checkpoint has this field, but the dummy task does not
     torch.save(
         {
             "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True),
@@ -80,7 +80,7 @@ def checkpoint_of(flags, given, path):
 
 
 def sizes_of(checkpoint, dtype):
-    """The figures of a row."""
+    """Values of a row of the table."""
     plain, small = (Path(checkpoint).with_suffix(f".{form}.safetensors") for form in ("plain", "compact"))
     written = export(str(checkpoint), str(plain), dtype)
     export(str(checkpoint), str(small), dtype, compact=True)
@@ -108,15 +108,17 @@ def row(found):
     return "| " + " | ".join([found["arm"], masks, *sizes, f"{found['ratio']:.3f}"]) + " |"
 
 
-def main(words=None):
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     pairs.add_models(parser)
-    parser.add_argument("--dtype", choices=list(WIDTHS), default="fp16", help="of what is not random (default fp16)")
+    parser.add_argument(
+        "--dtype", choices=list(WIDTHS), default="fp16", help="dtype of tensors that are not random (default fp16)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--output", type=Path, default=Path("runs/export_sizes"), help="prefix of the .json and the .md file"
     )
-    given = parser.parse_args(None if words is None else list(map(str, words)))
+    given = parser.parse_args(None if arguments is None else list(map(str, arguments)))
     pairs.check_positive(parser, given, ("length", "words"))
     given.max_tokens, given.device = given.length, "cpu"
     models.import_plugin(threads=1)

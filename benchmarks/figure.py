@@ -1,4 +1,4 @@
-"""Figures of what ``pairs.measure`` found: ratios with their intervals, what the FLOPs predict, peak memory. Needs matplotlib."""
+"""Figures of the results of ``pairs.measure``: ratios with intervals, ratios of FLOPs and peak memory. Needs matplotlib."""
 
 import argparse
 from importlib.util import find_spec
@@ -8,10 +8,10 @@ SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def figure_path(text):
-    """A type for argparse: a file that ``draw`` can write.
+    """Parse a path to which ``draw`` can write; a type for argparse.
 
     Raises:
-        ArgumentTypeError: matplotlib is not installed, or it would not know the format.
+        ArgumentTypeError: matplotlib is not installed, or does not support the format.
     """
     if Path(text).suffix not in SUFFIXES:
         raise argparse.ArgumentTypeError(f"{text!r}: the name must end in {', '.join(SUFFIXES)}")
@@ -27,15 +27,15 @@ def add_figure(parser):
 
 
 def draw(path, tables, caption):
-    """A row of panels per table: time and memory.
+    """Draw a row of two panels for each table: time and memory.
 
     Args:
-        path: of the file.
-        tables: title -> results of ``pairs.measure``, the baseline first, with ``flop_ratio`` and ``peak_mib``; those that are absent
-            are left out.
-        caption: a line below.
+        path: the file to write.
+        tables: title -> results of ``pairs.measure`` with ``flop_ratio`` and ``peak_mib``, the baseline first. Absent arms are
+            skipped.
+        caption: line below the panels.
     """
-    from matplotlib.figure import Figure  # without pyplot, so without a display
+    from matplotlib.figure import Figure  # without pyplot, which may need a display
 
     tables = {title: [arm for arm in found if "absent" not in arm] for title, found in tables.items()}
     heights = [max(1, len(found)) for found in tables.values()]

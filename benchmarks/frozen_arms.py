@@ -1,15 +1,15 @@
-"""Measures the time and memory that freezing saves in a training step: two widths, a third and a half of six encoder layers.
+"""Time and memory saved by freezing a third or a half of six encoder layers, at two widths.
 
-Arms are those of ``step_time``, with reservoirs at alternate layers: frozen Transformer layers (T), frozen and trained
-feed-forward layers (F, f), and T with frozen weights in bf16, with backskipping that always skips, with the fast
-dropout and loss, and with all three. A plain model with bf16 throughout and one with the fast dropout and loss are
-beside them, since those need no frozen layer. Two decoder layers.
+The arms have alternating reservoirs: frozen Transformer layers (T), frozen feed-forward layers (F) and trained feed-forward layers
+(f). T is also timed with frozen weights in bf16, with backskipping in every update, with the fast dropout and loss, and with all
+three. Plain models with bf16 and with the fast dropout and loss are timed too, because these work without frozen layers. All models
+have two decoder layers.
 
   python benchmarks/frozen_arms.py
   python benchmarks/frozen_arms.py --size 256/1024 --pairs 10 --figure frozen_arms.pdf
 
-Only matrix products can be saved by not computing them. So the table predicts a ratio of times from the share that they have of the plain
-model's step (``step_profile``) and from the ratio of FLOPs, and says which part of that saving T reached.
+Freezing can only save matrix products. The table therefore predicts a ratio of times from their share of the plain model's step
+(``step_profile``) and from the ratio of FLOPs. It also has the part of the predicted saving that T reached.
 """
 
 import argparse
@@ -38,7 +38,7 @@ COLUMNS = (("predicted", "predicted", ".3f"), *step_time.COLUMNS)
 
 
 def arms_of(size):
-    """Pairs (name, flags) of a size, the plain model first."""
+    """Arms of a size as pairs (name, flags), the plain model first."""
     plain = f"--arch transformer {SIZES[size]} --encoder-layers {ENCODER_LAYERS} --decoder-layers {DECODER_LAYERS}"
     ours = f"--arch reservoir_transformer {SIZES[size]} --decoder-layers {DECODER_LAYERS} --reservoir-encoder"
     arms = [("plain", plain), ("plain, bf16", f"{plain} --bf16"), ("plain, fast", f"{ours} {ENCODER_LAYERS}L {FAST}")]
@@ -50,15 +50,15 @@ def arms_of(size):
 
 
 def predicted(flop_ratio, share):
-    """The ratio of times if matrix products take this ``share`` of the plain step and nothing else changes.
+    """Predicted ratio of times, ``1 - share (1 - flop_ratio)``.
 
-    Of a step of 1, products take ``share``; with a ratio r of FLOPs they take ``r share`` and the rest ``1 - share`` as before.
+    Matrix products take a ``share`` of the plain step. Their time is multiplied by ``flop_ratio``, and the rest stays the same.
     """
     return 1 - share * (1 - flop_ratio)
 
 
 def reached(found):
-    """Sentences: for each T by itself, which part of the predicted saving it had."""
+    """Sentences about each T without further options: its measured and predicted saving."""
     names = [f"T, {share}" for share in RESERVOIRS]
     arms = [arm for arm in found if arm["arm"] in names and "absent" not in arm]
     return [
@@ -68,7 +68,7 @@ def reached(found):
 
 
 def measure(size, given):
-    """The results of one size and the share of matrix products in its plain step."""
+    """Time the arms of one size. Return their results and the share of matrix products in the plain step."""
     (name, flags), *others = arms_of(size)
     plain = step_time.build(name, flags, given)
     if isinstance(plain, pairs.Absent):

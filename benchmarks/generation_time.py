@@ -1,8 +1,8 @@
-"""Seconds of translating one batch, arm against arm, in one process and in interleaved pairs.
+"""Time to translate one batch, for several models in one process, in interleaved pairs.
 
-Every arm is built from its flags and prepared as fairseq-generate prepares a model, which folds masks. It translates the same
-random sentences by fairseq's beam search. All hypotheses have the same number of tokens, since models that are not trained
-would stop anywhere. See ``pairs`` for how arms are compared.
+Every model is built from its flags and prepared as in fairseq-generate, which folds masks. All translate the same random sentences
+by fairseq's beam search. All hypotheses have the same number of tokens, because untrained models would stop at random. ``pairs``
+describes the comparison.
 
   python benchmarks/generation_time.py
   python benchmarks/generation_time.py --arm "plain: --arch transformer ..." --arm "masked: --arch supermask_..."
@@ -27,12 +27,12 @@ DEFAULT_ARMS = (f"plain: --arch transformer {SIZES}", f"masked: --arch supermask
 
 
 class Arm:
-    """One model, and the beam search with it.
+    """A model and its beam search.
 
     Args:
-        name: what the table calls it.
-        flags: flags of fairseq-train, of which those of the model matter.
-        shape: options of the command line.
+        name: name in the table.
+        flags: flags of fairseq-train. Only those of the model matter.
+        shape: options of the benchmark's command line.
     """
 
     def __init__(self, name, flags, shape):
@@ -47,11 +47,11 @@ class Arm:
         self.batch = {"net_input": {name: tensor.to(shape.device) for name, tensor in net_input.items()}}
 
     def translate(self):
-        """The hypotheses of every sentence, as fairseq's beam search gives them."""
+        """Return the hypotheses of every sentence from fairseq's beam search."""
         return self.task.inference_step(self.generator, self.models, self.batch)
 
     def step(self):
-        """Translates the batch and returns its seconds."""
+        """Translate the batch. Return its seconds."""
         started = time.perf_counter()
         self.translate()
         if self.models[0].encoder.embed_tokens.weight.is_cuda:

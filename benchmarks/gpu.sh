@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# All that is worth a GPU, the most valuable first: the tests of tests/gpu, seconds and memory of training steps, the selection of masks,
-# and the house benchmark (Multi30k English-German) with seeds. Needs no network.
+# Runs all tests and benchmarks for a GPU, the most valuable first: tests/gpu, time and memory of training steps, mask selection, and
+# the house benchmark (Multi30k English-German) with several seeds. Needs no network.
 #   bash benchmarks/gpu.sh [--minutes N] [--device cuda|cpu] [--tiny] [--dry-run]
-#   --minutes N     end after N minutes; what was not finished is marked
-#   --device cpu    on the CPU, without half precision, which fairseq trains on GPUs only
-#   --tiny          the smallest shapes, and a corpus of numbers in words: minutes, to see that everything runs
-#   --dry-run       print the commands, run none
-#   WHEELS=.whl     a folder of wheels, as benchmarks/gpu_wheels.sh makes one, to install beside what is there; not needed where fairseq is
+#   --minutes N     end after N minutes; unfinished steps are marked
+#   --device cpu    run on the CPU, without half precision, for which fairseq needs a GPU
+#   --tiny          the smallest sizes and a synthetic corpus: a trial run of a few minutes
+#   --dry-run       only print the commands
+#   WHEELS=.whl     folder of wheels from benchmarks/gpu_wheels.sh to install; not needed if fairseq is installed
 #   DATA=.gpu/multi30k   raw text: train, val and test_2016_flickr, each .en and .de, plain or .gz
-#   OUT=runs/gpu/COMMIT  where results.md, tables, JSON and logs go; OUT.work takes the rest: what is installed, checkpoints
+#   OUT=runs/gpu/COMMIT  folder for results.md, tables, JSON and logs; OUT.work gets installed packages and checkpoints
 #   SEEDS="1 2 3"  UPDATES=8000   of the house benchmark
-#   COMMIT=...      of the files, where they were copied without .git
-# These folders are below the repository, or absolute.
-# Interrupt it and run it again: finished steps are kept, and training resumes after its last epoch.
+#   COMMIT=...      commit of the files, if they were copied without .git
+# Folders are relative to the repository, or absolute.
+# The run can be interrupted and repeated: finished steps are kept, and training resumes after its last epoch.
 set -euo pipefail
 say() { echo "gpu: $*"; }
 die() { say "$@" >&2; exit 2; }
@@ -30,7 +30,7 @@ done
 [[ $device == cuda || $device == cpu ]] || die "--device $device: cuda or cpu"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-# The limit is for all that runs below it.
+# With --minutes, the script runs itself again under timeout.
 if [[ -n $minutes && -z $dry && -z ${GPU_SH_LIMITED:-} ]]; then
     export GPU_SH_LIMITED=1
     exec timeout --preserve-status --kill-after=30 "${minutes}m" bash "$root/benchmarks/gpu.sh" "${arguments[@]}"
@@ -42,11 +42,11 @@ work=$out.work seeds=${SEEDS:-1 2 3} updates=${UPDATES:-8000}
 [[ -z $tiny ]] || seeds=${SEEDS:-1}
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PYTHONHASHSEED=0 PYTHONWARNINGS=ignore
 
-# state NAME WORDS: of a step, the last one counts
+# state NAME TEXT: records the state of a step; the last one counts
 state() { [[ -n $dry ]] || printf '%s\t%s\n' "$1" "${*:2}" >>"$out/steps"; }
 page() { run python3 benchmarks/gpu_results.py page "$out"; }
 
-# step NAME COMMAND...: one that fails is marked, and the next one begins; run again, it comes after all others
+# step NAME COMMAND...: runs a step; a failed step is marked, and repeated after all others in the next run
 step() {
     local name=$1 status=0 later=''
     shift
@@ -58,7 +58,7 @@ step() {
     [[ $later == "$last_ones" ]] || return 0
     [[ -z $dry ]] || printf '\n# %s\n' "$name"
     state "$name" "not finished"
-    set +e  # not with ||, which would let COMMAND go on after its own errors
+    set +e  # not ||, which would disable set -e within COMMAND
     (set -e; "$@")
     status=$?
     set -e
@@ -79,7 +79,7 @@ install() {
         site=$(realpath -m "$work/site")
         PYTHONPATH=$PYTHONPATH:$site PATH=$site/bin:$PATH
     fi
-    if [[ -z $dry ]] && ! command -v python >/dev/null; then  # the recipes call it so
+    if [[ -z $dry ]] && ! command -v python >/dev/null; then  # the recipes need this name
         mkdir -p "$work/bin"
         printf '#!/bin/sh\nexec python3 "$@"\n' >"$work/bin/python"
         chmod +x "$work/bin/python"
@@ -89,14 +89,14 @@ install() {
         die "${said##*$'\n'} ($(command -v python3), WHEELS=$wheels); benchmarks/gpu_wheels.sh collects what goes beside torch"
 }
 
-# timed NAME PROGRAM FLAGS...: a benchmark, whose table is OUT/NAME/table.md
+# timed NAME PROGRAM FLAGS...: runs a benchmark with the table OUT/NAME/table.md
 timed() {
     local name=$1 program=$2
     shift 2
     step "$name" folder "$out/$name" python3 "benchmarks/$program.py" "$@" --device "$device" --output "$out/$name/table"
 }
 
-# times WIDTH FFN HEADS ENCODER DECODER: training steps of every arm in each precision
+# times WIDTH FFN HEADS ENCODER DECODER: times training steps of every arm in each precision
 times() {
     local sizes precision flags half=() plan masked="--arch supermask_one_layer_transformer"
     local depth="--encoder-layers $4 --decoder-layers $5" ours="--arch reservoir_transformer --decoder-layers $5 --reservoir-encoder"
@@ -118,7 +118,7 @@ times() {
     done
 }
 
-# house ARM SEED FLAGS-OF-FAIRSEQ-TRAIN...: trained, translated, scored; what is small is copied
+# house ARM SEED FLAGS-OF-FAIRSEQ-TRAIN...: trains, translates and scores an arm, and copies the small files
 house() {
     local arm=$1 seed=$2 file of=$1 finished=()
     shift 2
@@ -137,7 +137,7 @@ house() {
 
 all_steps() {
     local seed at_once=()
-    ! python3 -c "import xdist" 2>/dev/null || at_once=(-n 4)  # each process has a GPU's context of its own, half a GiB
+    ! python3 -c "import xdist" 2>/dev/null || at_once=(-n 4)  # each process needs its own GPU context of half a GiB
     step tests shown "$out/tests.txt" bash scripts/test.sh --gpu ${at_once[@]+"${at_once[@]}"}
     if [[ -n $tiny ]]; then times 8 16 2 2 1; else times 512 1024 4 6 6; fi
     timed masks mask_selection ${scores[@]+"${scores[@]}"}
@@ -167,12 +167,12 @@ list=1 failed='' last_ones=''
 failed_before=$(awk -F'\t' '{ last[$1] = $2 } END { for (name in last) if (last[name] ~ /^failed/) print name }' "$out/steps" 2>/dev/null || true)
 [[ -n $dry ]] || all_steps
 list=''
-stopped() { say "not finished, run it again to go on: $out/results.md"; page; exit "$1"; }
-trap 'stopped 0' TERM  # the time that --minutes gave is up
+stopped() { say "not finished, run it again to resume: $out/results.md"; page; exit "$1"; }
+trap 'stopped 0' TERM  # --minutes have passed
 trap 'stopped 130' INT
 all_steps
 last_ones=1
 [[ -z $failed_before ]] || all_steps
 page
 say "results: $out/results.md"
-[[ -z $failed ]] || die "not every step ended well"
+[[ -z $failed ]] || die "a step failed"

@@ -1,7 +1,7 @@
-"""The folder that benchmarks/gpu.sh leaves: what it was run on, and one page of all that was measured.
+"""Results folder of benchmarks/gpu.sh: description of the machine, and a page with all results.
 
-gpu_results.py begin FOLDER cpu|cuda [tiny]   writes device.json; refuses a device that is not there, and another one than FOLDER is of
-gpu_results.py page FOLDER                    writes results.md from what is there; needs no torch
+gpu_results.py begin FOLDER cpu|cuda [tiny]   writes device.json; fails without the device, or if FOLDER has results of another one
+gpu_results.py page FOLDER                    writes results.md from the files in FOLDER; does not need torch
 """
 
 import json
@@ -16,16 +16,16 @@ SAME = ("commit", "device", "driver", "torch", "run")
 
 
 def begin(folder, device, size=""):
-    """Writes what the figures depend on.
+    """Write device.json: commit, device and versions.
 
     Raises:
-        SystemExit: no CUDA, or figures of another commit, device or torch are there.
+        SystemExit: there is no CUDA device, or the folder has results of another commit, device, driver or torch.
     """
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit(
-            f"gpu: --device cuda: torch {torch.__version__} sees no CUDA device; --device cpu --tiny tries the commands"
+            f"gpu: --device cuda: torch {torch.__version__} finds no CUDA device; use --device cpu --tiny to try the commands"
         )
     sys.path.insert(0, str(ROOT))
     from benchmarks import pairs
@@ -33,7 +33,7 @@ def begin(folder, device, size=""):
     facts = pairs.surroundings(device, pairs=None) | {"driver": driver() if device == "cuda" else None}
     if device == "cuda":
         facts["memory"] = f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.1f} GiB"
-    facts["run"] = "tiny: to see that everything runs, no figure is a measurement" if size == "tiny" else "whole"
+    facts["run"] = "tiny: a trial run, its numbers are not measurements" if size == "tiny" else "whole"
     facts |= {"date": datetime.now(UTC).isoformat(timespec="minutes")}
     file = folder / "device.json"
     if file.exists():
@@ -41,7 +41,7 @@ def begin(folder, device, size=""):
         for name in SAME:
             if earlier[name] != facts[name]:
                 sys.exit(
-                    f"gpu: OUT={folder}: its figures are of {name} {earlier[name]}, and this is {facts[name]}; name another folder"
+                    f"gpu: OUT={folder}: has results of {name} {earlier[name]}, not {facts[name]}; choose another folder"
                 )
     else:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def begin(folder, device, size=""):
 
 
 def driver():
-    """The version of NVIDIA's driver."""
+    """Version of NVIDIA's driver."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True).stdout.split("\n")[0] or "unknown"
@@ -58,7 +58,7 @@ def driver():
 
 
 def page(folder):
-    """Markdown: what it was run on, how each step ended, the tests' last line, the tables, BLEU of each arm."""
+    """Write results.md: machine, status of each step, last lines of the tests, tables, and BLEU of each arm."""
     facts = json.loads((folder / "device.json").read_text())
     lines = ["# " + facts["device"], ""]
     lines += [f"- {name}: {value}" for name, value in facts.items() if value is not None and name != "device"]
@@ -73,13 +73,13 @@ def page(folder):
 
 
 def states(folder):
-    """(name, how it ended) of each step, in their order."""
+    """Pairs (name, status) of the steps, in order."""
     lines = (folder / "steps").read_text().splitlines() if (folder / "steps").exists() else []
     return dict(line.split("\t", 1) for line in lines).items()
 
 
 def scores(folder):
-    """BLEU of each arm: mean and standard deviation over its seeds."""
+    """Table of BLEU: mean and standard deviation of each arm over its seeds."""
     arms = {}
     for file in sorted(folder.glob("house/*/bleu.json")):
         arm, _, seed = file.parent.name.rpartition("-")

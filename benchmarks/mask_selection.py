@@ -1,9 +1,9 @@
-"""Seconds to choose the masks of 31.5 million scores: the package's selection against three others, and the floor of them all.
+"""Time to select the masks of 31.5 million scores: the package's selection, three other methods, and a lower bound.
 
-The scores are those of a model of width 512 with 6 + 6 layers, 30 matrices of 1024 x 1024, a mask of half of each. No exact selection
-reads the scores fewer than three times: to count, to find the last one kept, to write the mask. So the first arm, the baseline, reads
-them three times, and writes a mask once. See ``pairs`` for how arms are compared, ``memory`` for the peak, which begins above the scores;
-on a CPU the package selects in NumPy, whose memory nobody counts.
+The scores are 30 matrices of 1024 x 1024, as in a model of width 512 with 6 + 6 layers. Masks keep half of each. An exact selection
+reads the scores at least three times: to count, to find the smallest kept score, and to write the mask. The baseline therefore reads
+them three times and writes a mask once. ``pairs`` describes the comparison. ``memory`` describes the peak memory, which does not
+include the scores. On a CPU the package selects in NumPy, and its memory is not counted.
 
   python benchmarks/mask_selection.py --device cuda
   python benchmarks/mask_selection.py --matrices 2 --rows 64 --pairs 2
@@ -22,7 +22,7 @@ from fairseq_reservoir.masks.selection import keep_count, select_largest  # noqa
 
 
 def three_passes(scores, count):
-    """What any selection does at least: two readings, and a third that writes a mask. That mask is no selection."""
+    """Lower bound: read the scores twice, and a third time to write a mask. The mask is not a selection."""
     between = scores.amax(1, keepdim=True) + scores.amin(1, keepdim=True)
     return scores > between
 
@@ -32,21 +32,21 @@ def selected(scores, count):
 
 
 def sorted_once(scores, count):
-    """As the official code does: the indices of a sort, and ones at the last of them."""
+    """Method of the official code: sort the scores, and set ones at the last indices."""
     indices = scores.abs().sort(1).indices[:, scores.shape[1] - count :]
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, indices, True)
 
 
 def by_kthvalue(scores, count):
-    """Without care for equal scores."""
+    """Threshold from torch's kthvalue. With equal scores it may keep too many."""
     sizes = scores.abs()
     return sizes >= sizes.kthvalue(sizes.shape[1] - count + 1, dim=1, keepdim=True).values
 
 
 def bit_by_bit(scores, count):
-    """Without care for equal scores, and with no memory but a mask: the bits of the last size kept, each found by one counting.
+    """Find the bits of the smallest kept magnitude one by one, by counting. Needs only the memory of a mask.
 
-    Sizes are in the order of their bits read as whole numbers; the first bit is a sign, and 0.
+    Magnitudes have the order of their bits read as integers; the sign bit is 0. With equal scores it may keep too many.
     """
     sizes = scores.abs()
     numbers = sizes.view(torch.int32)
@@ -67,7 +67,7 @@ ARMS = {
 
 
 class Arm:
-    """One way to choose, and the scores."""
+    """A method of selection and the scores."""
 
     flags = ""
 
@@ -76,7 +76,7 @@ class Arm:
         self.count = keep_count(0.5, scores.shape[1])
 
     def step(self):
-        """Chooses all masks and returns the seconds."""
+        """Select all masks. Return the seconds."""
         started = time.perf_counter()
         ARMS[self.name](self.scores, self.count)
         if self.scores.is_cuda:
@@ -85,7 +85,7 @@ class Arm:
 
 
 def build(name, scores):
-    """An arm with its peak memory; ``pairs.Absent`` if there is too little for it."""
+    """Create an arm and measure its peak memory; return ``pairs.Absent`` if it runs out of memory."""
     try:
         arm, peak = memory.peak_of(lambda: Arm(name, scores), 1, scores.is_cuda)
     except RuntimeError as error:
@@ -118,8 +118,8 @@ def main(arguments=None):
             arm["gb_per_second"] = 3 * scores.nbytes / arm["seconds"] / 1e9
     columns = [
         ("ms", "milliseconds", ",.3f"),
-        ("GB a second, if three passes", "gb_per_second", ",.0f"),
-        ("MiB beside the scores", "peak_mib", ",.0f"),
+        ("GB per second for three passes", "gb_per_second", ",.0f"),
+        ("MiB without the scores", "peak_mib", ",.0f"),
     ]
     how = f"{scores.numel():,} scores in float32, {given.matrices} matrices of {given.rows} x {given.rows}, half of each kept."
     result = {"surroundings": facts, "scores": scores.numel(), "arms": found}

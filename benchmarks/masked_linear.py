@@ -1,6 +1,6 @@
-"""Seconds of one linear layer, forward and backward: masked, and with a sort in every forward, against torch.nn.Linear.
+"""Time of one linear layer, forward and backward: torch.nn.Linear, MaskedLinear, and a sort in every forward pass.
 
-The masked layer selects its mask anew in every step, as after every update. See ``pairs`` for how arms are compared.
+MaskedLinear selects its mask again in every step, as in training. ``pairs`` describes the comparison.
 
   python benchmarks/masked_linear.py
   python benchmarks/masked_linear.py --in-features 1024 --out-features 4096 --tokens 8192
@@ -27,7 +27,7 @@ LAYERS = {
 
 
 class Arm:
-    """One layer without bias, its input, and the gradient of its output."""
+    """A layer without bias, its input, and the gradient of its output."""
 
     flags = ""
 
@@ -40,7 +40,7 @@ class Arm:
         self.gradient = torch.randn(shape.tokens, shape.out_features, **kind)
 
     def step(self):
-        """Runs forward and backward and returns their seconds."""
+        """Run forward and backward. Return their seconds."""
         self.x.grad = None
         self.layer.zero_grad()
         started = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Peak memory of training steps: bytes of tensors that torch holds at its highest, for a model, its trainer and their steps.
+"""Peak memory of training steps: maximum bytes of all tensors of a model and its trainer.
 
-Parameters, gradients, optimizer state and activations, on a CPU as ``torch.cuda.max_memory_allocated`` counts them on a CUDA device. What
-an operation takes past torch's allocator, and what an allocator keeps after tensors are gone, is not in it; the resident memory of a
-process has both, but differed by 10 % from one process to the next with the same model.
+It counts parameters, gradients, optimizer state and activations, on a CPU as ``torch.cuda.max_memory_allocated`` does on a CUDA device.
+It does not count memory that operations allocate outside torch, or that an allocator keeps after tensors are freed. The resident
+memory of a process includes both, but differed by 10 % between processes with the same model.
 """
 
 import gc
@@ -12,14 +12,14 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def peak_of(make_arm, steps, cuda=False):
-    """An arm and its peak memory in bytes.
+    """Create an arm and run some steps. Return the arm and its peak memory in bytes.
 
     Args:
-        make_arm: a function of nothing; its result has ``step()``.
-        steps: how often ``step`` is called; the optimizer has its state after the first.
-        cuda: whether it is the memory of the current CUDA device.
+        make_arm: function without arguments that returns an object with ``step()``.
+        steps: number of calls of ``step``. The optimizer has its state after the first.
+        cuda: measure the memory of the current CUDA device.
     """
-    gc.collect()  # what is freed meanwhile would be taken for the arm's
+    gc.collect()  # older tensors that are freed later would distort the result
     return (_on_cuda if cuda else _on_cpu)(make_arm, steps)
 
 
@@ -38,7 +38,7 @@ def _on_cuda(make_arm, steps):
 
 
 def _on_cpu(make_arm, steps):
-    """torch counts nothing on a CPU, but its profiler sees every tensor come and go."""
+    """Compute the peak from torch's profiler, because torch does not count memory on a CPU."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         arm = _run(make_arm, steps)
     changes = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -1,4 +1,4 @@
-"""fairseq's models for benchmarks, built from flags as fairseq-train builds them, and batches of random words for them."""
+"""Models for benchmarks, built from flags as in fairseq-train, and batches of random tokens."""
 
 import argparse
 import logging
@@ -18,7 +18,7 @@ COMMON = (
 
 
 def import_plugin(threads=None):
-    """The plugin as --user-dir imports it, quietly, and torch with a number of threads instead of its own choice."""
+    """Import the plugin like --user-dir, without its log lines and warnings, and set torch's number of threads if given."""
     if threads:
         torch.set_num_threads(threads)
     warnings.filterwarnings("ignore")
@@ -27,10 +27,10 @@ def import_plugin(threads=None):
 
 
 def build(flags, shape):
-    """The configuration, the task and the model of ``flags``, which win over ``COMMON``.
+    """Build configuration, task and model from ``flags``.
 
     Args:
-        flags: flags of fairseq-train.
+        flags: flags of fairseq-train, which override ``COMMON``.
         shape: options of the command line: words, length, max_tokens, seed, device.
     """
     sizes = (
@@ -48,7 +48,7 @@ def sentences_of(shape):
 
 
 def random_batch(dictionary, shape):
-    """As many sentences of ``length`` random words as fit into ``max_tokens``, as fairseq's collater gives them."""
+    """Batch in the format of fairseq's collater, with as many random sentences of ``length`` tokens as fit into ``max_tokens``."""
     sentences, generator = sentences_of(shape), torch.Generator().manual_seed(shape.seed)
     source, target = torch.randint(
         dictionary.nspecial, len(dictionary), (2, sentences, shape.length), generator=generator

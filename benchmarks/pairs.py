@@ -1,8 +1,8 @@
-"""Times arms against a baseline in interleaved pairs; medians of ratios, their intervals, the table.
+"""Times arms against a baseline in interleaved pairs, and reports medians of ratios with intervals.
 
-An arm is an object with ``name``, ``flags`` and ``step()``, which does the work once and returns its seconds; it may
-have ``facts``. The first arm is the baseline; every other arm is timed in pairs with it, now the one first and now the
-other, so that a drift of the machine meets both alike. Arms whose runs take minutes take turns instead, all in each round.
+An arm is an object with ``name``, ``flags``, optional ``facts``, and ``step()``, which does the work once and returns its seconds.
+The first arm is the baseline. Every other arm is timed in pairs with it. The order alternates, so that a drift of the machine
+affects both equally. Arms with runs of minutes take turns instead, all of them in each round.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def time_pairs(baseline_step, arm_step, pairs):
-    """Seconds of ``pairs`` pairs of steps as two lists; odd pairs run the arm first."""
+    """Time ``pairs`` pairs of steps. Return two lists of seconds. Odd pairs run the arm first."""
     baseline, arm = [], []
     for pair in range(pairs):
         order = [(baseline_step, baseline), (arm_step, arm)]
@@ -35,9 +35,9 @@ def time_pairs(baseline_step, arm_step, pairs):
 
 
 def compare(baseline, arm, resamples=10_000):
-    """Median of the ratios pair by pair, and its 95 % interval.
+    """Median of the ratios arm / baseline of all pairs, and its 95 % interval.
 
-    The interval is the percentile bootstrap of the median: pairs are drawn with replacement, ``resamples`` times.
+    The interval is a percentile bootstrap of the median with ``resamples`` draws of pairs with replacement.
     """
     ratios = np.divide(arm, baseline)
     draws = np.random.default_rng(1).integers(len(ratios), size=(resamples, len(ratios)))
@@ -47,7 +47,7 @@ def compare(baseline, arm, resamples=10_000):
 
 @dataclass
 class Absent:
-    """In place of an arm that cannot be timed: its name, its flags and the reason."""
+    """Placeholder for an arm that cannot be timed, with the reason."""
 
     name: str
     flags: str
@@ -55,10 +55,10 @@ class Absent:
 
 
 def measure(arms, pairs, warm_up):
-    """One result per arm, the baseline's first: its name, its flags, its ``facts``, its median seconds and what ``compare`` says.
+    """Time all arms. Return a result for each: name, flags, ``facts``, median seconds and the output of ``compare``.
 
-    ``arms`` may make them one at a time, as none but the baseline is kept. An arm that is ``Absent``, or for which there turns out to be
-    too little memory, has in their place ``absent``, the reason; so has every arm whose baseline is absent.
+    ``arms`` may be a generator, because only the baseline is kept. For an ``Absent`` arm, an arm that runs out of memory, or an
+    absent baseline, the result has ``absent``, the reason, instead.
     """
     arms = iter(arms)
     baseline, seconds_of_baseline = next(arms), []
@@ -75,13 +75,13 @@ def measure(arms, pairs, warm_up):
             arm = Absent(arm.name, arm.flags, "its baseline is absent")
         results.append(_or_absent(arm, lambda: timed(arm)))  # noqa: B023  (called at once)
         print(f"{arm.name}: {results[-1].get('absent') or format(results[-1]['ratio'], '.3f')}", file=sys.stderr)
-        arm = None  # gone before the next one is made
+        arm = None  # free it before the next one is created
     results[0] = results[0] or _result(baseline, seconds_of_baseline or [baseline.step()])
     return results
 
 
 def _or_absent(arm, find):
-    """What ``find()`` says, or that the arm is absent and why."""
+    """Return ``find()``, or the result of an absent arm if it runs out of memory."""
     if not isinstance(arm, Absent):
         try:
             return find()
@@ -90,25 +90,25 @@ def _or_absent(arm, find):
     return {"arm": arm.name, "flags": arm.flags, "absent": arm.reason}
 
 
-# torch's words on a CPU; of a CUDA call outside its allocator; of cuBLAS and cuDNN for what they take themselves.
+# Messages of torch on a CPU, of a CUDA call outside torch's allocator, and of cuBLAS and cuDNN.
 _TOO_LITTLE = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
 def absent(name, flags, error):
-    """In place of an arm that ended with this error of torch's for want of memory; any other error is raised again."""
-    if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in _TOO_LITTLE):
+    """Return an ``Absent`` arm for torch's out-of-memory error; raise any other error again."""
+    if not isinstance(error, torch.OutOfMemoryError) and not any(text in str(error) for text in _TOO_LITTLE):
         raise error
-    # Two sentences: what, and how much; torch goes on with advice. On a CPU they come after the place in its source.
+    # Keep the first two sentences; advice follows. On a CPU, a place in torch's source code precedes them.
     first_line = str(error).partition("\n")[0]
-    said = ". ".join(first_line.rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
-    return Absent(name, flags, f"too little memory: {said}")
+    message = ". ".join(first_line.rpartition("] ")[2].removeprefix("err == 0. ").split(". ")[:2])
+    return Absent(name, flags, f"too little memory: {message}")
 
 
 def measure_in_rounds(arms, rounds, warm_up, after_round):
-    """As ``measure``, for arms that are cheap to keep and slow to run: each, the baseline too, runs once a round.
+    """Variant of ``measure`` for slow arms that can all be kept: each arm runs once in every round.
 
-    Rounds alternate between the order given and its reverse. ``after_round(results, done)`` is called after each, so that what
-    has been measured can be kept when the rest never is.
+    Every other round has the reverse order. ``after_round(results, done)`` is called after each round, so that partial results
+    can be saved.
     """
     arms = list(arms)
     for arm in arms:
@@ -135,7 +135,7 @@ def _result(arm, seconds):
 
 
 def surroundings(device, pairs):
-    """What the figures depend on besides the arms."""
+    """Facts of machine and software for the table: commit, versions, threads, device."""
     return {
         "commit": commit(),
         "torch": torch.__version__,
@@ -150,7 +150,7 @@ def surroundings(device, pairs):
 
 
 def commit():
-    """Of the files, with ``-dirty`` if some were changed; where git knows none, what the variable COMMIT says."""
+    """Commit of the clone, with ``-dirty`` after changes. Without git, the value of the variable COMMIT."""
     try:
         git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
         found = git.stdout.strip()
@@ -160,13 +160,13 @@ def commit():
 
 
 def fairseq_version():
-    """Of the package that brought the module fairseq."""
+    """Name and version of the package that provides the module fairseq."""
     packages = sorted(set(metadata.packages_distributions().get("fairseq", [])) - {"fairseq_reservoir"})
     return ", ".join(f"{name} {metadata.version(name)}" for name in packages) or "unknown"
 
 
 def processor():
-    """The CPU's name, where Linux tells it."""
+    """Name of the CPU from /proc/cpuinfo, or "cpu"."""
     try:
         names = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
@@ -175,7 +175,7 @@ def processor():
 
 
 def processor_features():
-    """Which of the instruction sets that matter here the CPU has, as Linux calls them."""
+    """Relevant instruction sets of the CPU, by their names in /proc/cpuinfo."""
     try:
         found = re.search(
             r"^(?:flags|Features)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE
@@ -189,9 +189,9 @@ def processor_features():
 
 
 def table(results, columns=()):
-    """Lines of the table; ``columns``: (heading, key of a result, format) of those after the ratio and its interval.
+    """Lines of the table. ``columns`` has (heading, key of a result, format) of the columns after ratio and interval.
 
-    A result with ``absent`` has been timed by nobody: its row says why.
+    The row of an absent arm has the reason.
     """
     lines = ["| " + " | ".join(["arm", "ratio", "95 % interval", *(heading for heading, _, _ in columns)]) + " |"]
     lines.append("|---" * (3 + len(columns)) + "|")
@@ -210,7 +210,7 @@ def table(results, columns=()):
 
 
 def how_measured(facts):
-    """The sentence under a table."""
+    """Sentence under a table: method, commit, versions and machine."""
     return (
         f"Medians of the ratios of {facts['pairs']} interleaved pairs; interval: percentile bootstrap of the median over pairs. "
         f"Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}, Python {facts['python']}, "
@@ -219,13 +219,13 @@ def how_measured(facts):
 
 
 def check_promise(results, name, at_most):
-    """Whether the interval of an arm includes a ratio of ``at_most`` or less; one that is absent keeps no promise."""
+    """Check that the interval of an arm includes a ratio of at most ``at_most``. An absent arm fails."""
     promised = next(found for found in results[1:] if found["arm"] == name)
     return {"arm": name, "at_most": at_most, "holds": promised.get("low", math.inf) <= at_most}
 
 
 def markdown(result, columns, how):
-    """The table of a result's ``arms``, and below: its ``surroundings``, ``how``, every arm's flags, the promise."""
+    """Table of a result's ``arms``, followed by its ``surroundings``, ``how``, the flags of each arm and the promise."""
     lines = [*table(result["arms"], columns), "", how_measured(result["surroundings"]), how]
     lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"] if arm["flags"])]
     if promise := result.get("promise"):
@@ -235,7 +235,7 @@ def markdown(result, columns, how):
 
 
 def write(prefix, result, text, show=True):
-    """The figures as ``prefix``.json, the text as ``prefix``.md and, unless told not to, on the screen."""
+    """Write the result to ``prefix``.json and the text to ``prefix``.md. If ``show``, also print the text."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     Path(f"{prefix}.json").write_text(json.dumps(result, indent=1) + "\n")
     Path(f"{prefix}.md").write_text(text)
@@ -244,7 +244,7 @@ def write(prefix, result, text, show=True):
 
 
 def name_and_flags(text):
-    """``"T: --arch ..."`` -> ``("T", "--arch ...")``."""
+    """Parse ``"T: --arch ..."`` to ``("T", "--arch ...")``."""
     name, _, flags = map(str.strip, text.partition(":"))
     if not name or not flags:
         raise argparse.ArgumentTypeError(
@@ -254,13 +254,13 @@ def name_and_flags(text):
 
 
 def add_arguments(parser, output, pairs):
-    """The arguments of benchmarks that time pairs."""
+    """Add the arguments of benchmarks that time pairs."""
     parser.add_argument("--pairs", type=int, default=pairs, help=f"pairs of steps per arm (default {pairs})")
     add_run(parser, output, warm_up=3)
 
 
 def add_run(parser, output, warm_up):
-    """The arguments that all benchmarks have."""
+    """Add the arguments of all benchmarks."""
     parser.add_argument("--warm-up", type=int, default=warm_up, help=f"untimed steps per arm (default {warm_up})")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="threads of torch (default: torch's own choice)")
@@ -271,26 +271,26 @@ def add_run(parser, output, warm_up):
 
 
 def add_arms(parser, at_most):
-    """The arguments of benchmarks that compare architectures with the first of them."""
+    """Add the arguments of benchmarks that compare architectures with the first one."""
     add_models(parser, "repeat; the first is the baseline")
     parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
     parser.add_argument("--at-most", type=float, default=at_most, help=f"default {at_most}")
 
 
 def add_models(parser, repeat="repeat"):
-    """The arguments of benchmarks of architectures: which, and what their batches are."""
+    """Add the arguments of benchmarks of architectures: arms and batch sizes."""
     parser.add_argument("--arm", action="append", type=name_and_flags, metavar='"NAME: FLAGS"', help=repeat)
     add_shape(parser)
 
 
 def add_shape(parser):
-    """The arguments that say what batches are."""
-    parser.add_argument("--length", type=int, default=20, help="tokens of a sentence (default 20)")
-    parser.add_argument("--words", type=int, default=6000, help="words of the joint dictionary (default 6000)")
+    """Add the arguments for the size of batches."""
+    parser.add_argument("--length", type=int, default=20, help="tokens per sentence (default 20)")
+    parser.add_argument("--words", type=int, default=6000, help="size of the joint dictionary (default 6000)")
 
 
 def check_arms(parser, given, positive):
-    """Refuses numbers below 1, a single arm, and a promise about no arm."""
+    """Refuse numbers below 1, a single arm, and a promise for an unknown arm."""
     check_positive(parser, given, positive)
     if len(given.arm) < 2:
         parser.error("--arm: give two or more, the baseline first")
@@ -300,7 +300,7 @@ def check_arms(parser, given, positive):
 
 
 def check_positive(parser, given, names):
-    """Refuses numbers below 1."""
+    """Refuse numbers below 1."""
     for name in names:
         if getattr(given, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(given, name)}: at least 1")

@@ -1,7 +1,7 @@
-"""Python environments for other people's toolkits, made from the package index beside the environment that is running.
+"""Python environments for other toolkits, installed from the package index.
 
-Each is a virtual environment of its own that finds the torch of the running one, so that all of them multiply with the same kernels.
-Wheels are tried first; then pip may compile. What cannot be installed is a row of the table and stops nobody else.
+Each is a separate virtual environment with access to the torch of the running environment, so that all use the same kernels. pip
+tries wheels first, and then may compile. If a toolkit cannot be installed, the other toolkits are still timed.
 """
 
 import json
@@ -19,7 +19,7 @@ PROGRAM = "peers"
 
 
 class Peer(NamedTuple):
-    """A toolkit: its worker below ``benchmarks/peers``, what pip installs, the first of them being the toolkit itself."""
+    """A toolkit: its worker in ``benchmarks/peers`` and its packages for pip, the toolkit first."""
 
     worker: str
     packages: tuple[str, ...]
@@ -33,16 +33,16 @@ PEERS = {
 
 
 class NotInstalled(Exception):
-    """pip's last word on a toolkit."""
+    """pip failed to install a toolkit; the message has its last error line."""
 
 
 def python_of(folder):
-    """The interpreter of an environment."""
+    """Interpreter of an environment."""
     return Path(folder, "bin", "python")
 
 
 def made(name, folder):
-    """What was installed into ``folder`` for a toolkit, a version for each name; None if it is not finished, or for other packages."""
+    """Installed versions in a toolkit's environment by package name; None if it is incomplete or has other packages."""
     try:
         stamp = json.loads((folder / name / "installed.json").read_text())
     except (OSError, ValueError):
@@ -52,10 +52,10 @@ def made(name, folder):
 
 
 def make(name, folder):
-    """Versions of the toolkit in its environment ``folder/name``, which is made if need be.
+    """Create a toolkit's environment ``folder/name`` if needed. Return the installed versions by package name.
 
     Raises:
-        NotInstalled: pip could not; its last line that names an error.
+        NotInstalled: pip failed.
     """
     if versions := made(name, folder):
         return versions
@@ -87,7 +87,7 @@ def _packages_of(place):
 
 
 def _run(command, place):
-    """What a command prints; its log is kept beside the environment."""
+    """Run a command and return its output. A log is written next to the environment."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
     if place.parent.is_dir():

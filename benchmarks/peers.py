@@ -1,15 +1,15 @@
-"""Target tokens a second beside what people would pick instead: stock fairseq, ours, ours with --fast, transformers, eole and joeynmt.
+"""Training speed in target tokens per second: stock fairseq, ours, ours with --fast, transformers, eole and joeynmt.
 
-All train the same shape on the same batches of real sentences, cut and batched as stock fairseq does it: forward with dropout,
-label-smoothed loss, backward, clipping, Adam. Each is a process of its own that trains in its toolkit's own loop (the workers in ``peers/``
-say what differs), and all stay alive and take turns: a batch each, beginning with another every two rounds. Ratios are of seconds, round
-by round.
+All train models of the same size on the same batches of real sentences, made by stock fairseq. A step is forward with dropout,
+label-smoothed loss, backward, clipping and Adam. Each toolkit runs its own training loop in a separate process; the docstrings in
+``peers/`` list differences. The processes take turns, one batch each. Every two rounds another one begins. Ratios are computed from
+the seconds of each round.
 
   python benchmarks/peers.py --raw FOLDER --threads 1
-  python benchmarks/peers.py --raw FOLDER --dry-run     what would be installed and run
+  python benchmarks/peers.py --raw FOLDER --dry-run     list the packages and commands
 
-Toolkits of other people get environments of their own below ``--environments``, made from the package index the first time, with the torch
-of this environment; one that cannot be installed, or does not run, is a row that says so.
+The other toolkits are installed from the package index into environments below ``--environments`` on first use. They use the torch of
+this environment. A toolkit that cannot be installed or run gets a row with the reason.
 """
 
 import argparse
@@ -41,18 +41,18 @@ NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 class Stopped(Exception):
-    """A worker's last word."""
+    """A worker has stopped; the message has its last line of output."""
 
 
 class Worker:
-    """A process that trains a step whenever it is asked to.
+    """A process that trains one step on request.
 
     Args:
-        name: what the table calls it.
-        flags: what the table says of it below.
+        name: name in the table.
+        flags: description below the table.
         command: its command line.
         environment: its environment variables.
-        log: the file that takes what it prints.
+        log: file for its output.
     """
 
     def __init__(self, name, flags, command, environment, log):
@@ -67,11 +67,11 @@ class Worker:
         self.reports = os.fdopen(ours)
 
     def start(self):
-        """Waits until it is ready for the first step."""
+        """Wait until the process is ready for the first step."""
         self.facts |= self._report()
 
     def step(self):
-        """Trains on the next batch and returns the seconds that this took."""
+        """Train on the next batch. Return the seconds of the step."""
         with contextlib.suppress(BrokenPipeError):
             print(file=self.process.stdin, flush=True)
         report = self._report()
@@ -82,12 +82,12 @@ class Worker:
         line = self.reports.readline()
         if not line:
             status = self.process.wait()
-            said = [words for words in self.log.read_text(errors="replace").splitlines() if words.strip()]
-            raise Stopped(f"status {status}: {said[-1].strip() if said else 'no word'}")
+            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            raise Stopped(f"status {status}: {lines[-1].strip() if lines else 'no output'}")
         return json.loads(line)
 
     def end(self):
-        """Closes its stdin, which ends it; kills it if it does not."""
+        """End the process by closing its stdin; kill it if it does not end."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
@@ -118,16 +118,16 @@ def flags_of(given, name):
     return shlex.split(text) + ["--fast"] * (name == FAST)
 
 
-def told_of(given, name):
-    """What the table says below of an arm: flags of fairseq-train, or what a worker's docstring says that differs."""
+def describe_arm(given, name):
+    """Description of an arm below the table: flags of fairseq-train, or the differences in a worker's docstring."""
     if name not in peer_environments.PEERS:
         return shlex.join(flags_of(given, name))
-    said = ast.get_docstring(ast.parse((WORKERS / peer_environments.PEERS[name].worker).read_text()))
-    return " ".join(said.partition("\n\n")[2].split())
+    docstring = ast.get_docstring(ast.parse((WORKERS / peer_environments.PEERS[name].worker).read_text()))
+    return " ".join(docstring.partition("\n\n")[2].split())
 
 
 def command_of(given, name, job):
-    """The command line of a worker."""
+    """Command line of a worker."""
     if name in (STOCK, OURS, FAST):
         return [sys.executable, WORKERS / "fairseq_steps.py", job, given.data, *flags_of(given, name)]
     peer = peer_environments.PEERS[name]
@@ -135,19 +135,19 @@ def command_of(given, name, job):
 
 
 def environment_of(given, name):
-    """The environment variables of a worker; the plugin is on the path of ours alone."""
+    """Environment variables of a worker. Only our workers have the plugin on their path."""
     quiet = {"PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     threads = {f"{library}_NUM_THREADS": str(given.threads) for library in ("OMP", "MKL")}
-    # Stock fairseq leaves some sentences out. With them there may be a batch more, and all batches come in another order.
+    # Stock fairseq drops some sentences. With them there may be one more batch, and the order of all batches differs.
     path = {"PYTHONPATH": str(pairs.ROOT), "FAIRSEQ_RESERVOIR_WITHOUT": "last-batch"} if name in (OURS, FAST) else {}
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | quiet | threads | path
 
 
 def write_job(given, folder):
-    """The file that all workers read; the batches are the first that stock fairseq trains on.
+    """Write the file that all workers read. It has the first batches on which stock fairseq trains.
 
     Raises:
-        SystemExit: fairseq did not write as many.
+        SystemExit: fairseq failed, or has too few batches.
     """
     written, job, count = folder / "batches.json", folder / "job.json", given.warm_up + given.pairs
     command = [
@@ -163,11 +163,11 @@ def write_job(given, folder):
         list(map(str, command)), env=environment_of(given, STOCK), capture_output=True, text=True, cwd=pairs.ROOT
     )
     if not written.is_file():
-        said = (ended.stderr or ended.stdout or "no word").strip().splitlines()[-1]
+        last_line = (ended.stderr or ended.stdout or "no output").strip().splitlines()[-1]
         hint = (
             f"fewer than {count} batches of --max-tokens {given.max_tokens} in an epoch"
             if not ended.returncode
-            else said
+            else last_line
         )
         sys.exit(f"peers: --data {given.data}: {hint}")
     numbers = {"threads": given.threads, "seed": given.seed, "precision": given.precision}
@@ -176,13 +176,13 @@ def write_job(given, folder):
 
 
 def absent(given):
-    """Names of the toolkits that no row can time, and why."""
+    """Toolkits that cannot be timed: name -> reason."""
     missing = {}
     for name in given.only:
         if name in peer_environments.PEERS:
             try:
                 if given.offline and not peer_environments.made(name, given.environments):
-                    missing[name] = "not installed: left out by --offline"
+                    missing[name] = "not installed, because of --offline"
                 elif not given.offline:
                     peer_environments.make(name, given.environments)
             except peer_environments.NotInstalled as error:
@@ -191,12 +191,15 @@ def absent(given):
 
 
 def take_turns(workers, rounds, seconds=None):
-    """Seconds of ``rounds`` rounds, a list for each worker's name, and what workers said that stopped.
-
-    In every round each worker trains once, on the same batch; odd rounds run backwards, and every two rounds another begins.
+    """Run rounds in which each worker trains once on the same batch. Odd rounds run in reverse, and every two rounds another begins.
 
     Args:
-        seconds: an end after the round in which so many have gone by.
+        workers: the workers.
+        rounds: number of rounds.
+        seconds: if given, stop after the round in which this much training time is reached.
+
+    Returns:
+        Two dictionaries by the worker's name: the seconds of each step, and the message of each worker that stopped.
     """
     times, stopped, gone = {worker.name: [] for worker in workers}, {}, 0.0
     for number in range(rounds):
@@ -216,7 +219,7 @@ def take_turns(workers, rounds, seconds=None):
 
 
 def measure(workers, given, tokens):
-    """A result for each worker, as ``pairs.measure`` has them, the first being the baseline.
+    """Time all workers. Return a result for each, as ``pairs.measure`` does. The first worker is the baseline.
 
     Raises:
         SystemExit: the baseline stopped.
@@ -253,13 +256,13 @@ def measure(workers, given, tokens):
 
 
 def tokens_of(job, skipped):
-    """Target tokens of the batches that are timed, and words on what batches are like."""
+    """Target tokens of each timed batch, and a description of the batches."""
     batches = json.loads(job.read_text())["batches"][skipped:]
     targets = [[len(target) for _, target in batch] for batch in batches]
     padded = sum(len(lengths) * max(lengths) for lengths in targets)
     counted = list(map(sum, targets))
     return counted, (
-        f"{sum(map(len, targets)) / len(targets):.0f} sentences and {sum(counted) / len(counted):,.0f} target tokens a batch in the mean,"
+        f"{sum(map(len, targets)) / len(targets):.0f} sentences and {sum(counted) / len(counted):,.0f} target tokens per batch on average,"
         f" {100 * (1 - sum(counted) / padded):.0f} % of target positions padded"
     )
 
@@ -268,40 +271,42 @@ def read_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     pairs.add_arguments(parser, "peers", pairs=40)
     parser.set_defaults(threads=1)
+    parser.add_argument("--data", type=Path, help="the binarised corpus (default: the folder of examples/multi30k.sh)")
     parser.add_argument(
-        "--data", type=Path, help="the binarised corpus (default: where examples/multi30k.sh leaves it)"
+        "--raw", type=Path, help="instead of --data: raw text in files named as Multi30k's, binarised once"
     )
-    parser.add_argument("--raw", type=Path, help="instead: raw text, named as Multi30k's, to cut and binarise once")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on each side (default 4096)")
     parser.add_argument(
-        "--seconds", type=float, help="end after the round in which so many seconds of steps have gone by"
+        "--seconds", type=float, help="stop after the round in which this many seconds of steps are reached"
     )
     parser.add_argument(
         "--precision", choices=["fp32", "bf16"], default="fp32",
-        help="bf16: fairseq's --bf16; autocast in the others, as they do it; only where the processor multiplies in it",
+        help="bf16: fairseq's --bf16, and autocast in the other toolkits; needs a processor with bf16 instructions",
     )  # fmt: skip
     names = [OURS, FAST, *peer_environments.PEERS]
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME",
-        help=f"repeat: instead of all of {'; '.join(names)}; stock fairseq is always the first",
+        help=f"repeatable: only these of {'; '.join(names)}; stock fairseq is always the first",
     )  # fmt: skip
     parser.add_argument(
         "--environments", type=Path, default=Path("runs/peers"),
-        help="folder of the other toolkits' environments, made where missing (default runs/peers)",
+        help="folder of the other toolkits' environments, created if missing (default runs/peers)",
     )  # fmt: skip
     parser.add_argument(
-        "--offline", action="store_true", help="install nothing: toolkits without an environment get no time"
+        "--offline", action="store_true", help="install nothing; toolkits without an environment are not timed"
     )
-    parser.add_argument("--tiny", action="store_true", help="a tiny model, to try the command; its figures say nothing")
-    parser.add_argument("--dry-run", action="store_true", help="only print what would be installed and run")
+    parser.add_argument(
+        "--tiny", action="store_true", help="a tiny model, to try the command; its times are meaningless"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only print the packages and commands")
     given = parser.parse_args(arguments)
     pairs.check_positive(parser, given, ("pairs", "threads", "max_tokens") + ("seconds",) * (given.seconds is not None))
     if given.device != "cpu":
-        parser.error("--device cuda: only the processor is timed here")
+        parser.error("--device cuda: this benchmark only times the CPU")
     if given.warm_up < 2:
-        parser.error(f"--warm-up {given.warm_up}: at least 2, as the first steps are unlike the others")
+        parser.error(f"--warm-up {given.warm_up}: at least 2, because the first steps differ from the others")
     if given.precision == "bf16" and not NATIVE_BF16 & set(pairs.processor_features().split(", ")):
-        parser.error("--precision bf16: this processor does not multiply in it; choose fp32")
+        parser.error("--precision bf16: this processor has no bf16 instructions; choose fp32")
     if given.data and given.raw:
         parser.error("--raw: give it or --data, not both")
     given.corpus, given.shape, given.recipe = "multi30k", TINY if given.tiny else SHAPE, RECIPE
@@ -315,7 +320,7 @@ def read_arguments(arguments):
 
 
 def describe(given):
-    """What ``--dry-run`` prints."""
+    """Print the output of ``--dry-run``."""
     given.data = given.data or "DATA"
     for name in given.only:
         if name in peer_environments.PEERS:
@@ -341,7 +346,7 @@ def main(arguments=None):
         for name in [STOCK, *(name for name in given.only if name not in missing)]:
             log = Path(f"{given.output}-{name.replace(', ', '-').replace(' ', '_')}.log")
             workers.append(
-                Worker(name, told_of(given, name), command_of(given, name, job), environment_of(given, name), log)
+                Worker(name, describe_arm(given, name), command_of(given, name, job), environment_of(given, name), log)
             )
             ending.callback(workers[-1].end)
         found = measure(workers, given, tokens)

@@ -1,12 +1,12 @@
-"""Memory and speed of translating with --regenerate-weights, against masks folded into the weights.
+"""Memory and speed of translation with --regenerate-weights, compared with masks folded into the weights.
 
-Arms and batches are those of ``generation_time``; the first arm is the baseline. Beside the ratio of seconds:
+Arms and batches are those of ``generation_time``. The first arm is the baseline. Columns other than the ratio of seconds:
 
-weights: MiB of the tensors that the model holds when it is ready, without the table of sinusoidal positions;
-resident: MiB by which the process grew when it made the model ready, less what it has given back;
-peak: the same at its highest, when the scores were there too, translation included.
+weights: MiB of the model's tensors when it is ready, without the table of sinusoidal positions;
+resident: growth of the process's resident memory in MiB until the model is ready;
+peak: peak growth in MiB, including the scores and the translation.
 
-Memory is that of a process of its own for every arm, and needs Linux.
+Memory is measured in a separate process for each arm. It needs Linux.
 
   python benchmarks/regenerate_weights.py
   python benchmarks/regenerate_weights.py --max-tokens 20 --arm "folded: --arch ..." --arm "bits: --arch ... --regenerate-weights"
@@ -38,15 +38,15 @@ COLUMNS = [
 
 
 def weights_of(model):
-    """MiB of a model's tensors, each storage once."""
+    """MiB of a model's tensors. Shared storage counts once."""
     positions = {id(m.weights) for m in model.modules() if isinstance(m, SinusoidalPositionalEmbedding)}
     tensors = [t for t in (*model.parameters(), *model.buffers()) if id(t) not in positions]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values()) / 2**20
 
 
-def memory_of(name, flags, words):
-    """What ``print_memory`` prints in a process of its own, in which freed memory goes back to the system at once."""
-    command = [sys.executable, __file__, *words, "--only", f"{name}: {flags}"]
+def memory_of(name, flags, arguments):
+    """Run ``print_memory`` in a new process that returns freed memory to the system at once. Return its output."""
+    command = [sys.executable, __file__, *arguments, "--only", f"{name}: {flags}"]
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -61,33 +61,33 @@ def print_memory(name, flags, given):
 
 
 def _status(field):
-    """MiB of this process, as Linux counts them."""
+    """A memory field of /proc/self/status in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
-def read_arguments(words):
+def read_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     pairs.add_arguments(parser, "regenerate_weights", pairs=20)
     pairs.add_arms(parser, at_most=1.0)
     parser.add_argument("--max-tokens", type=int, default=400, help="source tokens of the batch (default 400)")
     parser.add_argument("--beam", type=int, default=5, help="default 5")
     parser.add_argument("--only", type=pairs.name_and_flags, help=argparse.SUPPRESS)
-    given = parser.parse_args(words)
+    given = parser.parse_args(arguments)
     if given.arm is None:
         given.arm = list(map(pairs.name_and_flags, DEFAULT_ARMS))
     pairs.check_arms(parser, given, ("pairs", "length", "max_tokens", "beam", "words"))
     return given
 
 
-def main(words=None):
-    words = sys.argv[1:] if words is None else list(map(str, words))
-    given = read_arguments(words)
+def main(arguments=None):
+    arguments = sys.argv[1:] if arguments is None else list(map(str, arguments))
+    given = read_arguments(arguments)
     models.import_plugin(given.threads)
     if given.only:
         return print_memory(*given.only, given)
     found = pairs.measure([Arm(name, flags, given) for name, flags in given.arm], given.pairs, given.warm_up)
-    found = [result | memory_of(*arm, words) for result, arm in zip(found, given.arm)]
+    found = [result | memory_of(*arm, arguments) for result, arm in zip(found, given.arm)]
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens, beam {given.beam}, hypotheses of {given.length} tokens"
     facts = pairs.surroundings(given.device, given.pairs) | {"batch": batch, "words": given.words}
     result = {"surroundings": facts, "arms": found}

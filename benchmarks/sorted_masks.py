@@ -1,7 +1,7 @@
-"""For comparison only, and no part of the package: masks as the official code of the one-layer paper makes them.
+"""Masks as in the official code of the one-layer paper, for comparison. This is not part of the package.
 
-Every forward pass of training sorts the magnitudes of every score tensor, all of them, and marks the largest; every use of a
-tensor sorts it again, a tied output projection too. The package selects without a sort, once per update.
+Every use of a masked tensor in a forward pass sorts the magnitudes of all its scores; a tied output projection sorts them again.
+The package selects masks once per update, without a sort.
 """
 
 import torch
@@ -13,7 +13,7 @@ from fairseq_reservoir.masks.selection import keep_count
 
 
 class _LargestBySorting(torch.autograd.Function):
-    """1 at the ``count`` largest entries and 0 elsewhere, with the gradient of the identity."""
+    """Mask with 1 at the ``count`` largest entries, and the gradient of the identity."""
 
     @staticmethod
     def forward(ctx, magnitudes, count):
@@ -38,6 +38,6 @@ def sort_at_every_use(model):
     sorting = {module: with_mix_in(_SortsAtEveryUse, module) for module in masked_modules(model).values()}
     replace_modules(model, sorting.get)
     for module in model.modules():
-        if isinstance(module, TiedProjection):  # its embedding is no child of it
+        if isinstance(module, TiedProjection):  # its embedding is not a submodule
             module._embedding = (sorting.get(module.embedding, module.embedding),)
     return model

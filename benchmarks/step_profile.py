@@ -1,7 +1,7 @@
-"""Splits the time of a training step: matrix products, dropout, the loss, the optimizer, and everything else.
+"""Shares of a training step's time: matrix products, dropout, loss, optimizer and other operations.
 
-Sums torch's own profile of fairseq's ``Trainer.train_step`` by kind of operation, for one model at a time; time is self time, so that the
-kinds add up to the whole. "outside torch" is what no operation of torch accounts for: Python, fairseq, waiting.
+Groups torch's profile of fairseq's ``Trainer.train_step`` by kind of operation. It uses self time, so that the shares add up to 1.
+"outside torch" is the time without a torch operation: Python, fairseq and waiting.
 
   python benchmarks/step_profile.py
   python benchmarks/step_profile.py --arm "T: --arch reservoir_transformer_study --reservoir-encoder LTLTL"
@@ -27,7 +27,7 @@ DEFAULT_ARMS = (
     f"T: {PLAN} LTTL",
     f"T, fast: {PLAN} LTTL {FAST}",
 )
-# The first pattern that is found in the name of an operation gives its kind.
+# The first pattern that matches the name of an operation gives its kind.
 KINDS = (
     ("matrix products", r"mm$|addmm|bmm|matmul|linear|mkldnn_linear|scaled_dot_product|flash|efficient_attention"),
     ("dropout", r"dropout|bernoulli|FastDropout"),
@@ -45,11 +45,11 @@ def kind_of(name: str) -> str:
 
 
 def shares(events, seconds: float) -> dict[str, float]:
-    """Kind -> share of the time, largest first.
+    """Share of the time of each kind, largest first.
 
     Args:
         events: pairs (name of an operation, its self time in seconds).
-        seconds: of all steps together.
+        seconds: total time of all steps.
     """
     found = {}
     for name, own in events:
@@ -59,7 +59,7 @@ def shares(events, seconds: float) -> dict[str, float]:
 
 
 def profile_of(arm, steps: int, warm_up: int) -> dict:
-    """Seconds of a step and the share of each kind. A fused loss or dropout is one operation, whatever it calls."""
+    """Seconds of a step and the share of each kind. A fused loss or dropout counts as one operation."""
     for _ in range(warm_up):
         arm.step()
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * arm.trainer.cuda
@@ -75,7 +75,7 @@ def profile_of(arm, steps: int, warm_up: int) -> dict:
 
 
 def _fold(profiled, events, attribute):
-    """Moves the time of what our autograd functions call to them: their softmax is the loss's, their products dropout's."""
+    """Assign the time of operations inside our autograd functions to these functions."""
     moved = dict(events)
     for event in profiled.events():
         owner = event
@@ -89,7 +89,7 @@ def _fold(profiled, events, attribute):
 
 
 def markdown(result) -> str:
-    """One column per arm, kinds with the largest share anywhere first."""
+    """Table with one column per arm, sorted by the largest share."""
     arms, facts = result["arms"], result["surroundings"]
     largest = {}
     for kind, share in (item for arm in arms.values() for item in arm["shares"].items()):
@@ -98,7 +98,7 @@ def markdown(result) -> str:
     for kind in sorted(largest, key=largest.get, reverse=True):
         lines.append(f"| {kind} | " + " | ".join(f"{arm['shares'].get(kind, 0):.1%}" for arm in arms.values()) + " |")
     how = (
-        f"{facts['steps']} steps an arm, {facts['batch']}; the profiler's own cost is in them. Commit {facts['commit']}, "
+        f"{facts['steps']} steps per arm, {facts['batch']}; times include the profiler's overhead. Commit {facts['commit']}, "
         f"torch {facts['torch']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
     )
     lines += ["", how, ""]

@@ -1,13 +1,13 @@
-"""Seconds of one training step, arm against arm, in one process and in interleaved pairs, and its peak memory.
+"""Time and peak memory of a training step, for several models in one process, in interleaved pairs.
 
-A step is fairseq's own ``Trainer.train_step``: forward, loss, backward, clipping, optimizer. Every arm is built as
-``fairseq-train`` builds it and gets the same batch of random words. See ``pairs`` for how arms are compared.
+A step is fairseq's ``Trainer.train_step``: forward, loss, backward, clipping, optimizer. Every model is built as in
+``fairseq-train`` and gets the same batch of random tokens. ``pairs`` describes the comparison.
 
   python benchmarks/step_time.py
   python benchmarks/step_time.py --pairs 10 --length 40 --arm "three: --arch transformer --encoder-layers 3" --arm ...
 
-Of an arm's first, untimed steps two watch its peak memory (see ``memory``) and one counts its matrix-product FLOPs (attention on
-the math backend), backward included.
+Three untimed steps come first: two measure peak memory (see ``memory``), and one counts the FLOPs of matrix products, forward and
+backward, with attention on the math backend.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from benchmarks import figure, memory, models, pairs  # noqa: E402
 from benchmarks.sorted_masks import sort_at_every_use  # noqa: E402
 
 PROMISED_RATIO = 1.01
-MEMORY_STEPS = 2  # the second has the optimizer's state
+MEMORY_STEPS = 2  # the second step includes the optimizer's state
 STUDY = "--arch reservoir_transformer_study --reservoir-decoder LL --reservoir-encoder"
 DEFAULT_ARMS = (
     "plain: --arch transformer --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-layers 3 --decoder-layers 2"
@@ -46,13 +46,13 @@ COLUMNS = (
 
 
 class Arm:
-    """One model with its trainer and its batch.
+    """A model with its trainer and a batch.
 
     Args:
-        name: what the table calls it.
-        flags: flags of fairseq-train; they win over ``models.COMMON``.
+        name: name in the table.
+        flags: flags of fairseq-train, which override ``models.COMMON``.
         shape: options of the command line: words, length, max_tokens, seed, device.
-        prepare: a function that changes the model before its trainer is made.
+        prepare: optional function that changes the model before its trainer is created.
     """
 
     def __init__(self, name, flags, shape, prepare=None):
@@ -67,22 +67,22 @@ class Arm:
         self.facts = {"parameters": sum(p.numel() for p in parameters), "trained": trained}
 
     def step(self):
-        """Trains one update and returns its seconds."""
+        """Train one update. Return its seconds."""
         started = time.perf_counter()
-        self.trainer.train_step([self.batch], raise_oom=True)  # or it would go on without an update
+        self.trainer.train_step([self.batch], raise_oom=True)  # otherwise it would skip the update
         if self.trainer.cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - started
 
     def count(self):
-        """Trains one update and returns its matrix-product FLOPs."""
+        """Train one update. Return the FLOPs of its matrix products."""
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             self.step()
         return counter.get_total_flops()
 
 
 def build(name, flags, given, prepare=None):
-    """An arm with all ``facts`` that the table shows; ``pairs.Absent`` if there is too little memory for it."""
+    """Create an arm with all ``facts`` of the table; return ``pairs.Absent`` if it runs out of memory."""
     try:
         arm, peak = memory.peak_of(lambda: Arm(name, flags, given, prepare), MEMORY_STEPS, given.device == "cuda")
         arm.facts |= {"flops": arm.count(), "peak_mib": peak / 2**20}
@@ -92,7 +92,7 @@ def build(name, flags, given, prepare=None):
 
 
 def build_arms(given):
-    """The arms, and after each one of ``--sorted`` another that sorts its scores in every forward pass; one at a time."""
+    """Yield the arms. Each arm named by ``--sorted`` is followed by one that sorts its scores in every forward pass."""
     for name, flags in given.arm:
         yield build(name, flags, given)
         if name in given.sorted:
@@ -100,7 +100,7 @@ def build_arms(given):
 
 
 def measure(arms, given):
-    """What ``pairs.measure`` finds, with the ratio of FLOPs."""
+    """Call ``pairs.measure`` and add the ratio of FLOPs to its results."""
     found = pairs.measure(arms, given.pairs, given.warm_up)
     for entry in found:
         if "absent" not in entry:
@@ -109,13 +109,13 @@ def measure(arms, given):
 
 
 def add_arguments(parser):
-    """The arguments of benchmarks of training steps."""
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on either side (default 4096)")
+    """Add the arguments of benchmarks of training steps."""
+    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch on each side (default 4096)")
     figure.add_figure(parser)
 
 
 def facts_of(given):
-    """What the figures depend on besides the arms, and a sentence of it for below the table."""
+    """Facts of machine and batch, and a sentence about them for below the table."""
     batch = f"{models.sentences_of(given)} sentences of {given.length} tokens on either side"
     facts = pairs.surroundings(given.device, given.pairs) | {
         "batch": batch,
@@ -134,7 +134,7 @@ def read_arguments(arguments):
     pairs.add_arms(parser, at_most=PROMISED_RATIO)
     parser.add_argument(
         "--sorted", action="append", default=[], metavar="NAME",
-        help="time this arm, a supermask model, also with a sort of all scores in every forward, as the paper's code has it",
+        help="time this arm, a supermask model, also with a sort of all scores in every forward pass, as in the paper's code",
     )  # fmt: skip
     add_arguments(parser)
     given = parser.parse_args(arguments)
@@ -143,7 +143,7 @@ def read_arguments(arguments):
     pairs.check_arms(parser, given, ("pairs", "length", "max_tokens", "words"))
     for name in given.sorted:
         if "--arch supermask" not in dict(given.arm).get(name, ""):
-            parser.error(f"--sorted {name}: no arm of that name is a supermask model")
+            parser.error(f"--sorted {name}: not the name of an arm with a supermask model")
     return given
 
 

@@ -1,8 +1,7 @@
-"""Seconds of translating a test set from start to end, fairseq-generate against `fairseq-reservoir translate`, in processes of their own.
+"""Time to translate a test set with fairseq-generate and with `fairseq-reservoir translate`, each in a separate process.
 
-Both read the same export. fairseq-generate is given sentences that are cut into pieces and binarised, and takes as many of them
-at once as it does by default; translate is given text. Starting Python and reading the model are in both times. The translations are
-compared line by line.
+Both read the same export. fairseq-generate reads binarised pieces, with its default batch size. translate reads text. Both times
+include starting Python and loading the model. The translations are compared line by line.
 
   python benchmarks/translate_time.py model.safetensors data-bin test.en --remove-bpe sentencepiece
 """
@@ -26,11 +25,11 @@ class Arm:
     """A command that translates the test set.
 
     Args:
-        name: what the table calls it.
-        flags: shown in the table.
-        command: words of the command line.
-        given: options of the command line.
-        read: of what the command has printed, the translations in their order.
+        name: name in the table.
+        flags: flags shown in the table.
+        command: the command line.
+        given: options of the benchmark's command line.
+        read: function that extracts the translations, in order, from the command's output.
     """
 
     def __init__(self, name, flags, command, given, read):
@@ -41,7 +40,7 @@ class Arm:
         self.text, self.translations = given.text, None
 
     def step(self):
-        """Translates the test set and returns the seconds."""
+        """Translate the test set. Return the seconds."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, open(self.text, "rb") as text:
             started = time.perf_counter()
             done = subprocess.run(self.command, stdin=text, stdout=out, stderr=errors, env=self.environment)
@@ -54,7 +53,7 @@ class Arm:
         return seconds
 
 
-def of_generate(printed):
+def read_generate(printed):
     found = {}
     for line in printed.split("\n"):
         if line.startswith("D-"):
@@ -63,12 +62,12 @@ def of_generate(printed):
     return [found[i] for i in sorted(found)]
 
 
-def of_translate(printed):
+def read_translate(printed):
     return printed.split("\n")[:-1]
 
 
 def arms_of(given):
-    """The baseline and the command."""
+    """Both arms; fairseq-generate is the baseline."""
     device = ["--cpu"] if given.device == "cpu" else []
     user_dir = pairs.ROOT / "fairseq_reservoir"
     generate = [
@@ -85,26 +84,28 @@ def arms_of(given):
     translate = [BIN / "fairseq-reservoir", "translate", given.model, "--beam", given.beam, *device]
     batch = ["--batch-size", given.batch_size] if given.batch_size else []
     return [
-        Arm("fairseq-generate", "", [*generate, *batch], given, of_generate),
-        Arm("fairseq-reservoir translate", "", [*translate, *batch], given, of_translate),
+        Arm("fairseq-generate", "", [*generate, *batch], given, read_generate),
+        Arm("fairseq-reservoir translate", "", [*translate, *batch], given, read_translate),
     ]
 
 
 def read_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL.safetensors", type=Path, help="an export that carries its dictionaries")
+    parser.add_argument("model", metavar="MODEL.safetensors", type=Path, help="an export with its dictionaries")
     parser.add_argument("data", metavar="DATA", type=Path, help="folder with the binarised test set")
-    parser.add_argument("text", metavar="TEXT", type=Path, help="the same test set as text, of the source language")
-    parser.add_argument("--remove-bpe", metavar="KIND", help="of fairseq-generate")
+    parser.add_argument("text", metavar="TEXT", type=Path, help="source side of the same test set as text")
+    parser.add_argument("--remove-bpe", metavar="KIND", help="value of this flag for fairseq-generate")
     parser.add_argument("--beam", type=int, default=5, help="default 5")
-    parser.add_argument("--batch-size", type=int, help="of both (default: each command's own choice)")
+    parser.add_argument(
+        "--batch-size", type=int, help="batch size of both commands (default: each command's own default)"
+    )
     parser.add_argument("--at-most", type=float, default=PROMISED_RATIO, help=f"default {PROMISED_RATIO}")
     pairs.add_arguments(parser, "translate_time", pairs=5)
     parser.set_defaults(warm_up=1)
     given = parser.parse_args(arguments)
     for path in (given.model, given.data, given.text):
         if not path.exists():
-            parser.error(f"{path}: is not there")
+            parser.error(f"{path}: does not exist")
     pairs.check_positive(parser, given, ("pairs", "beam"))
     return given
 
@@ -118,7 +119,7 @@ def main(arguments=None):
     facts = pairs.surroundings(given.device, given.pairs) | {"lines": len(ours), "different": different}
     result = {"surroundings": facts, "arms": found}
     result["promise"] = pairs.check_promise(found, arms[1].name, given.at_most)
-    how = f"{len(ours):,} lines, beam {given.beam}, start to end of a process; {different} lines are translated otherwise."
+    how = f"{len(ours):,} lines, beam {given.beam}, whole processes; {different} lines are translated differently."
     pairs.write(given.output, result, pairs.markdown(result, [("seconds", "seconds", ".1f")], how))
     return result
 

@@ -240,7 +240,7 @@ def test_a_run_that_waited_for_another_takes_its_options(clone):
         text=True,
     )
     said = waiting.stdout.readline()
-    assert "waiting for the set-up under way" in said
+    assert "waiting for another set-up" in said
     (clone / ".venv").mkdir()
     (clone / ".venv" / ".setup-stamp").write_text("unfinished\nunfinished\nTORCH_INDEX=http://a.invalid/\n")
     owner.kill(), owner.wait()

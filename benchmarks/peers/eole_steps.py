@@ -1,7 +1,7 @@
 """eole: its Transformer, trained by its Trainer.
 
-What differs from fairseq: layers are normalised before, not after attention and feed-forward, and once more at the end; dropout inside the
-feed-forward layer too; torch's own cross-entropy; in every step the words that were predicted right are counted.
+Differences from fairseq: LayerNorms come before attention and feed-forward blocks instead of after them, with a final LayerNorm; there is
+also dropout inside the feed-forward block; the loss is torch's cross-entropy; correctly predicted tokens are counted in every step.
 """
 
 import sys
@@ -65,7 +65,7 @@ def configure(job):
 
 
 def batches_of(job):
-    """Batches as eole's data iterator makes them."""
+    """Yield batches in the format of eole's data iterator."""
     for number, (source, target) in enumerate(job.rectangles()):
         target = torch.cat([target.new_full((len(target), 1), job.BOS), target], dim=1)
         yield (
@@ -88,7 +88,7 @@ def main(job):
     words = [*SPECIALS.values(), *(f"word{number}" for number in range(job.words - len(SPECIALS)))]
     vocabularies = dict_to_vocabs({"src": words, "tgt": words, "specials": SPECIALS, "decoder_start_token": "<s>"})
     if vocabularies["src"].ids_to_tokens != words:
-        sys.exit("eole_steps: eole has put the words into another order")
+        sys.exit("eole_steps: eole has changed the order of the dictionary")
     model = get_model_class(config.model).for_training(config.model, vocabularies, config.training, device_id=-1)
     trainer = build_trainer(config, -1, model, vocabularies, Optimizer.from_config(model, config))
     trainer.train(job.hand_out(batches_of(job), model, "eole"), len(job.batches) + 1, save_checkpoint_steps=0)

@@ -1,9 +1,9 @@
-"""fairseq-train, its own command, its own batches; and the first of these written down for the others.
+"""Worker of fairseq-train with its own batches. It also writes the first batches for the other toolkits.
 
-  python fairseq_steps.py JOB DATA FLAGS...              a step for every line on stdin, see ``steps``
-  python fairseq_steps.py --write N FILE DATA FLAGS...   writes N batches and the number of words as JSON, and ends
+  python fairseq_steps.py JOB DATA FLAGS...              one step for each line on stdin, see ``steps``
+  python fairseq_steps.py --write N FILE DATA FLAGS...   write N batches and the size of the dictionary as JSON, and end
 
-The clock runs through ``Trainer.train_step``, not while fairseq makes the next batch: the other toolkits get theirs made.
+Only ``Trainer.train_step`` is timed. Making the next batch is not, because the other toolkits get finished batches.
 """
 
 import json
@@ -18,19 +18,19 @@ from steps import Job
 
 
 def sentences(tokens, pad):
-    """Rows of ids without padding, on whichever side it is."""
+    """Rows of token ids without padding on either side."""
     return [row[row.ne(pad)].tolist() for row in tokens]
 
 
 def pairs_of(sample, pad):
-    """A batch as it is written: for each pair of sentences their ids."""
+    """Convert a batch to the format of the file: a list of sentence pairs as token ids."""
     return list(
         map(list, zip(sentences(sample["net_input"]["src_tokens"], pad), sentences(sample["target"], pad), strict=True))
     )
 
 
 class Writing:
-    """A mix-in for a trainer. Writes down the batches that it is given and trains nothing."""
+    """Trainer mix-in that writes its batches to a file and does not train."""
 
     count, path, batches = 0, "", []
 
@@ -44,7 +44,7 @@ class Writing:
 
 
 class Timed:
-    """A mix-in for a trainer. Trains a step when it is told to, on a batch that must be the one in the file."""
+    """Trainer mix-in that trains one step on request. Each batch must equal the one in the file."""
 
     job, expected = None, None
 
@@ -53,7 +53,7 @@ class Timed:
             self.expected = iter(self.job.batches)
             self.job.ready(self.model, "fairseq-fixed")
         if pairs_of(samples[0], self.task.target_dictionary.pad()) != next(self.expected, None):
-            sys.exit("fairseq_steps: another batch than in the file")
+            sys.exit("fairseq_steps: the batch differs from the one in the file")
         self.job.wait()
         began = time.perf_counter()
         result = super().train_step(samples, *rest, **named)
@@ -63,13 +63,13 @@ class Timed:
 
 def main(arguments):
     if arguments[0] == "--write":
-        Writing.count, Writing.path, words, part = int(arguments[1]), arguments[2], arguments[3:], Writing
+        Writing.count, Writing.path, flags, mix_in = int(arguments[1]), arguments[2], arguments[3:], Writing
     else:
-        Timed.job, words, part = Job(arguments[0]), arguments[1:], Timed
-    if "--user-dir" in words:  # the plugin has a trainer of its own
-        utils.import_user_module(Namespace(user_dir=words[words.index("--user-dir") + 1]))
-    fairseq_cli.train.Trainer = type("Trainer", (part, fairseq_cli.train.Trainer), {})
-    sys.argv[1:] = words
+        Timed.job, flags, mix_in = Job(arguments[0]), arguments[1:], Timed
+    if "--user-dir" in flags:  # the plugin has its own trainer
+        utils.import_user_module(Namespace(user_dir=flags[flags.index("--user-dir") + 1]))
+    fairseq_cli.train.Trainer = type("Trainer", (mix_in, fairseq_cli.train.Trainer), {})
+    sys.argv[1:] = flags
     fairseq_cli.train.cli_main()
 
 

@@ -1,8 +1,8 @@
 """Joey NMT: its Transformer, trained by its TrainManager.
 
-What differs from fairseq: dropout on attention's weights and inside the feed-forward layer too, as one number sets them all; attention
-without torch's fused kernel; the loss is a Kullback-Leibler divergence from a smoothed distribution that is written out; in every step
-sentences are sorted by length, and the words that were predicted right are counted.
+Differences from fairseq: there is also dropout on attention weights and inside the feed-forward block, because one number sets all;
+attention does not use torch's fused kernel; the loss is a Kullback-Leibler divergence from an explicit smoothed distribution; in every
+step sentences are sorted by length and correctly predicted tokens are counted.
 """
 
 import sys
@@ -60,7 +60,7 @@ def build(job, words):
 
 
 class Handed:
-    """In the place of joeynmt's data set and of its loader: Batch objects, handed out by the job."""
+    """Replacement of joeynmt's data set and data loader that returns the job's batches as Batch objects."""
 
     def __init__(self, job, model):
         self.job, self.model, self.seed = job, model, job.seed

@@ -1,7 +1,7 @@
-"""Batches out of one file, handed to a toolkit's own training loop, a line on stdin for each; seconds are reported as lines of JSON.
+"""Feeds batches from a file to a toolkit's training loop, one for each line on stdin, and reports seconds as lines of JSON.
 
-The clock runs from the moment a batch is handed out until the loop asks for the next: forward, loss, backward, clipping, optimizer, and
-whatever else the loop does. Needs torch and nothing else of the environment.
+A step is timed from the moment a batch is returned until the loop requests the next one. This includes forward, loss, backward,
+clipping, optimizer, and all other work of the loop. The module needs only torch.
 """
 
 import json
@@ -12,15 +12,15 @@ from importlib import metadata
 
 import torch
 
-REPORTS = "BENCHMARK_REPORTS"  # the number of an open file, for what is not to be mixed with what a toolkit prints
+REPORTS = "BENCHMARK_REPORTS"  # file descriptor for reports, separate from a toolkit's own output
 
 
 class Job:
-    """One worker's work: the numbers of a JSON file as attributes, and the clock.
+    """Settings and batches of a worker, read from a JSON file, and its timing.
 
-    The file holds ``threads``, ``seed``, ``precision``; ``width``, ``ffn``, ``heads``, ``encoder_layers``, ``decoder_layers``, ``words``;
-    ``dropout``, ``smoothing``, ``rate``, ``betas``, ``warm_up``, ``clip``; and ``batches``: lists of pairs of sentences, as ids that end
-    with ``EOS``.
+    The file has ``threads``, ``seed``, ``precision``; ``width``, ``ffn``, ``heads``, ``encoder_layers``, ``decoder_layers``, ``words``;
+    ``dropout``, ``smoothing``, ``rate``, ``betas``, ``warm_up``, ``clip``; and ``batches``, lists of sentence pairs as token ids that
+    end with ``EOS``. All are attributes of the object.
     """
 
     BOS, PAD, EOS, UNK = range(4)  # as in fairseq's dictionaries
@@ -33,7 +33,7 @@ class Job:
         torch.manual_seed(self.seed)
 
     def rectangles(self):
-        """Sources and targets of the batches: tensors of ids, sentences x longest, padded on the right."""
+        """Yield (source, target) of each batch: tensors of token ids (sentences, longest), padded on the right."""
         for batch in self.batches:
             yield tuple(
                 torch.nn.utils.rnn.pad_sequence([torch.tensor(pair[side]) for pair in batch], True, self.PAD)
@@ -41,13 +41,13 @@ class Job:
             )
 
     def after_start(self, targets):
-        """Decoder inputs for ``targets`` as fairseq makes them: the end of sentence first, the last word left out."""
+        """Decoder inputs for ``targets`` as in fairseq: shifted right by one token, with the end of sentence first."""
         inputs = targets.roll(1, dims=1)
         inputs[:, 0] = self.EOS
         return inputs.masked_fill_(targets.eq(self.PAD), self.PAD)
 
     def hand_out(self, batches, model, package):
-        """The same batches, each after a line on stdin, and a report of the seconds until the next is asked for."""
+        """Yield each batch after a line on stdin, and report the seconds until the next batch is requested."""
         self.ready(model, package)
         for batch in batches:
             self.wait()
@@ -57,7 +57,7 @@ class Job:
         self.wait()
 
     def ready(self, model, package):
-        """The first report: how many parameters are trained, and the version of the toolkit, by its package's name."""
+        """Send the first report: the number of trained parameters and the version of the toolkit's package."""
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._steps, self._before = 0, [parameter.detach().clone() for parameter in self._parameters]
         self._report(
@@ -65,12 +65,12 @@ class Job:
         )
 
     def wait(self):
-        """For a line on stdin; ends the process with stdin, before a toolkit saves, validates or reports."""
+        """Wait for a line on stdin. At its end, exit at once, before the toolkit saves, validates or reports."""
         if not sys.stdin.readline():
             os._exit(0)
 
     def stepped(self, seconds):
-        """The report of a step; the second's says too how many entries of the parameters have changed: in the first, the rate is 0."""
+        """Send the report of a step. That of the second step has the number of changed parameters; the first has a learning rate of 0."""
         self._steps += 1
         if self._steps == 2:
             moved = sum(int(old.ne(new).sum()) for old, new in zip(self._before, self._parameters, strict=True))

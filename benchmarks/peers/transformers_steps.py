@@ -1,7 +1,7 @@
 """Hugging Face transformers: a Marian model with random weights, trained by Seq2SeqTrainer.
 
-What differs from fairseq: AdamW as the Trainer takes it by default (fused), without weight decay; the loss is the Trainer's label smoother;
-a bias of the logits that is not trained.
+Differences from fairseq: the optimizer is the Trainer's default AdamW (fused), without weight decay; the loss is the Trainer's label
+smoother; logits have a bias that is not trained.
 """
 
 import sys
@@ -36,7 +36,7 @@ def build(job):
 
 
 class Handed(IterableDataset):
-    """Batches as DataCollatorForSeq2Seq makes them, handed out by the job."""
+    """Data set that returns the job's batches in the format of DataCollatorForSeq2Seq."""
 
     def __init__(self, job, model):
         self.job, self.model = job, model

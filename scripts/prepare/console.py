@@ -29,7 +29,8 @@ def run(name, main):
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         print(
-            f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to resume", file=sys.stderr
+            f"{name}: {' '.join(f'{place}{error.strerror or error}'.splitlines())}; run again to resume",
+            file=sys.stderr,
         )
         sys.exit(2)
     except KeyboardInterrupt:

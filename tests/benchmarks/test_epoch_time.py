@@ -58,7 +58,7 @@ def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
     seen = []
 
     @contextlib.contextmanager
-    def others(count, nice, own_session):
+    def busy_processes(count, nice, own_session):
         seen.append((count, nice))
         assert own_session is True
         yield
@@ -68,7 +68,7 @@ def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
         seen[-1] += (name,)
         return {"seconds": 2.0 + seen[-1][0], "start": 1.0, "cpu_seconds": 1.0, "faults": 1, "peak_mib": 1.0}
 
-    for name, stand_in in (("others", others), ("run", run), ("weights_of", lambda path: "same")):
+    for name, stand_in in (("busy_processes", busy_processes), ("run", run), ("weights_of", lambda path: "same")):
         monkeypatch.setattr(epoch_time, name, stand_in)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     arms = ["--arm", "spinning: --arch a", "--arm", "passive: OMP_WAIT_POLICY=passive --arch a"]
@@ -92,11 +92,11 @@ def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
     assert [(arm["arm"], arm["seconds"]) for arm in result["arms"]] == [
         ("spinning, beside 0", 2.0), ("passive, beside 0", 2.0), ("spinning, beside 1", 3.0), ("passive, beside 1", 3.0),
     ]  # fmt: skip
-    assert "0 or 1 other processes spinning, nice 10, in sessions of their own" in (tmp_path / "out.md").read_text()
+    assert "0 or 1 busy processes, nice 10, in sessions of their own" in (tmp_path / "out.md").read_text()
 
 
 def test_other_processes_have_their_priority_and_end():
-    with patch.object(epoch_time.subprocess, "Popen") as started, epoch_time.others(2, 10, own_session=True):
+    with patch.object(epoch_time.subprocess, "Popen") as started, epoch_time.busy_processes(2, 10, own_session=True):
         assert [call.args[0][2] for call in started.call_args_list] == ["import os; os.nice(10)\nwhile True: pass"] * 2
         assert [call.kwargs["start_new_session"] for call in started.call_args_list] == [True, True]
         started.return_value.kill.assert_not_called()

@@ -104,7 +104,7 @@ def test_wrong_arguments_are_named(arguments, message, tmp_path):
 def test_without_cuda_it_says_so(tmp_path):
     ended = gpu(tmp_path)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
-    assert "gpu: --device cuda: torch" in ended.stderr and "sees no CUDA device" in ended.stderr
+    assert "gpu: --device cuda: torch" in ended.stderr and "finds no CUDA device" in ended.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -140,7 +140,7 @@ def test_figures_of_another_commit_are_not_mixed_in(tmp_path):
     gpu_results.begin(tmp_path, "cpu")
     facts = json.loads((tmp_path / "device.json").read_text())
     (tmp_path / "device.json").write_text(json.dumps(facts | {"commit": "abc"}))
-    with pytest.raises(SystemExit, match="its figures are of commit abc, and this is .*; name another folder"):
+    with pytest.raises(SystemExit, match="has results of commit abc, not .*; choose another folder"):
         gpu_results.begin(tmp_path, "cpu")
 
 

@@ -29,8 +29,8 @@ def steps():
 @pytest.mark.parametrize("arguments, message", [
     (["--pairs", "0"], "--pairs 0: at least 1"),
     (["--seconds", "0"], "--seconds 0.0: at least 1"),
-    (["--warm-up", "1"], "--warm-up 1: at least 2, as the first steps are unlike the others"),
-    (["--device", "cuda"], "--device cuda: only the processor is timed here"),
+    (["--warm-up", "1"], "--warm-up 1: at least 2, because the first steps differ from the others"),
+    (["--device", "cuda"], "--device cuda: this benchmark only times the CPU"),
     (["--raw", "a", "--data", "b"], "--raw: give it or --data, not both"),
     (["--data", "nowhere"], "nowhere: no such folder; examples/multi30k.sh makes it, or give --raw FOLDER"),
     (["--only", "marian"], "choose from"),
@@ -50,7 +50,7 @@ def test_bf16_is_for_processors_that_have_it(features, refused, tmp_path, monkey
         return
     with pytest.raises(SystemExit, match="2"):
         peers.read_arguments(arguments)
-    assert "--precision bf16: this processor does not multiply in it; choose fp32" in capsys.readouterr().err
+    assert "--precision bf16: this processor has no bf16 instructions; choose fp32" in capsys.readouterr().err
 
 
 def test_a_dry_run_only_prints(tmp_path, capsys):
@@ -163,7 +163,7 @@ def test_a_toolkit_that_is_not_there_is_a_row(toy_data, tmp_path):
     stock, ours, eole = result["arms"]
     check(ours, stock)
     assert stock["parameters"] == ours["parameters"] and stock["moved"] == ours["moved"]
-    assert eole["absent"] == "not installed: left out by --offline" and f"| eole | {eole['absent']} |" in printed
+    assert eole["absent"] == "not installed, because of --offline" and f"| eole | {eole['absent']} |" in printed
 
 
 def made(name):

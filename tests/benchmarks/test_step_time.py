@@ -20,7 +20,7 @@ SCRIPT = Path(step_time.__file__)
         (["--pairs", "0"], "--pairs 0: at least 1"),
         (["--promise", "X"], "--promise X: choose from only L"),
         (["--figure", "times.txt"], "'times.txt': the name must end in .png, .pdf, .svg"),
-        (["--sorted", "T"], "--sorted T: no arm of that name is a supermask model"),
+        (["--sorted", "T"], "--sorted T: not the name of an arm with a supermask model"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message, capsys):

@@ -9,14 +9,14 @@ from benchmarks import translate_time
 
 def test_what_the_commands_print():
     printed = "S-1\tb\nH-1\t-0.5\tx\nD-1\t-0.5\tein Satz\nD-0\t-1\t\nGenerate test\n"
-    assert translate_time.of_generate(printed) == ["", "ein Satz"]
-    assert translate_time.of_translate("a\n\nb\n") == ["a", "", "b"]
+    assert translate_time.read_generate(printed) == ["", "ein Satz"]
+    assert translate_time.read_translate("a\n\nb\n") == ["a", "", "b"]
 
 
 def test_files_that_are_not_there(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         translate_time.read_arguments([str(tmp_path / "no"), str(tmp_path), str(tmp_path)])
-    assert "no: is not there" in capsys.readouterr().err
+    assert "no: does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.slow
