@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests: a tiny corpus as fairseq-preprocess writes it, and fairseq's commands in this process."""
+"""Fixtures shared by the tests: a tiny corpus in the format of fairseq-preprocess, and fairseq's commands in this process."""
 
 import gc
 import logging
@@ -14,18 +14,18 @@ import fairseq_reservoir
 from tests.support import hydra_memory
 
 hydra_memory.remember()
-# What a power failure leaves is not tested, and the disk takes longer to say that all is written than most trainings here take.
+# Tests do not simulate power failures, and fsync takes longer than most trainings here.
 os.fsync = lambda descriptor: None
-# A DataLoader's worker here often hears that it is to end only when its wait for work is over, 5 s as torch has it.
+# A DataLoader's worker often notices its end only after its wait for work, 5 s by default.
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2
 if not torch.cuda.is_available():
-    # Each seed is kept for devices to come, with the stack it was set from, which takes longer under pytest than many an update.
+    # torch stores each seed for later devices with a stack trace, which takes longer under pytest than many updates.
     for devices in (torch.cuda.random, torch.xpu.random, torch.mtia):
         devices._lazy_call = lambda call, **how: None
 
 
 def pytest_collection_finish():
-    """Let the collector of garbage pass over what was imported, millions of objects that all live to the end."""
+    """Exclude imported objects from garbage collection: millions of objects that live to the end."""
     gc.collect()
     gc.freeze()
 
@@ -45,7 +45,7 @@ def write_split(prefix, sentences, words):
 
 
 def write_corpus(folder, **sizes):
-    """Write a corpus of reversed strings of letters (en -> de) as fairseq-preprocess would; ``sizes`` of its splits."""
+    """Write a corpus of reversed strings of letters (en -> de) in the format of fairseq-preprocess; ``sizes`` of its splits."""
     words, draw = list("abcdefgh"), random.Random(1)
     folder.mkdir()
     for dictionary in ("dict.en.txt", "dict.de.txt", "dict.txt"):
@@ -60,7 +60,7 @@ def write_corpus(folder, **sizes):
 
 @pytest.fixture
 def make_corpus(tmp_path):
-    """Return a function that writes a corpus of a test's own, ``make_corpus(name, train=21)``, and returns its folder."""
+    """Return a function ``make_corpus(name, train=21)`` that writes a corpus for one test and returns its folder."""
 
     def make(name="data", **sizes):
         return write_corpus(tmp_path / name, **{"train": 21, "valid": 5, "test": 5} | sizes)
@@ -70,13 +70,13 @@ def make_corpus(tmp_path):
 
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory):
-    """The folder of a corpus that all tests share and none changes: 160 training sentences, 8 valid, 8 test."""
+    """Folder of a corpus that all tests share and none changes: 160 training sentences, 8 valid, 8 test."""
     return write_corpus(tmp_path_factory.mktemp("toy") / "data", train=160, valid=8, test=8)
 
 
 @pytest.fixture(scope="session")
 def moods(tmp_path_factory):
-    """A folder for sentence_prediction with the dictionary of ``toy_data``: is there an "a" among the letters?"""
+    """Folder for sentence_prediction with the dictionary of ``toy_data``. The label is whether the letters include "a"."""
     folder, words, draw = tmp_path_factory.mktemp("moods"), list("abcdefgh"), random.Random(2)
     for column, entries in (("input0", words), ("label", "01")):
         (folder / column).mkdir()
@@ -90,7 +90,7 @@ def moods(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def of_numbers(tmp_path_factory):
-    """A model of numbers in words, with its data and pieces (``tests.support.numbers``), that all tests share and none changes."""
+    """Model of numbers in words, with its data and pieces (``tests.support.numbers``). All tests share it and none changes it."""
     from tests.support import numbers
 
     return numbers.make(tmp_path_factory.mktemp("numbers"))
@@ -98,7 +98,7 @@ def of_numbers(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def with_text(of_numbers, tmp_path_factory):
-    """An export of it that carries its dictionaries and pieces, in an empty folder."""
+    """Export of this model with its dictionaries and pieces, in an empty folder."""
     from fairseq_reservoir.checkpoint.export import export
     from fairseq_reservoir.text.collect import TextFlags
 
@@ -109,12 +109,12 @@ def with_text(of_numbers, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def same_hooks():
-    """Take away what fairseq and torch leave behind in this process, so that the tests' order does not matter.
+    """Remove what fairseq and torch leave in this process, so that the order of tests does not matter.
 
-    fairseq-hydra-train leaves a log handler of the test's own, soon closed, stdout, and its level; fairseq-preprocess one that writes
-    into its folder; a process group leaves torch's excepthook. A test that reads the log sets the level itself, by
-    ``caplog.set_level``: pytest puts its own back between a test's fixtures and the test where it was given one, by
-    ``--log-level`` or by a file.
+    fairseq-hydra-train leaves a log handler for the test's stdout, which is closed soon, and its level. fairseq-preprocess leaves
+    one that writes into its folder. A process group leaves torch's excepthook. Tests that read the log must call
+    ``caplog.set_level``, because pytest resets the level between fixtures and test if ``--log-level`` or a configuration file
+    sets it.
     """
     root, excepthook = logging.getLogger(), sys.excepthook
     handlers, level = root.handlers[:], root.level
@@ -128,13 +128,13 @@ def same_hooks():
 def run_fairseq(monkeypatch):
     """Return a function that runs a fairseq command with the plugin in this process: ``run_fairseq("train", data, ...)``.
 
-    Translations have ten words at most, unless ``--max-len-b`` is among the words of the command.
+    Translations have at most ten words, unless ``--max-len-b`` is among the flags.
     """
 
     def run(command, *words):
         from importlib import import_module
 
-        # A model of a few updates says words until it has to stop, in fairseq after 200.
+        # An untrained model generates words until the maximum length, 200 in fairseq.
         if command in ("generate", "interactive") and "--max-len-b" not in words:
             words += ("--max-len-b", 10)
         arguments = [f"fairseq-{command}", *map(str, words), "--user-dir", USER_DIR]
@@ -146,7 +146,7 @@ def run_fairseq(monkeypatch):
 
 @pytest.fixture
 def tiny_training():
-    """Flags of a training run of seconds on one CPU core, without randomness but that of the initial weights."""
+    """Flags of a training of seconds on one CPU core, with no randomness except in the initial weights."""
     return (
         "--cpu --arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --dropout 0 --optimizer adam --lr 0.001"
         " --batch-size 4 --max-epoch 1 --num-workers 0 --log-format none --required-batch-size-multiple 8"

@@ -29,7 +29,7 @@ def files(folder):
 
 
 def paste(row, table):
-    """Writes a row at the end of the table of kinds."""
+    """Append a row to the table of kinds."""
     end = "):\n    register(_kind)"
     assert table.read_text().count(end) == 1
     table.write_text(table.read_text().replace(end, row + end))
@@ -37,7 +37,7 @@ def paste(row, table):
 
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of the repository in which the page has been followed, and the files that are new or changed."""
+    """A copy of the repository with the steps of the page done, and its new or changed files."""
     for part in PARTS:
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tmp_path / part)
     before = files(tmp_path)

@@ -1,4 +1,4 @@
-"""docs/data.md: its commands make data of a folder of text, out of which a model trains."""
+"""docs/data.md: its commands turn a folder of text into data, with which a model is trained."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_lines_that_fairseq_preprocess_would_cut(tmp_path):
-    """The page's first command prints them, the second mends them; fairseq then has as many lines as the file."""
+    """The page's first command prints these lines and the second repairs them. fairseq then has the same number of lines as the file."""
     (tmp_path / "text").mkdir()
     for name, content in (("train.en", b"one\ntwo\r\nthree\rfour\nfive\r\r\n\xff\r\xfe\n"), ("train.de", b"a\r\nb\n")):
         (tmp_path / "text" / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""fairseq-hydra-train: its YAML files are the command line's presets, and the complete example trains."""
+"""fairseq-hydra-train: its YAML files equal the command line's presets, and the complete example trains."""
 
 import importlib.util
 import os
@@ -44,7 +44,7 @@ def test_the_files_are_up_to_date():
 
 
 def composed(preset, *overrides):
-    """The configuration as fairseq-hydra-train hands it to training."""
+    """The configuration that fairseq-hydra-train passes to training."""
     task = TASKS[
         next(kind for kind in ("transformer_lm", "transformer", "roberta") if preset.split("/")[0].endswith(kind))
     ]
@@ -71,7 +71,7 @@ def test_a_file_is_the_preset_of_the_command_line(preset):
         settle(hydra, sys.modules[MODEL_REGISTRY[model].__module__].DEPTHS)
     shared = [option for option in vars(line) if option in vars(hydra) and not option.startswith("_")]
     different = {option for option in shared if getattr(line, option) != getattr(hydra, option)}
-    # As in fairseq, whose dataclass and architecture function for language models differ here, where it has no effect.
+    # As in fairseq: dataclass and architecture function of language models differ here, without effect.
     assert different <= {"base_shuffle"} and len(shared) > 30
     assert dry_build.build_config(config, 50, 50).slot_table == dry_build.build_config(line, 50, 50).slot_table
 
@@ -114,7 +114,7 @@ SMALL = [
 
 
 def test_the_example_trains(toy_data, tmp_path):
-    """The whole command: the YAML loads the plugin, whose plan and optimizer freeze."""
+    """The whole command. The YAML file loads the plugin and sets its plan and its optimizer."""
     ended = start(
         tmp_path, *SMALL, f"task.data={toy_data}", "optimization.max_update=4", 'optimizer.freeze_schedule="2:emb"',
         "checkpoint.save_interval_updates=2",
@@ -147,7 +147,7 @@ def test_a_plugin_of_the_users_is_kept(monkeypatch, given, expected):
 
 
 def test_beside_a_clone_the_bare_name_is_the_plugin(monkeypatch, tmp_path):
-    """``git clone`` gives the folder around the package the package's name."""
+    """``git clone`` gives the folder around the package the same name."""
     (tmp_path / "fairseq_reservoir").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: cfg.common.user_dir)
@@ -169,7 +169,7 @@ def test_a_folder_that_only_has_the_plugins_name_is_refused(monkeypatch, tmp_pat
 
 @pytest.mark.slow
 def test_jobs_of_a_multirun_know_nothing_of_each_other(toy_data, tmp_path):
-    """The second learns less than the first has: its own best is stored all the same, and its patience is not at an end."""
+    """The second job learns less than the first. Still, its own best checkpoint is saved, and its patience is not used up."""
     ended = start(
         tmp_path, *SMALL, f"task.data={toy_data}", "optimization.lr=[0.005],[0.00001]", "checkpoint.patience=2",
         "optimization.max_epoch=4", "optimization.max_update=0", "checkpoint.save_dir=checkpoints",
@@ -198,7 +198,7 @@ def test_two_processes(toy_data, tmp_path):
 
 @pytest.fixture
 def run_hydra(toy_data, tmp_path, monkeypatch, capsys):
-    """fairseq-hydra-train with the translation example and these overrides, in this process; returns what is an error on stderr."""
+    """Run fairseq-hydra-train with the translation example and these overrides, in this process. Return its errors on stderr."""
 
     def run(*overrides):
         words = [
@@ -238,7 +238,7 @@ def test_a_mistake_is_one_line(run_hydra, tmp_path, override, message):
 
 
 def test_one_of_several_jobs_does_not_end_the_others(run_hydra, tmp_path):
-    """Two jobs; the first has a letter that is none."""
+    """Two jobs; the first has an invalid letter."""
     save = "checkpoint.save_dir=" + str(tmp_path / "${model.reservoir_encoder}")
     line, *_ = run_hydra("hydra.mode=MULTIRUN", "model.reservoir_encoder=QQ,LL", "optimization.max_update=1", save)
     assert line.startswith("fairseq-hydra-train: error: --reservoir-encoder 'QQ'")
@@ -246,7 +246,7 @@ def test_one_of_several_jobs_does_not_end_the_others(run_hydra, tmp_path):
 
 
 def test_so_is_one_that_the_checkpoint_shows(run_hydra, tmp_path):
-    """fairseq has put an exception of its own around it by then."""
+    """fairseq has wrapped it in its own exception by then."""
     save = f"checkpoint.save_dir={tmp_path}/saved"
     assert run_hydra(save, "optimization.max_update=1") == []
     (line,) = run_hydra(save, "optimization.max_update=2", "model.reservoir_seed=7")
@@ -256,7 +256,7 @@ def test_so_is_one_that_the_checkpoint_shows(run_hydra, tmp_path):
 
 
 def test_the_files_are_installed_with_the_package(tmp_path):
-    """And the folder is a package, for which hydra.searchpath has the form pkg://fairseq_reservoir.config."""
+    """The folder is a package, for which hydra.searchpath has the form pkg://fairseq_reservoir.config."""
     command = [
         sys.executable,
         "setup.py",
@@ -277,7 +277,7 @@ def test_the_files_are_installed_with_the_package(tmp_path):
 
 
 def test_what_the_tests_remember_of_hydra_changes_no_configuration():
-    """``tests.support.hydra_memory``: the first run of some flags, then of others, those that remember them, and all as hydra has it."""
+    """``tests.support.hydra_memory``: new flags, other flags, the same flags again, and the original implementation agree."""
     model = "--arch reservoir_transformer_tiny --optimizer adam"
     lines = [
         f"data {model} --reservoir-encoder LTL --adam-betas (0.9,0.98) --lr 0.1,0.2 --fp16 --user-dir {CONFIG.parent}",
@@ -286,7 +286,7 @@ def test_what_the_tests_remember_of_hydra_changes_no_configuration():
     found = [options.parse_args_and_arch(options.get_training_parser(), line.split()) for line in lines * 2]
     hydra_memory.remember()
     remembered = [convert_namespace_to_omegaconf(found[0])]
-    remembered[0].model.dropout = 0.5  # what one run does to its own is not the next one's
+    remembered[0].model.dropout = 0.5  # changes by one run do not affect the next
     remembered += [convert_namespace_to_omegaconf(args) for args in found[1:]]
     hydra_memory.forget()
     try:
@@ -298,7 +298,7 @@ def test_what_the_tests_remember_of_hydra_changes_no_configuration():
 
 @pytest.mark.parametrize("model", ["reservoir_roberta", "supermask_one_layer_roberta"])
 def test_a_roberta_for_a_task_without_a_length_of_samples(model):
-    """As sentence_prediction, whose sentences are as long as the model has positions."""
+    """Like sentence_prediction, where the maximum sentence length is the number of positions."""
     sentences = [
         "task._name=sentence_prediction",
         "+task.num_classes=2",

@@ -1,4 +1,4 @@
-"""A notebook that imports the package, trains in its own process and plots, run as Jupyter runs it."""
+"""A notebook that imports the package, trains in its own process and plots, executed as in Jupyter."""
 
 import json
 from pathlib import Path

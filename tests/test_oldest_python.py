@@ -1,4 +1,4 @@
-"""Python 3.11.0 is the oldest that is supported: names that later releases of 3.11 added are not used."""
+"""The oldest supported Python is 3.11.0: names that later 3.11 releases added are not used."""
 
 import io
 import re
@@ -11,7 +11,7 @@ from tests.support.unpacked import unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("fairseq_reservoir", "scripts", "examples", "benchmarks", "tests")
-# Added by a 3.11.N with N > 0. A type checker and `vermin` know nothing of them, because they count 3.11 as one version.
+# Added by a 3.11.N with N > 0. Type checkers and `vermin` do not detect these, because they treat 3.11 as one version.
 LATER = r"\.extract(?:all)?\([^()]*(?:\([^()]*\)[^()]*)*filter=|tarfile\.\w*_filter|reparse_deferral"
 
 

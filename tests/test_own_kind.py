@@ -1,4 +1,4 @@
-"""docs/your-own-kind.md: its example is complete, every command on the page runs with it, and none imports what is not named."""
+"""docs/your-own-kind.md: its example is complete, every command of the page works with it, and no other file is imported."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ EXAMPLE, COMMANDS, REFUSAL = re.findall(r"^```(?:python|sh|text)\n(.*?)^```", PA
 
 
 def as_a_shell(lines):
-    """The commands of a shell in one process."""
+    """Run the commands of a shell in this process."""
     for line in lines:
         print("$", line)
         be_program(shlex.split(line))
@@ -28,7 +28,7 @@ def as_a_shell(lines):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory, toy_data):
-    """The folder in which the page's commands ran, training for 3 updates and then 3 more, and what they printed."""
+    """The folder of the page's commands, after training for 3 updates and then 3 more, and their output."""
     folder = tmp_path_factory.mktemp("own_kind")
     (folder / "mykinds").mkdir()
     (folder / "mykinds" / "__init__.py").write_text(EXAMPLE)
@@ -58,7 +58,7 @@ def test_every_command_knows_the_kind(ran):
     assert re.search(
         r"^encoder\.layers\.1 +A gated linear unit +frozen ", sections["fairseq-reservoir plan"], flags=re.MULTILINE
     )
-    # in a decoder the attention to the source is trained
+    # attention to the source in a decoder is trained
     assert re.search(
         r"^decoder\.layers\.1 +A gated linear unit +frozen: ", sections["fairseq-reservoir plan"], flags=re.MULTILINE
     )
@@ -71,14 +71,14 @@ def test_the_run_resumes_with_its_frozen_bits(ran):
     import torch
 
     folder, *said = ran
-    log = "".join(said)  # fairseq's log is on stdout or stderr by what was imported first
+    log = "".join(said)  # fairseq's log is on stdout or stderr, depending on the order of imports
     assert "Loaded checkpoint" in log and (folder / "checkpoints" / "checkpoint_1_6.pt").exists() | (
         "num_updates: 6" in log
     )
     state = torch.load(folder / "checkpoints" / "checkpoint_last.pt", weights_only=False)
     assert state["optimizer_history"][-1]["num_updates"] == 6
     weight = state["model"]["encoder.layers.1.unit.gate.weight"].double()
-    assert (weight @ weight.T - torch.eye(64)).abs().max() < 1e-5  # orthogonal still, as a frozen matrix is drawn
+    assert (weight @ weight.T - torch.eye(64)).abs().max() < 1e-5  # still orthogonal, like a drawn frozen matrix
 
 
 @pytest.mark.parametrize("file", ["checkpoints/checkpoint_last.pt", "model.safetensors"])
@@ -135,7 +135,7 @@ def test_help_names_its_letters(ran):
 
 @pytest.fixture
 def registry(monkeypatch):
-    """Kinds that are registered in a test are gone after it."""
+    """Remove kinds that a test has registered."""
     from fairseq_reservoir.layers import BUILDERS
 
     monkeypatch.setattr(kinds, "_BY_LETTER", dict(kinds._BY_LETTER))
@@ -216,7 +216,7 @@ def test_a_frozen_tensor_that_nothing_says_how_to_draw(registry):
     class Scaled(FeedForward):
         def __init__(self, config):
             super().__init__(config)
-            self.bias = torch.nn.Parameter(torch.ones(config.embed_dim))  # beside no weight
+            self.bias = torch.nn.Parameter(torch.ones(config.embed_dim))  # without a weight next to it
 
     register_kind(own(), lambda config, stack: {"scaled": Scaled(config)})
     from tests.support import building

@@ -1,4 +1,4 @@
-"""README and docs/: every command on them does what its page says, and the pages are built without a warning."""
+"""README and docs/: every command works, and the pages are built without warnings."""
 
 import os
 import re
@@ -33,7 +33,7 @@ PAGES = {
 TEXT = "\n".join(PAGES.values())
 BLOCK = re.compile(r"^```sh\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
-# What another test runs, or would need a network: the beginning of the command, and that test.
+# Commands that another test runs, or that need a network: the beginning of the command, and the test.
 ELSEWHERE = {
     "bash examples/quickstart.sh": "tests/test_quickstart.py",
     "bash scripts/setup.sh": "tests/test_setup.py",
@@ -49,12 +49,12 @@ ELSEWHERE = {
     "bash benchmarks/gpu.sh": "tests/benchmarks/test_gpu.py",
     "bash benchmarks/gpu_wheels.sh": "benchmarks/gpu_wheels.sh, which needs a network",
 }
-# Pages that are followed as a whole by a test of their own.
+# Pages that have their own test.
 FOLLOWED = {"your-own-kind.md": "tests/test_own_kind.py", "adding-a-kind.md": "tests/test_adding_a_kind.py"}
 
 
 def commands_of(text):
-    """The commands of a page's blocks, a line each."""
+    """Commands in a page's blocks, one per line."""
     lines = "\n".join(BLOCK.findall(text)).replace("\\\n", " ")
     return [" ".join(line.split()) for line in lines.splitlines() if line.strip()]
 
@@ -64,7 +64,7 @@ def run_here(command):
 
 
 def _pages_with_commands():
-    """Their names; the longest are slow tests."""
+    """Names of the pages. The longest pages are slow tests."""
     for name, text in PAGES.items():
         if name not in FOLLOWED and any(map(run_here, commands_of(text))):
             long = name in ("giving-a-model-away.md", "the-smallest-file.md")
@@ -73,7 +73,7 @@ def _pages_with_commands():
 
 @pytest.mark.parametrize("page", _pages_with_commands())
 def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
-    """All but those of ``ELSEWHERE``, one after the other, with three updates and on the CPU."""
+    """All commands except those of ``ELSEWHERE``, in order, with three updates and on the CPU."""
     if "pieces/" in PAGES[page]:
         corpus = request.getfixturevalue("of_numbers")
         (tmp_path / "pieces").mkdir()
@@ -126,7 +126,7 @@ def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
 
 
 def run(command, monkeypatch):
-    """A command in this process, which has imported fairseq already; several processes and scripts are other ones."""
+    """Run a command in this process, which has already imported fairseq. Scripts and several ranks need new processes."""
     program, *words = shlex.split(command)
     if program == "fairseq-reservoir" and "<" not in words:
         cli.main(words)
@@ -152,7 +152,7 @@ def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist():
 
 
 def test_indented_commands_are_known():
-    """Indented blocks are for what is tested elsewhere; everything else stands in an ``sh`` block and is run above."""
+    """Indented blocks are for commands that are tested elsewhere. Commands in ``sh`` blocks are run by the test above."""
     for block in INDENTED.findall("\n\n".join(text for name, text in PAGES.items() if name not in FOLLOWED)):
         for line in block.replace("\\\n", " ").splitlines():
             if line.strip().startswith(("fairseq", "bash", "python", "MINI", "pip")):
@@ -210,7 +210,7 @@ def test_the_mask_flags_of_the_pages_exist():
 
 
 def test_the_ten_per_cent_of_training_flops():
-    """2 T of 6 in both stacks: a third of their FLOPs, against the whole model's (IWSLT dictionaries)."""
+    """2 T of 6 in both stacks: a third of their FLOPs, compared with those of the whole model (IWSLT dictionaries)."""
     table = cli.plan(
         "reservoir_transformer_iwslt_de_en",
         ["--reservoir-encoder", "LTLTLL", "--reservoir-decoder", "LTLTLL", "--share-decoder-input-output-embed"],

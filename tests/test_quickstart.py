@@ -1,4 +1,4 @@
-"""The quickstart: its split leaks nothing, its errors are one line each, and it resumes where it was interrupted."""
+"""The quickstart: its splits do not overlap, its errors are one line each, and it resumes after an interrupt."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_fold_and_good_pairs():
     assert fold("  Open the DOOR! ") == fold("open the door") == "open the door"
     pairs = [
         ("Open  the {name} door", "Öffne die Tür {name}"),
-        ("Open the {name} door", "Öffne die Tür {name}"),  # the same, but for a space
+        ("Open the {name} door", "Öffne die Tür {name}"),  # the same except for a space
         ("WLAN", "WLAN"),  # untranslated
         ("...", "…"),  # no words
         ("a b", "x" * 40),  # 40 > 3 * 3 + 10
@@ -172,7 +172,7 @@ def test_odd_settings_are_refused_before_anything_is_done(setting, value, messag
 
 @pytest.mark.parametrize("name", ["a&b", "q[x]", "a b", "*", "-w"])
 def test_a_step_writes_into_a_folder_of_any_name(tmp_path, name):
-    """The script's own lines up to its first step, without set-up, then a step of ours."""
+    """The script's own lines up to its first step, without set-up, and then a step of the test."""
     lines = (ROOT / "examples" / "quickstart.sh").read_text().split("\nraw=")[0].splitlines()
     lines = [line.replace(". examples/", f". {shlex.quote(str(ROOT))}/examples/") for line in lines]
     script = "fairseq-reservoir() { :; }\n"
@@ -198,7 +198,7 @@ def test_interrupted_and_run_again(tmp_path):
     while not list(work.glob("model-*.part/checkpoint_last.pt")):
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
     process.communicate(timeout=60)
     assert process.returncode != 0
     assert not list(work.glob("model-*[0-9]"))

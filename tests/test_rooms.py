@@ -1,4 +1,4 @@
-"""The package's rooms import only what docs/package-layout.md allows, and no room needs itself in a circle."""
+"""Packages import only what docs/package-layout.md allows, and imports between packages have no cycle."""
 
 import ast
 import re
@@ -17,14 +17,14 @@ ROOMS = sorted(
 
 @cache
 def allowed():
-    """Room -> rooms it may import, from the table of the page."""
+    """Package -> packages that it may import, from the table of the page."""
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|.*\|([^|]*)\|$", LAYOUT, flags=re.MULTILINE)
     return {name: set(re.findall(r"\w+", others)) for names, others in rows for name in re.findall(r"`(\w+)`", names)}
 
 
 @cache
 def imports(room):
-    """The other rooms that a room's modules import, wherever in the file."""
+    """Other packages that the modules of a package import, at any place in a file."""
     path = PACKAGE / room
     found = set()
     for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
@@ -33,7 +33,7 @@ def imports(room):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = [*package[: len(package) - node.level + 1], *filter(None, (node.module or "").split("."))]
                 names = {alias.name for alias in node.names}
-                # a name that is no room is one of the package's own, of __init__
+                # a name that is not a package belongs to __init__
                 found |= {base[0]} if base else {name if name in ROOMS else "__init__" for name in names}
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
@@ -52,7 +52,7 @@ def test_a_room_imports_what_the_table_allows(room):
 
 
 def test_nobody_is_above_itself():
-    """Rooms can be put on floors, each importing from lower floors only; as many as the longest chain of imports has."""
+    """Packages can be ordered in levels, with imports only from lower levels. There are as many levels as in the longest chain."""
 
     def floor(room, above=()):
         assert room not in above, f"a circle: {' -> '.join((*above, room))}"
@@ -69,7 +69,7 @@ def test_these_need_no_torch(room):
 
 
 def test_rooms_have_their_tests():
-    """A room's tests stand in the folder of its name, those of a single file beside the folders."""
+    """Tests of a package are in the folder of its name; those of a single module are next to the folders."""
     tests = {path.name for path in (ROOT / "tests").iterdir()}
     for room in ROOMS:
         if (PACKAGE / room).is_dir():

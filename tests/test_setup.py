@@ -1,4 +1,4 @@
-"""scripts/setup.sh refuses in one line that names what is missing, and is quick once it has run."""
+"""scripts/setup.sh names what is missing in one line, and takes little time if nothing is to be done."""
 
 import os
 import re
@@ -21,7 +21,7 @@ TOOLS = "bash cat cksum dirname env grep head ln mkdir mv readlink rm rmdir sed 
 
 @pytest.fixture
 def clone(tmp_path):
-    """What setup.sh reads of a clone, in a folder with a space in its name."""
+    """The files of a clone that setup.sh reads, in a folder with a space in its name."""
     folder = tmp_path / "a clone"
     folder.mkdir()
     shutil.copytree(ROOT / "scripts", folder / "scripts")
@@ -32,7 +32,7 @@ def clone(tmp_path):
 
 @pytest.fixture
 def bare_path(tmp_path):
-    """A folder for PATH that holds the usual tools, but neither compiler nor Python."""
+    """A folder for PATH with the usual tools, but without compiler and Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in TOOLS:
@@ -65,7 +65,7 @@ def run(folder, path=None, *arguments, **options):
 
 
 def refusal(folder, path=None, **options):
-    """The one line of a refusal that has left nothing behind."""
+    """The single line of an error that has left no files."""
     before = sorted(folder.iterdir())
     result = run(folder, path, **options)
     assert result.returncode == 1
@@ -93,14 +93,14 @@ def test_wrong_python(clone, bare_path, version):
 
 
 def impostor(folder, question, answer):
-    """A Python 3.11 that answers any program mentioning ``question`` with the shell command ``answer``."""
+    """A Python 3.11 that runs the shell command ``answer`` for any program that contains ``question``."""
     path = folder / "python3.11"
     own_name = f"*_base_executable*) printf '{path}\\t3.11.9\\n' ;;"
     return program(path, f'case "$2" in *{question}*) {answer} ;; {own_name} *) exec "{sys.executable}" "$@" ;; esac')
 
 
 def stand_in(folder, name, version, venv="exit 0"):
-    """A program that says it is this version of Python, and that answers the question for the venv module with ``venv``."""
+    """A program that claims to be this version of Python, and runs ``venv`` when the venv module is checked."""
     path = folder / name
     answers = f"printf '{path}\\t{version}\\n'"
     others = f"*version_info*) echo {version.rpartition('.')[0]} ;; *sysconfig*) echo /no/include"
@@ -108,7 +108,7 @@ def stand_in(folder, name, version, venv="exit 0"):
 
 
 def test_interpreters_from_the_oldest_to_the_newest(clone, bare_path):
-    """A name that does not run, as of a version manager, and versions that are not supported are left out; two names of one count once."""
+    """Interpreters that do not run, as placeholders of a version manager, and unsupported ones are skipped. Two names of one count once."""
     program(bare_path / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     stand_in(bare_path, "python3.12", "3.12.1")
     stand_in(bare_path, "python3.11", "3.11.10")
@@ -136,7 +136,7 @@ def test_interpreters_from_the_oldest_to_the_newest(clone, bare_path):
     ({"python3.13": None, "python3.11": "3.11.2"}, "python3.11"),
 ])  # fmt: skip
 def test_the_newest_interpreter_is_chosen(clone, bare_path, programs, chosen):
-    """One without the venv module (None) is passed over. No header is found, which ends the run with the name of the one chosen."""
+    """An interpreter without the venv module (None) is skipped. No header is found, and the error names the chosen interpreter."""
     for name, version in programs.items():
         stand_in(bare_path, name, version or "3.13.0", venv="exit 0" if version else "exit 1")
     program(bare_path / "c++", "exit 0")
@@ -151,7 +151,7 @@ def test_wrong_folders_and_arguments(clone, bare_path):
 
 
 def test_a_package_with_another_hash_is_refused(clone):
-    """A wheel that bears the name and version of the list, but is another file."""
+    """A wheel with the name and version in the list, but with other content."""
     wheels = clone / "wheels"
     wheels.mkdir()
     with zipfile.ZipFile(wheels / "numpy-1.99-py3-none-any.whl", "w") as wheel:
@@ -192,7 +192,7 @@ def test_foreign_environment_is_not_removed(clone):
 
 
 def test_no_network_after_a_set_up_that_was_killed(clone):
-    """Of the killed one are left an environment whose stamp has its options alone, and its lock; the next one takes these options."""
+    """A killed set-up leaves an environment with a stamp of its options, and its lock. The next one uses these options."""
     (clone / ".venv").mkdir()
     (clone / ".venv" / "half").touch()
     (clone / ".venv" / ".setup-stamp").write_text("unfinished\nunfinished\nTORCH_INDEX=http://a.invalid/\nEXTRAS=\n")
@@ -210,7 +210,7 @@ def test_no_network_after_a_set_up_that_was_killed(clone):
 
 @pytest.mark.slow
 def test_an_update_without_a_network_leaves_the_environment(clone):
-    """A list of packages that has changed is installed into it; where that fails, the next run goes on with the same options."""
+    """A changed list of packages is installed into the environment. If that fails, the next run has the same options."""
     assert "is the network reachable?" in run(clone, PYTHON=sys.executable).stderr
     stamp = clone / ".venv" / ".setup-stamp"
     environment = f"{clone}|{(made := stamp.read_text()).split('PYTHON=')[1].splitlines()[0]}|||0.0.0"
@@ -221,13 +221,15 @@ def test_an_update_without_a_network_leaves_the_environment(clone):
         result = run(clone)
         assert result.returncode == 1 and "is the network reachable?" in result.stderr
         assert (clone / ".venv" / "mine").exists() and stamp.read_text() == f"{environment}\nunfinished\n{options}"
-    shutil.rmtree(next(clone.glob(".venv/lib/python*/site-packages/pip")))  # into such a one nothing can be installed
+    shutil.rmtree(
+        next(clone.glob(".venv/lib/python*/site-packages/pip"))
+    )  # nothing can be installed into this environment
     run(clone)
     assert not (clone / ".venv" / "mine").exists()
 
 
 def test_a_run_that_waited_for_another_takes_its_options(clone):
-    """The one under way makes .venv with options that are not the default's: it is taken as it is, not made anew."""
+    """The first run makes .venv with options other than the defaults. The waiting run uses it unchanged."""
     owner = subprocess.Popen(["sleep", "60"])
     (clone / ".setup.lock").symlink_to(str(owner.pid))
     environment = {"PATH": os.environ["PATH"], "HOME": str(clone), "PIP_NO_INDEX": "1", "PYTHON": sys.executable}
@@ -263,7 +265,7 @@ print(version("torchaudio"), find_spec("torchaudio") is not None)
 
 
 def test_a_torchaudio_that_cannot_be_loaded_is_left_out_and_pip_is_content(clone):
-    """Offline, in an environment that sees setuptools, and first the one then the other torchaudio."""
+    """Offline, in an environment with setuptools, first with one torchaudio and then with the other."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=clone, check=True)
     python, environment = (
         clone / ".venv/bin/python",

@@ -1,4 +1,4 @@
-"""Importing the package changes fairseq alone; an editable installation is found beside fairseq."""
+"""Importing the package only changes fairseq. An editable installation is found next to fairseq."""
 
 import logging
 import os
@@ -49,7 +49,7 @@ def test_fairseqs_modules_do_not_configure_logging(handlers, monkeypatch, capsys
     monkeypatch.setattr(root, "handlers", handlers[:])
     monkeypatch.setattr(root, "level", logging.WARNING)
     with fairseq_reservoir._logging_unchanged():
-        logging.basicConfig(level=logging.INFO)  # as fairseq/tasks/text_to_speech.py
+        logging.basicConfig(level=logging.INFO)  # like fairseq/tasks/text_to_speech.py
         logging.getLogger("fairseq.tasks.text_to_speech").error("Please install tensorboardX")
         logging.getLogger("fairseq").info("a note")
         logging.getLogger("fairseq").warning("a warning")
@@ -70,7 +70,7 @@ def test_an_unknown_repair_is_one_line_of_our_command():
 def editable(tmp_path_factory):
     """The folder that ``pip install -e`` of a clone fills, and the clone."""
     folder = tmp_path_factory.mktemp("editable")
-    clone, site = folder / "fairseq_reservoir", folder / "site"  # git clone gives a folder that name
+    clone, site = folder / "fairseq_reservoir", folder / "site"  # git clone gives a folder this name
     for name in ("pyproject.toml", "setup.py", "README.md", "fairseq_reservoir_cli.py"):
         (clone / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, clone / name)
@@ -86,7 +86,7 @@ def editable(tmp_path_factory):
 
 
 def test_an_editable_installation_lies_beside_fairseq_too(editable):
-    """fairseq looks for a folder; Python imports the clone through it, also beside a clone, a folder of the same name."""
+    """fairseq looks for a folder. Python imports the clone through it, even next to a clone, a folder of the same name."""
     site, clone = editable
     (stand_in,) = (site / "fairseq_reservoir").iterdir()
     record = next(site.glob("*.dist-info/RECORD")).read_text()
@@ -103,7 +103,7 @@ def test_an_editable_installation_lies_beside_fairseq_too(editable):
 
 
 def beside_fairseq(folder, package):
-    """A folder with fairseq and the plugin in it, as site-packages is."""
+    """A folder with fairseq and the plugin, like site-packages."""
     site = Path(next(path for path in sys.path if (Path(path) / "fairseq" / "utils.py").is_file()))
     for name in ("fairseq", "fairseq_cli"):
         shutil.copytree(site / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "examples"))
@@ -114,7 +114,7 @@ def beside_fairseq(folder, package):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_two_processes_find_the_bare_name_from_another_folder(kind, editable, toy_data, tmp_path):
-    """The package or its stand-in lies beside fairseq; nothing of a clone is in the current folder."""
+    """The package or its stand-in is next to fairseq. The current folder has no clone."""
     site = beside_fairseq(
         tmp_path / "site",
         editable[0] / "fairseq_reservoir" if kind == "editable" else Path(fairseq_reservoir.__file__).parent,

@@ -1,4 +1,4 @@
-"""The walk from the plan LFLFL to its frozen tensors runs through the files that docs/package-layout.md names, in its order."""
+"""From the plan LFLFL to its frozen tensors, calls go through the files in docs/package-layout.md, in their order."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "package-layout.md").read_text()
 
 
 def files_called(run):
-    """The package's files in the order in which ``run`` first calls a function of each."""
+    """Files of the package, in the order in which ``run`` first calls a function of each."""
     found = {}
 
     def note(frame, event, _):
@@ -43,5 +43,5 @@ def test_the_walk_of_the_page():
     assert [path for path in called if path in stops] == stops and len(stops) == 10
     rooms = ("models", "plan", "layers", "freezing", "random_tensors")
     others = {path for path in called if path.startswith(rooms)} - {*stops, *looked_up}
-    # FLOPs, quantisation noise and the note in the checkpoint have no part in it.
+    # FLOPs, quantization noise and the description in the checkpoint are not part of it.
     assert others == {"plan/flops.py", "layers/quant_noise.py", "freezing/description.py"}

@@ -1,4 +1,4 @@
-"""What fairseq alone says where the plugin is not loaded, as docs/what-goes-wrong.md quotes it."""
+"""fairseq's errors without the plugin, as quoted in docs/what-goes-wrong.md."""
 
 import re
 import subprocess

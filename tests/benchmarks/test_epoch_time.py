@@ -54,7 +54,7 @@ def test_variables_stand_before_the_flags(tmp_path):
 
 
 def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
-    """Two arms, alone and beside one process, in two rounds: the second goes backwards. Alone a run takes 2 s here, else 3 s."""
+    """Two arms, alone and with one busy process, in two rounds, the second in reverse. A run takes 2 s alone, else 3 s."""
     seen = []
 
     @contextlib.contextmanager

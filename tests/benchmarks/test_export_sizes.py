@@ -1,4 +1,4 @@
-"""benchmarks/export_sizes.py on a tiny shape."""
+"""benchmarks/export_sizes.py with a tiny model."""
 
 import pytest
 
@@ -19,6 +19,6 @@ def test_a_run(tmp_path):
     assert masks["masks"] == pytest.approx(0.8813, abs=1e-3) and numbers["masks"] is None
     for found in (masks, numbers):
         assert found["entropy"] < found["compact"] < found["plain"]
-        # vectors of 64 numbers stay as they are, though few numbers seem to have less entropy
+        # vectors of 64 numbers are stored uncompressed, although few numbers seem to have less entropy
         assert found["compact"] - found["description"] <= 1.1 * found["entropy"]
     assert "| 0.3 | 0.88" in (tmp_path / "out.md").read_text()

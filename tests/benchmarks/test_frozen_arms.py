@@ -1,4 +1,4 @@
-"""benchmarks/frozen_arms.py: its arms, its arithmetic by hand, and one run on a tiny shape."""
+"""benchmarks/frozen_arms.py: its arms, its arithmetic by hand, and one run with tiny models."""
 
 import json
 
@@ -8,7 +8,7 @@ from benchmarks import frozen_arms
 
 
 def test_predicted_by_hand():
-    # Products take 40 % of a step. With 3/4 of the FLOPs they take 30 %, and 60 % stay.
+    # Products take 40 % of a step. With 3/4 of the FLOPs they take 30 %, and the other 60 % are unchanged.
     assert frozen_arms.predicted(0.75, 0.4) == pytest.approx(0.9)
 
 
@@ -48,9 +48,9 @@ def test_a_run_on_a_tiny_shape(tmp_path, monkeypatch, capsys):
         2 * saved,
         3 * saved,
     ]
-    # Backskipping leaves out both backward products of a reservoir for one of 8 x 8 by the estimator.
+    # Backskipping replaces both backward products of a reservoir by one of 8 x 8 in the estimator.
     assert arms["T, a half, backskip"]["flops"] < arms["T, a half"]["flops"]
-    # The three frozen layers have no two moments of 4 bytes a parameter.
+    # The three frozen layers lack two moments of 4 bytes per parameter.
     frozen = 3 * (4 * (8 * 8 + 8) + 2 * 8 * 12 + 12 + 8 + 2 * 16)
     assert arms["plain"]["peak_mib"] - arms["T, a half"]["peak_mib"] >= 8 * frozen / 2**20
     assert arms["plain, bf16"]["flops"] == arms["plain"]["flops"] == arms["plain, fast"]["flops"]

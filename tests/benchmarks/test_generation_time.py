@@ -1,4 +1,4 @@
-"""benchmarks/generation_time.py on a tiny shape: the same work in both arms, and what it writes."""
+"""benchmarks/generation_time.py with tiny models: equal work in both arms, and its output."""
 
 import json
 import subprocess

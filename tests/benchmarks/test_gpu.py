@@ -1,4 +1,4 @@
-"""benchmarks/gpu.sh: the commands it prints, its refusals, its page; slow: to the end on the CPU, stopped and killed on the way."""
+"""benchmarks/gpu.sh: its commands, errors and page. Slow: a whole run on the CPU that is stopped and killed in between."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def gpu(folder, *arguments, **more):
 
 
 def commands_of(dry_run, program):
-    """The arguments of each command line that has this program in it."""
+    """Arguments of each command line that contains this program."""
     for line in dry_run.splitlines():
         words = shlex.split(line)
         if program in words:
@@ -72,7 +72,7 @@ def test_dry_run_prints_commands_that_are_understood(tmp_path):
 
 
 def test_a_step_that_failed_comes_after_all_others_when_run_again(tmp_path):
-    """Or a test that fails would take the minutes of all that has not been tried."""
+    """Otherwise a failing step would use the minutes of steps that have not run yet."""
 
     def order():
         ended = gpu(tmp_path, "--dry-run", DATA=str(tmp_path / "none"))
@@ -118,7 +118,7 @@ def test_what_cannot_be_imported_is_named_in_one_line(tmp_path):
 
 
 def test_the_wheels_need_nothing_that_is_neither_collected_nor_there():
-    """As far as the packages are installed here, in the versions that are."""
+    """For the packages installed here, in their installed versions."""
     script = (ROOT / "benchmarks" / "gpu_wheels.sh").read_text()
     words = shlex.split(script.replace("\\\n", " "), comments=True)
     given = words[words.index("fairseq-fixed==0.12.3.1") :]
@@ -159,7 +159,7 @@ def test_the_page(tmp_path):
         "# H100\n\n- commit: abc\n\n| step | |\n|---|---|\n| tests | done |\n| masks | not begun |\n"
     )
     assert "    4 passed\n" in page and "\n## masks\n\n| arm |\n|---|\n| sort |\n" in page
-    # 30 and 32: each 1 from their mean, and sqrt((1 + 1) / (2 - 1)) = 1.41.
+    # 30 and 32 differ from their mean by 1: sqrt((1 + 1) / (2 - 1)) = 1.41.
     assert "| dense | 31.00 | 1.41 | 1: 30.00, 2: 32.00 |\n| supermask | 29.00 | one seed | 1: 29.00 |\n" in page
 
 
@@ -169,7 +169,7 @@ def test_to_the_end_on_the_cpu_after_a_stop_and_a_kill(tmp_path):
     out = tmp_path / "out"
 
     def until(file, sent):
-        """Runs it until the file is there, then sends a signal to all its processes; its exit status."""
+        """Run it until the file exists, then send a signal to all its processes. Return its exit status."""
         with open(tmp_path / "log", "a") as log:
             process = subprocess.Popen(
                 arguments, cwd=ROOT, env=environment(tmp_path), stdout=log, stderr=log, start_new_session=True
@@ -179,7 +179,7 @@ def test_to_the_end_on_the_cpu_after_a_stop_and_a_kill(tmp_path):
         os.killpg(process.pid, sent)
         return process.wait()
 
-    # --minutes sends this signal when the time is up.
+    # --minutes sends this signal at the end of the time.
     assert until(out / "tests.txt", signal.SIGTERM) == 0
     page = (out / "results.md").read_text()
     assert "| tests | done |" in page and "| masks | not begun |" in page

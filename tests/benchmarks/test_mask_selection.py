@@ -1,4 +1,4 @@
-"""benchmarks/mask_selection.py: every way that selects selects the same, and one run."""
+"""benchmarks/mask_selection.py: all methods select the same masks, and one run."""
 
 import pytest
 import torch
@@ -30,9 +30,9 @@ def test_the_floor_reads_and_writes_everything():
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
 def test_what_a_device_takes_for_a_selection(keep):
-    """For each score a key of 4 bytes, two masks, and for the ranks of equal scores 4 bytes and a third mask; ``topk`` less than these.
+    """Bytes per score: a key of 4, two masks, and for ranks of equal scores 4 and a third mask. ``topk`` needs less.
 
-    Counted with CPU tensors: the operations are the same, but what a device's kernels take for themselves is not seen.
+    Measured with CPU tensors. The operations are the same, but internal memory of a device's kernels is not counted.
     """
     scores = torch.randn(3, 4000)
 
@@ -48,5 +48,5 @@ def test_a_run(tmp_path, capsys):
     result = mask_selection.main([*"--matrices 2 --rows 8 --pairs 2 --output".split(), str(tmp_path / "masks")])
     assert result["scores"] == 128 and [arm["arm"] for arm in result["arms"]] == list(mask_selection.ARMS)
     assert all(arm["milliseconds"] > 0 for arm in result["arms"])
-    assert result["arms"][2]["peak_mib"] * 2**20 >= 2 * 64 * (4 + 8)  # a sort's scores and indices
+    assert result["arms"][2]["peak_mib"] * 2**20 >= 2 * 64 * (4 + 8)  # scores and indices of a sort
     assert (tmp_path / "masks.md").read_text() == capsys.readouterr().out

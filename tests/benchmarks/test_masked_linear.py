@@ -1,4 +1,4 @@
-"""benchmarks/masked_linear.py on a tiny shape."""
+"""benchmarks/masked_linear.py with a tiny layer."""
 
 import json
 import subprocess

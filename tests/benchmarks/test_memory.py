@@ -1,4 +1,4 @@
-"""benchmarks/memory.py: a known amount of memory."""
+"""benchmarks/memory.py measures a known amount of memory."""
 
 import torch
 
@@ -8,7 +8,7 @@ MIB = 2**20
 
 
 class Holding:
-    """Keeps 4 MiB more with every step, and meanwhile has twice as much again."""
+    """Keeps 4 MiB more after every step, and temporarily uses as much again."""
 
     def __init__(self):
         self.kept = []
@@ -19,9 +19,9 @@ class Holding:
 
 
 def test_a_known_peak():
-    held = torch.ones(MIB)  # before, and so not the arm's
+    held = torch.ones(MIB)  # allocated before, so not counted
     arm, found = memory.peak_of(Holding, steps=3)
-    # After two steps 8 MiB are kept; the third makes 8 more and copies 4 of them.
+    # After two steps 8 MiB are kept. The third makes 8 more and copies 4 of them.
     assert found == 20 * MIB and len(arm.kept) == 3 and held.sum() == MIB
 
 

@@ -9,7 +9,7 @@ from benchmarks import pairs
 
 
 def test_ratio_is_the_median_of_the_ratios_pair_by_pair():
-    # 3/2 = 1.5, 2/4 = 0.5, 10/10 = 1; the ratio of the medians, 3/4, is another number.
+    # 3/2 = 1.5, 2/4 = 0.5, 10/10 = 1. The ratio of the medians would be 3/4.
     result = pairs.compare([2.0, 4.0, 10.0], [3.0, 2.0, 10.0])
     assert result["ratios"] == [1.5, 0.5, 1.0]
     assert result["ratio"] == 1.0
@@ -53,7 +53,7 @@ def test_rounds_run_the_baseline_once_and_go_to_and_fro():
     found = pairs.measure_in_rounds(arms, 3, 0, lambda results, done: kept.append((done, results)))
     assert run == list("ABCCBAABC")
     assert [arm.get("ratios") for arm in found] == [None, [2.0, 1.0, 0.5], [1.0, 0.5, 0.25]]
-    # After the first round, and after all.
+    # After the first round, and after all rounds.
     assert kept[0][0] == 1 and kept[0][1][1]["ratios"] == [2.0] and kept[-1] == (3, found)
 
 
@@ -72,14 +72,14 @@ def test_the_commit_where_there_is_no_git(monkeypatch):
     monkeypatch.setenv("COMMIT", "abc")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert pairs.commit() == "abc"
-    monkeypatch.setenv("PATH", "/nowhere")  # as where git is not installed
+    monkeypatch.setenv("PATH", "/nowhere")  # as if git were not installed
     assert pairs.commit() == "abc"
     monkeypatch.delenv("COMMIT")
     assert pairs.commit() == "unknown"
 
 
 class Fake:
-    """An arm whose step takes ``seconds``, or ends with an error."""
+    """An arm with a step that takes ``seconds`` or raises an error."""
 
     flags = ""
 

@@ -1,4 +1,4 @@
-"""benchmarks/peers.py: its arguments, whose turn it is, and steps of tiny models on the same batches."""
+"""benchmarks/peers.py: its arguments, turns of the workers, and steps of tiny models on the same batches."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ENVIRONMENTS = pairs.ROOT / "runs" / "peers"
 
 @pytest.fixture(scope="module")
 def steps():
-    """The module that all workers share, which lies beside them and not in a package."""
+    """The module that all workers share. It is in their folder, not in a package."""
     sys.path.insert(0, str(peers.WORKERS))
     try:
         import steps
@@ -69,12 +69,12 @@ def test_batches_are_padded_and_shifted_as_fairseq_does(steps, tmp_path, monkeyp
     job.batches = [[[[7, 8, 2], [9, 2]], [[7, 2], [4, 5, 6, 2]]]]
     ((source, target),) = job.rectangles()
     assert source.tolist() == [[7, 8, 2], [7, 2, 1]] and target.tolist() == [[9, 2, 1, 1], [4, 5, 6, 2]]
-    # The end of sentence (2) first, the last word before it last, padding (1) where the target has it.
+    # The end of sentence (2) comes first, the last token is dropped, and padding (1) is where the target has it.
     assert job.after_start(target).tolist() == [[2, 9, 1, 1], [2, 4, 5, 6]]
 
 
 class Turn:
-    """In the place of a process: notes its turns and takes as many seconds as it has had turns; ends at ``last``."""
+    """Fake worker: records its turns, and turn n takes n seconds. It stops at ``last``."""
 
     def __init__(self, name, turns, last=99):
         self.name, self.turns, self.last, self.count = name, turns, last, 0
@@ -92,7 +92,7 @@ def test_turns():
     times, stopped = peers.take_turns([Turn(name, turns) for name in "ABC"], 4)
     assert "".join(turns) == "ABC" + "CBA" + "BCA" + "ACB" and not stopped
     assert times == dict.fromkeys("ABC", [1.0, 2.0, 3.0, 4.0])
-    # A round takes 3 x its number: after the second 9 seconds have gone by.
+    # Round n takes 3 n seconds, so 9 seconds have passed after the second.
     assert peers.take_turns([Turn(name, []) for name in "ABC"], 4, 9)[0]["A"] == [1.0, 2.0]
     times, stopped = peers.take_turns([Turn("A", []), Turn("B", [], last=1)], 3)
     assert times["A"] == [1.0, 2.0, 3.0] and stopped == {"B": "status 1: no memory"}
@@ -110,7 +110,7 @@ def test_a_worker_that_stops_says_why(tmp_path):
 
 
 def test_tokens_and_padding(tmp_path):
-    # The first batch is for warming up; the second has targets of 2 and 4 words, of which the first is padded by 2: 2 of 8.
+    # The first batch is for warm-up. The second has targets of 2 and 4 tokens, the first padded by 2: 2 of 8.
     batches = [[[[5, 2], [5, 2]]], [[[7, 8, 2], [9, 2]], [[7, 2], [4, 5, 6, 2]]]]
     (tmp_path / "job.json").write_text(json.dumps({"batches": batches}))
     tokens, words = peers.tokens_of(tmp_path / "job.json", 1)
@@ -143,7 +143,7 @@ def run_tiny(data, folder, *names, environments=ENVIRONMENTS):
 
 def check(arm, stock):
     assert "absent" not in arm, arm["absent"]
-    # All train nearly all of the shape; what a peer has more or less of are biases and norms.
+    # Parameter counts are nearly equal. They differ only in biases and norms.
     assert arm["parameters"] == pytest.approx(stock["parameters"], rel=0.05) and arm["moved"] > 0.8 * arm["parameters"]
     assert len(arm["ratios"]) == 2 and arm["tokens_per_second"] > 0
 

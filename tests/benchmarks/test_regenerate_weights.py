@@ -1,4 +1,4 @@
-"""benchmarks/regenerate_weights.py: what it counts, and one run on a tiny shape."""
+"""benchmarks/regenerate_weights.py: its counts, and one run with tiny models."""
 
 import pytest
 import torch

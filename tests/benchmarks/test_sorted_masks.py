@@ -1,4 +1,4 @@
-"""benchmarks/sorted_masks.py makes the masks and the gradients that the package makes, by another way."""
+"""benchmarks/sorted_masks.py gives the same masks and gradients as the package."""
 
 import pytest
 import torch
@@ -20,6 +20,6 @@ def test_same_masks_same_gradients_and_a_sort_at_every_use(monkeypatch, keep):
     for name, module in masked_modules(model).items():
         assert found[name].weight.equal(module.weight) and module.scores.grad.any(), name
         assert found[name].scores.grad.equal(module.scores.grad), name
-    # Layers of 4 matrices of 8 x 8 and 2 of 8 x 12, of 8 and 2; embeddings of 20 words of 8, the tied one used twice.
+    # Layers with 4 matrices of 8 x 8 and 2 of 8 x 12, or 8 and 2; embeddings of 20 tokens of width 8, the tied one used twice.
     in_training = 3 * (4 * 64 + 2 * 96) + 2 * (8 * 64 + 2 * 96) + 3 * 160
     assert sum(sorted_sizes) == in_training + (in_training - 160)  # and once each just now

@@ -1,4 +1,4 @@
-"""benchmarks/step_profile.py: kinds and shares by hand, and one run on a tiny shape."""
+"""benchmarks/step_profile.py: kinds and shares by hand, and one run with tiny models."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""benchmarks/step_time.py: its arguments, and one run on a tiny shape."""
+"""benchmarks/step_time.py: its arguments, and one run with tiny models."""
 
 import json
 import subprocess
@@ -66,12 +66,12 @@ def test_a_run_on_a_tiny_shape(tmp_path):
     assert only_l["flops"] == plain["flops"] and only_l["parameters"] == plain["parameters"]
     # The frozen layer saves its weight gradients: 2 FLOPs x 20 tokens x (4 attention matrices of 8 x 8, two of 8 x 12).
     assert plain["flops"] - reservoir["flops"] == 2 * 20 * (4 * 8 * 8 + 2 * 8 * 12)
-    # Those matrices, their biases and two LayerNorms are not trained.
+    # These matrices, their biases and two LayerNorms are not trained.
     assert reservoir["parameters"] - reservoir["trained"] == 4 * (64 + 8) + 2 * 96 + 12 + 8 + 2 * 16
     assert all(len(arm["ratios"]) == 2 and arm["low"] <= arm["ratio"] <= arm["high"] for arm in result["arms"][1:])
     assert masked["flops"] == sorting["flops"] == plain["flops"] and masked["trained"] == sorting["trained"]
     assert all(arm["seconds"] > 0 for arm in result["arms"])
-    # Parameters, gradients and two moments of 4 bytes each, at least.
+    # At least parameters, gradients and two moments of 4 bytes each.
     assert all(4 * (a["parameters"] + 3 * a["trained"]) <= a["peak_mib"] * 2**20 < 10**6 for a in result["arms"])
     assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "times.md").read_text() == ended.stdout

@@ -1,4 +1,4 @@
-"""benchmarks/translate_time.py on a tiny model: both commands translate the same lines alike."""
+"""benchmarks/translate_time.py with a tiny model: both commands give the same translations."""
 
 import json
 

@@ -1,3 +1,3 @@
-"""The tests in this folder run over every letter of the layer plans: a new kind of layer gets them for nothing."""
+"""Tests in this folder run for every letter of layer plans, including new kinds."""
 
 from tests.models.conftest import exact_softmax, seed  # noqa: F401

@@ -1,4 +1,4 @@
-"""Freezing changes no gradient of what is trained, and reservoirs hand gradients down."""
+"""Freezing does not change gradients of trained parameters, and reservoirs pass gradients down."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def gradients(model):
 
 
 def frozen_and_unfrozen(model):
-    """The gradients of what ``model`` trains: as it is, and with everything trained."""
+    """Gradients of the trained parameters of ``model``, and the same gradients with everything trained."""
     trained = {e.name for e in model.slot_table.entries if e.trained}
     ours = gradients(model)
     unfrozen = gradients(model.requires_grad_(True))
@@ -35,7 +35,7 @@ def test_gradients_are_those_of_the_unfrozen_network_bit_for_bit(stack, letter, 
 @pytest.mark.parametrize("decoder", named(RESERVOIRS["decoder"]))
 @pytest.mark.parametrize("freeze", [None, "emb", "emb,encoder.q"])
 def test_reservoirs_and_frozen_parts_at_the_bottom(encoder, decoder, freeze, exact_softmax):
-    """To 1e-10 in float64: torch multiplies the transposed embeddings on another route if the weight has no gradient."""
+    """To 1e-10 in float64, because torch multiplies transposed embeddings differently if the weight has no gradient."""
     for name, ours, unfrozen in frozen_and_unfrozen(build(f"{encoder}L", f"{decoder}L", freeze=freeze).double()):
         assert (ours - unfrozen).abs().max() < 1e-10, name
 
@@ -48,6 +48,6 @@ def test_layers_below_a_reservoir_learn(stack, letter):
         if name.startswith(f"{stack}.layers.0.")
     }
     for name, gradient in below.items():
-        # A bias of the keys shifts all scores of a query alike, which softmax does not see.
+        # A bias of the keys shifts all scores of a query equally, so softmax cancels it.
         if not name.endswith("k_proj.bias"):
             assert gradient.count_nonzero() > 0, name

@@ -1,4 +1,4 @@
-"""Decoding word by word from the cache gives the logits of teacher forcing to 1e-10 in float64, and beams may change places."""
+"""Incremental decoding gives the logits of teacher forcing to 1e-10 in float64, and beams can be reordered."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tests.support.letters import LETTERS, named
 
 pytestmark = pytest.mark.usefixtures("exact_softmax")
 SOURCE = pad(sentences(5, 3, 4), "left")
-# Ten words: longer than the kernels of 3 and 7 below, shorter than that of 15.
+# Ten tokens: more than the kernels of 3 and 7 below, fewer than that of 15.
 TARGET = shift(pad(sentences(10, 10, 10, seed=2)))
 
 
@@ -32,14 +32,14 @@ def test_equals_teacher_forcing(model):
 
 @torch.no_grad()
 def test_a_reordered_cache_is_the_cache_of_the_reordered_batch(model):
-    # Two sentences with two beams each; as in search, a beam changes its place only within its sentence.
+    # Two sentences with two beams each. As in beam search, a beam stays within its sentence.
     source, target, order, swap = SOURCE[[0, 0, 1, 1]], TARGET[[0, 1, 2, 0]], torch.tensor([1, 1, 3, 2]), 5
     encoded, state = model.encoder(source), {}
     for time in range(swap):
         step(model, encoded, state, target, time)
     model.decoder.reorder_incremental_state_scripting(state, order)
     encoded = model.encoder.reorder_encoder_out(encoded, order)
-    # From here on all four go their own way, also the two that now share a beginning.
+    # From here on all four beams differ, even the two with the same beginning.
     target = torch.cat([target[order, :swap], target[:, swap:]], dim=1)
     expected = logits(model, source, target)
     for time in range(swap, target.size(1)):
@@ -70,7 +70,7 @@ def test_beam_search_finds_the_same_with_and_without_the_cache(model):
 
 
 @pytest.mark.parametrize("plan, place", [("LF", 0), ("TFF", 0), ("LCF", 1), ("LL", 1)])
-@pytest.mark.parametrize("training", [False, True])  # in training a criterion of alignment reads it
+@pytest.mark.parametrize("training", [False, True])  # criteria of alignment read it in training
 @torch.no_grad()
 def test_alignment_is_by_the_last_layer_that_attends_to_the_source(plan, place, training):
     model = build("L", plan).train(training)

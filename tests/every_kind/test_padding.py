@@ -1,6 +1,6 @@
-"""A sentence's logits depend neither on what it is batched with nor on the side of the padding.
+"""A sentence's logits depend neither on the other sentences of a batch nor on the side of the padding.
 
-1e-5 in float32 and 1e-10 in float64.
+The tolerance is 1e-5 in float32 and 1e-10 in float64.
 """
 
 import pytest
@@ -17,7 +17,7 @@ ROWS = sentences(4, 9, 1, 6)
 
 @torch.no_grad()
 def largest_difference(model, side, target_lengths=(5, 5, 5, 5)):
-    """Between the logits of a sentence alone and in a batch of all four, padded on ``side``."""
+    """Largest difference between the logits of a sentence alone and in a batch of all four, padded on ``side``."""
     targets = [shift(target[None])[0] for target in sentences(*target_lengths, seed=2)]
     together = logits(model, pad(ROWS, side), pad(targets, side))
     differences = []
@@ -25,7 +25,7 @@ def largest_difference(model, side, target_lengths=(5, 5, 5, 5)):
         alone = logits(model, source[None], target[None])[0]
         words = slice(len(target)) if side == "right" else slice(-len(target), None)
         differences.append((alone - in_batch[words]).abs().max())
-    return torch.stack(differences).max()  # not a number if one of them is not
+    return torch.stack(differences).max()  # NaN if any logit is NaN
 
 
 @pytest.mark.parametrize("dtype, tolerance", TOLERANCES)
@@ -55,7 +55,7 @@ def test_learned_positions_and_norm_first(letter):
 
 @torch.no_grad()
 def test_convolution_of_long_sentences():
-    """Beyond 512 words fairseq computes it on another route."""
+    """fairseq uses another implementation beyond 512 tokens."""
     model = build("CC", reservoir_kernel_sizes="3,7").double().eval()
     rows, target = sentences(500, 600), shift(pad(sentences(5, 5)))
     together = logits(model, pad(rows), target)

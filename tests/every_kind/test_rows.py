@@ -1,6 +1,6 @@
-"""Every row of ``plan/kinds.py`` is true of its layer, and a row in which any field is wrong does not pass.
+"""Every row of ``plan/kinds.py`` is true of its layer, and a row with any wrong field fails.
 
-What a layer does shows some of the fields; the table in the documentation, read by people, says all of them a second time.
+Some fields are checked by the behaviour of the layer. The table in the documentation has all of them a second time.
 """
 
 import importlib.util
@@ -32,10 +32,10 @@ def the_pages_have_its_line(kind):
         assert kinds_table.written(text) == text, f"{path}: python scripts/kinds_table.py, and read what it has written"
 
 
-# What no layer shows, written by hand from the papers and their code: Reservoir Transformers' --encoder-reservoir-type and the LayerNorm of
-# its own that its layers have; FNet and MixiT, which have that of their model. A kind that is new has its row alone.
+# Facts that no behaviour shows, from the papers and their code: --encoder-reservoir-type of Reservoir Transformers and the LayerNorm
+# of their layers; FNet and MixiT have the LayerNorm of their model. New kinds only have their row.
 PAPERS = {
-    # frozen and trained letter, what the frozen one freezes, own_norm, reservoir_type
+    # frozen and trained letter, frozen tensors of the former, own_norm, reservoir_type
     "Transformer": ("T", "L", WHOLE, False, "transformer"),
     "feed-forward": ("F", "f", WHOLE, True, "ffn"),
     "bidirectional GRU": ("G", "g", WHOLE, True, "gru"),
@@ -52,7 +52,7 @@ def it_is_as_the_papers_have_it(kind):
 
 
 def layer(kind, stack, **sizes):
-    """The layer alone, without what the plans' flags refuse."""
+    """Build the layer alone, without the checks of the plans' flags."""
     if not kind.fairseqs:
         return build_slot(kind.letter, stack, slot_config(**sizes))
     config, given = TransformerConfig(), slot_config(**sizes)
@@ -73,7 +73,7 @@ def can_be_built(kind, **sizes):
 
 @torch.no_grad()
 def it_may_stand_where_it_does_not_look_ahead(kind):
-    if kind.fairseqs:  # the decoder hands it the mask that hides what follows
+    if kind.fairseqs:  # the decoder passes it the causal mask
         assert not kind.refused
         return
     alone, x = layer(kind, "decoder", memory_dim=0).eval(), torch.randn(6, 2, 8)
@@ -89,7 +89,7 @@ def it_sees_the_source_if_it_says_so(kind):
     if "decoder" in kind.refused:
         assert not kind.sees_source
         return
-    # An L above it, since a decoder in which nothing sees the source is refused; its attention to the source is cut.
+    # An L above it, because a decoder without attention to the source is refused. Its attention to the source is disabled.
     model = build("L", f"L{kind.letter}").eval()
     for name, p in model.decoder.layers[0].named_parameters():
         if "encoder_attn.out_proj" in name:
@@ -124,7 +124,7 @@ def it_takes_scalar_noise_if_it_says_so(kind):
             isinstance(module, torch.nn.Linear) and type(module) is torch.nn.Linear
             for module in model.encoder.layers[1].modules()
         )
-    except Exception:  # fairseq's own, of many kinds
+    except Exception:  # fairseq's own layers of many kinds
         taken = False
     assert taken == kind.takes_scalar_noise, f"{kind.name}: takes_scalar_noise={kind.takes_scalar_noise} is not true"
 
@@ -157,7 +157,7 @@ def test_the_row_is_true(check, kind):
 
 
 def wrong_values(kind, name):
-    """Values that a field of this kind must not have."""
+    """Invalid values of a field of this kind."""
     value = getattr(kind, name)
     if isinstance(value, bool):
         return [not value]
@@ -184,7 +184,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("kind, name, value", MUTANTS)
 def test_a_wrong_row_does_not_pass(monkeypatch, kind, name, value):
-    """Refused as a contradiction; or found by the page, and where the layer shows it, by what the layer does as well."""
+    """A wrong row is refused as a contradiction, or differs from the page, or from the layer's behaviour."""
     try:
         mutant = replace(kind, **{name: value})
     except InputError:
@@ -193,7 +193,7 @@ def test_a_wrong_row_does_not_pass(monkeypatch, kind, name, value):
     monkeypatch.setattr(kinds, "_BY_LETTER", {letter: row for row in rows for letter in row.letters})
     shown_by_the_layer = name in CHECKS and not (
         name == "refused" and value.keys() == kind.refused.keys()
-    )  # a reason is but words
+    )  # a reason is only text
     said_on_the_page = name not in ("fairseqs", "takes_scalar_noise")
     written_by_hand = name in BY_HAND and kind.name in PAPERS
     finds = [

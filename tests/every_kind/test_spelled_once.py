@@ -1,4 +1,4 @@
-"""Letters stand in ``plan/kinds.py``, and each in the file of its layer; nothing else in the package spells them, and no list of a test."""
+"""Letters only occur in ``plan/kinds.py`` and in the file of their layer, not elsewhere in the package or in lists of tests."""
 
 import ast
 import re
@@ -12,13 +12,13 @@ TESTS = Path(__file__).parents[1]
 
 
 def is_letters(node, least=1):
-    """Whether a node is a text of plan letters, a capital among them; "L", the ordinary layer, is not counted."""
+    """Whether a node is a string of plan letters with a capital. "L", the ordinary layer, does not count."""
     text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
     return len(text) >= least and set(text) <= set(letters_where()) and not text.islower() and text != "L"
 
 
 def spelled(path):
-    """The places where a file writes letters down, but for the layer's own ``@register("F")``."""
+    """Lines in which a file has letters, except the layer's own ``@register("F")``."""
     tree = ast.parse(path.read_text())
     registered = {
         id(node.args[0])
@@ -29,12 +29,12 @@ def spelled(path):
 
 
 def test_the_package_spells_letters_in_one_file():
-    # The letters in report/ are those of the lines that fairseq-generate prints, and of units.
+    # The letters in report/ are those of units and of lines that fairseq-generate prints.
     files = [
         path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "plan" / "kinds.py" and path.parent.name != "report"
     ]
     assert sum((spelled(path) for path in files), []) == []
-    assert len(spelled(PACKAGE / "plan" / "kinds.py")) >= len(letters_where()) / 2  # what is looked for is found there
+    assert len(spelled(PACKAGE / "plan" / "kinds.py")) >= len(letters_where()) / 2  # the search does find letters there
 
 
 def test_no_test_runs_over_letters_of_its_own():

@@ -1,4 +1,4 @@
-"""A model with a layer of every kind, trained: frozen bits in float32 and bf16, resuming, and the export."""
+"""A trained model with a layer of every kind: frozen bits in float32 and bf16, resuming, and export."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ PLANS = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --disable-v
 
 @pytest.fixture(scope="module")
 def whole(toy_data, tmp_path_factory):
-    """4 updates in one go: the run, and its folder with a checkpoint of update 2."""
+    """4 updates in one run; the run, and its folder with a checkpoint of update 2."""
     folder = tmp_path_factory.mktemp("every_kind")
     return train(toy_data, *PLANS, "--max-update", 4, "--save-interval-updates", 2, "--save-dir", folder), folder
 
@@ -29,7 +29,7 @@ def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(whole):
     moved = {name for name, tensor in run.weights.items() if not tensor.equal(run.initial[name])}
     assert not moved & set(frozen(run))
     still = {entry.name for entry in run.model.slot_table.entries if entry.trained} - moved
-    assert {name for name in still if not name.endswith("k_proj.bias")} == set()  # the same to every score of a query
+    assert {name for name in still if not name.endswith("k_proj.bias")} == set()  # added to every score of a query
 
 
 def test_it_resumes_bit_for_bit(whole, toy_data, tmp_path):

@@ -1,4 +1,4 @@
-"""The recipe of backskipping: its commands parse, and its table of cosines is what the log says."""
+"""The backskipping recipe: its commands parse, and its table of cosines equals the log."""
 
 import pytest
 from fairseq import options

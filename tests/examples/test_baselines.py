@@ -1,4 +1,4 @@
-"""The baselines: the README's table is what the commands train, and its numbers are those of the models."""
+"""The baselines: the README's table agrees with the commands, and its numbers with the models."""
 
 import functools
 import re
@@ -34,7 +34,7 @@ def parsed(flags):
 
 
 def built(arm, **changes):
-    """The model of an arm's flags, with Multi30k's vocabulary."""
+    """Model of an arm's flags, with Multi30k's vocabulary."""
     encoder, decoder, flags, *_ = ARMS[arm]
     plans = ["--reservoir-encoder", encoder, "--reservoir-decoder", decoder]
     options = vars(parsed(["data", "--arch", "reservoir_transformer_study", *plans, *PRE_NORM, *flags.split()]))
@@ -45,7 +45,7 @@ def built(arm, **changes):
 
 @functools.cache
 def flops(arm):
-    """Those of the matrix products of a step on 100 pairs of sentences of 20 words."""
+    """FLOPs of the matrix products of a step on 100 sentence pairs of 20 tokens."""
     model = built(arm)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         loss(model, pad(sentences(*[20] * 100)), pad(sentences(*[20] * 100, seed=2))).backward()
@@ -100,7 +100,7 @@ def test_layerdrop_runs_four_of_five_layers_on_average():
 
 
 def test_what_makes_the_comparisons_fair():
-    """Trained, by hand: three L, two L of a decoder, the last norms, 5,904 vectors of 128."""
+    """Trained parameters by hand: three L, two L of a decoder, the last norms, 5,904 vectors of 128."""
     attention, norm = 4 * (128 * 128 + 128), 2 * 128
     ffn = 2 * 128 * 512 + 512 + 128
     trained = 3 * (attention + ffn + 2 * norm) + 2 * (2 * attention + ffn + 3 * norm) + 2 * norm + WORDS * 128
@@ -110,7 +110,7 @@ def test_what_makes_the_comparisons_fair():
 
 
 def test_what_adapters_train():
-    """Rank r: r (in + out) for LoRA; r + out for VeRA. Five encoder layers, two with attention to the source besides."""
+    """Rank r has r (in + out) parameters for LoRA and r + out for VeRA. Five encoder layers, and two with attention to the source."""
     attention, matrices = (5 + 2 * 2) * 4, (5 + 2) * 2
     at_rank_1 = attention * (128 + 128) + matrices * (128 + 512)
     norms = (5 * 2 + 2 * 3 + 2) * 2 * 128

@@ -1,4 +1,4 @@
-"""A folder of CTranslate2 translates text: as our own translator does, on the same model in fp32."""
+"""A CTranslate2 model translates text like our own translator with the same model in fp32."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def test_translations(with_text, of_numbers, tmp_path):
     ended = subprocess.run(
         words, input="".join(f"{line}\n" for line in TEXT), capture_output=True, text=True, check=True
     )
-    # A carriage return ends no line.
+    # A carriage return does not end a line.
     odd = subprocess.run(words, input=b"one hundred\rand two\r\nseventeen\n", capture_output=True, check=True)
     assert odd.stdout.decode().split("\n") == [
         *load_translator(str(with_text)).translate(["one hundred and two", TEXT[0]]),

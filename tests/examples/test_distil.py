@@ -1,4 +1,4 @@
-"""Distilled data: the training translations are the teacher's, and nothing else is changed."""
+"""Distilled data has the teacher's translations of the training set, and no other changes."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.examples.test_multi30k import EXAMPLES, bash
 
 
 def lines(data, part, language):
-    """The sentences of a part, in pieces."""
+    """Sentences of a split, in pieces."""
     dictionary = Dictionary.load(str(data / f"dict.{language}.txt"))
     return [
         dictionary.string(one) for one in data_utils.load_indexed_dataset(f"{data}/{part}.en-de.{language}", dictionary)
@@ -51,7 +51,7 @@ def test_these_are_the_teachers(made, of_numbers):
 
 @pytest.mark.slow
 def test_another_corpus_in_the_same_folder_is_translated_anew(made, of_numbers, tmp_path):
-    """Before, the old translations were paired with the new sentences."""
+    """An earlier version paired the old translations with the new sentences."""
     shutil.copytree(of_numbers.data, tmp_path / "bin")
     model = of_numbers.path
     settings = {"TEACHER": model, "BIN": tmp_path / "bin", "OUT": tmp_path / "out", "GPUS": "0"}
@@ -88,7 +88,7 @@ def test_lines():
 
 @pytest.mark.slow
 def test_of_several_pairs_the_teachers(made, of_numbers, tmp_path):
-    """A corpus of two pairs, and one that is named the other way round."""
+    """A corpus of two language pairs, one with the reverse name."""
     both, teacher = tmp_path / "both", tmp_path / "teacher.pt"
     shutil.copytree(of_numbers.data, both)
     for path in of_numbers.data.glob("*.en-de.*"):

@@ -1,4 +1,4 @@
-"""The recipes for many processes: their commands parse, and the one for CPUs trains."""
+"""Recipes for several processes: their commands parse, and the one for CPUs trains."""
 
 import os
 import shlex
@@ -34,7 +34,7 @@ def dry_run(recipe, **environment):
 
 
 def flags_of(words):
-    """What fairseq-train makes of a command line, the last of a recipe's flags being the user's."""
+    """Options of a command line in fairseq-train. The last flags of a recipe are the user's."""
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     assert (args.data, args.reservoir_encoder, args.max_update) == ("data bin", "LFLFL", 7)
     return args
@@ -62,7 +62,7 @@ def test_several_hosts_without_torchrun():
 
 
 def test_slurm(monkeypatch, tmp_path):
-    """What fairseq makes of the environment in which srun starts the second of two tasks; scontrol is a stand-in."""
+    """fairseq's settings in the environment in which srun starts the second of two tasks, with a fake scontrol."""
     environment = {"SLURM_JOB_ID": "71", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4"}
     srun, *words = dry_run("slurm.sbatch", **environment)
     assert srun == "srun" and words[1] == "fairseq-train"
@@ -95,7 +95,7 @@ def test_what_is_not_set_is_named(recipe):
     assert (ended.returncode, ended.stdout) == (2, "") and ended.stderr.startswith(f"{recipe}: {name} is not set")
 
 
-@pytest.mark.slow  # the same start, flags and result: tests/integration/test_processes.py
+@pytest.mark.slow  # for the same start, flags and result see tests/integration/test_processes.py
 def test_two_cpus(toy_data, tmp_path):
     flags = "--max-update 2 --max-tokens 400 --num-workers 0 --arch reservoir_transformer_tiny --reservoir-encoder LF".split()
     ended = bash("two_cpus.sh", *flags, DATA=str(toy_data), SAVE_DIR=str(tmp_path))

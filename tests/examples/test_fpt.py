@@ -1,4 +1,4 @@
-"""The study of pretrained and frozen models: its arms are what they say, its tasks are right, its table is computed by hand."""
+"""The study of pretrained and frozen models: arms, tasks, and a table by hand."""
 
 import gzip
 import importlib.util
@@ -30,7 +30,7 @@ def script(name):
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder of a text to pretrain on, and of SST-2."""
+    """A folder with a text for pretraining, and one of SST-2."""
     for part, lines in {"train": 200, "valid": 20, "test": 20}.items():
         text = "".join(f"the cat number {number} sat on the mat\n" for number in range(lines))
         (tmp_path / f"{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
@@ -40,7 +40,7 @@ def data(tmp_path):
 
 
 def commands(data, *arguments, **environment):
-    """The arguments of every fairseq-train and fairseq-interactive of a dry run."""
+    """Arguments of every fairseq-train and fairseq-interactive in a dry run."""
     found = {"fairseq-train": [], "fairseq-interactive": []}
     ended = bash(
         FOLDER / "run.sh",
@@ -117,7 +117,7 @@ def test_what_is_missing_is_named(case, data):
 
 
 @pytest.mark.parametrize("words, value", [
-    # the median of an even number of digits is the lower of the middle two; sums are taken modulo 10
+    # the median of an even number of digits is the lower of the middle two; sums are modulo 10
     ("[MAX 2 9 ]", 9), ("[MIN 2 9 4 ]", 2), ("[MED 1 8 5 7 ]", 5), ("[SM 6 7 8 ]", 1), ("[MAX 3 [SM 4 [MIN 9 5 ] ] 8 ]", 9),
 ])  # fmt: skip
 def test_values_of_expressions(words, value):
@@ -125,7 +125,7 @@ def test_values_of_expressions(words, value):
 
 
 def evaluated(words):
-    """The value of a ListOps expression, which is ``words`` from first to last; by a stack, where the generator recurs."""
+    """Value of a ListOps expression, computed with a stack. The generator uses recursion."""
     stack = [[]]
     for word in words:
         if word.startswith("["):
@@ -164,7 +164,7 @@ def test_answers_are_right(parts):
         assert answer in given and len(given) == 5 and len(answer) == 16
         assert all(bit in ("?", right) for bit, right in zip(asked, answer, strict=True))
         shown += 16 - asked.count("?")
-    # 1,000 questions of 16 bits, each shown with a chance of 1/2: 8,000 with a standard deviation of 63
+    # 1,000 questions of 16 bits, each 1 with probability 1/2: 8,000 with a standard deviation of 63
     assert abs(shown - 8000) < 4 * 63
 
 
@@ -205,8 +205,8 @@ def test_of_many_questions_every_so_many_are_asked(tmp_path):
 
 
 ANSWERS = "valid\t2\t01 11\nvalid\t2\t00 10\ntest\t2\t11 00\ntest\t2\t10 01\n"
-# Questions are "a =". Of 8 bits on valid 6 and 7 are right: the second answer lacks its second word, or has one wrong bit.
-# On test 8 and 5: 10 00 for 11 00, and 10 10 for 10 01, have one and two wrong bits. What is said after the answer does not count.
+# Questions are "a =". 6 and 7 of 8 bits on valid are right: the second answer lacks its second word, or has one wrong bit.
+# On test 8 and 5: 10 00 for 11 00 has one wrong bit, 10 10 for 10 01 has two. Text after the answer is ignored.
 SAID = {
     "1e-3": ["a = 01 11", "a = 00", "a = 11 00", "a = 10 01 a"],
     "2e-2": ["a = 01 11", "a = 00 11", "a = 10 00", "a = 10 10"],
@@ -234,7 +234,7 @@ def test_the_table_chooses_by_valid(tmp_path):
     write_run(tmp_path / "other" / "2e-2", SAID["2e-2"], 40)
     lines = report(tmp_path / "answers.tsv", tmp_path / "arm", tmp_path / "other").stdout.splitlines()
     assert lines[0] == "| arm | trained | valid, 1e-3 | valid, 2e-2 | best rate | test | guess | minutes |"
-    # Guessing says at each place what is most frequent there, of equals the first: 11 00, and of 10 01 two bits are right.
+    # Guessing chooses the most frequent value at each place, the first of equals: 11 00, which has two bits of 10 01.
     # Minutes: twice 50 + 10 s, and 50 + 40 s.
     assert lines[2] == "| arm | 1,417,344 | 75.0 | 87.5 | 2e-2 | **62.5** | 75.0 | 2.0 |"
     assert lines[3] == "| other | 1,417,344 |  | 87.5 | 2e-2 | **62.5** | 75.0 | 1.5 |"
@@ -266,7 +266,7 @@ def test_a_tiny_run_from_beginning_to_end(data):
 
     ended = run("2")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    # Of a model that was pretrained for longer it is another fine-tuning; this test lets it go on all the same.
+    # A model with a longer pretraining needs another fine-tuning. This test continues without it.
     ended, tuned = run("4"), data / "runs" / "xor" / "frozen-pretrained-tiny-9-1"
     assert ended.returncode == 2 and f"fpt: {tuned}/1e-3 was begun with other flags or data" in ended.stderr
     for rate in ("1e-3", "1e-2"):

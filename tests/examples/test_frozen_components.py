@@ -1,4 +1,4 @@
-"""The recipes of frozen components: the README's tables are what the commands train, and its shares are the paper's."""
+"""The recipes of frozen components: the README's tables agree with the commands, and its shares with the paper."""
 
 import re
 import shlex
@@ -14,20 +14,20 @@ README = (FOLDER / "README.md").read_text()
 CELL = r" ?`?([^|`]*?)`? \|"
 ROWS = {row[0]: row[1:] for row in re.findall(rf"^\|{CELL * 7}$", README, flags=re.MULTILINE) if row[0][0].isdigit()}
 FLAGS = {arm: row[1].strip().split() for arm, row in ROWS.items()}
-# methods' arithmetic: embeddings 36,000 x 1024, attention 18 x 4 x 1024^2, feed-forward 12 x 2 x 1024 x width
+# the paper's arithmetic: embeddings 36,000 x 1024, attention 18 x 4 x 1024^2, feed-forward 12 x 2 x 1024 x width
 SIZES = {width: {"emb": 36_000 * 1024, "att": 18 * 4 * 1024**2, "ffn": 12 * 2 * 1024 * width} for width in (4096, 1024)}
 
 
 @pytest.fixture
 def data(data):
-    """The folder besides with the names of a text for language models."""
+    """The folder, with the names of a text for language models added."""
     for name in ("train.txt", "valid.txt.gz", "test.txt"):
         (data / name).touch()
     return data
 
 
 def parsed(script, arm, data, *further, **environment):
-    """The namespace of the recipe's fairseq-train."""
+    """Options of the recipe's fairseq-train."""
     ended = bash(
         FOLDER / script, *further, ARM=arm, DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1", **environment
     )
@@ -36,7 +36,7 @@ def parsed(script, arm, data, *further, **environment):
 
 
 def given(args):
-    """The freeze spec among options, as flags."""
+    """Flags of the freeze spec in the options."""
     flags = {"--freeze": args.freeze, "--frozen-init": None if args.frozen_init == "model" else args.frozen_init}
     return [word for flag, value in flags.items() if value for word in (flag, value)]
 

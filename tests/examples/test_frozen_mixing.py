@@ -1,4 +1,4 @@
-"""The recipes of frozen mixing: the README's table is what the commands train."""
+"""The recipes of frozen mixing: the README's table agrees with the commands."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Archives of a study's logs: a report made of one says what a report of the runs says, and what the page beside it says."""
+"""Archives of a study's logs give the same report as the runs, and as the page next to them."""
 
 import re
 import tarfile
@@ -18,18 +18,18 @@ PAGES = sorted([*ROOT.glob("examples/*/results/*.md"), *ROOT.glob("benchmarks/re
 
 
 def _newest_at_once():
-    """All archives; the tests of all but each study's newest are slow ones."""
+    """All archives. The newest archive of each study is tested by default, the others are slow tests."""
     newest = {archive.parent: archive for archive in ARCHIVES}.values()
     for archive in ARCHIVES:
         yield pytest.param(archive, marks=[] if archive in newest else [pytest.mark.slow])
 
 
-# What is neither a time nor made of the records within an epoch, nor of the files of a run that are not kept.
+# Sections that depend neither on times, nor on records within an epoch, nor on files that are not archived.
 SECTIONS = ("## Scores", "## Test score against", "## Comparisons named")
 
 
 def sections(runs, out, *flags):
-    """The rows of the tables of those sections of a report."""
+    """Rows of the tables in these sections of a report."""
     cli.main(["report", str(runs), "--out", str(out), "--no-figures", *flags])
     parts = re.split(r"^(?=## )", (out / "report.md").read_text(), flags=re.MULTILINE)
     return [line for part in parts if part.startswith(SECTIONS) for line in part.splitlines() if line.startswith("| ")]
@@ -61,7 +61,7 @@ def test_a_report_of_the_archive_is_that_of_the_runs(tmp_path):
 
 
 def test_runs_of_a_recipe(tmp_path):
-    """They have no state: what was validated after the training says that one is done."""
+    """These runs have no state. A validation after the training shows that a run is done."""
     result = '2026-11-22 19:25:58 | INFO | test | {"test_loss": "0.682", "test_accuracy": "79"}'
     record = '2026-11-22 19:25:50 | INFO | valid | {"epoch": 1, "valid_loss": "0.6", "valid_num_updates": "450"}'
     for name in ("done-1", "training-2"):
@@ -118,7 +118,7 @@ def test_usage(words, monkeypatch):
 
 
 def tables_of_arms(text):
-    """The rows, without their heads, of a text's tables whose first column is ``arm``: each a list of cells."""
+    """Yield the rows of all tables of a text that have ``arm`` as their first column: lists of cells, without heads."""
     for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
         head, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines())
         if head[0] == "arm":
@@ -139,7 +139,7 @@ def test_the_tables_of_a_page_are_those_of_its_archive(archive, tmp_path):
     """The page of the same name has the command that makes the report, and every figure in its tables of arms is in that report."""
     assert archive.stat().st_size < 200_000
     page = archive.with_name(archive.name.replace(".tar.xz", ".md")).read_text()
-    folder = f"runs/{archive.name.removesuffix('.tar.xz')}"  # of its own: archives share names of runs
+    folder = f"runs/{archive.name.removesuffix('.tar.xz')}"  # in its own folder, because archives share names of runs
     assert f"mkdir -p {folder} && tar xf {archive.relative_to(ROOT)} -C {folder}\n" in page
     flags = re.search(rf"fairseq-reservoir report {folder} --out report(.*)", page)[1].split()
     with tarfile.open(archive) as files:

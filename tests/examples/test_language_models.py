@@ -1,4 +1,4 @@
-"""The recipes of language models: each arm of the README is what the commands train, and the table is read from the logs."""
+"""The recipes of language models: each arm of the README agrees with the commands, and the table is read from the logs."""
 
 import gzip
 import re
@@ -22,7 +22,7 @@ LOOPS = [arms.split() for arms in re.findall(r"^    for arm in (.*); do$", READM
 
 @pytest.fixture
 def data(tmp_path):
-    """A novel, half of it compressed, and the names of SST-2."""
+    """A novel, half of it compressed, and the names of SST-2's files."""
     folder = tmp_path / "raw"
     folder.mkdir()
     names = [f"{name} {number}" for number in range(9) for name in ("Vasili", "Andrew")]
@@ -36,7 +36,7 @@ def data(tmp_path):
 
 
 def dry_run(script, data, *further, **environment):
-    """The commands that a recipe prints, by name; it writes nothing."""
+    """Commands that a recipe prints, by name. The recipe writes nothing."""
     runs = data.parent / "runs"
     ended = bash(FOLDER / script, *further, DATA=str(data), RUNS=str(runs), DRY_RUN="1", **environment)
     assert ended.returncode == 0, ended.stderr
@@ -97,7 +97,7 @@ def test_fine_tuning_begins_with_the_masked_model_of_its_arm(arm, updates, data)
     assert train.finetune_from_model == (None if updates == "0" else f"{read.save_dir}/checkpoint_last.pt")
     assert (train.reservoir_encoder, train.freeze, train.arch) == (read.reservoir_encoder, read.freeze, read.arch)
     assert train.max_positions == read.tokens_per_sample and train.save_dir.endswith(f"/sst2/{arm}-{updates}-1")
-    # The same pieces and the same dictionary, also for the classifier that has read nothing; labels have their own.
+    # The same pieces and dictionary, even for the classifier without pretraining. Labels have their own dictionary.
     columns = [shlex.split(line) for line in ended.stdout.splitlines() if line.startswith("fairseq-preprocess")]
     assert [f"{read.data}/dict.txt" in words for words in columns] == [True, False]
     assert f"{data.parent}/runs/masked/joint.model" in ended.stdout

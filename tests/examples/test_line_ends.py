@@ -1,4 +1,4 @@
-"""A line of a corpus ends at a line feed and at nothing else, so that line i of one file stays with line i of the other."""
+"""Only a line feed ends a line of a corpus, so that line i of one file belongs to line i of the other."""
 
 import subprocess
 import sys
@@ -14,7 +14,8 @@ sys.path.insert(0, str(EXAMPLES / "quickstart"))
 
 from pairs import read_pairs  # noqa: E402
 
-# Python's splitlines() also ends a line at these, and a text file that is opened without newline="\n" at the first one.
+# Python's splitlines() also ends a line at these, and a text file opened without newline="\
+# " at the first one.
 OTHERS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 NUMBERS = "zero one two three four five six seven eight nine".split()
 ZAHLEN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
@@ -25,7 +26,7 @@ def words(number, of):
 
 
 def write_corpus(folder):
-    """121 pairs, line i in words of i; a carriage return is in the source's line 20 and the target's line 101."""
+    """121 pairs, with line i made of words of i. Source line 20 and target line 101 contain a carriage return."""
     for language, of, odd in (("en", NUMBERS, 20), ("de", ZAHLEN, 101)):
         lines = [words(number, of) for number in range(121)]
         lines[odd] = lines[odd].replace(" ", "\r", 1)
@@ -51,7 +52,7 @@ def test_the_split_of_a_corpus_with_carriage_returns(tmp_path):
 
 
 def test_pieces_of_a_corpus_with_carriage_returns(tmp_path):
-    """fairseq-preprocess ends a line at a carriage return too, so none may be left."""
+    """fairseq-preprocess also ends a line at a carriage return, so there must be none."""
     write_corpus(tmp_path)
     for language in ("en", "de"):
         for part in ("train", "valid", "test"):
@@ -66,7 +67,7 @@ def test_pieces_of_a_corpus_with_carriage_returns(tmp_path):
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: f"U+{ord(other):04X}")
 def test_lines_of_a_report(other, tmp_path):
-    """The references of --references, and those and the translations of a run's folder."""
+    """The references of --references, and those and the translations in a run's folder."""
     text = f"a cat{other}sat here on the mat\nb\n"
     assert lines_of(text) == [f"a cat{other}sat here on the mat", "b"]
     (tmp_path / "references").write_bytes(text.encode())
@@ -82,7 +83,7 @@ def test_windows_line_ends_and_byte_order_mark():
 
 
 def test_translations_with_carriage_returns():
-    """A progress bar ends in a carriage return; one within a sentence belongs to the sentence."""
+    """A progress bar ends in a carriage return. One within a sentence belongs to the sentence."""
     text = "T-0\ta\rb\n 10%|\r    \rD-1\t-1\tc\rd\r\nD-0\t-1\te\n"
     assert read_sentences(text) == {"T": {0: "a\rb"}, "D": {1: "c\rd", 0: "e"}}
 

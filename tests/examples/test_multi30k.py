@@ -23,7 +23,7 @@ SIGNATURE = "nrefs:1|case:mixed"
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder as Multi30k comes, half of it compressed."""
+    """A folder like the original Multi30k, half of it compressed."""
     folder = tmp_path / "raw"
     folder.mkdir()
     for part, pairs in {"train": 60, "val": 8, "test_2016_flickr": 4}.items():
@@ -45,7 +45,7 @@ def python(script, *arguments):
 
 
 def commands_in(dry_run):
-    """The arguments of each command by its name."""
+    """Arguments of each command, by its name."""
     commands = {}
     for line in dry_run.splitlines():
         words = shlex.split(line)
@@ -113,7 +113,7 @@ def test_hypotheses_come_in_the_order_of_the_test_set(tmp_path):
 
 
 def test_of_several_hypotheses_the_best_is_taken(tmp_path):
-    """fairseq-generate --nbest 2 prints the better one first; the report of runs reads it so, too."""
+    """fairseq-generate --nbest 2 prints the better hypothesis first, and the report reads only that one."""
     log = tmp_path / "log"
     log.write_text("D-1\t-0.2\tgut\nD-1\t-0.9\tschlechter\nD-0\t-0.1\tja\nD-0\t-0.8\tnein\n")
     assert python("hypotheses.py", log).stdout == "ja\ngut\n"
@@ -131,7 +131,7 @@ def test_summary_of_a_run_interrupted_in_its_second_epoch(tmp_path):
     (tmp_path / "bleu.json").write_text(json.dumps({"score": 12.345, "signature": SIGNATURE}))
 
     table = python("summarise.py", tmp_path).stdout.splitlines()
-    # (40 + 14 + 42) s of steps / 100 updates = 0.960; (90 + 66) s / 60 = 2.6 minutes; the smallest loss is not that of an epoch's end.
+    # (40 + 14 + 42) s of steps / 100 updates = 0.960; (90 + 66) s / 60 = 2.6 minutes; the smallest loss is not at the end of an epoch.
     assert table[2] == f"| {tmp_path.name} | 1,879,680 | 1,417,344 | 12.35 | 0.960 | 2.6 | 100 | 9.500 |"
     assert table[-1] == f"BLEU: {SIGNATURE}"
 

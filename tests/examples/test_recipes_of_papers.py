@@ -1,4 +1,4 @@
-"""The recipes at the papers' sizes: their commands parse, GPUs keep the tokens of an update, MINI=1 runs to the end."""
+"""The recipes at the papers' sizes: their commands parse, several GPUs keep the tokens per update, MINI=1 runs to the end."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def dry_run(recipe, tmp_path, *further, **environment):
 
 
 def trained(printed):
-    """The options of the last fairseq-train."""
+    """Options of the last fairseq-train."""
     return options.parse_args_and_arch(options.get_training_parser(), commands_in(printed)["fairseq-train"])
 
 
@@ -53,7 +53,7 @@ def test_as_many_tokens_on_fewer_gpus(gpus, batches, tmp_path):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Return a function that makes a machine with so many GPUs; with none, nvidia-smi fails as it does without a driver."""
+    """Return a function that simulates a machine with a number of GPUs. With none, nvidia-smi fails as it does without a driver."""
 
     def has(gpus):
         tool = tmp_path / "bin" / "nvidia-smi"
@@ -114,7 +114,7 @@ def test_language_model_and_roberta(tmp_path):
         6,
     )
     assert train.finetune_from_model == f"{first.save_dir}/checkpoint_best.pt"
-    assert not first.save_dir.startswith(train.save_dir)  # a second task needs no second pretraining
+    assert not first.save_dir.startswith(train.save_dir)  # the second task reuses the pretraining
     longer = trained(dry_run(RESERVOIRS / "roberta.sh", tmp_path, CLASSES="3", FINETUNE="100", UPDATES="200000"))
     assert longer.save_dir != train.save_dir
     assert first.arch == train.arch == "reservoir_roberta_base" and first.reservoir_encoder == train.reservoir_encoder
@@ -155,7 +155,7 @@ def test_points_of_the_figures(tmp_path):
 
 
 def test_the_commands_of_the_one_layer_readme_run_where_the_others_do(tmp_path):
-    """From the repository's root, as given; each command of the table is one point."""
+    """Run from the repository's root, as written. Each command of the table is one point."""
     readme = (MASKS / "README.md").read_text()
     (settings,) = re.findall(r"^    (export BIN=.*)$", readme, flags=re.MULTILINE)
     commands = re.findall(r"`([^`|\n]* bash [^`|\n]*)`", readme)
@@ -253,7 +253,7 @@ def test_a_dry_mini_run_prints_its_commands_and_writes_nothing(recipe, tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     commands = commands_in(ended.stdout)
     assert commands["fairseq-train"][-6:] == ["--max-update", "10", "--max-tokens", "600", "--update-freq", "1"]
-    if "fairseq-generate" in commands:  # whose words are pieces, whether they are there yet or not
+    if "fairseq-generate" in commands:  # their text has pieces in place of words
         assert commands["fairseq-generate"][commands["fairseq-generate"].index("--remove-bpe") + 1] == "sentencepiece"
     assert not list(tmp_path.iterdir())
 

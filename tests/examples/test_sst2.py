@@ -1,4 +1,4 @@
-"""The recipe on SST-2: its commands parse, its text is cut without touching dev, and its table is computed."""
+"""The recipe on SST-2: its commands parse, its split does not use dev, and its table is computed."""
 
 import gzip
 import os
@@ -19,7 +19,7 @@ FOLDER = Path(fairseq_reservoir.__file__).parents[1] / "examples" / "one_layer_s
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder as SST-2 comes: 100 training sentences, plain, and 10 for dev, compressed."""
+    """A folder like the original SST-2: 100 training sentences, uncompressed, and 10 for dev, compressed."""
     folder = tmp_path / "raw"
     folder.mkdir()
     lines = [f"{'a fine' if n % 3 else 'an awful'} film number {n} \t{int(n % 3 > 0)}\n" for n in range(110)]
@@ -43,7 +43,7 @@ binarise_phrases "$RUNS/bin" "$DATA" 40 "$RUNS/pieces"
 
 
 def test_each_split_is_cut_from_its_own_files(data, tmp_path):
-    """One after the other in the same RUNS: what the first one made is not taken for what the second one asks for."""
+    """Two splits in the same RUNS: the second one does not reuse the files of the first."""
     lines = {}
     for split in ("sentences", "given", "sentences"):
         environment = {**os.environ, "DATA": str(data), "RUNS": str(tmp_path / "runs"), "SPLIT": split}
@@ -103,7 +103,7 @@ def test_every_twentieth_training_sentence_is_for_validation(data, tmp_path):
 
 
 def test_split_by_sentence(monkeypatch):
-    """Sentences are A, B and C; `a fine` stands in A and C, `by night` in A alone, `of rats` in none and is a phrase by itself."""
+    """The sentences are A, B and C. `a fine` occurs in A and C, `by night` only in A, `of rats` in none."""
     monkeypatch.syspath_prepend(FOLDER)
     import sst2_sentences
 
@@ -131,7 +131,7 @@ def test_only_sentences_are_held_out_and_none_of_them_is_trained_on(data, tmp_pa
         "dev": 0,
     }
     (data / "train.tsv").write_text((data / "train.tsv").read_text().replace(" \t", " .\t"))
-    found = parts(tmp_path / "some")  # the 100 lines of train.tsv end with a full stop now
+    found = parts(tmp_path / "some")  # the 100 lines of train.tsv now end with a full stop
     assert sum(map(len, found.values())) == len(set().union(*found.values())) == 110
     assert 3 <= len(found["dev"]) <= 20 and 1 <= len(found["valid"]) <= 12
     assert python("sst2_pieces.py", tmp_path / "some", 60, tmp_path).returncode == 0
@@ -160,7 +160,7 @@ def test_a_tiny_run_resumes_and_reports(data, tmp_path):
         ended = sst2(*small, "--max-update", updates, DATA=str(data), RUNS=str(tmp_path / "runs"), NAME="tiny")
         assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Loaded checkpoint" in ended.stdout
-    # dev has 7 of 10 of one kind
+    # 7 of 10 labels in dev are equal
     assert (
         "| tiny-1 |" in ended.stdout
         and "| 70.0 % |" in ended.stdout

@@ -1,4 +1,4 @@
-"""The steps of recipes: kept when nothing changed, made again when something did, under their name only when complete."""
+"""Steps of recipes: kept if nothing changed, repeated after a change, and named only when complete."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ say() {{ echo "test: $*"; }}
 die() {{ say "$@" >&2; exit 2; }}
 . "$root/examples/steps.sh"
 """
-# Each step leaves a line in "did" when it is really done.
+# Each step adds a line to "did" when it is executed.
 RECIPE = """
 cut() { run sh -c 'echo cut >>did; tr a-z A-Z <"$0/text" >"$1/cut"' "$1" "$2"; }
 written "$W/raw/text" sh -c 'echo copied >>did; cat "$0"' "$W.txt"
@@ -33,7 +33,7 @@ echo "$4 of $(cat "$1/cut")" >>"$2/checkpoint"
 
 @pytest.fixture
 def recipe(tmp_path):
-    """Return a function that runs the recipe and returns (what it really did, what it said)."""
+    """Return a function that runs the recipe and returns (executed steps, output)."""
     (tmp_path / "train").write_text(TRAIN)
     (tmp_path / "train").chmod(0o755)
 
@@ -60,10 +60,10 @@ def test_kept_until_a_command_or_an_input_changes(recipe, tmp_path, name):
 
     again, said = recipe(name)
     assert again == [] and f"test: {name}/cut is there: kept" in said
-    (tmp_path / f"{name}.txt").touch()  # a date is no change
+    (tmp_path / f"{name}.txt").touch()  # a new date is not a change
     assert recipe(name)[0] == []
 
-    # A larger number of updates: training goes on, and the score is of what came of it.
+    # With more updates, training resumes, and the score is computed again.
     assert recipe(name, UPDATES="2")[0] == ["trained", "scored"]
     assert (tmp_path / name / "model" / "score").read_text() == "1 of HELLO\n2 of HELLO\n"
 
@@ -80,7 +80,7 @@ def test_a_training_is_not_taken_for_one_with_other_flags_or_data(recipe, tmp_pa
         "test: w/model was begun with other flags or data: move it away or name another RUNS folder, or, to go on with it"
         " all the same, rm w/model/.begun\n"
     )
-    # Elsewhere, or saved more often, it is the same one; it has ended, and need not go on.
+    # In another folder, or with more checkpoints, it is the same training. It has ended and need not resume.
     for where_it_runs in ("--cpu", "--update-freq 2 --distributed-world-size=4", "--keep-last-epochs=1 --log-file a/b"):
         assert recipe("w", MORE=where_it_runs)[0] == []
     assert recipe("w", UPDATES="2", MORE="--patience=3 --cpu")[0] == ["trained", "scored"]
@@ -102,7 +102,7 @@ def test_what_never_trained_is_begun_with_other_flags(recipe, tmp_path):
 
 
 def test_a_model_is_another_when_what_it_began_with_is(recipe, tmp_path):
-    """A fine-tuning; the same data that a changed step has made anew are the same."""
+    """A fine-tuning. If a changed step produces the same data, they count as the same."""
     script = """
     folder "$W/bin" sh -c "$MAKE" "$W/bin"
     trained "$W/first" ./train "$W/bin" "$W/first" --max-update ${UPDATES:-1} ${MORE:-}
@@ -117,7 +117,7 @@ def test_a_model_is_another_when_what_it_began_with_is(recipe, tmp_path):
 
 
 def test_other_files_in_a_folder_that_no_step_made_are_seen(recipe, tmp_path):
-    """Before, such a folder counted by its name alone, as did all below a folder with a file of the user's that is called key."""
+    """An earlier version identified such a folder by its name only, and so all folders below one with a user's file named key."""
     script = 'written "$W/copy" sh -c \'echo copied >>did; cat "$0"/t*\' ./mine'
     (tmp_path / "mine").mkdir()
     (tmp_path / "key").write_text("of my bicycle")

@@ -1,4 +1,4 @@
-"""The example grids: fairseq understands the commands of every run."""
+"""The example grids: fairseq parses the commands of every run."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The recipes' tokenised BLEU."""
+"""Tokenised BLEU of the recipes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from examples.tokenised import main
 
 
 def test_score_and_signature(tmp_path, capsys):
-    """Of 5 words 4 are right, of 4 pairs 3, of 3 triples 2, of 2 fours 1: 0.2 ** 0.25 = .6687."""
+    """4 of 5 words, 3 of 4 pairs, 2 of 3 triples and 1 of 2 quadruples are right: 0.2 ** 0.25 = .6687."""
     log = tmp_path / "generate.log"
     log.write_text("T-0\tthe cat 's fur .\nH-0\t-0.5\tthe cat 's fur !\nD-0\t-0.5\tthe cat's fur!\n")
     main(log)

@@ -1,4 +1,4 @@
-"""What runs on a GPU, and in short on the CPU, so that it is known to run before there is one."""
+"""Fixtures for tests on a GPU. Shorter versions of the tests run on the CPU, so that they work before there is a GPU."""
 
 import pytest
 import torch
@@ -17,13 +17,13 @@ def device(request):
 
 @pytest.fixture
 def begin(device):
-    """The words that a command line begins with, to train on the device."""
+    """First flags of a command line, to train on the device."""
     return [word for word in TINY if device == "cpu" or word != "--cpu"]
 
 
 @pytest.fixture
 def same_sums(device, monkeypatch):
-    """Sums of full float32 and in the same order each time, as far as torch can do so on a GPU; a CPU's are."""
+    """Use full float32 and, as far as torch can, deterministic sums on a GPU, as on a CPU."""
     if device == "cpu":
         yield
         return

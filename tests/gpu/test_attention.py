@@ -1,4 +1,4 @@
-"""``--fast`` on a device takes attention that needs no plan for each shape of a batch, in each precision, and says what the CPU says."""
+"""``--fast`` on a device uses attention without a plan for each batch shape, in each precision, and equals the CPU."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""An export of what a device trained holds its bits, and a model that is loaded from it on another device has them again."""
+"""An export from a device has the device's bits, and a model loaded from it on another device has them too."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ RUN = "--max-update 2 --disable-validation --no-epoch-checkpoints".split()
 
 
 def selected(model):
-    """The masks that the model selects where it is."""
+    """Masks that the model selects on its device."""
     modules = masked_modules(model)
     return {
         f"{name}.scores" if name else "scores": digest.of_tensor(module.mask.float())
@@ -40,7 +40,7 @@ def answers(model, device):
 @pytest.mark.parametrize("written", ["there", "here"])
 @pytest.mark.parametrize("model", MODELS)
 def test_trained_on_one_device_and_read_on_another(device, begin, same_sums, toy_data, tmp_path, model, written):
-    """Written of a checkpoint of the device and read on the CPU, and the reverse."""
+    """Written from a checkpoint of the device and read on the CPU, and the reverse."""
     if (device, written) == ("cpu", "here"):
         pytest.skip("on the CPU it is the test before")
     flags = [*MODELS[model], *RUN, "--save-dir", tmp_path]
@@ -66,7 +66,7 @@ def test_trained_on_one_device_and_read_on_another(device, begin, same_sums, toy
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_same_bytes(device, toy_data, tmp_path, model):
-    """Of a checkpoint whose tensors are on the device, as ``torch.save`` leaves them, and of the same on the CPU."""
+    """From a checkpoint with tensors on the device, as saved by ``torch.save``, and the same checkpoint on the CPU."""
     flags = [*MODELS[model], *RUN, "--save-dir", tmp_path]
     train(toy_data, *flags)
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)

@@ -1,4 +1,4 @@
-"""``--optimizer freeze_skip`` on a device: what each phase of each schedule moves, and stops in every phase."""
+"""``--optimizer freeze_skip`` on a device: tensors updated in each phase of each schedule, and resuming in every phase."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.integration.test_freeze_skip import (
 )
 from tests.support.commands import load, train
 
-# One in each phase of the first: updates 0 to 2, 3 to 5, and from 6 on.
+# One in each phase of the first schedule: updates 0 to 2, 3 to 5, and from 6 on.
 STOPS = 2, 4, 7
 
 

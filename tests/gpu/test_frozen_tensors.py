@@ -1,4 +1,4 @@
-"""No update changes a bit of what is frozen, in any precision and with every optimizer that fairseq wraps for it."""
+"""Updates never change a bit of a frozen tensor, in any precision and with every optimizer that fairseq wraps."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""fairseq-generate finds on a device in float32, in padded batches, what it finds on the CPU, one sentence after the other."""
+"""fairseq-generate on a device, in float32 with padded batches, equals the CPU with single sentences."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_tokens(device, same_sums, toy_data, tmp_path, run_fairseq, model):
     train(toy_data, *flags, "--save-dir", tmp_path)
 
     def hypotheses(name, *flags):
-        """Of each sentence the three best, as (sentence, tokens), and their scores."""
+        """The three best hypotheses of each sentence as (sentence, tokens), and their scores."""
         words = ["--path", tmp_path / "checkpoint_last.pt", "--results-path", tmp_path / name, "--num-workers", 0]
         run_fairseq("generate", toy_data, *words, "--beam", 3, "--nbest", 3, "--min-len", 3, "--max-len-b", 8, *flags)
         lines = (tmp_path / name / "generate-test.txt").read_text().splitlines()

@@ -1,6 +1,6 @@
-"""Each kind of layer says on a device in float32 what it says on the CPU in float64.
+"""Each kind of layer on a device in float32 equals the CPU in float64.
 
-The loss is within 1e-4 of its size, gradients within 1e-4 of the largest.
+The loss differs by at most 1e-4 of its size, gradients by at most 1e-4 of the largest.
 """
 
 import copy
@@ -14,7 +14,7 @@ from tests.support.letters import LETTERS, everywhere
 
 @pytest.fixture(autouse=True)
 def no_tf32(monkeypatch):
-    """cuDNN would round what a GRU and a convolution multiply to ten bits."""
+    """Disable TF32. cuDNN would round the products of a GRU and a convolution to ten bits."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 

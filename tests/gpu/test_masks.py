@@ -1,4 +1,4 @@
-"""A device selects the masks that a sort on the CPU selects, to the last entry, with ties, NaN and infinity among the scores."""
+"""A device selects exactly the masks of a sort on the CPU, including ties, NaN and infinity."""
 
 import math
 
@@ -32,7 +32,7 @@ def test_selection(device, kind, magnitude, dtype):
 
 
 def test_ten_million_scores(device):
-    """As many as an embedding has, of few values, so that the last ones kept are chosen among thousands of equals."""
+    """As many scores as an embedding has, with few distinct values, so that the threshold is among thousands of equal scores."""
     x = torch.randint(1000, (1, 10**7 if device == "cuda" else 10**6), generator=torch.Generator().manual_seed(1))
     x = x.float()
     (mask,) = select_largest([x.to(device)], [x.numel() // 3])

@@ -1,4 +1,4 @@
-"""Of what is frozen a device holds no gradient and none of Adam's state: 12 bytes less for each number at the peak."""
+"""A device stores no gradient and no Adam state of frozen tensors: 12 bytes less per parameter at the peak."""
 
 from benchmarks import memory, step_time
 
@@ -19,7 +19,7 @@ def test_frozen_against_trained(device):
         return arm.facts["trained"], found
 
     if device == "cuda":
-        peak("L")  # the first products take room for cuBLAS, which is kept
+        peak("L")  # the first products allocate memory for cuBLAS, which is kept
     trained, most = peak("LLL")
     rest, less = peak("LTT")
     frozen = trained - rest

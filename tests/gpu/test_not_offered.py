@@ -1,4 +1,4 @@
-"""fairseq has neither CUDA graphs nor ``torch.compile``, so that there is none for our models: the flags are refused."""
+"""fairseq supports neither CUDA graphs nor ``torch.compile``, so that our models do not either: the flags are refused."""
 
 import inspect
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_the_flag_is_unknown(begin, toy_data, tmp_path, flag):
 
 
 def test_no_flag_and_no_line_of_fairseqs_commands_has_them():
-    """A fairseq that begins to offer them is seen here."""
+    """This test fails if a new fairseq supports them."""
     flags = " ".join(options.get_training_parser().format_help().split())
     sources = [
         inspect.getsource(fairseq.trainer),

@@ -1,4 +1,4 @@
-"""Two processes, on one GPU over gloo or on two over NCCL, train the model that one process trains of the same batches."""
+"""Two ranks, on one GPU with gloo or on two with NCCL, train the same model as one process with the same batches."""
 
 import pytest
 import torch
@@ -9,12 +9,12 @@ from tests.gpu.test_frozen_tensors import MODELS
 from tests.support.commands import train
 from tests.support.several_processes import in_processes, train_as
 
-# Two batches in each update. The step of plain descent is as exact as the gradient; Adam's is its sign where it is small.
+# Two batches in each update. A step of SGD is as exact as its gradient. A step of Adam is only the sign of a small gradient.
 RUN = "--batch-size 8 --dropout 0 --optimizer sgd --lr 0.1 --max-update 3 --disable-validation --no-save".split()
 
 
 def result(run):
-    """Weights on the CPU, digests of what is frozen before and after, and the type of the device."""
+    """Weights on the CPU, digests of frozen tensors before and after, and the type of the device."""
     frozen = frozen_tensors(run.trainer)
     return {
         "weights": {name: tensor.cpu() for name, tensor in run.weights.items()},

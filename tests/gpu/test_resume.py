@@ -1,4 +1,4 @@
-"""A run that was stopped goes on bit for bit on the device that it began on."""
+"""A run that is stopped resumes bit for bit on the same device."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.gpu.test_frozen_tensors import MODELS
 from tests.integration.test_resume import assert_same_bits
 from tests.support.commands import load, train
 
-# Not --fp16 and --bf16: fairseq saves their half-precision weights and not the float32 copies that it trains.
+# Without --fp16 and --bf16, because fairseq saves half-precision weights and not the float32 copies that it trains.
 PRECISIONS = {
     "fp32": [],
     "amp": ["--amp"],
@@ -16,7 +16,7 @@ PRECISIONS = {
 
 
 def cases():
-    """All pairs, and all but one as slow tests."""
+    """All pairs; all but one are slow tests."""
     for precision in PRECISIONS:
         for model in MODELS:
             usual = (precision, model) == ("fp16, less memory", "masks")

@@ -1,4 +1,4 @@
-"""A benchmark's arm that the device cannot hold is marked, and no error ends the others."""
+"""An arm of a benchmark that does not fit on the device is marked, and the others are still timed."""
 
 import resource
 from pathlib import Path
@@ -16,7 +16,7 @@ FLAGS = (
 
 @pytest.fixture
 def almost_no_memory(device):
-    """Allow 2 MiB of a GPU, or 1 GiB of address space on the CPU, besides what the process has already."""
+    """Allow 2 MiB of a GPU, or 1 GiB of address space on the CPU, in addition to the memory in use."""
     if device == "cuda":
         torch.cuda.empty_cache()
         whole = torch.cuda.get_device_properties(0).total_memory
@@ -32,7 +32,7 @@ def almost_no_memory(device):
 
 
 def test_the_arm_is_absent(device, almost_no_memory):
-    """Each matrix of the feed-forward block has 4 MB for a GPU, and 4 GB for a CPU, however much memory the machine has."""
+    """Each matrix of the feed-forward block has 4 MB on a GPU, and 4 GB on a CPU, independent of the machine's memory."""
     width = 10**5 if device == "cuda" else 10**8
     given = step_time.read_arguments(["--max-tokens", "20", "--length", "5", "--words", "20", "--device", device])
     arm = step_time.build("large", f"{FLAGS} --encoder-ffn-embed-dim {width}", given)

@@ -1,4 +1,4 @@
-"""``--backskip`` in fairseq's trainer: bits, work, resumes, processes, and what becomes of the checkpoint."""
+"""``--backskip`` in fairseq's trainer: bits, FLOPs, resuming, several ranks, and checkpoints."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_true_gradients_always_are_no_backskipping_bit_for_bit(toy_data, kind, e
 
 
 def flops_of(model):
-    """(forward, forward and backward) of matrix products."""
+    """FLOPs of matrix products: (forward, forward and backward)."""
     counts = []
     for backward in (False, True):
         with FlopCounterMode(display=False) as counter:
@@ -55,7 +55,7 @@ def flops_of(model):
 
 
 def test_never_runs_no_product_of_a_reservoir_backward():
-    """Backward, a skipped F of 8 x 12 with its 3 x 7 words costs one 8 x 8 product by the estimator instead of two by itself."""
+    """In the backward pass, a skipped F of 8 x 12 with 3 x 7 tokens takes one 8 x 8 product by the estimator instead of its own two."""
     skipped = build("LFL", "LL", backskip="synthetic", backskip_anneal=0, backskip_warmup=0, dropout=0).train()
     true = build("LFL", "LL", dropout=0).train()
     words = SOURCE.numel()
@@ -66,7 +66,7 @@ def test_never_runs_no_product_of_a_reservoir_backward():
 
 
 def test_layers_below_learn_from_estimates(toy_data, monkeypatch):
-    """Above the frozen T nothing is trained, so with an estimate of 0 only Adam's momentum changes the loss after the warm-up."""
+    """Nothing is trained above the frozen T. With an estimate of 0, only Adam's momentum changes the loss after the warm-up."""
 
     class Zero(Identity):
         def estimate(self, x, noise, g):
@@ -83,11 +83,11 @@ def test_layers_below_learn_from_estimates(toy_data, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_learns_without_any_true_gradient(toy_data, kind):
-    """Layers above the frozen ones learn in any case."""
+    """Layers above the frozen ones always learn."""
     flags = [*PLAN, "--backskip", kind, "--backskip-warmup", 5, "--backskip-anneal", 0, "--max-update", 80, "--no-save"]
     run = train(toy_data, *flags)
     assert not any(skip.is_true for skip in run.model.backskips.values())
-    assert sum(run.losses[40:]) < 0.98 * sum(run.losses[:40])  # an epoch is 40 updates
+    assert sum(run.losses[40:]) < 0.98 * sum(run.losses[:40])  # an epoch has 40 updates
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +162,7 @@ def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, tmp_path):
     train(toy_data, *flags, "--backskip-warmup", 2, "--reset-optimizer", "--no-save")
     run = train(toy_data, *flags, "--backskip-warmup", 3, "--backskip-anneal", 0)
     assert all(skip.estimator.rest.map.any() for skip in run.model.backskips.values())
-    # Now there is one, and other flags are allowed.
+    # The checkpoint now has an estimator, and other flags are allowed.
     train(toy_data, *flags, "--max-update", 5, "--backskip-warmup", 2)
 
 

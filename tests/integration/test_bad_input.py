@@ -1,4 +1,4 @@
-"""Every mistake is answered by one line that names flag or file, value and what is allowed, before anything happens."""
+"""Every mistake gives one line with the flag or file, the value and the allowed values, before any work."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from fairseq_reservoir import cli
 from tests.support.commands import RUN, error_of, start_training, train
 
 SUPERMASK = "--arch supermask_one_layer_transformer"
-# Flags, and what the line says: the flag, the value, and what would do.
+# Flags and the expected start of the line: flag, value, and allowed values.
 MISTAKES = {
     "wrong length": ("--reservoir-encoder LLFLL --encoder-layers 3", "--encoder-layers 3: --reservoir-encoder LLFLL has 5 layers"),
     "empty plan": ("--reservoir-encoder ''", "--reservoir-encoder '': the plan is empty; a plan has the letters L T F"),
@@ -65,7 +65,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-# These take a model to be found.
+# These need a model.
 LATE_MISTAKES = {
     "everything pinned": (
         f"{SUPERMASK} --mask-pin 0.9999999",
@@ -103,7 +103,7 @@ def test_flags_are_refused_before_data_is_looked_for(tmp_path, mistake):
 
 
 LONG = "9" * 5000
-# What no shell loop would write, and somebody will: a flag, the value, and what the line says of it.
+# Values that a shell loop would not write but a user may: a flag, a value, and the expected text.
 ODD_VALUES = [
     ("--reservoir-encoder", "1000000L", "more than 1000 layers"),
     ("--reservoir-encoder", "9999999999999999999999999L", "more than 1000 layers"),
@@ -194,7 +194,7 @@ def test_word_vectors_of_reservoir_models_are_checked(toy_data, tmp_path, side, 
     ],
 )
 def test_word_vectors_of_any_model_are_checked_and_counted(toy_data, tmp_path, arch, caplog):
-    """fairseq builds the model without them, or ends in torch's own error."""
+    """fairseq would build the model without them, or fail with torch's own error."""
     vectors, save_dir = tmp_path / "vectors", tmp_path / "checkpoints"
     flags = f"--arch {arch} --encoder-embed-path {vectors} --max-update 1 --save-dir {save_dir}".split()
     for content, message in (
@@ -225,7 +225,7 @@ def test_flags_are_refused_before_anything_is_written(toy_data, tmp_path, mistak
 
 @pytest.fixture
 def data(toy_data, tmp_path):
-    """A copy of the corpus, to be spoilt."""
+    """A copy of the corpus to damage."""
     return shutil.copytree(toy_data, tmp_path / "data")
 
 
@@ -235,7 +235,7 @@ def missing_dictionary(data):
 
 
 def empty_corpus(data):
-    for side in ("en", "de"):  # as fairseq-preprocess makes of a text of no lines
+    for side in ("en", "de"):  # like the output of fairseq-preprocess for an empty text
         MMapIndexedDatasetBuilder(f"{data}/valid.en-de.{side}.bin").finalize(f"{data}/valid.en-de.{side}.idx")
     return "valid.en-de.en.idx: an empty corpus, 0 sentences; at least 1 is needed"
 
@@ -274,7 +274,7 @@ def test_a_save_folder_under_a_file_is_refused(toy_data, tmp_path):
 
 @pytest.fixture
 def ordinary_user():
-    """Let the system's permission checks see an ordinary user, as nothing is unwritable for root."""
+    """Set the real user id to that of an ordinary user, because root may write everywhere."""
     real, effective = os.getuid(), os.geteuid()
     if effective == 0:
         os.setreuid(65534, 0)
@@ -308,7 +308,7 @@ def test_what_a_command_shows(toy_data, tmp_path):
     ],
 )
 def test_user_dirs_that_cannot_be_imported(tmp_path, monkeypatch, name, text, message):
-    """A folder that has the plugin's name is not taken for it."""
+    """A folder with the plugin's name is not mistaken for the plugin."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     folder = tmp_path / name
     if text is not None:

@@ -1,4 +1,4 @@
-"""bf16 from end to end on a CPU: the loss falls, frozen tensors stay, the run resumes, and its checkpoint translates."""
+"""bf16 on a CPU: the loss falls, frozen tensors do not change, the run resumes, and its checkpoint translates."""
 
 import sys
 from importlib import import_module
@@ -21,7 +21,7 @@ OPTIMIZERS = {
 def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, capsys, number_format, optimizer):
     flags = [*PLAN, number_format, *OPTIMIZERS[optimizer], "--lr", 0.003, "--save-dir", tmp_path]
     run = train(toy_data, *flags, "--max-update", 80)
-    assert sum(run.losses[40:]) < 0.98 * sum(run.losses[:40])  # an epoch is 40 updates
+    assert sum(run.losses[40:]) < 0.98 * sum(run.losses[:40])  # an epoch has 40 updates
     assert {
         tensor.dtype for name, tensor in run.weights.items() if tensor.is_floating_point() and "version" not in name
     } == {torch.bfloat16}
@@ -65,7 +65,7 @@ def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, caps
     ids=" ".join,
 )
 def test_a_resumed_run_is_the_whole_one(toy_data, tmp_path, number_format, optimizer):
-    """Steps of 1e-5 are mostly lost in a weight that is rounded to bf16, as fairseq rounds all of them at each resume."""
+    """fairseq rounds weights to bf16 at each resume. Steps of 1e-5 are mostly lost in this rounding."""
     flags = [*PLAN, *number_format, *OPTIMIZERS[optimizer], "--lr", 1e-5]
     whole = train(toy_data, *flags, "--max-update", 44, "--save-dir", tmp_path / "whole")
     for updates in (20, 41, 44):
@@ -79,7 +79,7 @@ def test_a_resumed_run_is_the_whole_one(toy_data, tmp_path, number_format, optim
 
 
 def test_an_edited_model_is_not_undone(toy_data, tmp_path):
-    """Where a weight of the file is another than the optimizer's fp32 one, it is the file's that counts."""
+    """If a weight in the file differs from the optimizer's fp32 copy, the weight in the file is used."""
     flags = [*PLAN, "--bf16", "--save-dir", tmp_path]
     train(toy_data, *flags, "--max-update", 2)
     file, name = tmp_path / "checkpoint_last.pt", "decoder.layers.0.fc1.weight"

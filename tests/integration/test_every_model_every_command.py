@@ -1,6 +1,6 @@
-"""Every model of the plugin in every command of fairseq for its kind, and in ``from_pretrained``; two updates of training each.
+"""Every model of the plugin in every suitable command of fairseq, and in ``from_pretrained``, after two updates of training.
 
-Encoders alone say no words, so that fairseq's RoBERTa, too, has neither fairseq-interactive nor fairseq-eval-lm.
+Encoders alone generate no text, so RoBERTa has neither fairseq-interactive nor fairseq-eval-lm.
 """
 
 import io
@@ -48,7 +48,7 @@ NAMES = {task: [arch for arch, (kind, _) in MODELS.items() if kind == task] for 
 
 @pytest.fixture(scope="module")
 def models(toy_data, tmp_path_factory):
-    """Return a function that gives the run of a model, trained when it is first asked for, and its checkpoint's place."""
+    """Return a function that returns a model's run and the path of its checkpoint. The model is trained at the first call."""
     trained = {}
 
     def get(arch):
@@ -64,7 +64,7 @@ def models(toy_data, tmp_path_factory):
 
 
 def pretrained(model, arch, data, **options):
-    """The hub interface of ``from_pretrained``, as a user of Python has it."""
+    """The hub interface of ``from_pretrained``."""
     return ARCH_MODEL_REGISTRY[arch].from_pretrained(str(model.folder), "checkpoint_last.pt", str(data), **options)
 
 
@@ -83,7 +83,7 @@ def test_validate_finds_the_loss_of_training(arch, models, toy_data, run_fairseq
 
 
 def said(lines, key):
-    """What fairseq-interactive says behind ``key``, by the number of the input."""
+    """Output of fairseq-interactive after ``key``, by the number of the input."""
     return {int(n): text for n, text in re.findall(rf"^{key}-(\d+)\t(?:\S+\t)?(.*)$", lines, flags=re.MULTILINE)}
 
 
@@ -131,13 +131,13 @@ def test_fill_mask_says_what_the_model_predicts(arch, models, toy_data):
 
 @pytest.mark.parametrize("arch", NAMES["masked_lm"])
 def test_sentence_prediction_goes_on_from_there(arch, models, moods, run_fairseq, tmp_path):
-    # What is frozen has the checkpoint's values, so drawing it anew is refused.
+    # Frozen tensors have the checkpoint's values, so drawing them again is refused.
     spec = MODELS[arch][1].replace(" --frozen-init glorot", "")
     model, flags = models(arch), f"--arch {arch} --max-positions 16 {ENCODER} {spec}".split()
     start = ["--finetune-from-model", model.path, "--max-update", 2, "--no-epoch-checkpoints", "--save-dir", tmp_path]
     run = train(moods, *SENTENCES, *flags, *start, begin=RUN)
     before = checkpoint_utils.load_checkpoint_to_cpu(str(model.path))["model"]
-    # what is random, and the language model's head, which classifying does not train
+    # random tensors, and the language model's head, which classification does not train
     kept = {name for name in model.run.model.recipes if name in before} | {"encoder.lm_head.dense.weight"}
     assert len(kept) > 8 and all(torch.equal(run.weights[name], before[name]) for name in kept)
     path = tmp_path / "checkpoint_last.pt"

@@ -1,7 +1,4 @@
-"""Exports of models with any flags give the checkpoint's numbers bit for bit, and so does an export of an export.
-
-The flags are drawn: combinations that nobody thought of are where a file and its model came apart.
-"""
+"""Exports of models with random flags equal the checkpoint bit for bit, and so does an export of an export."""
 
 import random
 
@@ -36,7 +33,7 @@ EMBEDDINGS = ("masked", "frozen", "trained", "sign", "ternary", "8")
 
 
 def drawn_flags(draw):
-    """An architecture of three layers and two, or of one stack of three, with flags that change what an export holds."""
+    """Random flags for an architecture of three and two layers, or of one stack of three, that change the content of an export."""
     if draw.random() < 0.4:
         plans = ("".join(draw.choices(LETTERS[stack], k=k)) for stack, k in (("encoder", 3), ("decoder", 2)))
         encoder, decoder = (f"L{plan[1:]}" for plan in plans)
@@ -60,14 +57,14 @@ def drawn_flags(draw):
 
 
 def outputs(path, task):
-    """What the model of a file says of two sentences, and all that it holds of them in between."""
+    """Outputs of the model in a file for two sentences, and all its state."""
     (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], task=task)
     source, before = torch.tensor([[4, 5, 6, 7, 2], [1, 8, 9, 4, 2]]), torch.tensor([[2, 4, 6], [2, 5, 7]])
     with torch.no_grad():
         return model.eval()(source, torch.tensor([5, 4]), before)[0]
 
 
-# The drawn number of a run whose flags contradict each other says so in a line, and proves nothing.
+# Flags that contradict each other are refused in one line, and the draw tests nothing.
 @pytest.mark.parametrize("number", [*range(24), *(pytest.param(n, marks=pytest.mark.slow) for n in range(24, 120))])
 def test_an_export_is_the_model(number, toy_data, tmp_path):
     draw = random.Random(number)

@@ -1,13 +1,13 @@
-"""Every model trains on a CUDA device without mixing devices, and the host waits for it no more often than with plain fairseq.
+"""Every model trains on a CUDA device without mixing devices, and synchronises no more often than plain fairseq.
 
-The device is a simulation (tests/support/fake_cuda, docs/gpu.md): shapes, types and devices are real, numbers are not. All trainings run
-in one process, since most of the time goes into its start; it is not this one, since autograd asks for devices once, when it first runs.
+The device is simulated (tests/support/fake_cuda, docs/gpu.md): shapes, dtypes and devices are real, values are not. All trainings
+run in one process, because its start takes most of the time. It is a new process, because autograd queries devices only once.
 
-By default each kind of layer, each model, each choice of masks, adapter, estimator of ``--backskip`` and each precision is in some
-training, and every kind of layer is in float32, --fp16, --bf16 and --amp. ``--mask-trained-weights`` are sign, ternary, an odd and an
-even number of levels. The slow test has what is left (``cases``, the group ``further``): the other numbers; masks, adapters, estimators and
-models in their other precisions, and by themselves what a training above has two of. There fairseq's model has the same depth as ours;
-by default what a deep one reads is calculated from one layer and two.
+By default every kind of layer, model, mask, adapter, ``--backskip`` estimator and precision is in some training. Every kind of layer
+is tested in float32, --fp16, --bf16 and --amp. ``--mask-trained-weights`` has sign, ternary, an odd and an even number of levels. The
+slow test has the rest (``cases``, group ``further``): the other numbers, other precisions of masks, adapters, estimators and models,
+and options one at a time. There fairseq's model has the same depth as ours; by default the reads of a deep one are extrapolated from
+one and two layers.
 """
 
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(library.why_not()), reason=str(library.why_
 
 
 def run(groups, cache, folder, *flags):
-    """What ``compare.found`` says of groups of trainings."""
+    """Results of ``compare.found`` for groups of trainings."""
     answer = folder / "found.json"
     flags = [*flags, *(word for group in groups for word in ("--group", group))]
     flags += ["--json", answer, "--library", cache.mkdir("fake_cuda")]
@@ -39,7 +39,7 @@ def run(groups, cache, folder, *flags):
 def check(results):
     problems = [f"{result['name']}: {problem}" for result in results for problem in result["problems"]]
     assert results and not problems, "\n".join(problems)
-    # fairseq reads a loss and a norm at least: a count of 0 would be no count.
+    # fairseq reads at least a loss and a norm, so a count of 0 would mean that counting fails.
     assert all(theirs and ours is not None and ours <= theirs for ours, theirs in (r["reads"] for r in results))
 
 

@@ -1,4 +1,4 @@
-"""``--fast`` in fairseq's trainer: the same model and losses up to rounding, what is on, resuming, checkpoints."""
+"""``--fast`` in fairseq's trainer: the same model and losses up to rounding, log lines, resuming, checkpoints."""
 
 import logging
 
@@ -55,7 +55,7 @@ def test_without_dropout_losses_and_weights_are_the_same_up_to_rounding(toy_data
         found = dict(fast.model.named_parameters())[name]
         assert tensor.requires_grad == found.requires_grad
         if name.endswith("k_proj.bias"):
-            continue  # its gradient is 0 but for rounding, which Adam makes as large as any other
+            continue  # its gradient is only rounding error, which Adam scales to the size of any other
         if tensor.requires_grad:
             torch.testing.assert_close(found, tensor, rtol=1e-3, atol=2e-4)
         else:
@@ -78,7 +78,7 @@ def test_two_hundred_updates_on_real_sentences(run_fairseq, tmp_path, model):
         (tmp_path / f"train.{language}").write_text("\n".join(sentences) + "\n")
     text = "--source-lang en --target-lang de --joined-dictionary --nwordssrc 3000".split()
     run_fairseq("preprocess", *text, "--trainpref", tmp_path / "train", "--destdir", tmp_path / "bin")
-    # With a warm-up of the learning rate: at a rate of 0.001 from the first update on, rounding alone grows beyond 1e-4.
+    # With a learning-rate warm-up, because at 0.001 from the first update rounding errors grow beyond 1e-4.
     rate = "--lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 800 --adam-betas (0.9,0.98) --clip-norm 1"
     flags = f"{model} --dropout 0 {rate} {SMOOTHED} --max-update 200 --max-tokens 500 --disable-validation --no-save".split()
     slow, fast = (train(tmp_path / "bin", *flags, *more, begin=_BY_TOKENS) for more in ([], ["--fast"]))

@@ -1,4 +1,4 @@
-"""``--freeze-auto`` in fairseq's trainer: what is frozen stays as it is, is frozen as a schedule would, and by all processes alike."""
+"""``--freeze-auto`` in fairseq's trainer: frozen tensors do not change, equal a schedule's, and are the same on all ranks."""
 
 import hashlib
 import logging
@@ -14,18 +14,18 @@ from tests.integration.test_freeze_skip import FORMATS, MODEL, Recording, assert
 from tests.support.commands import RUN, TINY, error_of, load, train
 from tests.support.several_processes import in_processes, train_as
 
-# So much that something settles within the first forty updates.
+# Large enough that some layers converge within forty updates.
 AUTO = "--optimizer freeze_skip --freeze-auto --freeze-auto-interval 2 --freeze-auto-threshold 0.9".split()
 QUIET = ["--disable-validation", "--no-epoch-checkpoints", "--lr", 0.003]
 
 
 def frozen_by(run):
-    """Layer -> update from which on it was frozen."""
+    """Layer -> update at which it was frozen."""
     return {change.spec: change.update for change in run.trainer.freeze_schedule.changes}
 
 
 def as_schedule(run):
-    """The flags of a schedule that freezes the same tensors at the same updates."""
+    """Flags of a schedule that freezes the same tensors at the same updates."""
     entries = []
     for change in run.trainer.freeze_schedule.changes:
         embeddings = any("embed_tokens" in name for name in change.names)
@@ -41,7 +41,7 @@ def digests(tensors):
 
 
 class Hashed(Recording):
-    """The hashes of all parameters after every update as well."""
+    """Trainer that also records the hashes of all parameters after every update."""
 
     def __enter__(self):
         from fairseq.trainer import Trainer
@@ -60,7 +60,7 @@ class Hashed(Recording):
 
 @pytest.fixture(scope="module")
 def whole(toy_data, tmp_path_factory):
-    """A run of 24 updates in which some layers freeze, with what was seen of it and its last checkpoint."""
+    """A run of 24 updates in which some layers freeze, with its records and its last checkpoint."""
     folder = tmp_path_factory.mktemp("auto")
     with Hashed() as seen:
         run = train(toy_data, *MODEL, *AUTO, *QUIET, "--max-update", 24, "--save-dir", folder)
@@ -81,13 +81,13 @@ def test_a_layer_changes_until_it_is_frozen_and_never_after(whole):
             assert not any(name in trained for trained in seen.trained[change.update :])
     first = run.trainer.freeze_schedule.changes[0]
     assert "encoder.embed_tokens.weight" in first.names
-    # The top layer and the output projection are trained to the end.
+    # The top layer and the output projection are never frozen.
     last = {name for name in seen.moved[-1] if name.startswith(("decoder.layers.1", "decoder.output_projection"))}
     assert len(last) > 10
 
 
 def test_it_is_the_schedule_that_freezes_at_the_same_updates(whole, toy_data, tmp_path):
-    """To look at the layers changes nothing else: no random number, no mode of a module."""
+    """Measuring layers has no other effect: it draws no random number and changes no module's mode."""
     run, _, checkpoint = whole
     by_hand = train(toy_data, *MODEL, *as_schedule(run), *QUIET, "--max-update", 24, "--save-dir", tmp_path)
     assert by_hand.losses == run.losses
@@ -95,7 +95,7 @@ def test_it_is_the_schedule_that_freezes_at_the_same_updates(whole, toy_data, tm
 
 
 def test_resuming_in_every_phase_is_bit_exact(whole, toy_data, tmp_path):
-    """Before the first look, between looks, at a look, after the first freeze and after the last."""
+    """Before the first measurement, between measurements, at one, after the first freeze and after the last."""
     run, _, checkpoint = whole
     first, last = min(frozen_by(run).values()), max(frozen_by(run).values())
     flags = [*MODEL, *AUTO, *QUIET, "--save-dir", tmp_path]
@@ -139,7 +139,7 @@ def test_embeddings_that_the_output_shares_stay_trained_and_it_says_so(toy_data,
 
 
 def test_what_has_learned_is_kept_by_the_cache(toy_data, tmp_path):
-    """The same bits with --freeze-cache and without it, also when killed after the first freeze and resumed."""
+    """The same bits with and without --freeze-cache, and if killed after the first freeze and resumed."""
     flags = [*MODEL, *AUTO, *QUIET, "--batch-size", 16, "--frozen-prefix-no-dropout", "--max-update", 24]
     plain = train(toy_data, *flags, "--no-save")
     cached = train(toy_data, *flags, "--no-save", "--freeze-cache", "memory")
@@ -174,7 +174,7 @@ TWO = [*MODEL, *AUTO, *QUIET, "--ddp-backend", "legacy_ddp", "--max-update", 18]
 
 
 def test_two_processes_agree(toy_data, tmp_path):
-    """Only the first looks at the layers; the other has other sentences, and freezes the same at the same update."""
+    """Only rank 0 measures the layers. The other rank has other sentences, and freezes the same layers at the same update."""
     first, second = in_processes(2, run_in_two, str(tmp_path), str(toy_data), TWO)
     assert first["frozen"] == second["frozen"] and first["frozen"]
     assert first["digests"] == second["digests"]

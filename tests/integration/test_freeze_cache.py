@@ -1,4 +1,4 @@
-"""``--freeze-cache`` in fairseq's trainer: the same bits with it and without it, and one line where that cannot be."""
+"""``--freeze-cache`` in fairseq's trainer: the same bits with and without it, and one-line errors."""
 
 import logging
 import re
@@ -11,7 +11,7 @@ from fairseq.trainer import Trainer
 from tests.support.commands import error_of, train
 from tests.support.several_processes import in_processes, train_as
 
-# 10 updates an epoch; the second reads what the first has kept.
+# 10 updates per epoch. The second epoch reads the batches cached in the first.
 SMALL = "--decoder-layers 1 --batch-size 16 --max-epoch 2 --disable-validation".split()
 ENCODER = ["--reservoir-encoder", "LLL", *SMALL, "--freeze", "encoder.emb,encoder.layers.0-1"]
 PLAIN = [*ENCODER, "--no-save", "--dropout", "0"]
@@ -23,7 +23,7 @@ def assert_same(run, other):
 
 
 def hits_of(run):
-    """(batches that came from the cache, all batches) of the last epoch."""
+    """(batches from the cache, all batches) of the last epoch."""
     cache = run.trainer.prefix_cache
     return cache.hits, cache.hits + cache.misses
 
@@ -60,7 +60,7 @@ def test_in_a_file_that_the_next_training_reads(toy_data, without, tmp_path, cap
     assert f"--freeze-cache {file}: has 10 batches" in caplog.messages
     assert again.losses == without.losses[:10]
     assert hits_of(again) == (10, 10) and file.stat().st_size == size
-    # What differs is named; in what order is decided by what can be told first.
+    # The first difference is named. The order of the checks is fixed.
     refused = {
         "frozen prefix": ["--seed", 4],
         "--freeze-cache-dtype (exact, here bf16)": ["--freeze-cache-dtype", "bf16"],
@@ -85,7 +85,7 @@ def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
 
 @pytest.mark.slow
 def test_other_sentences_in_the_batches(toy_data, tmp_path):
-    """Other batches in every epoch: nothing is found that is not of these sentences, padded alike."""
+    """Batches differ in every epoch: only entries with the same sentences and padding are used."""
     flags = [*PLAIN, "--update-epoch-batch-itr", "True", "--update-ordered-indices-seed", "--max-tokens", 70]
     plain, cached = train(toy_data, *flags), train(toy_data, *flags, "--freeze-cache", tmp_path / "kept")
     assert_same(cached, plain)
@@ -131,7 +131,7 @@ def test_the_same_bits(toy_data, arm):
 def test_rounded_in_every_epoch_alike(toy_data, without, dtype):
     flags = [*PLAIN, "--freeze-cache", "memory", "--freeze-cache-dtype", dtype]
     run = train(toy_data, *flags)
-    # With room for nothing every batch is worked out, and rounded, in each epoch.
+    # Without room in the cache, every batch is computed and rounded in each epoch.
     with patch("fairseq_reservoir.speed.prefix_cache.Memory.put", lambda *put: None):
         assert_same(run, train(toy_data, *flags))
     assert run.losses != without.losses
@@ -146,7 +146,7 @@ def test_validation_goes_past_it(toy_data):
 
 
 def test_a_schedule_freezes_a_prefix(toy_data, tmp_path, caplog):
-    """Layer 0 from update 5 on, layer 1 from 15 on, of 30; killed in between and resumed, the same bits."""
+    """Layer 0 freezes at update 5 and layer 1 at 15, of 30. Killed in between and resumed, the run has the same bits."""
     caplog.set_level(logging.INFO)
     flags = ["--reservoir-encoder", "LLL", *SMALL, "--freeze", "emb", "--dropout", 0.1, "--frozen-prefix-no-dropout"]
     flags += ["--optimizer", "freeze_skip", "--freeze-progressive", "5:10", "--decoder-layers", 3, "--max-epoch", 3]
@@ -156,7 +156,7 @@ def test_a_schedule_freezes_a_prefix(toy_data, tmp_path, caplog):
     assert_same(run, plain)
     said = [message for message in caplog.messages if "keeps the output" in message]
     assert said == [f"--freeze-cache: keeps the output of encoder.layers.{which}" for which in ("0", "0-1")]
-    # Batches 6 to 10 and 11 to 15 are kept of layer 0, and with layer 1 it begins anew: 15 batches of layer 1, 5 of them again.
+    # Batches 6 to 10 and 11 to 15 are cached for layer 0. With layer 1 the cache restarts: 15 batches of layer 1, 5 of them repeated.
     assert hits_of(run) == (5, 10)
     part = [*flags, "--save-dir", tmp_path / "part", "--freeze-cache", file]
     train(toy_data, *part, "--max-update", 12)
@@ -281,7 +281,7 @@ def test_two_processes_share_a_file(toy_data, tmp_path):
     (tmp_path / "plain").mkdir()
     plain = in_processes(2, trained_as, tmp_path / "plain", toy_data)[0]
     one, other = in_processes(2, trained_as, tmp_path, toy_data, "--freeze-cache", tmp_path / "kept")
-    # Half of the ten batches each, in another half every epoch; from the second epoch on somebody has kept them all.
+    # Each rank has half of the ten batches, another half in every epoch. From the second epoch on all batches are cached on some rank.
     assert one["hits"] == other["hits"] == 5
     assert max(one["kept"], other["kept"]) == 10
     for run in (one, other):

@@ -1,4 +1,4 @@
-"""``--optimizer freeze_skip`` in fairseq's trainer: what moves when, in every number format, across resumes and processes."""
+"""``--optimizer freeze_skip`` in fairseq's trainer: the updated tensors, in every number format, after resuming, on several ranks."""
 
 import os
 from unittest.mock import patch
@@ -23,7 +23,7 @@ INNER = {
     "adafactor": ["--lr", 0.003, "--scale-parameter"],
     "nag": ["--lr", 0.1, "--momentum", 0.9],
 }
-# Two layers in each stack, and what would move a frozen tensor: decay, clipping, gradients summed over batches.
+# Two layers in each stack, and everything that could change a frozen tensor: weight decay, clipping, accumulated gradients.
 MODEL = "--encoder-layers 2 --decoder-layers 2 --weight-decay 0.01 --clip-norm 0.5 --update-freq 2".split()
 SCHEDULES = {
     "schedule": ["--freeze-schedule", "0:emb;3:encoder.layers.0,ffn;6:-emb"],
@@ -38,7 +38,7 @@ def optimizer(name, inner="adam"):
 
 
 def pairs(formats, others, usual):
-    """All pairs, those for which ``usual`` is false as slow tests."""
+    """All pairs. Pairs that are not ``usual`` are slow tests."""
     for one in formats:
         for other in others:
             yield pytest.param(one, other, marks=[] if usual(one, other) else [pytest.mark.slow])
@@ -64,7 +64,7 @@ def test_without_a_schedule_it_is_the_optimizer_inside(toy_data, tmp_path, numbe
 
 
 class Recording:
-    """What each update moved, trained and kept optimizer state for, by parameter name."""
+    """Records which parameters each update changed, trained and had optimizer state for."""
 
     def __init__(self):
         self.moved, self.trained, self.with_state = [], [], []
@@ -97,7 +97,7 @@ def is_ffn(name):
 
 
 def expected_idle(kind, update, names, rotated_out):
-    """By hand, what the schedules above leave alone: (frozen, skipped)."""
+    """Expected (frozen, skipped) parameters of the schedules above, by hand."""
     emb = {name for name in names if "embed_tokens" in name}
     ffn = {name for name in names if is_ffn(name)}
     bottom = {name for name in names if ".layers.0." in name}
@@ -122,7 +122,7 @@ def test_each_tensor_changes_exactly_when_it_should(toy_data, number_format, kin
     for update in range(9):
         frozen, skipped = expected_idle(kind, update, names, run.trainer.freeze_schedule.frozen)
         assert seen.trained[update] == names - frozen - skipped
-        # The bias of keys has no gradient, and adds up to nothing from 0.
+        # The bias of keys has zero gradient, and stays at 0.
         quiet = {name for name in names if name.endswith("k_proj.bias")}
         assert seen.moved[update] <= seen.trained[update], update
         still = seen.trained[update] - seen.moved[update] - quiet
@@ -147,7 +147,7 @@ def test_resuming_in_every_phase_is_bit_exact(toy_data, tmp_path, kind):
 
 
 def assert_same_training(*checkpoints):
-    """Of two: every weight and all of the optimizer's state, bit for bit."""
+    """Assert that two trainings have the same weights and optimizer state, bit for bit."""
     first, second = (checkpoint["model"] for checkpoint in checkpoints)
     assert first.keys() == second.keys() and all(first[name].equal(tensor) for name, tensor in second.items())
     assert_same_state(*checkpoints)
@@ -182,9 +182,9 @@ def test_half_precision_resumes_in_every_phase_too(toy_data, tmp_path, number_fo
 
 @pytest.mark.parametrize("number_format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_beside_fp32_copies_the_optimizers_state_is_resumed(toy_data, tmp_path, number_format):
-    """fairseq saves the half-precision weights, not the copies.
+    """fairseq saves half-precision weights, not their fp32 copies.
 
-    One update later the moments are those of the whole run, the weights not.
+    One update after resuming, the moments equal those of the whole run, but the weights do not.
     """
     flags = [*MODEL, *FORMATS[number_format], *optimizer("freeze_skip"), *SCHEDULES["schedule"], "--disable-validation"]
     flags += ["--clip-norm", 0]
@@ -207,7 +207,7 @@ def test_what_is_frozen_takes_no_room_in_the_checkpoint(toy_data, tmp_path):
 
 @pytest.mark.parametrize("arch", ["transformer", "supermask_one_layer_transformer --mask-embeddings trained"])
 def test_recomputed_layers_above_frozen_embeddings_are_trained(toy_data, arch):
-    """fairseq's activation checkpointing gives no gradient to a layer none of whose inputs has one."""
+    """fairseq's activation checkpointing gives no gradient to a layer without any input that needs one."""
     flags = [
         *MODEL,
         *f"--arch {arch}".split(),
@@ -224,7 +224,7 @@ def test_recomputed_layers_above_frozen_embeddings_are_trained(toy_data, arch):
 
 
 def refusal_under_torchrun(rank, port, data, folder):
-    """A process that torchrun started knows so by its environment."""
+    """A process of torchrun is recognised by its environment."""
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port), WORLD_SIZE="2", RANK=str(rank))
     return error_of(data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", folder)
 

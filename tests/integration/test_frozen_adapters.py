@@ -1,4 +1,4 @@
-"""--frozen-adapter through fairseq's own commands: the frozen matrices stay, adapters move, and checkpoints carry them."""
+"""--frozen-adapter with fairseq's commands: frozen matrices do not change, adapters do, and checkpoints have both."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ RUN = "--batch-size 16 --save-interval-updates 4".split()
 
 @pytest.fixture(scope="module", params=ADAPTERS)
 def trained(request, toy_data, tmp_path_factory):
-    """20 updates in one go, with checkpoints of updates 4, 8, ...: ``run``, its ``flags`` and ``folder``."""
+    """20 updates in one run with checkpoints of updates 4, 8, ...: ``run``, its ``flags`` and ``folder``."""
     folder, flags = tmp_path_factory.mktemp(request.param), [*PLAN, *ADAPTERS[request.param], *RUN]
     run = train(toy_data, *flags, "--max-update", 20, "--save-dir", folder)
     return SimpleNamespace(run=run, flags=flags, folder=folder, path=folder / "checkpoint_last.pt", kind=request.param)
@@ -68,7 +68,7 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
         "vera": "--frozen-adapter-scale: the checkpoint was trained without it; leave it out, or --reset-optimizer, or",
     }[trained.kind]
     assert status != 0 and message_of_scale in line and line.count("\n") == 1
-    if trained.kind == "vera":  # as it advises; a gain begins as 1
+    if trained.kind == "vera":  # as the message suggests; a gain is initially 1
         anew = [
             "--frozen-adapter-scale",
             "--reset-optimizer",
@@ -108,7 +108,7 @@ def test_averages_of_one_run(trained, tmp_path):
 
 
 def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
-    """LoRA as it was meant: what is frozen has been trained. A model of only L and T is fairseq's own without this plugin."""
+    """LoRA as intended, with frozen weights that were trained before. A model of only L and T equals fairseq's own model."""
     plain = ["--reservoir-encoder", "LL", "--reservoir-decoder", "L", *RUN]
     first = train(toy_data, *plain, "--max-update", 10, "--save-dir", tmp_path / "first")
     flags = [*plain, "--freeze-except", "ln,emb,out", "--frozen-adapter", "lora", "--frozen-adapter-rank", 2]

@@ -1,4 +1,4 @@
-"""frozen_A through fairseq's own commands: what is frozen stays, the checkpoint carries the spec, another one is refused."""
+"""frozen_A with fairseq's commands: frozen tensors do not change, checkpoints have the spec, and another spec is refused."""
 
 from argparse import Namespace
 from functools import partial
@@ -111,7 +111,7 @@ def test_resumes_with_its_own_and_with_reset_optimizer_with_another(trained, toy
     before = load(trained[1])["model"]
     assert torch.equal(other.weights["encoder.embed_tokens.weight"], before["encoder.embed_tokens.weight"])
     assert not torch.equal(other.weights["encoder.layers.0.fc1.weight"], before["encoder.layers.0.fc1.weight"])
-    # What was saved is of the new spec: the run goes on with it, and with the old one it does not.
+    # The new checkpoint has the new spec: the run resumes with it, but not with the old one.
     flags = [*ARCH, "--max-update", 9, "--save-dir", tmp_path / "other"]
     assert train(toy_data, *flags, "--freeze", "emb").trainer.get_num_updates() == 9
     assert "--freeze att,decoder.ffn: the checkpoint was trained with emb" in error_of(toy_data, *flags, *SPEC)[0]

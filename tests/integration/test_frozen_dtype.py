@@ -1,4 +1,4 @@
-"""``--frozen-dtype bf16``: half the memory of frozen matrices, and training, resuming and generating as before."""
+"""``--frozen-dtype bf16``: half the memory of frozen matrices; training, resuming and generation work as before."""
 
 import pytest
 import torch

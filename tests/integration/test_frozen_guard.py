@@ -1,4 +1,4 @@
-"""A frozen tensor that is written over while a model is trained reaches no checkpoint; quantization noise no longer writes over it."""
+"""A frozen tensor that changes during training is not saved, and quantization noise does not change it."""
 
 import pytest
 import torch
@@ -18,7 +18,8 @@ FORMATS = {
     "bf16": "--bf16",
 }
 SUPERMASK = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 2"
-# Flags of a model, and one of its frozen tensors: of a letter, of a spec, shared by masks, of one mask, shared by adapters, half.
+# Flags of a model and one of its frozen tensors: by a letter, by a spec, shared by masks, of one mask, shared by adapters, half
+# precision.
 MODELS = {
     "letter": ("--reservoir-encoder LT --reservoir-decoder L", "encoder.layers.1.fc1.weight"),
     "spec": (
@@ -34,7 +35,7 @@ MODELS = {
 
 
 def assert_guarded(run, name, folder):
-    """Flips a bit of a frozen tensor, the lowest of its last entry, and back."""
+    """Flip the lowest bit of the last entry of a frozen tensor, and flip it back."""
     tensor = run.trainer.get_model().state_dict(keep_vars=True)[name].detach()
     last = tensor.reshape(-1).view(torch.uint8)[-tensor.element_size() :]
     last[0] ^= 1
@@ -64,7 +65,7 @@ def test_in_half_precision(toy_data, tmp_path, number_format):
 
 
 def test_hashes_are_taken_when_training_starts_and_at_each_save(toy_data, tmp_path, monkeypatch):
-    """Also of what a checkpoint brought, and not of what a schedule freezes and trains again."""
+    """Hashes include tensors loaded from a checkpoint, but not those that a schedule freezes and trains again."""
     calls, of_tensor = [], digest.of_tensor
     monkeypatch.setattr(digest, "of_tensor", lambda tensor: calls.append(tensor) or of_tensor(tensor))
     flags = ["--reservoir-encoder", "LT", "--reservoir-decoder", "L", *QUIET]
@@ -106,7 +107,7 @@ def test_hashes_are_taken_when_training_starts_and_at_each_save(toy_data, tmp_pa
 
 
 def test_a_run_that_ruins_them_ends_in_one_line(toy_data, tmp_path, monkeypatch):
-    """As fairseq's own noise did."""
+    """fairseq's own noise does this."""
     monkeypatch.setattr(reservoir_build, "spare_frozen", lambda model: None)
     flags = ["--reservoir-encoder", "LT", "--reservoir-decoder", "L", *NOISE, *QUIET, "--max-update", 2]
     error, status = error_of(toy_data, *flags, "--save-dir", tmp_path)

@@ -1,4 +1,4 @@
-"""Frozen tensors keep their bits through 40 updates (slow: 200) of every optimizer in every number format; all others move."""
+"""Frozen tensors keep their bits for 40 updates (slow: 200) of every optimizer in every number format. All others change."""
 
 import hashlib
 
@@ -21,9 +21,9 @@ OPTIMIZERS = {
     "adafactor": ["--optimizer", "adafactor", "--lr", 0.003],
     "nag": ["--optimizer", "nag", "--lr", 0.1],
 }
-# What could change a tensor that gets no gradient: weight decay, clipping, a moving average, gradients summed over batches.
+# Everything that could change a tensor without gradient: weight decay, clipping, a moving average, accumulated gradients.
 PRESSURE = "--weight-decay 0.01 --clip-norm 0.1 --update-freq 2 --store-ema --ema-decay 0.99".split()
-# Every kind of reservoir, and a component frozen at its initial value by name.
+# Every kind of reservoir, and a component that a freeze spec freezes at its initial value.
 BY_HAND = "--reservoir-encoder LTFGC --reservoir-decoder LTFC --freeze encoder.layers.0.fc1".split()
 MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze encoder.layers.0.fc1".format(
     **WITH_EVERY_KIND
@@ -31,7 +31,7 @@ MODEL = "--reservoir-encoder {encoder} --reservoir-decoder {decoder} --freeze en
 
 
 def _combinations():
-    """Every pair of optimizer and number format; by default those of float32, and adam with fp16 and bf16."""
+    """All pairs of optimizer and number format. By default those of float32, and adam with fp16 and bf16."""
     usual = [("fp32", name) for name in OPTIMIZERS] + [("fp16", "adam"), ("bf16", "adam")]
     for number_format in FORMATS:
         for optimizer in OPTIMIZERS:
@@ -58,7 +58,9 @@ def test_frozen_tensors_keep_their_sha256_and_trained_ones_move(toy_data, number
 
     now = trained_values(run)
     assert len(now) + len(frozen) == len(run.model.slot_table.entries)
-    began = {name: run.initial[name].to(run.weights[name].dtype) for name in now}  # where the fp32 copies begin, too
+    began = {
+        name: run.initial[name].to(run.weights[name].dtype) for name in now
+    }  # the initial values of the fp32 copies
     still = {name for name, value in now.items() if torch.equal(value, began[name].to(value.dtype))}
     assert still <= without_gradient(now)
 
@@ -66,7 +68,7 @@ def test_frozen_tensors_keep_their_sha256_and_trained_ones_move(toy_data, number
 def test_reservoirs_follow_from_seed_and_name(toy_data):
     run = train(toy_data, *BY_HAND, "--max-update", 1, "--no-save", "--disable-validation")
     random_names = {e.name: e.random_name for e in run.model.slot_table.entries if e.random_name}
-    # T F G C in the encoder and T F C in the decoder, where C keeps a learned attention to the source.
+    # T F G C in the encoder and T F C in the decoder, where C has trained attention to the source.
     assert len(random_names) == (16 + 6 + 10 + 13) + (26 + 6 + 13)
     blank = {name: nn.Parameter(torch.empty_like(run.weights[name])) for name in random_names}
     shapes = {name: tuple(tensor.shape) for name, tensor in blank.items()}
@@ -82,12 +84,12 @@ def hashes(tensors, names):
 
 
 def trained_values(run):
-    """The trained tensors by name: the optimizer's fp32 copies where the number format has them."""
+    """Trained tensors by name; with fp32 copies, those of the optimizer."""
     names = [name for name, parameter in run.model.named_parameters() if parameter.requires_grad]
     masters = getattr(run.trainer.optimizer, "fp32_params", None)
     return dict(zip(names, masters or [run.weights[name] for name in names], strict=True))
 
 
 def without_gradient(names):
-    """Keys' biases: they add the same to every score of a query, which softmax does not see."""
+    """Biases of keys. They shift all scores of a query equally, so softmax cancels them."""
     return {name for name in names if name.endswith("k_proj.bias")}

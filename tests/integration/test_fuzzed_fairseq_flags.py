@@ -1,4 +1,4 @@
-"""Numbers, texts, dictionaries and files of fairseq's flags: fairseq can use what the checks accept, and the others end in one line."""
+"""Numbers, texts, dictionaries and files in fairseq's flags: accepted values work, and all others give one line."""
 
 import errno
 import json
@@ -31,13 +31,13 @@ UPDATES = 12
 
 
 def number_for(random, like):
-    """A number of the kind that a field has, now and then a hostile one."""
+    """A random number suitable for a field, sometimes a hostile one."""
     value = random.choice(NUMBERS) if random.random() < 0.5 else random.choice([1, 2, 3, 0.1, 0.5, 0.9])
     return int(value) if isinstance(like, int) and math.isfinite(value) else value
 
 
 def drawn(random, dataclass, _name):
-    """Options of a dataclass, of which up to three have other numbers."""
+    """Options of a dataclass with up to three random numbers."""
     values = {name: value for name, value in vars(dataclass()).items() if not str(value).startswith(("${", "???"))}
     numbers = [
         name for name, value in values.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -48,7 +48,9 @@ def drawn(random, dataclass, _name):
 
 
 def assert_rates_and_steps_are_finite(random):
-    """Of an accepted optimizer and schedule: twelve updates and a validation, with no error and no rate below 0 or above all numbers."""
+    """Run twelve updates and a validation with an accepted optimizer and schedule. Assert that there is no error, and that rates are
+    finite and not negative.
+    """
     scheduler = random.choice(sorted(name for name, made in REGISTRIES["lr_scheduler"]["dataclass_registry"].items()
                                      if made and name != "pass_through"))  # fmt: skip
     optimizer = random.choice(["adam", "nag"])
@@ -109,7 +111,7 @@ def assert_search_is_answered(random, model, monkeypatch):
 
 
 def assert_text_arrives(random, parser, monkeypatch):
-    """Text of any flag is refused in one line, or hydra reads back what was given."""
+    """Assert that text in any flag is refused in one line, or that hydra reads it back unchanged."""
     monkeypatch.setattr(sys, "argv", ["fairseq-train"])
     texts = [
         "--save-dir",
@@ -151,7 +153,7 @@ def assert_dictionary_is_answered(random):
 
 
 def odd_path(random, folder):
-    """A path that is no file, and whether the system refuses it at once."""
+    """A path that is not a file, and whether the system refuses it at once."""
     good = folder / "good.pt"
     return random.choice([
         folder / "missing.pt", folder, folder / ("x" * 300), folder / ("y/" * 2100), folder / "secret.pt", folder / "pipe",
@@ -161,7 +163,7 @@ def odd_path(random, folder):
 
 @pytest.fixture
 def odd_files(tmp_path, monkeypatch):
-    """A folder with a file that may not be read, a pipe and a link to itself. The superuser may read all, so that is simulated."""
+    """A folder with an unreadable file, a pipe and a link to itself. Root may read all files, so the permission check is simulated."""
     (tmp_path / "good.pt").write_text("no checkpoint")
     (tmp_path / "secret.pt").write_text("secret")
     (tmp_path / "loop.pt").symlink_to("loop.pt")
@@ -178,7 +180,7 @@ def odd_files(tmp_path, monkeypatch):
 
 
 def commands_with(path, out):
-    """Commands of ours that read ``path``."""
+    """Our commands that read ``path``."""
     return [
         ["translate", path, "--cpu"], ["size", path], ["materialize", path, f"{out}.pt"], ["average", path, path, f"{out}.pt"],
         ["export", path, f"{out}.safetensors"], ["dump-embeddings", path, f"{out}.txt"],
@@ -234,7 +236,7 @@ def writable(path):
 
 
 def test_errors_of_files_name_the_file():
-    """Whatever fairseq opens later: data, codes, word vectors, files of preprocess."""
+    """Files that fairseq opens later: data, codes, word vectors, files of preprocess."""
     for error in (errno.EACCES, errno.ENOENT, errno.ENAMETOOLONG, errno.EISDIR):
         found = find_input_error(OSError(error, os.strerror(error), "data/dict.txt"))
         assert str(found) == f"data/dict.txt: {os.strerror(error)}"
@@ -246,7 +248,7 @@ def test_errors_of_files_name_the_file():
 
 
 def test_a_missing_program_is_no_mistake_in_a_file(monkeypatch):
-    """torch looks for ninja and a compiler; their names stand in no flag."""
+    """torch searches for ninja and a compiler. Their names are in no flag."""
 
     def found(*words):
         monkeypatch.setattr(sys, "argv", ["fairseq-train", *words])

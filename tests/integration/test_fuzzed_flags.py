@@ -1,7 +1,7 @@
-"""Any value given to a flag of ours works, or one line names the flag; nothing is written, and nobody waits ten seconds.
+"""Any value of our flags works, or gives one line that names the flag, without writing files and within ten seconds.
 
-The flags come from the dataclasses and parsers that define them, and values from their help texts too, so that a new flag is
-tried as soon as it exists.
+The flags are read from the dataclasses and parsers that define them, and values also from their help texts. New flags are therefore
+tested automatically.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from tests.support.logs import Writer
 
 SECONDS = 10
 TINY_LM = "--task language_modeling --tokens-per-sample 8 --sample-break-mode eos"
-# Architectures with what they need beside the flags of ours that they take.
+# Architectures with the flags that they need.
 MODELS = {
     "reservoir_transformer_tiny": ("", ReservoirOptions),
     "supermask_one_layer_transformer_tiny": ("", MaskOptions),
@@ -51,7 +51,7 @@ MODELS = {
 }
 OURS = {option.name for options in (ReservoirOptions, MaskOptions, WordVectorOptions, SupermaskRobertaOptions, FreezeSkipOptions)
         for option in dataclasses.fields(options)}  # fmt: skip
-# fairseq's own, of which models of ours are made, and one that every training has.
+# fairseq's architectures from which our models are built, and a flag of every training.
 FAIRSEQS = """--dropout --attention-dropout --encoder-layerdrop --decoder-layerdrop --encoder-layers --decoder-layers --save-dir
     --encoder-layers-to-keep --decoder-layers-to-keep --threads""".split()
 HOSTILE = [
@@ -62,19 +62,19 @@ HOSTILE = [
     "x" * 5000, "1,2,3", "0:emb", "0:-emb", "0-1", "1-0", "\x7f", "LFL", "T", "emb", "layers.0",
 ]  # fmt: skip
 
-# What no flag takes.
+# Values that no flag accepts.
 NONSENSE = {" ", "nan", "\n", "9" * 5000, "${oc.env:HOME}", "\x7f"}
 
 
 def words_of(text):
-    """The words of a help text that look like values: choices, examples, numbers."""
+    """Words of a help text that may be values: choices, examples, numbers."""
     return sorted(
         {word for word in re.findall(r"[^\s()\[\]\"'`|]+", text or "") for word in (word.strip(".,;:"),) if word}
     )
 
 
 def mutated(random, word):
-    """A value like another one: up to two parts of it left out, repeated or replaced."""
+    """A value similar to another one, with up to two parts removed, repeated or replaced."""
     for _ in range(random.randint(0, 2)):
         at, until = sorted((random.randint(0, len(word)), random.randint(0, len(word))))
         word = word[:at] + random.choice([*HOSTILE, word[at:until] * 3]) + word[until:]
@@ -82,21 +82,21 @@ def mutated(random, word):
 
 
 def value(random, help_text):
-    """A value of a flag: a hostile one, one of its help, or a mixture."""
+    """A random value of a flag: a hostile one, one from its help, or a mixture."""
     return (
         random.choice(HOSTILE) if random.random() < 0.4 else mutated(random, random.choice([*words_of(help_text), "0"]))
     )
 
 
 def model_and_flags(random):
-    """The words for an architecture, and one to three flags of ours or fairseq's that size the same model, as ``--flag=value``."""
+    """Flags of an architecture, and one to three flags of ours or of fairseq's that set sizes, as ``--flag=value``."""
     arch = random.choice(sorted(MODELS))
     needs, options = MODELS[arch]
     fields = [field for field in dataclasses.fields(options) if field.name in OURS and not field.name.startswith("_")]
     flags = {}
     for _ in range(random.randint(1, 3)):
         if random.random() < 0.1:
-            # fairseq's own class splits a list as if it were text, whatever is in it.
+            # fairseq's own class splits a list as text, whatever its content.
             own = arch == "transformer_tiny"
             flag = random.choice([flag for flag in FAIRSEQS if not (own and flag.endswith("-to-keep"))])
             flags[flag] = f"{flag}={random.choice(HOSTILE)}"
@@ -108,7 +108,7 @@ def model_and_flags(random):
 
 
 def problem(flags, answer, status, seconds):
-    """What is wrong with an answer, if anything: it is an error that is not one line with one of the flags, or it took too long."""
+    """Describe a problem, or return None: an error that is not one line with one of the flags, or that took too long."""
     if seconds > SECONDS:
         return f"took {seconds:.1f} s"
     if status == 0:
@@ -124,7 +124,7 @@ def problem(flags, answer, status, seconds):
 
 
 def answer_of(words):
-    """What ``fairseq-reservoir`` prints on stderr, and its exit status, run in this process."""
+    """Run ``fairseq-reservoir`` in this process. Return its stderr and exit status."""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -143,7 +143,7 @@ def answer_of(words):
 
 
 def problem_of_training(data, folder, model, flags):
-    """Trains one update; ``folder`` is to stay empty."""
+    """Train one update. ``folder`` must stay empty after an error."""
     begin = time.process_time()
     run = [*RUN, "--max-update", "1", "--no-save", "--disable-validation", "--save-dir", str(folder / "checkpoints")]
     answer, status = error_of(data, *flags, begin=[*model, *run])
@@ -160,7 +160,7 @@ def problem_of_plan(model, flags):
 
 
 def options_of(command):
-    """The flags of a command of ``fairseq-reservoir`` beside --help, as (flag, whether it takes a value, help)."""
+    """Flags of a command of ``fairseq-reservoir`` except --help, as (flag, whether it takes a value, help)."""
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
     (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -176,7 +176,7 @@ LINE = '{"epoch": 1, "valid_loss": "9.5", "valid_bleu": "3.1", "valid_num_update
 
 
 def log(random):
-    """The log of a run of which some lines are not as fairseq writes them."""
+    """Log of a run with some lines that fairseq does not write."""
     writer = Writer("/a", text=random.random() < 0.5).start()
     for update in range(5, 45, 5):
         writer.inner(update, 1, 100, update)
@@ -195,7 +195,7 @@ def log(random):
 
 
 def problem_of_report(folder, random):
-    """Makes a report, without figures, of two runs with broken logs, or finds out why not."""
+    """Make a report without figures of two runs with broken logs, and describe a problem if there is one."""
     for name in ("runs/dense-1", "runs/other-1"):
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "train.log").write_text(log(random), errors="replace")
@@ -224,7 +224,7 @@ GRID = {
 
 
 def grid(random):
-    """A grid file of which some keys or values are not what they should be; now and then it is no YAML."""
+    """A grid file with some wrong keys or values, sometimes not even YAML."""
     found = json.loads(json.dumps(GRID))
     for _ in range(random.randint(1, 3)):
         key = random.choice([*found, random.choice(HOSTILE)])
@@ -242,7 +242,7 @@ def grid(random):
 
 
 def problem_of_sweep(folder, random):
-    """Says what a sweep of a broken grid would do."""
+    """Run a sweep's dry run of a broken grid."""
     (folder / "grid.yaml").write_text(grid(random), errors="replace")
     flags = [
         f"{flag}={value(random, text)}" if takes_value else flag
@@ -256,7 +256,7 @@ def problem_of_sweep(folder, random):
 
 
 def fuzzed(examples, number):
-    """Runs a test on ``examples`` seeded draws of a random generator; what failed is printed with its flags, so nothing is shrunk."""
+    """Run a test for ``examples`` seeded draws. A failure is printed with its flags. Examples are not shrunk."""
 
     def decorate(test):
         chosen = settings(
@@ -273,7 +273,7 @@ def fuzzed(examples, number):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A value may be a folder's name, as of --save-dir, or a number of threads, which a process keeps."""
+    """Run elsewhere, because a value may be the name of a folder, as for --save-dir, or a number of threads, which stays set."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(THREADS, "")
     before = torch.get_num_threads()
@@ -282,10 +282,10 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def assert_flags_are_answered(data, folder, random):
-    os.environ[THREADS] = ""  # the number that an example before has given
+    os.environ[THREADS] = ""  # the number from the previous example
     model, flags = model_and_flags(random)
     problems = {"train": problem_of_training(data, folder, model, flags)}
-    if "freeze_skip" not in model:  # whose flags are those of an optimizer, which a plan does not have
+    if "freeze_skip" not in model:  # its flags belong to an optimizer, which a plan does not have
         problems["plan"] = problem_of_plan(model, flags)
     assert not any(problems.values()), f"{[*model, *flags]}: {problems}"
 

@@ -1,4 +1,4 @@
-"""``--freeze-cache`` where a freeze schedule lets the frozen prefix grow: memory goes on from what it has, with the same bits."""
+"""``--freeze-cache`` with a schedule that extends the frozen prefix: the cache is extended, with the same bits."""
 
 import contextlib
 import logging
@@ -13,14 +13,14 @@ from fairseq.trainer import Trainer
 from tests.integration.test_freeze_cache import SMALL, assert_same, hits_of
 from tests.support.commands import error_of, train
 
-# Three layers each, trained by an optimizer that freezes, 10 updates an epoch; with GROWING the prefix begins with frozen embeddings.
+# Three layers each, an optimizer that freezes, 10 updates per epoch. With GROWING the prefix starts with frozen embeddings.
 LAYERS = ["--reservoir-encoder", "LLL", *SMALL, "--decoder-layers", 3, "--optimizer", "freeze_skip"]
 GROWING = [*LAYERS, "--freeze", "emb"]
 WITH_DROPOUT_ABOVE = ["--dropout", 0.1, "--frozen-prefix-no-dropout"]
 
 
 def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
-    """Layer 0 from update 5 on, layer 1 from 20 on, of 30: every batch is kept of layer 0 by then, and layer 1 is run once for each."""
+    """Layer 0 freezes at update 5 and layer 1 at 20, of 30. By then all batches of layer 0 are cached, and layer 1 runs once for each."""
     caplog.set_level(logging.INFO)
     flags = [*GROWING, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-progressive", "5:15"]
     plain = train(toy_data, *flags)
@@ -29,7 +29,7 @@ def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
     assert_same(run, plain)
     cache = run.trainer.prefix_cache
     assert [m for m in caplog.messages if "batches came" in m] == [
-        "--freeze-cache: 0 of 5 batches came from it",  # of epoch 1, whose last five batches are kept of layer 0
+        "--freeze-cache: 0 of 5 batches came from it",  # of epoch 1; its last five batches are cached for layer 0
         "--freeze-cache: 5 of 10 batches came from it",
         "--freeze-cache: 0 of 10 batches came from it, 10 others to a layer below",
     ]
@@ -40,7 +40,7 @@ def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
 
 
 def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
-    """A resumed training would round the output of layer 1 alone; so does one that was not interrupted."""
+    """After resuming, only the output of layer 1 would be rounded. An uninterrupted training does the same."""
     flags = [
         *GROWING,
         "--dropout",
@@ -60,7 +60,7 @@ def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
 
 @contextlib.contextmanager
 def counted_runs_of_layer(index):
-    """A list that grows by an entry with every forward pass of that layer of the encoder while its model trains."""
+    """A list with an entry for every forward pass of this encoder layer in training."""
     runs, build = [], TransformerEncoderBase.build_encoder_layer
 
     def build_encoder_layer(encoder, cfg, *args, **kwargs):
@@ -76,14 +76,14 @@ def counted_runs_of_layer(index):
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_a_prefix_that_is_thawed_begins_anew(toy_data, tmp_path, where):
-    """Grown, thawed with its embeddings, frozen again, grown and shrunk, within 40 updates: nothing of before the thaw is found."""
+    """Extended, trained again with its embeddings, frozen again, extended and shortened within 40 updates. Older entries are not used."""
     schedule = "3:emb,encoder.layers.0;8:encoder.layers.1;14:-emb;19:emb;23:encoder.layers.2;32:-encoder.layers.2"
     flags = [*LAYERS, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-schedule", schedule]
     file = where if where == "memory" else tmp_path / "kept"
     assert_same(train(toy_data, *flags, "--freeze-cache", file), train(toy_data, *flags))
 
 
-# Layer 0 is kept from the first update on, layer 1 from the sixth of the second epoch on.
+# Layer 0 is cached from the first update on, layer 1 from the sixth update of the second epoch on.
 FROM_THE_START = [*GROWING, "--dropout", 0, "--freeze-progressive", "0:15", "--freeze-cache", "memory"]
 
 

@@ -1,4 +1,4 @@
-"""In an update nothing of ours reads the values of a tensor: on a GPU the processor would wait for them."""
+"""Our code never reads values of a tensor in an update, because on a GPU this would synchronise with the device."""
 
 import sys
 from pathlib import Path
@@ -12,14 +12,14 @@ import fairseq_reservoir
 from tests.support.commands import train
 
 _OURS, _FAIRSEQ = (str(Path(package.__file__).parent) for package in (fairseq_reservoir, fairseq))
-# A number or a yes for Python, a result as long as values say, and the look whether a factorisation failed.
+# Operations that return a Python number, a data-dependent size, or the status of a factorisation.
 _READS = "_local_scalar_dense equal nonzero masked_select _unique2 unique_dim _linalg_check_errors".split()
 
 
 class HostReads(TorchDispatchMode):
-    """Within it, ``found`` collects "operation file:line" of each place of the package where an update reads a tensor's values.
+    """Mode that collects "operation file:line" in ``found`` for each place in the package where an update reads values.
 
-    What fairseq reads is its own affair. What is copied to the processor as a whole, as by ``tolist``, is not seen.
+    It ignores reads by fairseq. It does not detect copies of whole tensors, as by ``tolist``.
     """
 
     def __init__(self):
@@ -78,7 +78,7 @@ def test_an_update_reads_nothing(toy_data, which):
     "read", [lambda x: float(x.sum()), lambda x: x.equal(x), lambda x: x[x > 0], lambda x: torch.linalg.inv(x)]
 )
 def test_reads_are_found(toy_data, monkeypatch, read):
-    """As an update of ours would, every time the number of updates is set."""
+    """Read a value each time the update number is set, to test the detection."""
     from fairseq_reservoir.layers.backskip.backward_skip import Backskip
 
     source = "def set_num_updates(skip, number):\n    read(eye)\n"

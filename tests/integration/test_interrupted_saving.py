@@ -1,4 +1,4 @@
-"""After a run is stopped while it saves, in any way, the same command goes on from the last checkpoint and loses nothing else."""
+"""A run that is stopped while it saves resumes from the last checkpoint, and loses nothing else."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from tests.support.commands import error_of, load, start_training, train
 
 # 160 sentences in batches of 16: 10 updates, a checkpoint after 4 and one after 8.
 RUN = "--reservoir-encoder LF --reservoir-decoder L --batch-size 16 --max-epoch 1 --save-interval-updates 4".split()
-# What happens to the second checkpoint, by a --user-dir that is ours and lets it happen.
+# A --user-dir of ours that interrupts the second checkpoint in various ways.
 BEGIN = """
 import os, resource, shutil, signal
 import fairseq_reservoir
@@ -43,7 +43,7 @@ def happens(copy=shutil.copyfile):
     shutil.copyfile = copyfile
 at_the_second(happens)
 """,
-    # A limit on the size of files stops a write midway, as a full disk does; a log is shorter and a checkpoint longer.
+    # A limit on the size of files stops a write in the middle, like a full disk. Logs are smaller and checkpoints larger.
     "disk full while writing": """
 def happens():
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
@@ -58,13 +58,13 @@ def happens(copy=shutil.copyfile):
 at_the_second(happens)
 """,
 }
-# The file that the disk has no room for.
+# The file that does not fit on the disk.
 FULL = {"disk full while writing": "checkpoint_1_8.pt", "disk full while copying": "checkpoint_best.pt"}
 
 
 @pytest.fixture(scope="module")
 def whole(toy_data, tmp_path_factory):
-    """The folder of a run that nothing stopped."""
+    """Folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     train(toy_data, *RUN, "--save-dir", folder)
     return folder
@@ -93,7 +93,7 @@ def cut_short(data):
 
 
 def with_a_bit_flipped(data):
-    """In a weight, which torch.load would take as it is."""
+    """Flip a bit in a weight, which torch.load does not detect."""
     weight = torch.load(io.BytesIO(data))["model"]["encoder.layers.0.fc1.weight"]
     place = data.index(weight.numpy().tobytes())
     return data[:place] + bytes([data[place] ^ 64]) + data[place + 1 :]

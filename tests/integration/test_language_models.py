@@ -1,4 +1,4 @@
-"""Language models through fairseq's own commands: training, resuming, scoring, sampling, and what becomes of checkpoints."""
+"""Language models with fairseq's commands: training, resuming, scoring, sampling, and checkpoints."""
 
 import hashlib
 import sys
@@ -41,7 +41,7 @@ def trained(request, toy_data, tmp_path_factory):
 
 @pytest.fixture
 def eval_lm(monkeypatch, toy_data):
-    """Return a function that scores the test set with a checkpoint by fairseq-eval-lm and returns its loss in bits."""
+    """Return a function that scores the test set with a checkpoint by fairseq-eval-lm. It returns the loss in bits."""
 
     def run(path):
         results = []
@@ -81,7 +81,7 @@ def test_what_is_random_or_frozen_stays_and_the_rest_moves(trained):
     assert random.keys() <= stays and len(random) >= 6
     for name in stays | moved:
         same = sha256(trained.run.weights[name]) == sha256(trained.run.initial[name])
-        # The gradient of a softmax leaves a bias of the keys where it is, but for rounding.
+        # The gradient of softmax does not change a bias of the keys, except by rounding.
         assert same == (name in stays) or name.endswith("k_proj.bias"), name
     for name, recipe in random.items():
         assert sha256(recipe.draw(table.seed)) == sha256(trained.run.weights[name]), name
@@ -163,7 +163,7 @@ CORPUS = Path(__file__).parents[2].parent / "shared" / "data" / "lm"
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no corpus at {CORPUS}")
 @pytest.mark.parametrize("form", ["reservoir", "supermask"])
 def test_it_learns_the_letters_of_a_novel(form, tmp_path, monkeypatch):
-    """A few thousand characters of text, prepared by fairseq-preprocess: better than letters by their frequency."""
+    """A few thousand characters of text, prepared by fairseq-preprocess. The model must beat the frequencies of the letters."""
     import gzip
 
     for split, lines in (("train", 400), ("valid", 40)):

@@ -1,4 +1,4 @@
-"""A training with --encoder-layers-to-keep ends in a checkpoint that every command reads, as one of the layers that are left."""
+"""After training with --encoder-layers-to-keep, every command reads the checkpoint as a pruned model."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from tests.support.building import build, build_roberta, build_supermask, pad, s
 from tests.support.commands import error_of, load, train
 
 KEEP = "--encoder-layers-to-keep 0,2 --decoder-layers-to-keep 1"
-# The layers that are left are numbers 0 and 2 of the encoder and 1 of the decoder: names and seeds follow those numbers.
+# The kept layers are numbers 0 and 2 of the encoder and 1 of the decoder. Names and seeds use these numbers.
 MODELS = {
     "reservoir": "--reservoir-encoder LFT --reservoir-decoder LT",
     "supermask": "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --mask-share none",
@@ -27,7 +27,7 @@ RUN = "--no-epoch-checkpoints --disable-validation --lr 0.003 --share-decoder-in
 
 @pytest.fixture(scope="module", params=["reservoir", "supermask", pytest.param("frozen", marks=pytest.mark.slow)])
 def whole(request, toy_data, tmp_path_factory):
-    """The flags of a model, and the folder of a run of it with all layers."""
+    """Flags of a model, and the folder of a run with all layers."""
     flags, folder = [*MODELS[request.param].split(), *RUN], tmp_path_factory.mktemp("whole")
     train(toy_data, *flags, "--max-update", 6, "--save-dir", folder)
     return flags, folder
@@ -35,12 +35,12 @@ def whole(request, toy_data, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["from the start", "of a trained model"])
 def pruned(request, whole, toy_data, tmp_path_factory):
-    """The flags of a model without some layers, the run, and its checkpoint."""
+    """Flags of the pruned model, its run, and its checkpoint."""
     flags, folder = whole
     flags, out = [*flags, *KEEP.split()], tmp_path_factory.mktemp("pruned")
     begin = [] if request.param == "from the start" else ["--finetune-from-model", folder / "checkpoint_last.pt"]
     run = train(toy_data, *flags, *begin, "--max-update", 6, "--save-dir", out)
-    if begin:  # it began with the layers of the whole model
+    if begin:  # it started from the layers of the whole model
         before = load(folder)["model"]
         for place, origin in (("encoder.layers.0.", "encoder.layers.0."), ("encoder.layers.1.", "encoder.layers.2.")):
             frozen = [e.name for e in run.model.slot_table.entries if not e.trained and e.name.startswith(place)]
@@ -84,7 +84,7 @@ def test_it_is_exported_and_materialized(pruned, toy_data, tmp_path):
         n: t.shape for n, t in run.weights.items()
     }
     export(path, tmp_path / "model.safetensors")
-    data = str(toy_data)  # of which an export knows nothing
+    data = str(toy_data)  # not stored in an export
     assert answer(tmp_path / "model.safetensors", data=data).equal(answer(path))
     materialize(tmp_path / "model.safetensors", tmp_path / "plain.pt")
     assert torch.load(tmp_path / "plain.pt", weights_only=True)["args"].encoder_layers == 2
@@ -109,7 +109,7 @@ def test_adapters_are_added_to_the_layers_that_are_kept_of_a_whole_model(adapter
 
 @pytest.mark.parametrize("keep", ["0,1", "0,2", "1,2", "1"])
 def test_kept_layers_of_a_plain_checkpoint(keep):
-    """T is known by its number in the whole model: it takes its own values, and no others; a refusal names its letter and number."""
+    """T has its number from the whole model and accepts only its own values. An error names its letter and number."""
     whole = build("LTL").state_dict()
     plain = {name: tensor for name, tensor in whole.items() if name != BUFFER}
     build("LTL", encoder_layers_to_keep=keep).load_state_dict(dict(plain))
@@ -122,7 +122,7 @@ def test_kept_layers_of_a_plain_checkpoint(keep):
 
 
 def test_kept_layers_of_an_old_checkpoint_of_a_roberta():
-    """Which calls the stack of its encoder a decoder's."""
+    """Old checkpoints name the encoder's stack "decoder"."""
     whole = build_roberta("frozen_roberta", encoder_layers=3).state_dict()
     old = {name.replace("encoder.", "decoder.", 1): tensor for name, tensor in whole.items() if name != BUFFER}
     model = build_roberta("frozen_roberta", encoder_layers=3, encoder_layers_to_keep="0,2", torch_seed=2)

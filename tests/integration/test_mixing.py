@@ -1,4 +1,4 @@
-"""M, S and s through fairseq's commands: a short training in every number format, resuming, an export, beam search."""
+"""M, S and s with fairseq's commands: short trainings in every number format, resuming, export, beam search."""
 
 import pytest
 import torch
@@ -24,11 +24,11 @@ def test_s_keeps_its_mixing_and_everything_else_moves(toy_data, number_format):
     run = train(
         toy_data, *MODEL, *pressure, *FORMATS[number_format], "--max-update", 40, "--no-save", "--disable-validation"
     )
-    assert run.trainer.get_num_updates() >= 30  # half precision may skip the first few
+    assert run.trainer.get_num_updates() >= 30  # half precision may skip the first few updates
     names = [name for name, _ in run.model.named_parameters()]
     still = {name for name in names if run.weights[name].equal(run.initial[name].to(run.weights[name].dtype))}
     assert FROZEN <= still
-    if number_format in ("fp32", "amp"):  # in half precision a small step may round away
+    if number_format in ("fp32", "amp"):  # a small step may round to 0 in half precision
         assert still - {name for name in names if name.endswith("k_proj.bias")} == FROZEN
     assert {
         "encoder.layers.2.self_attn.mix",

@@ -1,4 +1,4 @@
-"""Checkpoints and exports made at commit 3ee9a28 (see ``tests/old_files/make.sh``) are still what they were."""
+"""Checkpoints and exports of commit 3ee9a28 (see ``tests/old_files/make.sh``) still give the same results."""
 
 import gzip
 import shutil
@@ -64,9 +64,9 @@ def test_it_translates_as_it_did(name, old, what, toy_data, tmp_path, monkeypatc
 
 
 def test_training_goes_on_as_it_did(name, old, toy_data, tmp_path):
-    """To the last bit where the file was made; another processor rounds otherwise.
+    """To the last bit on the original processor; others round differently.
 
-    Biases of keys are left out: softmax takes no notice of them, their gradient is rounding alone, and Adam makes whole steps of it.
+    Biases of keys are excluded. Their gradient is only rounding error, because softmax cancels them, but Adam makes full steps of it.
     """
     path = old("24.pt")
     run = train(

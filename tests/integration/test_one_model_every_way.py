@@ -1,4 +1,4 @@
-"""A model is the same whether its options come as a namespace, from hydra or merged into its dataclass."""
+"""A model is the same if its options come as a namespace, from hydra, or merged into its dataclass."""
 
 from argparse import Namespace
 
@@ -25,7 +25,7 @@ PLANS = {
 
 
 def tables_of(architecture, flags, task, data, *task_flags):
-    """The slot tables of one command line, by the way its options took; models without memory for their tensors."""
+    """Slot tables of one command line, by the route of its options. The models are on the meta device."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, [str(data), *task_flags, "--arch", architecture, "--seed", "3", *flags])
     composed = convert_namespace_to_omegaconf(args)

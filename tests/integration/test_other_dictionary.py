@@ -1,4 +1,4 @@
-"""A training that starts from a model of another dictionary of the same size is refused, unless a flag allows it (fairseq#4469)."""
+"""Starting from a model with another dictionary of the same size is refused, unless a flag allows it (fairseq#4469)."""
 
 import logging
 import math
@@ -32,7 +32,7 @@ def not_allowed(monkeypatch):
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    """The same text, 40 times the sentence "a b c d e f g h", by two dictionaries of the same words."""
+    """The same text, 40 times the sentence "a b c d e f g h", with two dictionaries of the same words."""
     folders = {}
     for name, words in ORDERS.items():
         folders[name] = folder = tmp_path_factory.mktemp(name)
@@ -46,14 +46,14 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(texts, tmp_path_factory):
-    """A language model that has learned the sentence, with its loss of the last update, in nats per token."""
+    """A language model that has learned the sentence, with the loss of its last update in nats per token."""
     folder = tmp_path_factory.mktemp("model")
     run = train(texts["same"], *LM, "--lr", 0.03, "--max-update", 60, *ONE[2:], "--save-dir", folder, begin=RUN)
     return folder / "checkpoint_last.pt", run.losses[-1]
 
 
 def starts(model, folder):
-    """The flags of each way to start from a model."""
+    """Flags of each way to start from a model."""
     reset = "--reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler".split()
     return {
         "finetune": ["--finetune-from-model", model, "--save-dir", folder],
@@ -64,7 +64,7 @@ def starts(model, folder):
 
 @pytest.mark.parametrize("way", ["finetune", "restore", "decoder"])
 def test_a_start_from_the_other_dictionary(model, texts, tmp_path, way):
-    """A uniform guess among 12 entries costs ln 12 = 2.48 nats; a model with the vectors of other words is worse than that."""
+    """A uniform guess among 12 symbols costs ln 12 = 2.48 nats. A model with vectors of other words is worse."""
     path, trained = model
     flags = [*LM, *starts(path, tmp_path / "ck")[way], *ONE]
     line, status = error_of(texts["other"], *flags, begin=RUN)
@@ -132,7 +132,7 @@ def test_token_vectors_of_a_roberta(monkeypatch):
 
 
 def test_the_flag_is_that_of_one_training(monkeypatch):
-    """In a notebook several trainings have one process; a variable that the user has set stays."""
+    """In a notebook, several trainings run in one process. A variable that the user has set is kept."""
 
     def allowed(*words, parser=options.get_training_parser):
         options.parse_args_and_arch(parser(), ["no-data", "--task", "translation", *words])

@@ -1,4 +1,4 @@
-"""A checkpoint whose optimizer state is not that of the run it is given to: refused in one line, unless it is left behind."""
+"""A checkpoint with optimizer state that does not fit the run is refused in one line, unless the state is reset."""
 
 import shutil
 
@@ -78,7 +78,7 @@ def test_a_plain_training_of_its_own(toy_data, tmp_path):
 
 
 def test_a_folder_that_holds_another_training(toy_data, plain, scheduled, tmp_path):
-    """Without ``--restore-file`` it would go on from that one."""
+    """Without ``--restore-file``, training would resume from it."""
     shutil.copy(plain / "checkpoint_last.pt", tmp_path)
     restore = ["--restore-file", scheduled / "checkpoint_last.pt", "--max-update", 3, "--save-dir", tmp_path]
     line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", *restore)
@@ -92,7 +92,7 @@ def test_another_rotation(toy_data, rotated, tmp_path):
     assert found == f"--seed 5: the checkpoint was trained with 3; give 3, {SAME}"
 
 
-# In all of them fairseq compares the names of its own wrappers, which hide those of the optimizers inside.
+# fairseq compares only the names of its own wrappers, which are the same for different optimizers inside.
 HIDING = [
     "--amp",
     "--bf16",
@@ -160,7 +160,7 @@ def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
 
 @pytest.mark.parametrize("size, fits", [(5, True), (4, False)])
 def test_a_flat_buffer_that_has_become_shorter(size, fits):
-    """fairseq's flat fp16 buffer is one parameter, with or without something frozen."""
+    """fairseq's flat fp16 buffer is one parameter, with or without frozen tensors."""
     state = {"step": 3, "exp_avg": torch.zeros(5), "exp_avg_sq_row": torch.zeros(1)}
     saved = {"state": {0: state}, "param_groups": [{"params": [0]}]}
     assert training_hooks._fits(saved, [{"params": [torch.zeros(size)]}]) is fits
@@ -183,7 +183,7 @@ def test_another_optimizer(toy_data, plain, tmp_path):
 
 
 def test_adagrad_thaws_where_torch_makes_its_state_when_it_is_built_only(toy_data, tmp_path, monkeypatch):
-    """Older versions of torch look for ``sum`` in every parameter's state; newer ones make what is missing."""
+    """Older versions of torch need ``sum`` in every parameter's state; newer versions create it."""
     flags = [*RUN, "--optimizer", "freeze_skip_adagrad", "--freeze-schedule", "1:emb;3:-emb", "--max-update", 5]
     expected = train(toy_data, *flags, "--no-save")
     make_missing = torch.optim.Adagrad._init_group

@@ -1,4 +1,4 @@
-"""Training from a checkpoint with attention and feed-forward frozen: these keep the checkpoint's bits, the rest is trained."""
+"""Training from a checkpoint with frozen attention and feed-forward blocks: these keep the checkpoint's bits."""
 
 import random
 from functools import partial
@@ -29,7 +29,7 @@ TRAINED = (
     "classification_heads",
     "lm_head",
 )
-# Written out by hand: d = 16, 2 layers, 12 words (4 special symbols, 8 letters), positions 0 to 15 and 2 for padding.
+# By hand: d = 16, 2 layers, 12 symbols (4 special ones, 8 letters), positions 0 to 15 and 2 for padding.
 D, L, WORDS, POSITIONS = 16, 2, 12, 16 + 2
 ENCODER = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2"
 DECODER = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --decoder-learned-pos"
@@ -38,7 +38,7 @@ KINDS = {
         model=f"--arch reservoir_transformer {ENCODER} --reservoir-encoder LL {DECODER} --reservoir-decoder LL --encoder-learned-pos"
         " --max-source-positions 16 --max-target-positions 16",
         pretraining="", finetuning="", plan="--reservoir-encoder LF", given="LL",
-        # two LayerNorms in an encoder layer, three in a decoder layer, each weight and bias; nothing tied
+        # two LayerNorms in an encoder layer, three in a decoder layer, each with weight and bias; nothing is tied
         trained=4 * D * L + 6 * D * L + 2 * POSITIONS * D + 3 * WORDS * D,
     ),
     "language model": SimpleNamespace(
@@ -53,8 +53,8 @@ KINDS = {
         pretraining="--task masked_lm --criterion masked_lm --tokens-per-sample 16 --sample-break-mode eos",
         finetuning="--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2",
         plan="--reservoir-encoder LM", given="LL",
-        # one above the embedding; <mask> is a word more; the output of the language model, with a LayerNorm of its own, is tied
-        # to the embedding but for a square matrix and biases; the classifier's is a square matrix and one for two classes
+        # One above the embedding; <mask> is one more symbol. The output of the language model has its own LayerNorm and is tied to the
+        # embedding, except for a square matrix and biases. The classifier has a square matrix and one for two classes.
         trained=4 * D * L + 2 * D + POSITIONS * D + (WORDS + 1) * D
         + (D * D + D + 2 * D + WORDS + 1) + (D * D + D + 2 * D + 2),
     ),
@@ -63,7 +63,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory):
-    """A folder for sentence_prediction with the dictionary of ``toy_data``: does a sentence begin in the first half of the alphabet?"""
+    """Folder for sentence_prediction with the dictionary of ``toy_data``. The label is whether the sentence begins with a to d."""
     folder, words, draw = tmp_path_factory.mktemp("sentences"), list("abcdefgh"), random.Random(2)
     for column, entries in (("input0", words), ("label", "01")):
         (folder / column).mkdir()
@@ -77,7 +77,7 @@ def sentences(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=KINDS)
 def tuned(request, toy_data, sentences, tmp_path_factory):
-    """A pretrained model and one that began with it, frozen but for ``SPEC``, with the command of the second."""
+    """A pretrained model, and one that started from it with ``SPEC``, with the command of the latter."""
     kind = KINDS[request.param]
     folders = {stage: tmp_path_factory.mktemp(stage) for stage in ("before", "after")}
     train(toy_data, *kind.model.split(), *kind.pretraining.split(), "--max-update", 5, "--save-dir", folders["before"])
@@ -93,7 +93,7 @@ def test_frozen_tensors_are_the_checkpoints_and_all_others_moved(tuned):
     assert before.keys() == {name for name in after if not name.startswith("classification_heads")}
     moved = {name for name in after if not torch.equal(after[name], before.get(name, tuned.run.initial[name]))}
     expected = {name for name in after if any(part in name for part in TRAINED)}
-    # Classifying does not use what only the language model's output has.
+    # Classification does not use the parameters of the language model's output.
     expected -= {f"encoder.lm_head.{name}" for name in UNUSED}
     assert moved - {BUFFER} == expected
     assert any("fc1" in name for name in before) and any("q_proj" in name for name in before)
@@ -119,7 +119,7 @@ def test_the_same_command_goes_on_and_another_plan_is_refused(tuned, tmp_path):
 
 @pytest.fixture(scope="module")
 def plain(toy_data, tmp_path_factory):
-    """The checkpoint of fairseq's own Transformer, with two layers, and the sizes of its model as words."""
+    """A checkpoint of fairseq's own Transformer with two layers, and the flags of its sizes."""
     folder = tmp_path_factory.mktemp("plain")
     sizes = [*ENCODER.split(), *DECODER.replace("--decoder-learned-pos", "").split()]
     depths = ["--encoder-layers", 2, "--decoder-layers", 2]
@@ -188,7 +188,7 @@ def test_drawn_components_do_not_take_the_values_of_a_plain_checkpoint(plain, to
 
 
 def test_drawn_components_do_not_take_the_values_of_a_checkpoint_of_ours(plain, toy_data, tmp_path):
-    """Of one that trained them, and of one that drew them from another seed; with the seed's own values training goes on."""
+    """From a checkpoint that trained them, or that drew them from another seed. With the seed's own values, training starts."""
     sizes = [*plain.sizes, "--encoder-layers", 2, "--decoder-layers", 2]
     model = [toy_data, "--arch", "frozen_transformer", *sizes]
     drawn = ["--freeze", "encoder.ffn", "--frozen-init", "glorot"]
@@ -217,7 +217,7 @@ def test_drawn_components_do_not_take_the_values_of_a_checkpoint_of_ours(plain, 
 
 
 def test_a_plain_checkpoint_with_the_values_of_the_seed_is_no_other(plain, toy_data, tmp_path):
-    """As ``materialize`` writes it, which folds T into an ordinary layer."""
+    """As written by ``materialize``, which folds T into an ordinary layer."""
     model = ["--arch", "reservoir_transformer", *plain.sizes, "--reservoir-encoder", "LT", "--reservoir-decoder", "LL"]
     train(toy_data, *model, "--max-update", 2, "--save-dir", tmp_path / "ours")
     materialize(str(tmp_path / "ours" / "checkpoint_last.pt"), str(tmp_path / "folded.pt"))

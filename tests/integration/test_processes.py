@@ -1,4 +1,4 @@
-"""Several CPU processes train one model, from one command or under torchrun; what cannot work says so."""
+"""Several CPU processes train one model, started by one command or by torchrun. Impossible settings give clear errors."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="plain fairs
 
 
 def start(*words):
-    """Run a command of this environment and return it when it has ended."""
+    """Run a command of this environment and wait for its end."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment)
 
@@ -39,7 +39,7 @@ def weights(save_dir):
 
 @pytest.fixture
 def expected_weights(make_corpus, run_fairseq, tiny_training, tmp_path):
-    """Train in one process on the batches of two, and return (data, weights)."""
+    """Train in one process on the batches of two ranks. Return (data, weights)."""
     data = make_corpus(train=32)
     run_fairseq("train", data, *tiny_training, "--update-freq", 2, "--save-dir", tmp_path / "one")
     return data, weights(tmp_path / "one")
@@ -49,7 +49,7 @@ def assert_one_model(save_dir, expected):
     trained = weights(save_dir)
     assert trained.keys() == expected.keys()
     for name, weight in expected.items():
-        # Adam turns the sign of a gradient into a step: a rounding error may show in a weight with hardly a gradient.
+        # Adam turns the sign of a gradient into a step, so a rounding error is visible in a weight with nearly zero gradient.
         torch.testing.assert_close(trained[name], weight, rtol=0, atol=1e-5)
 
 
@@ -57,7 +57,7 @@ def assert_one_model(save_dir, expected):
 def test_two_processes_from_one_command(expected_weights, tiny_training, tmp_path):
     data, expected = expected_weights
     flags = [*tiny_training, "--distributed-world-size", 2, "--save-dir", tmp_path / "two"]
-    command = [word for word in flags if word != "--cpu"]  # no CUDA device is enough of a hint
+    command = [word for word in flags if word != "--cpu"]  # a missing CUDA device suffices
     result = start(BIN / "fairseq-train", data, *command, *PLUGIN)
     assert result.returncode == 0, result.stderr
     assert_one_model(tmp_path / "two", expected)
@@ -87,7 +87,7 @@ def test_plain_fairseq_divides_by_zero_under_torchrun(monkeypatch):
     flags = flags_of(distributed_world_size=2)
     with pytest.raises(ZeroDivisionError):
         distributed_utils.infer_init_method(flags)
-    flags = flags_of(distributed_world_size=1)  # fairseq's default without a CUDA device: every rank is alone
+    flags = flags_of(distributed_world_size=1)  # fairseq's default without a CUDA device: ranks do not communicate
     distributed_utils.infer_init_method(flags)
     assert (flags.distributed_init_method, flags.distributed_world_size) == (None, 1)
 
@@ -115,7 +115,7 @@ def test_the_group_is_left_before_the_process_ends(tmp_path):
     assert not dist.is_initialized()
 
 
-# The started processes import the functions they run, from a module of this text.
+# The processes import their functions from a module with this text.
 MAINS = """
 import os, signal, time
 from fairseq_reservoir.errors import InputError
@@ -137,7 +137,7 @@ def main(cfg):
 
 @pytest.fixture
 def said(tmp_path):
-    """The files of what the processes of ``run_two`` say, on stdout and on stderr."""
+    """Files with stdout and stderr of the processes of ``run_two``."""
     files = tmp_path / "out", tmp_path / "err"
     for file in files:
         file.touch()
@@ -146,7 +146,7 @@ def said(tmp_path):
 
 @pytest.fixture
 def run_two(no_launcher, tmp_path, said, monkeypatch):
-    """Return a function that runs two processes to a given end through fairseq's ``call_main``."""
+    """Return a function that runs two processes to a given end by fairseq's ``call_main``."""
     (tmp_path / "mains_of_a_test.py").write_text(MAINS)
     monkeypatch.syspath_prepend(tmp_path)
     from mains_of_a_test import main
@@ -176,7 +176,7 @@ def test_a_mistake_found_by_a_process(run_two, said):
 
 @without_cuda
 def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, said, monkeypatch):
-    """fairseq itself would show the traceback. A process sees that there is no GPU; one is enough."""
+    """fairseq itself would show a traceback. The processes find no GPU; one error is enough."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     meeting = f"tcp://127.0.0.1:{cpu_launch.free_port()}"
@@ -196,7 +196,7 @@ def test_obituaries():
 
 
 def config():
-    """fairseq's default flags, in the form that its commands hand to ``call_main``."""
+    """fairseq's default flags in the form that its commands pass to ``call_main``."""
     flags = OmegaConf.to_container(OmegaConf.structured(FairseqConfig(model=None)), resolve=True, enum_to_str=True)
     return OmegaConf.create(flags)
 

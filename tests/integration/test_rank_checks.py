@@ -1,4 +1,4 @@
-"""Processes that do not hold the same frozen tensors stop at the start; a killed one ends the others, and the run resumes."""
+"""Ranks with different frozen tensors stop at the start. A killed rank ends the others, and the run resumes."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ from fairseq_reservoir.trainer.rank_checks import hashes, refuse_lone_ranks, ref
 from tests.support.building import build, build_supermask
 from tests.support.commands import TINY, error_of, load, start_training, train
 
-# A --user-dir that is ours and does something of its own on rank 1, as another version or a broken host would.
+# A --user-dir of ours with special behaviour on rank 1, as on a broken host or with another version.
 OURS = "import os, signal, torch, torch.distributed as dist\nimport fairseq_reservoir\nfrom fairseq.trainer import Trainer\n\n"
 PERTURBED = (
     OURS
@@ -116,7 +116,7 @@ def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path, tensor, flags):
 
 
 def test_a_rank_that_does_not_see_the_checkpoint_is_named(toy_data, tmp_path):
-    """Plain fairseq hangs: one process waits for a checkpoint, the other for an update."""
+    """Plain fairseq hangs: one rank waits for a checkpoint, the other for an update."""
     train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
     ended = start_training(toy_data, *RUN, "--save-dir", tmp_path / "run", *user_dir(tmp_path, "blind", BLIND))
     last = tmp_path / "run" / "checkpoint_last.pt"
@@ -126,7 +126,7 @@ def test_a_rank_that_does_not_see_the_checkpoint_is_named(toy_data, tmp_path):
 
 @pytest.mark.slow
 def test_a_rank_that_would_start_anew_is_named(toy_data, tmp_path):
-    """It does not see checkpoint_last.pt but the model to finetune, which it would load without the optimizer's state."""
+    """It finds no checkpoint_last.pt, only the model to finetune, which it would load without optimizer state."""
     train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
     last, other = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "pretrained.pt"
     other.write_bytes(last.read_bytes())
@@ -147,7 +147,7 @@ def test_a_rank_that_would_start_anew_is_named(toy_data, tmp_path):
 
 
 def arguments(**changes):
-    """What fairseq's ``load_checkpoint`` hands to the trainer, as one process gathers it."""
+    """Arguments that fairseq's ``load_checkpoint`` passes to the trainer, recorded in one process."""
     flags = {"reset_optimizer": False, "reset_lr_scheduler": False, "optimizer_overrides": {}, "reset_meters": False}
     return {"filename": "run/checkpoint_last.pt", **flags, **changes}
 
@@ -178,7 +178,7 @@ def test_processes_that_would_load_something_else(second, there, message):
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_run_which_resumes(toy_data, tmp_path):
-    """160 sentences in batches of 8 for two: 10 updates. Rank 1 dies in the eighth; the checkpoint of update 6 is complete."""
+    """160 sentences in batches of 8 on two ranks: 10 updates. Rank 1 dies in the eighth; the checkpoint of update 6 is complete."""
     flags = [*RUN, "--save-interval-updates", 3, "--keep-interval-updates", 1]
     whole = start_training(toy_data, *flags, "--save-dir", tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
@@ -218,5 +218,5 @@ def test_sharding_is_refused_where_something_is_frozen(toy_data, tmp_path, flags
     refused = "--ddp-backend fully_sharded: it flattens frozen and trained tensors" in message
     assert refused != ARCHS.get(flags, False)
     if refused:
-        # Status 2 is that of the command itself: see test_processes.py.
+        # Status 2 is that of the command itself, see test_processes.py.
         assert status != 0 and message.count("\n") == 1 and not (tmp_path / "run").exists()

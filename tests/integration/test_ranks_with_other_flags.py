@@ -1,4 +1,4 @@
-"""Two ranks that were started with different flags or data refuse to train together, in one line and before anything can hang."""
+"""Two ranks with different flags or data refuse to train together, in one line and without hanging."""
 
 import io
 import os
@@ -22,7 +22,7 @@ FLAGS = (
     "--encoder-layers 1 --decoder-layers 1 --reservoir-encoder L --max-update 2 --no-save --disable-validation".split()
 )
 SAME = "all need the same flags"
-# Flags of rank 1 alone. Each is refused by a message of its option. Without the check, ranks with another criterion hang.
+# Flags of rank 1. Each is refused by a message of its option. Without the check, ranks with different criteria hang.
 OTHERS = {
     "--lr 0.02": "rank 1: --lr is [0.02], but [0.01] on rank 0; " + SAME,
     "--criterion label_smoothed_cross_entropy": (
@@ -48,8 +48,8 @@ MORE = {
 
 
 def be_torchruns(rank, port):
-    """A process that torchrun started knows so by its environment. It may take part in several runs, one after the other."""
-    signal.alarm(500)  # in place of hanging
+    """Make this process one of torchrun's by its environment. It may take part in several runs, one after the other."""
+    signal.alarm(500)  # instead of hanging
     vars(distributed_utils.get_global_group).pop("_global_group", None)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2", RANK=str(rank))
 
@@ -60,18 +60,18 @@ def leave():
 
 
 def answers(rank, runs):
-    """What this rank prints on stderr, and its exit status, in each of several runs: (port, its data, its flags)."""
+    """This rank's stderr and exit status in several runs, each (port, its data, its flags)."""
     found = []
     for port, data, flags in runs[rank]:
         be_torchruns(rank, port)
-        with patch.object(sys, "excepthook", sys.excepthook):  # torch puts its own around it in each run
+        with patch.object(sys, "excepthook", sys.excepthook):  # torch sets its own in each run
             found.append(error_of(data, *FLAGS, *flags))
         leave()
     return found
 
 
 def both_ranks(pairs):
-    """The answers of both ranks in runs of (data of rank 0, data of rank 1, flags of rank 1)."""
+    """Outputs of both ranks in runs of (data of rank 0, data of rank 1, flags of rank 1)."""
     ports = [free_port() for _ in pairs]
     runs = [
         [(port, first, []) for port, (first, _, _) in zip(ports, pairs)],
@@ -81,7 +81,7 @@ def both_ranks(pairs):
 
 
 def refused(message):
-    """One line on stderr from each of two ranks; torch puts the rank in front of it."""
+    """One line on stderr from each of two ranks. torch prefixes it with the rank."""
     return [(f"[rank{rank}]: fairseq-train: error: {message}\n", 1) for rank in (0, 1)]
 
 

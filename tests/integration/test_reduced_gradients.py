@@ -1,4 +1,4 @@
-"""Gradients of frozen tensors, for good or for a while, are not sent between processes: counted in elements, per update."""
+"""Gradients of frozen tensors are not communicated between ranks, counted in elements per update."""
 
 from unittest.mock import patch
 
@@ -13,7 +13,7 @@ from tests.support.several_processes import in_processes, train_as
 
 
 def counting(sizes, all_reduce):
-    """An all-reduce that notes how many elements it is given."""
+    """An all-reduce that records the number of elements."""
 
     def counted(tensor, *args, **kwargs):
         sizes.append(tensor.numel())
@@ -23,7 +23,7 @@ def counting(sizes, all_reduce):
 
 
 def summed(ddp):
-    """The elements of each all-reduce of an update, with a gradient of 1/3 everywhere in what is trained."""
+    """Elements of each all-reduce of an update, with a gradient of 1/3 everywhere in trained tensors."""
     sizes = []
     for parameter in ddp.module.parameters():
         parameter.grad = torch.full_like(parameter, 1 / 3) if parameter.requires_grad else None
@@ -62,7 +62,7 @@ def test_legacy_ddp_sums_in_the_format_of_what_is_trained():
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_legacy_ddp_sums_in_float32_what_is_trained_in_it(half):
-    """As the scores of masks are beside trained token vectors of half precision."""
+    """For example scores of masks together with trained token vectors in half precision."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 3, dtype=half), torch.nn.Linear(3, 2))
     ddp = LegacyDistributedDataParallel(model, None)
     for parameter in model.parameters():
@@ -83,7 +83,7 @@ RUNS = {
 
 
 def sent_and_trained(rank, folder, data):
-    """Backend -> (elements sent in each of 4 updates, elements trained in each)."""
+    """Backend -> (elements communicated in each of 4 updates, elements trained in each)."""
     return {backend: _sent_and_trained(rank, folder / backend, data, backend, flags) for backend, flags in RUNS.items()}
 
 

@@ -1,4 +1,4 @@
-"""A run that was stopped goes on as if it had not been; one that would go on as another model is refused by name."""
+"""A resumed run equals an uninterrupted one. Resuming with another model is refused with the flag."""
 
 import math
 
@@ -13,7 +13,7 @@ RUN = "--reservoir-encoder LFT --reservoir-decoder CL --batch-size 16 --dropout 
 
 @pytest.fixture(scope="module")
 def whole_run(toy_data, tmp_path_factory):
-    """20 updates in one go: the run, and its folder with checkpoints of updates 4, 8, 10, 12, 16 and 20."""
+    """20 updates in one run: the run, and its folder with checkpoints of updates 4, 8, 10, 12, 16 and 20."""
     folder = tmp_path_factory.mktemp("whole")
     return train(toy_data, *RUN, "--max-epoch", 2, "--save-dir", folder), folder
 
@@ -102,7 +102,7 @@ def test_with_reset_optimizer_other_components_may_be_frozen(toy_data, whole_run
 
 
 def assert_same_bits(ours, others):
-    """Equality of nested dicts and lists, tensors compared bit by bit."""
+    """Assert equality of nested dicts and lists, with tensors compared bit by bit."""
     if isinstance(ours, torch.Tensor):
         assert ours.dtype == others.dtype and torch.equal(ours, others)
     elif isinstance(ours, dict):

@@ -1,4 +1,4 @@
-"""RoBERTas through fairseq's own commands: masked language model, then sentence prediction, and what comes after training."""
+"""RoBERTa models with fairseq's commands: masked language modelling, then sentence prediction, and use after training."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ STACK = "encoder.sentence_encoder"
 
 @pytest.fixture(scope="module", params=FORMS)
 def trained(request, toy_data, moods, tmp_path_factory):
-    """A masked language model, and the sentence classifier that began with it."""
+    """A masked language model, and the sentence classifier that started from it."""
     model_class, form = FORMS[request.param]
     folders = {stage: tmp_path_factory.mktemp(stage) for stage in ("language", "moods")}
     language = train(toy_data, *MASKED_LM, *form, "--max-update", 12, "--save-dir", folders["language"], begin=BEGIN)
@@ -61,10 +61,10 @@ def test_the_classifier_begins_with_the_language_model_and_learns(trained):
     assert "sentence_classification_head" in str(trained.moods.model.slot_table)
     before, after = (load(trained.folders[stage])["model"] for stage in ("language", "moods"))
     assert not any(name.startswith("classification_heads") for name in before)
-    # classifying does not use the language model's head, so it is still as that left it
+    # classification does not use the language model's head, so it is unchanged
     head = "encoder.lm_head.dense.weight"
     assert torch.equal(after[head], before[head]) and not torch.equal(after[head], trained.moods.initial[head])
-    # 20 updates of 8 sentences are an epoch; guessing costs 1 bit
+    # an epoch has 20 updates of 8 sentences; guessing costs 1 bit
     assert sum(trained.moods.losses[-20:]) < 0.8 * sum(trained.moods.losses[:20])
 
 
@@ -111,7 +111,7 @@ def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
     ],
 )
 def test_a_classification_head_alone_is_trained(model, toy_data, moods, tmp_path):
-    """--freeze encoder freezes all that a RoBERTa has before its task adds the head; without a head nothing would be left."""
+    """--freeze encoder freezes all parameters of a RoBERTa except the task's head. Without a head, nothing would be trained."""
     flags = [*model.split(), "--freeze", "encoder", "--max-update", 2, "--save-dir", tmp_path]
     run = train(moods, *SENTENCES, *flags, begin=BEGIN)
     moved = {
@@ -157,7 +157,7 @@ def test_embeddings_from_a_checkpoint_that_is_gone_afterwards(trained, toy_data,
     run = train(toy_data, *MASKED_LM, *flags, "--max-update", 3, "--save-dir", tmp_path / "run", begin=BEGIN)
     stack = trained.language.model.eval().encoder.sentence_encoder
     kept = "frozen_weight" if how == "masked" else "weight"
-    # under a mask of half the entries, scaled by the square root of 2; fairseq trains its row for padding, ours is 0
+    # with a keep ratio of 0.5, scaled by the square root of 2; fairseq trains the row of padding, ours is 0
     expected = stack.embed_tokens.weight.detach() * (2**0.5 if how == "masked" else 1.0)
     expected[1] = 0
     assert torch.allclose(run.initial[f"{STACK}.embed_tokens.{kept}"], expected)

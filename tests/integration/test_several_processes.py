@@ -1,4 +1,4 @@
-"""Four processes hold one model; two that are stopped in every phase of a freeze schedule train as if they were not."""
+"""Four ranks share one model. Two ranks that are stopped in every phase of a freeze schedule train as if uninterrupted."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ SCHEDULES = {
     "update every": ["--freeze-update-every", "ffn:3,emb:2"],
 }
 
-# One in each phase of the first: updates 0 to 2, 3 to 5, and from 6 on.
+# One in each phase of the first schedule: updates 0 to 2, 3 to 5, and from 6 on.
 STOPS = 2, 4, 7, 8
 
 
@@ -45,7 +45,7 @@ def test_four_processes_agree(toy_data, tmp_path):
 
 
 def with_and_without_stops(rank, folder, data):
-    """Schedule -> (hashes of a run of 8 updates, those of a run that was stopped in every phase of its schedule)."""
+    """Schedule -> (hashes of a run of 8 updates, hashes of a run that was stopped in every phase of its schedule)."""
     return {kind: _with_and_without_stops(rank, folder / kind, data, flags) for kind, flags in SCHEDULES.items()}
 
 

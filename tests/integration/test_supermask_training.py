@@ -1,4 +1,4 @@
-"""Supermask models through fairseq's own commands: frozen weights, resuming, translating, NaN scores."""
+"""Supermask models with fairseq's commands: frozen weights, resuming, translation, NaN scores."""
 
 import pytest
 import torch
@@ -103,7 +103,7 @@ def test_frozen_masks_that_would_not_stay_are_refused(toy_data, flags, reason):
     said = f"--freeze encoder.ffn: the mask of encoder.layers.0.fc1 would change although its scores are frozen, because {reason};"
     assert status != 0 and line.count("\n") == 1 and said in line
     train(*run, "--freeze", "ln")
-    # At no update, but for one that only skips them.
+    # Refused at any update, except for schedules that only skip updates.
     for schedule in ("--freeze-schedule 1:encoder", "--freeze-progressive 1:1", "--freeze-rotate 1:1"):
         line, status = error_of(*run, "--optimizer", "freeze_skip", *schedule.split())
         said = f"error: {schedule}: the mask of "

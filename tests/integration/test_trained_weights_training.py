@@ -1,4 +1,4 @@
-"""--mask-trained-weights in fairseq's training: half precision, resuming, --fast, and a checkpoint of masks refused."""
+"""--mask-trained-weights in training: half precision, resuming, --fast, and refusal of a checkpoint of masks."""
 
 import pytest
 import torch

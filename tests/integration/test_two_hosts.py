@@ -1,4 +1,4 @@
-"""Two hosts, simulated by network namespaces with a cable between them, train one model by the recipes for several hosts."""
+"""Two hosts, simulated by network namespaces with a virtual cable, train one model by the recipes for several hosts."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import fairseq_reservoir
 from tests.support.commands import load
 
 ROOT = Path(fairseq_reservoir.__file__).parents[1]
-# The second host waits to be a namespace of its own, then for its end of the cable. All of it vanishes with the processes.
+# The second host waits for its own namespace, then for its end of the cable. Both disappear with the processes.
 TWO_HOSTS = """
 set -e
 host() { FIRST=10.77.0.1 HOSTS=2 GPUS_PER_HOST=1 GLOO_SOCKET_IFNAME=end$1 RANK_OF_HOST=$1 bash "${@:2}"; }
@@ -39,7 +39,7 @@ def in_two_hosts(*words):
 
 @pytest.fixture
 def hosts():
-    """Skips where a namespace with a cable cannot be made: without root or ``ip``. What then fails is ours."""
+    """Skip the test if a namespace with a cable cannot be created, without root or ``ip``. Later failures are real."""
     try:
         made = subprocess.run(
             "unshare --net ip link add end0 type veth peer name end1".split(), capture_output=True, text=True

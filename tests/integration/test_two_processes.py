@@ -1,4 +1,4 @@
-"""Two CPU processes train the same reservoir transformer as one process that sums the gradients of two batches."""
+"""Two CPU ranks train the same reservoir transformer as one process that accumulates the gradients of two batches."""
 
 import json
 
@@ -23,7 +23,7 @@ def alone(toy_data, tmp_path_factory):
     return run, load(folder), folder
 
 
-# With legacy_ddp, too: the two processes of test_freeze_skip.
+# Also with legacy_ddp: the two processes of test_freeze_skip.
 @pytest.mark.parametrize("backend", ["pytorch_ddp", pytest.param("legacy_ddp", marks=pytest.mark.slow)])
 def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
     flags = [*RUN, "--distributed-world-size", 2, "--ddp-backend", backend, "--save-dir", tmp_path]
@@ -36,7 +36,7 @@ def test_two_processes_are_one(toy_data, alone, tmp_path, backend):
     assert together.keys() == expected.keys()
     for entry in run.model.slot_table.entries:
         if entry.trained:
-            # Adam makes a step of the gradient's sign where it is nearly zero, so a rounding error may show.
+            # Adam makes a step of the gradient's sign where it is nearly zero, so a rounding error may be visible.
             torch.testing.assert_close(together[entry.name], expected[entry.name], rtol=1e-4, atol=1e-5)
         else:
             assert torch.equal(together[entry.name], expected[entry.name]), entry.name
@@ -55,7 +55,7 @@ def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
 
 @pytest.mark.slow
 def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data):
-    """8 sentences in batches of 3: of the third batch the second process has none."""
+    """8 sentences in batches of 3. The second rank has no third batch."""
     folder = alone[2]
     flags = "--task translation --batch-size 3 --required-batch-size-multiple 1 --log-format json --cpu".split()
     said = []
@@ -80,7 +80,7 @@ def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data)
 
 
 def test_a_process_without_anything_to_train_is_told_of(toy_data, tmp_path):
-    """torch's own way would end in an abort, or wait for ever: LayerDrop leaves out the one trained layer in one process alone."""
+    """torch itself would abort or hang, because LayerDrop drops the only trained layer on one rank."""
     flags = "--arch frozen_transformer_tiny --freeze-except encoder.layers.0 --encoder-layerdrop 0.5 --find-unused-parameters".split()
     flags += ["--batch-size", 8, "--max-epoch", 4, "--save-dir", tmp_path, "--distributed-world-size", 2]
     ended = run_command("fairseq-train", toy_data, "--user-dir", USER_DIR, *flags, *COMMON)
@@ -92,7 +92,7 @@ def test_a_process_without_anything_to_train_is_told_of(toy_data, tmp_path):
 
 
 def test_fast_with_a_process_that_has_no_batch_left(toy_data, tmp_path):
-    """160 sentences in batches of 32: in the third update one process has none, and takes part with a batch that counts nothing."""
+    """160 sentences in batches of 32: in the third update one rank has no batch, and takes part with a dummy batch."""
     flags = (
         "--batch-size 32 --dropout 0 --max-epoch 1 --lr 0.001 --reservoir-encoder LF --decoder-layers 1 --fast".split()
     )

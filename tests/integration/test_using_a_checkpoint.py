@@ -1,4 +1,4 @@
-"""A trained checkpoint serves every command of fairseq and its Python interface, which need no flag of ours."""
+"""All commands of fairseq and its Python interface use a trained checkpoint without any flag of ours."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""The chain of residual sublayers that all kinds share."""
+"""Chain of residual sublayers that all kinds share."""
 
 import pytest
 import torch
@@ -65,12 +65,12 @@ def test_a_decoder_layer_is_called_as_fairseq_does(kind, memory_dim):
     layer = build_slot(kind, "decoder", slot_config(memory_dim=memory_dim))
     y, attention, state = layer(torch.randn(5, 3, 8), memory, need_attn=True, need_head_weights=True)
     assert y.shape == (5, 3, 8) and state is None
-    # One weight per head, sentence, word and source word, where there is attention to the source.
+    # One weight per head, sentence, token and source token, if there is attention to the source.
     assert attention is None if not (kind_of(kind).sees_source and memory_dim) else attention.shape == (2, 3, 5, 4)
 
 
 def test_the_name_of_the_attention_to_the_source_is_taken(monkeypatch):
-    """A capital letter does not freeze what has it, so that anything else there would stay trained without a word."""
+    """No letter freezes a sublayer with this name, so any other sublayer there would silently stay trained."""
     monkeypatch.setitem(BUILDERS, "Y", lambda config, stack: {"cross": Double(config)})
     with pytest.raises(ValueError, match="^Y: the name cross is reserved for attention to the source"):
         build_slot("Y", "encoder", slot_config())

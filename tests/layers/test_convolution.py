@@ -1,4 +1,4 @@
-"""C is the dynamic convolution of Wu et al., 2019, and a feed-forward sublayer."""
+"""C has the dynamic convolution of Wu et al., 2019, and a feed-forward sublayer."""
 
 from argparse import Namespace
 
@@ -13,7 +13,7 @@ WIDTH, HEADS = 8, 2
 
 
 def slow_convolution(sublayer, x, kernel_size, to_the_left):
-    """f(x) for one sentence (time, width): each output is a weighted sum of its neighbours, written as a sum."""
+    """f(x) for one sentence (time, width), with each output computed as a sum over its neighbours."""
     first, second = (x @ sublayer.linear1.weight.T + sublayer.linear1.bias).split(WIDTH, dim=1)
     v = first * second.sigmoid()
     y = torch.zeros_like(v)
@@ -35,7 +35,7 @@ def test_equals_a_slow_sum(stack, kernel_size):
     layer = build_slot("C", stack, slot_config(memory_dim=0, kernel_sizes=(kernel_size,))).double()
     x = torch.randn(9, 1, WIDTH, dtype=torch.float64)
     normed = layer.conv.layer_norm(x)[:, 0]
-    # Centred in an encoder; in a decoder the last weight is that of the word itself.
+    # Centred in an encoder. In a decoder, the last weight belongs to the token itself.
     to_the_left = kernel_size - 1 if stack == "decoder" else kernel_size // 2
     expected = x[:, 0] + slow_convolution(layer.conv, normed, kernel_size, to_the_left)
     expected = expected + layer.ffn.fc2(layer.ffn.fc1(layer.ffn.layer_norm(expected)).relu())

@@ -1,4 +1,4 @@
-"""The attention to the source of a decoder's C."""
+"""Attention to the source in a decoder's C."""
 
 import math
 
@@ -14,7 +14,7 @@ MEMORY_MASK = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 0, 0, 0]]).bool()
 
 @pytest.fixture
 def layer(monkeypatch):
-    # fairseq's attention takes its softmax in float32, also in a float64 model.
+    # fairseq's attention computes its softmax in float32, even in a float64 model.
     monkeypatch.setattr("fairseq.utils.softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
     return CrossAttention(slot_config(memory_dim=6)).double()
 
@@ -26,7 +26,7 @@ def inputs():
 
 
 def slow_attention(attention, query, memory):
-    """For one word (8) and one sentence (time, 6): the output and the weight of each head and source word."""
+    """Output for one token (8) and one source sentence (time, 6), and the weight of each head and source token."""
     q, k, v = attention.q_proj(query), attention.k_proj(memory), attention.v_proj(memory)
     outputs, weights = [], []
     for head in (slice(0, 4), slice(4, 8)):

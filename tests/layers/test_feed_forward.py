@@ -1,4 +1,4 @@
-"""F is x + W2 relu(W1 LN(x) + b1) + b2, word by word."""
+"""F computes x + W2 relu(W1 LN(x) + b1) + b2 for each token."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_by_hand():
 @pytest.mark.parametrize("norm", ["paper", "model"])
 @pytest.mark.parametrize("model_norm_first", [False, True])
 def test_in_a_model(norm, model_norm_first):
-    """--reservoir-norm paper has the LayerNorm first also in a post-norm model; model follows the model."""
+    """With --reservoir-norm paper the LayerNorm comes first, even in a post-norm model; with model it follows the model."""
     layer = build("LF", reservoir_norm=norm, encoder_normalize_before=model_norm_first).encoder.layers[1].double()
     ffn = layer.ffn
     x = torch.randn(3, 2, 8, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""M is FNet's mixing: the real part of an orthonormal two-dimensional DFT over a sentence's own words and its channels."""
+"""M computes FNet's mixing: the real part of an orthonormal 2-D DFT over a sentence's own tokens and its channels."""
 
 import math
 
@@ -10,7 +10,7 @@ from fairseq_reservoir.layers import build_slot
 from fairseq_reservoir.layers.base import Context
 from tests.support.building import slot_config
 
-# Sentences of 5, 3 and 4 words, padded on the right, on the left and on both sides.
+# Sentences of 5, 3 and 4 tokens, padded on the right, on the left and on both sides.
 MASK = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]).bool()
 SIDES = [MASK, MASK.flip(1), torch.tensor([[0, 0, 0, 0, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 1]]).bool()]
 
@@ -29,7 +29,7 @@ def random(*shape):
 
 def test_two_words_of_two_channels_by_hand():
     # F_2 = (1 1; 1 -1) on both sides of (1 2; 3 7): the sum 13; columns 4 - 9 = -5; rows 3 - 10 = -7; 1 + 7 - 2 - 3 = 3.
-    # Divided by sqrt(2 * 2).
+    # The result is divided by sqrt(2 * 2).
     x = torch.tensor([[[1.0, 2.0]], [[3.0, 7.0]]], dtype=torch.float64)
     expected = torch.tensor([[6.5, -2.5], [-3.5, 1.5]], dtype=torch.float64)
     assert (mix(x)[:, 0] - expected).abs().max() < 1e-15
@@ -37,8 +37,8 @@ def test_two_words_of_two_channels_by_hand():
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_three_words_beside_a_longer_sentence_by_hand(side):
-    # Words 1, 2, 3 in the first of two channels; both channels become (1, 2, 3) / sqrt(2). With cos(120) = cos(240) = -1/2:
-    # 1 + 2 + 3 = 6, and twice 1 - 2/2 - 3/2 = -3/2, divided by sqrt(3). The sines meet no imaginary part.
+    # Tokens 1, 2, 3 in the first of two channels: both channels become (1, 2, 3) / sqrt(2). With cos(120) = cos(240) = -1/2:
+    # 1 + 2 + 3 = 6, and twice 1 - 2/2 - 3/2 = -3/2, divided by sqrt(3). There is no imaginary part for the sines.
     words = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
     at = slice(2, 5) if side == "left" else slice(0, 3)
     x, mask = random(5, 2, 2), torch.zeros(2, 5, dtype=torch.bool)
@@ -73,7 +73,7 @@ def test_batches_with_and_without_padding_take_different_routes_to_the_same(leng
 
 @pytest.mark.parametrize("mask", [None, SIDES[2]])
 def test_twice_is_the_even_part(mask):
-    """With F_n F_n the reversal x[-j mod n], the real part taken twice is (X + X reversed in both directions) / 2: no scale."""
+    """F_n F_n is the reversal x[-j mod n], so the real part applied twice is (X + X reversed in both directions) / 2."""
     x, layer = random(5, 3, 8), mixing()
     words = torch.ones(3, 5, dtype=torch.bool) if mask is None else ~mask
     twice = mix(mix(x, mask, layer), mask, layer)
@@ -110,7 +110,7 @@ def test_half_precision_and_long_sentences(dtype, tolerance, padded):
 
 
 def test_no_length_is_read_by_the_host():
-    """A tensor without values refuses to be read."""
+    """Reading a value of a meta tensor raises an error."""
     with FakeTensorMode():
         layer = build_slot("M", "encoder", slot_config())
         assert layer(torch.empty(5, 3, 8), torch.empty(3, 5, dtype=torch.bool)).shape == (5, 3, 8)
@@ -118,7 +118,7 @@ def test_no_length_is_read_by_the_host():
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_the_layer_is_fnets_block(norm_first):
-    """LN(x + mix(x)), then LN(h + FFN(h)); or with LayerNorm before each. Dropout only of the feed-forward sublayer."""
+    """LN(x + mix(x)), then LN(h + FFN(h)); in pre-norm models each LayerNorm comes first. Only the FFN sublayer has dropout."""
     layer = build_slot("M", "encoder", slot_config(norm_first=norm_first)).double()
     x = random(5, 3, 8)
     ffn = lambda h: layer.ffn.fc2(layer.ffn.fc1(h).relu())  # noqa: E731

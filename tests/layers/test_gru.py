@@ -1,4 +1,4 @@
-"""G is torch's bidirectional GRU over the words of each sentence, wherever its padding stands."""
+"""G equals torch's bidirectional GRU on the tokens of each sentence, for padding on any side."""
 
 import copy
 
@@ -56,7 +56,7 @@ def test_odd_width_is_refused():
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_matrices_and_biases_of_two_types_run_in_that_of_the_matrices(autocast):
-    """On a GPU, after ``--frozen-dtype bf16``: as a GRU of which everything is rounded."""
+    """With ``--frozen-dtype bf16`` on a GPU, the output equals that of a GRU in bfloat16."""
     gru = nn.GRU(8, 4)
     rounded = copy.deepcopy(gru).bfloat16()
     for parameter in gru.parameters():

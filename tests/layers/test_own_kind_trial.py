@@ -1,4 +1,4 @@
-"""A layer of a user's own kind is tried before it trains: each mistake is one line, and a sound layer is left as it is built."""
+"""Check of a user's own kind before training: each mistake gives one line, and a correct layer is returned unchanged."""
 
 import sys
 from dataclasses import replace
@@ -27,7 +27,7 @@ KIND = Kind(
 
 
 class Mean(Sublayer):
-    """f(x)_t = the mean of what word t may see."""
+    """f(x)_t is the mean of all tokens that token t may see."""
 
     def transform(self, x, context):
         return x.mean(0, keepdim=True).expand_as(x)
@@ -40,7 +40,7 @@ class MeanWithoutPadding(Sublayer):
 
 
 class OneWay(Sublayer):
-    """Reads from left to right, and padding before the words with them."""
+    """Reads from left to right, including padding on the left."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -174,7 +174,7 @@ def test_a_row_that_says_it_sees_the_source(monkeypatch):
 
 
 def test_without_values_another_layer_is_tried(monkeypatch):
-    """As ``fairseq-reservoir plan`` builds models."""
+    """As in ``fairseq-reservoir plan``."""
     with torch.device("meta"):
         assert built(
             lambda config, stack: {"part": MeanWithoutPadding(config)}, "encoder", monkeypatch

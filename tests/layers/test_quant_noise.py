@@ -1,6 +1,6 @@
-"""fairseq's quantization noise on frozen matrices: the same products and gradients as fairseq's, and the matrix keeps its bits.
+"""Quantization noise on frozen matrices: products and gradients equal fairseq's, and the matrix stays unchanged.
 
-Also noise of single numbers.
+Scalar noise is tested too.
 """
 
 import copy
@@ -29,7 +29,7 @@ KINDS = {
 
 
 def run(module, given):
-    """Output and gradient of the input, the noise drawn from seed 5."""
+    """Return the output and the gradient of the input, with noise from seed 5."""
     given = given.clone().requires_grad_(given.is_floating_point())
     torch.manual_seed(5)
     out = module(given)
@@ -60,7 +60,7 @@ def test_by_hand():
     linear = nn.Linear(4, 1, bias=False).requires_grad_(False)
     linear.weight.copy_(torch.tensor([[1.0, 2.0, 4.0, 8.0]]))
     spare_frozen(quant_noise(linear, 0.5, 2))
-    # Two blocks of two, each dropped or doubled: 2 (0 or 3) + 2 (0 or 12).
+    # Two blocks of two entries, each dropped or doubled: 2 (0 or 3) + 2 (0 or 12).
     found = {linear(torch.ones(4)).item() for _ in range(60)}
     assert found == {0.0, 6.0, 24.0, 30.0}
     assert linear.weight.tolist() == [[1, 2, 4, 8]]
@@ -87,7 +87,7 @@ def test_a_pass_that_fails_leaves_the_matrix():
 
 @pytest.mark.parametrize("letter", LETTERS["encoder"])
 def test_scalar_noise_is_built_in_or_refused(letter):
-    """fairseq replaces linear layers and embeddings; it can name neither a GRU's matrices nor a dynamic convolution's."""
+    """fairseq replaces linear layers and embeddings, but cannot replace matrices of a GRU or a dynamic convolution."""
     if not kind_of(letter).takes_scalar_noise:
         with pytest.raises(AttributeError):
             quantize_model_scalar(build(f"L{letter}", "L"), Namespace(quant_noise_scalar=0.1))

@@ -1,4 +1,4 @@
-"""Replacing modules inside a model: one replacement for a shared module, the same state, no random number drawn."""
+"""Replacement of modules in a model: shared modules stay shared, state is kept, no random number is drawn."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""S and s: one weight for each head and distance, each row of weights divided by its norm over the words there are."""
+"""S and s: one weight for each head and distance, with each row of weights divided by its norm over the real tokens."""
 
 import math
 
@@ -11,13 +11,13 @@ from fairseq_reservoir.layers import build_slot
 from fairseq_reservoir.layers.base import Context
 from tests.support.building import slot_config
 
-# Sentences of 5, 3 and 4 words.
+# Sentences of 5, 3 and 4 tokens.
 MASK = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]).bool()
 SIDES = [None, MASK, MASK.flip(1)]
 
 
 def mixing(stack="encoder", trained=False, **changes):
-    """The mixing sublayer in float64; ``trained``: weights of every size, as training may leave them."""
+    """Mixing sublayer in float64. With ``trained``, weights have various sizes, as after training."""
     layer = build_slot("S", stack, slot_config(**changes)).self_attn.double()
     if trained:
         nn.init.normal_(layer.mix)
@@ -30,7 +30,7 @@ def random(*shape):
 
 @torch.no_grad()
 def matrix(layer, time):
-    """A (time, time) of a layer of one head and channel: its answers to a 1 at each of the words."""
+    """A (time, time) of a layer with one head and one channel: its outputs for a 1 at each token."""
     layer.v_proj.weight.fill_(1), layer.v_proj.bias.zero_(), layer.out_proj.weight.fill_(1)
     return layer.transform(torch.eye(time, dtype=torch.float64).unsqueeze(2), Context())[:, :, 0]
 
@@ -42,7 +42,7 @@ def one_channel(stack, weights):
 
 
 def test_encoder_by_hand():
-    # Weights of the words two and one before, of the word itself, and one and two behind.
+    # Weights of the tokens two and one before, of the token itself, and one and two after.
     layer = one_channel("encoder", [2.0, 4.0, 3.0, -4.0, 6.0])
     assert torch.allclose(matrix(layer, 1), torch.tensor([[1.0]]).double())
     # 3^2 + 4^2 = 5^2
@@ -53,7 +53,7 @@ def test_encoder_by_hand():
 
 
 def test_decoder_by_hand():
-    # Weights of the words two and one before, and of the word itself.
+    # Weights of the tokens two and one before, and of the token itself.
     layer = one_channel("decoder", [12.0, 4.0, 3.0])
     # 3^2 = 3^2, 4^2 + 3^2 = 5^2, 12^2 + 4^2 + 3^2 = 13^2
     expected = torch.tensor([[1, 0, 0], [4 / 5, 3 / 5, 0], [12 / 13, 4 / 13, 3 / 13]]).double()
@@ -61,7 +61,7 @@ def test_decoder_by_hand():
 
 
 def slowly(layer, x, causal):
-    """f(x) of one sentence (time, width): every weight looked up, every row divided by its norm."""
+    """f(x) of one sentence (time, width), with every weight indexed and every row divided by its norm."""
     v = layer.v_proj(x)
     y = torch.zeros_like(v)
     head_of = [channel // (v.size(1) // layer.heads) for channel in range(v.size(1))]
@@ -89,7 +89,7 @@ def test_equals_a_slow_sum_over_each_sentence(stack, mask, positions):
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 @pytest.mark.parametrize("time", [1, 2, 20, 32])
 def test_rows_have_norm_1_at_every_length(stack, time):
-    """So that independent words keep their variance; S's weights are then +-1 / sqrt(number of words)."""
+    """Independent tokens keep their variance. The weights of S are then +-1 / sqrt(number of tokens)."""
     a = matrix(mixing(stack, embed_dim=1, heads=1), time)
     assert torch.allclose(a.square().sum(1), torch.ones(time).double())
     words = torch.arange(1, time + 1) if stack == "decoder" else torch.full((time,), time)
@@ -125,7 +125,7 @@ class _Transform(nn.Module):
 @pytest.mark.parametrize("first", [0, 2])
 @torch.no_grad()
 def test_the_cache_gives_what_the_whole_sentence_gives(steps, first):
-    """In steps of one word and of several; ``first`` words of the second sentence are padding."""
+    """In steps of one token and of several. The ``first`` tokens of the second sentence are padding."""
     layer, x, state = mixing("decoder", trained=True), random(6, 2, 8), {}
     mask = torch.zeros(2, 6, dtype=torch.bool)
     mask[1, :first] = True
@@ -149,11 +149,11 @@ def test_a_reordered_cache_and_one_of_fewer_beams():
         for word in range(begun, begun + 2):
             y = layer.transform(x[word : word + 1], Context(incremental_state=state))
             assert (y - layer.transform(x[: word + 1], Context())[-1:]).abs().max() < 1e-12
-    layer.reorder_incremental_state({}, torch.tensor([0]))  # before the first word there is nothing to move
+    layer.reorder_incremental_state({}, torch.tensor([0]))  # there is nothing to reorder before the first token
 
 
 def test_lengths_beyond_those_trained():
-    """Training on 4 words reaches the weights of distances up to 3 and leaves the others at their initial size."""
+    """Training on 4 tokens changes the weights of distances up to 3, and no others."""
     layer = mixing("decoder")
     layer.transform(random(4, 3, 8), Context()).square().sum().backward()
     assert layer.mix.grad[:, :-4].count_nonzero() == 0 and layer.mix.grad[:, -4:].count_nonzero() > 0
@@ -162,7 +162,7 @@ def test_lengths_beyond_those_trained():
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_further_apart_than_max_positions(stack):
-    """Such words have the weight of the furthest for which there is one: what a layer would give whose table goes on with it."""
+    """Larger distances use the weight of the largest one. This equals a layer with a table that repeats its last weight."""
     layer, longer = mixing(stack), mixing(stack, max_positions=35)
     longer.load_state_dict({**layer.state_dict(), "mix": longer.mix})
     sides = (3, 0) if stack == "decoder" else (3, 3)
@@ -214,7 +214,7 @@ def test_weights_near_0_give_no_infinite_gradient():
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_no_length_is_read_by_the_host(stack):
-    """A tensor without values refuses to be read."""
+    """Reading a value of a meta tensor raises an error."""
     with FakeTensorMode():
         layer = build_slot("S", stack, slot_config(memory_dim=0))
         context = Context(padding_mask=torch.empty(3, 5, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of modules."""
+"""Fixtures for tests of modules."""
 
 import pytest
 import torch
@@ -6,5 +6,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def seed():
-    """Random inputs are the same in every run and order of the tests."""
+    """Make random inputs independent of the order of the tests."""
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Masks as bits: by hand, and round trips."""
+"""Packing of masks into bits: examples by hand and round trips."""
 
 import pytest
 import torch

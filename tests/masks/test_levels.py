@@ -1,4 +1,4 @@
-"""Levels and scales: numbers by hand, and a reference that looks at every level for every weight."""
+"""Levels and scales: examples by hand, and a reference that compares all levels for every weight."""
 
 import math
 
@@ -11,14 +11,14 @@ from fairseq_reservoir.masks.levels import KINDS, NORMAL_STEPS, Levels
 
 
 def rounded(kind, weight):
-    """The rounded matrix, its levels and its scales."""
+    """Return the rounded matrix, its levels and its scales."""
     levels = Levels(kind)
     scales = levels.scales(weight)
     return levels.nearest(weight, scales) * scales, levels.nearest(weight, scales), scales
 
 
 def test_sign_by_hand():
-    # Row means of magnitudes: (1 + 2 + 3) / 3 = 2 and (4 + 0 + 5) / 3 = 3; the scale is from -2 to 2, and from -3 to 3.
+    # Mean magnitudes of the rows: (1 + 2 + 3) / 3 = 2 and (4 + 0 + 5) / 3 = 3. Scales are 4 and 6, from -2 to 2 and from -3 to 3.
     value, levels, scales = rounded("sign", torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.0, -5.0]]))
     assert scales.tolist() == [[4.0], [6.0]]
     assert levels.tolist() == [[0.5, -0.5, 0.5], [0.5, 0.5, -0.5]]
@@ -58,7 +58,7 @@ def test_zeros_stay_zeros(kind):
 
 
 def looked_up(kind, weight):
-    """The nearest of all levels for each weight, in Python's numbers; scales by their definitions."""
+    """Nearest level of each weight by Python numbers; scales by their definitions."""
     levels, rows = Levels(kind), weight.double().tolist()
     magnitudes = [abs(w) for row in rows for w in row]
     found = []

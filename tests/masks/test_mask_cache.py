@@ -1,4 +1,4 @@
-"""Masks are selected once per update, and never from scores of the past."""
+"""The cache selects masks once per update, and never uses masks of old scores."""
 
 import copy
 import io
@@ -17,7 +17,7 @@ from tests.support.masks_by_sorting import expected_mask, expected_masks_togethe
 
 
 class Model(nn.Module):
-    """Four masked layers of two shapes; ``set_num_updates`` as in fairseq's models."""
+    """Four masked layers of two shapes, with ``set_num_updates`` as in fairseq's models."""
 
     def __init__(self, shared=True, **options):
         super().__init__()
@@ -40,14 +40,14 @@ class Model(nn.Module):
 
 @pytest.fixture
 def selections(monkeypatch):
-    """The number of tensors in each call of the selection."""
+    """Number of tensors in each call of the selection."""
     calls, select = [], selection.select_largest
     monkeypatch.setattr(selection, "select_largest", lambda rows, *a: calls.append(len(rows)) or select(rows, *a))
     return calls
 
 
 def fairseq_step(model, seed):
-    """What fairseq's optimizers do to parameters: a write that no version counter sees."""
+    """Write to parameters like fairseq's optimizers, without changing version counters."""
     generator = torch.Generator().manual_seed(seed)
     for p in model.parameters():
         version = p._version
@@ -132,7 +132,7 @@ def test_forget_is_for_writes_that_nobody_sees():
 
 @pytest.mark.parametrize("event", [lambda m: m.load_state_dict(m.state_dict()), Model.half, Model.double])
 def test_loading_and_converting_forget(event):
-    # Not left to the stamps: a new tensor may lie where the old one was.
+    # Stamps do not suffice, because a new tensor may have the address of the old one.
     model = Model().eval()
     model(X)
     cache = model.layers[0].mask_cache
@@ -173,7 +173,7 @@ actions = st.lists(
 @settings(max_examples=120, deadline=None)
 @given(actions, st.booleans(), st.booleans())
 def test_masks_are_never_stale(plan, shared, counted):
-    """Any order of training, evaluation, loading, LayerDrop and accumulation; ``counted``: with update numbers."""
+    """Any order of training, evaluation, loading, LayerDrop and accumulation. ``counted`` means with update numbers."""
     model, n, seed = Model(shared), 0, 0
 
     def start_update():
@@ -234,7 +234,7 @@ def test_global_scope_ranks_the_tensors_of_a_cache_together():
         with torch.no_grad():
             model.layers[0].scores.mul_(factor)
         expected = expected_masks_together([layer.scores.detach() for layer in model.layers], 0.25)
-        # A quarter of 4 * 24 entries, of which the first layer has nearly all or none.
+        # A quarter of the 4 * 24 entries is kept. The first layer keeps nearly all or none of its entries.
         assert sum(m.sum() for m in expected) == 24 and (expected[0].sum() > 20) == (factor == 100)
         for mode in (False, True):
             model.train(mode)
@@ -252,7 +252,8 @@ def test_global_scope_with_pinned_entries_keeps_the_count():
 
 
 def test_global_scope_with_a_tensor_that_is_wholly_pinned():
-    # Of rows of 2 and of 12, 0.8 pins 2 (1.6 rounded) and 10 (9.6): the first layer has no score. 0.25 of 48 entries is 12.
+    # A pin of 0.8 pins 2 entries in rows of 2 (1.6 rounded) and 10 in rows of 12 (9.6): the first layer has no scores.
+    # 0.25 of 48 entries is 12.
     narrow, wide = (
         MaskedLinear(width, 48 // width // 2, 0.25, seed=1, name=f"{width}", scope="global", pin=0.8)
         for width in (2, 12)
@@ -269,7 +270,7 @@ def test_schedule_follows_the_update_number_and_is_stored():
     for n in (0, 2, 10, 50):
         model.set_num_updates(n)
         kept[n] = [int(layer.mask.sum()) for layer in model.layers]
-    # Of 24: 24 * (1 - 0.05 * 2) = 21.6, rounded 22.
+    # 24 * (1 - 0.05 * 2) = 21.6, rounded to 22.
     assert kept == {0: [24] * 4, 2: [22] * 4, 10: [12] * 4, 50: [12] * 4}
     model.set_num_updates(4)
     state = copy.deepcopy(model.state_dict())
@@ -277,7 +278,7 @@ def test_schedule_follows_the_update_number_and_is_stored():
     other = Model(**options).eval()
     other(X)
     other.load_state_dict(state)
-    # 24 * 0.8 = 19.2, rounded 19.
+    # 24 * 0.8 = 19.2, rounded to 19.
     assert [int(layer.mask.sum()) for layer in other.layers] == [19] * 4
 
 
@@ -333,7 +334,7 @@ def test_under_fairseqs_bf16_optimizers_scores_move_in_float32_and_masks_follow(
 
 
 class Launches(TorchDispatchMode):
-    """Counts the operations that are more than another view of a tensor, each of which a device is sent on its own."""
+    """Counts operations other than views. Each of them is launched separately on a device."""
 
     VIEWS = (
         "view",
@@ -361,7 +362,7 @@ class Launches(TorchDispatchMode):
 
 
 def test_an_update_of_masks_is_one_selection_and_two_operations_for_each_tensor():
-    """On a device, all tensors of a shape are selected together; then each mask becomes the weight's type and is multiplied by it."""
+    """On a device, all tensors of a shape are selected together. Then each mask is converted and multiplied by its weight."""
 
     def launches(tensors):
         model = nn.ModuleList(MaskedWeight(4, 6, seed=1, name=str(number)) for number in range(tensors)).to("meta")

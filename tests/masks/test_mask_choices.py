@@ -1,4 +1,4 @@
-"""Choices of a mask: the ranges, the schedule, the gain."""
+"""Choices of a mask: ranges, schedule and gain."""
 
 import math
 from fractions import Fraction
@@ -37,7 +37,7 @@ def test_refused(choices, message):
 
 def test_schedule_goes_in_straight_lines_from_one_to_the_keep_ratio():
     choices = MaskChoices(0.5, coats=(0.2,), keep_schedule=[[10, 0.8], [20, 0.5]])
-    # From (0, 1) to (10, 0.8) by 0.02 an update, from there to (20, 0.5) by 0.03.
+    # From (0, 1) to (10, 0.8) by 0.02 per update, then to (20, 0.5) by 0.03 per update.
     expected = {0: "1", 1: "0.98", 5: "0.9", 10: "0.8", 11: "0.77", 20: "0.5", 99: "0.5"}
     assert {u: choices.keep_ratios_at(u)[0] for u in (0, 1, 5, 10, 11)} == {
         u: Fraction(r) for u, r in expected.items() if u < 20
@@ -49,7 +49,7 @@ def test_schedule_goes_in_straight_lines_from_one_to_the_keep_ratio():
 
 def test_gain():
     assert MaskChoices(0.25).gain == 2
-    # Of ten entries, two are 2 and three are 1: E[m^2] = (2 * 4 + 3 * 1) / 10 = 1.1 = 0.5 + 3 * 0.2.
+    # Two of ten entries are 2 and three are 1: E[m^2] = (2 * 4 + 3 * 1) / 10 = 1.1 = 0.5 + 3 * 0.2.
     assert MaskChoices(0.5, coats=(0.2,)).gain == pytest.approx(1 / math.sqrt(1.1))
 
 

@@ -1,4 +1,4 @@
-"""The masked embedding, its padding row and the projection tied to it."""
+"""Masked embedding, its padding row and the tied projection."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The masked linear layer by itself and inside fairseq's attention."""
+"""Masked linear layer by itself and in fairseq's attention."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from fairseq_reservoir.masks.masked_linear import MaskedLinear
 
 
 def reverse_ranking(module):
-    """Changes every score so that the masks keep what they left out, at keep ratio 0.5."""
+    """Change all scores so that masks keep exactly the other entries, at keep ratio 0.5."""
     with torch.no_grad():
         for scores in module.parameters():
             scores.copy_(scores.sign() * (1 - scores.abs()))
@@ -78,4 +78,4 @@ def test_a_transposed_batch_is_one_product_also_without_gradients():
     assert "aten::bmm" not in {event.key for event in profile.key_averages()}
     with torch.no_grad(), torch.profiler.profile() as profile:
         torch.nn.functional.linear(x, layer.weight)
-    assert "aten::bmm" in {event.key for event in profile.key_averages()}  # what torch does by itself
+    assert "aten::bmm" in {event.key for event in profile.key_averages()}  # torch's own choice

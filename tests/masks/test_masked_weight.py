@@ -1,4 +1,4 @@
-"""Masked weights: the gradient, the choices, the scale, shared storage, precision, state dicts."""
+"""Masked weights: gradient, choices, scale, shared storage, precision and state dicts."""
 
 import copy
 import hashlib
@@ -26,7 +26,7 @@ def expected_mask(module):
 
 
 class Stack(nn.Module):
-    """Three layers that see the weight of one owner through masks of their own."""
+    """Three layers with separate masks on one shared weight."""
 
     def __init__(self, **options):
         super().__init__()
@@ -68,7 +68,7 @@ def test_score_gradient_is_that_of_the_masked_weight_times_w_times_the_sign(choi
     ],
 )
 def test_straight_through_gradient_by_hand(choices, expected):
-    # Upstream 1 2 3 4, W the same, scores of signs - + - +; half of them are kept, and all have a gradient.
+    # Upstream gradient 1 2 3 4, W the same, signs of the scores - + - +. Half are kept, and all have a gradient.
     layer, one_to_four = MaskedWeight(1, 4, 0.5, seed=1, **choices), torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     with torch.no_grad():
         layer.frozen_weight.copy_(one_to_four)
@@ -273,7 +273,7 @@ def test_training_changes_the_mask_and_not_the_weight():
 
 
 def test_golden_bits():
-    # Made by + - x / sqrt in a fixed order only, hence the same everywhere; checkpoints and exports rely on it.
+    # Computed only by + - x / sqrt in a fixed order, and therefore the same everywhere. Checkpoints and exports rely on it.
     layer = MaskedLinear(4, 2, 0.5, seed=1, name="w", init="kaiming_uniform")
     assert torch.equal(layer.scores.detach(), philox.uniform(1, "w.scores", (2, 4), 0.5))
     assert sha(layer.frozen_weight) == "19bba6be9bcb50d4b067c7fcc2fff47e37324bcdf477909b0e71f325adaeb871"

@@ -1,4 +1,4 @@
-"""The part of a mask that is fixed: its counts, its gradient, and the control whose whole mask is random."""
+"""Pinned mask entries: counts and gradient, and the baseline with random masks."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from fairseq_reservoir.masks.pinned_mask import draw_pinned
 from fairseq_reservoir.masks.selection import MaskChoices, keep_count
 
 
-# 10 columns: pin 0.3 fixes 3 in each row, 60 of 200 in all, and round(keep * 60) of those are kept.
+# 10 columns: a pin of 0.3 pins 3 per row and 60 of 200 entries, and round(keep * 60) of them are kept.
 @pytest.mark.parametrize("keep, pinned_ones", [(0.5, 30), (0.1, 6), (0.9, 54)])
 def test_pinned_entries_have_no_score_and_never_change(keep, pinned_ones):
     layer = MaskedLinear(10, 20, keep, pin=0.3, seed=1)
@@ -32,7 +32,7 @@ def test_gradient_with_pinned_entries():
 
 
 def test_pin_by_row_keeps_the_count_of_every_row():
-    # 10 columns, 3 pinned: round(0.5 * 3) = 2 of them kept, and 5 - 2 = 3 of the other 7.
+    # 10 columns, 3 pinned: round(0.5 * 3) = 2 of them are kept, and 5 - 2 = 3 of the other 7.
     layer = MaskedLinear(10, 20, 0.5, pin=0.3, scope="row", seed=1)
     assert layer.pinned.sum(1).tolist() == [2] * 20 and layer.mask.sum(1).tolist() == [5] * 20
 

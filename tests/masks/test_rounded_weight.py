@@ -1,4 +1,4 @@
-"""Trained matrices that are used rounded: gradient, padding, precision, states with and without scales."""
+"""Trained rounded matrices: gradient, padding, precision, and states with and without scales."""
 
 import copy
 
@@ -20,10 +20,10 @@ def test_straight_through_gradient_by_hand():
     layer = RoundedLinear(3, 2, Levels("sign"))
     with torch.no_grad():
         layer.latent.copy_(torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.0, -5.0]]))
-    # Rows of 2 and of 3 in magnitude, see test_levels: 2 - 2 x 2 + 2 x 3 = 4 and 3 + 3 x 2 - 3 x 3 = 0.
+    # Rows have magnitudes 2 and 3, see test_levels: 2 - 2 x 2 + 2 x 3 = 4 and 3 + 3 x 2 - 3 x 3 = 0.
     y = layer(torch.tensor([[1.0, 2.0, 3.0]]))
     assert y.tolist() == [[4.0, 0.0]]
-    # The gradient of a weight is upstream times input, whatever the weight was rounded to.
+    # The gradient of a weight is upstream times input, independent of the rounding.
     (y * torch.tensor([10.0, -1.0])).sum().backward()
     assert layer.latent.grad.tolist() == [[10.0, 20.0, 30.0], [-1.0, -2.0, -3.0]]
 
@@ -42,7 +42,7 @@ def test_the_gradient_is_that_of_an_ordinary_layer_with_the_rounded_matrix(kind)
 
 def test_it_starts_from_seed_and_name():
     assert linear().latent.equal(linear().latent) and not linear().latent.equal(linear(name="v").latent)
-    # Kaiming uniform, fan-in 6: within sqrt(6 / 6)
+    # Kaiming uniform with fan-in 6 is within sqrt(6 / 6).
     assert linear(gain=0.5).latent.equal(philox.uniform(1, "w", (4, 6), 1.0) * 0.5)
 
 
@@ -50,7 +50,7 @@ def test_it_starts_from_seed_and_name():
 def test_the_padding_row_stays_zero(kind):
     embedding = RoundedEmbedding(7, 4, 1, Levels(kind))
     tokens = torch.tensor([[0, 1, 2]])
-    # Looked up and, as the output projection does, multiplied with: every row has a gradient but that of padding.
+    # Used both for look-up and as output projection: every row except padding has a gradient.
     (embedding(tokens).sum() + (torch.ones(4) @ embedding.weight.T * torch.arange(1.0, 8.0)).sum()).backward()
     assert not embedding.latent.grad[1].any() and embedding.latent.grad.any(1).sum() == 6
     assert not embedding(tokens)[0, 1].any() and embedding(tokens)[0, 2].any()
@@ -97,7 +97,7 @@ def test_in_evaluation_it_is_rounded_again_only_where_something_may_have_changed
     assert layer.weight.equal(-first)
     layer.latent.data = -layer.latent.data
     assert layer.weight.equal(first)
-    layer.latent.data.mul_(-1)  # as optimizers write, which leaves no trace; they do so in training
+    layer.latent.data.mul_(-1)  # like optimizers in training, which do not change the version counter
     assert layer.train().weight.equal(-first) and layer.eval().weight.equal(-first)
     layer.load_state_dict(linear().state_dict())
     assert layer.weight.equal(first)

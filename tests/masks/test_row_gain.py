@@ -1,4 +1,4 @@
-"""Factors of the rows of masked matrices, from one matrix by hand to a model that is trained, resumed, exported and translates."""
+"""Row gains of masked matrices: by hand, and in a model that is trained, resumed, exported and used for translation."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ ARCH = "--arch supermask_one_layer_transformer_tiny --share-decoder-input-output
 
 
 def by_hand():
-    """W = [1 -2; 3 4], of which the larger score of each row keeps the first and the last entry, g = [2, 0.5]."""
+    """W = [1 -2; 3 4] and g = [2, 0.5]. The mask keeps the larger score of each row: the first and the last entry."""
     layer = MaskedLinear(2, 2, 0.5, scope="row", seed=1, row_gain=True)
     with torch.no_grad():
         layer.frozen_weight.copy_(torch.tensor([[1.0, -2.0], [3.0, 4.0]]))
@@ -69,7 +69,7 @@ def test_a_random_mask_with_trained_factors():
 
 @pytest.fixture(scope="module")
 def trained(toy_data, tmp_path_factory):
-    """A run of 40 updates, and its checkpoint after 20."""
+    """A run of 40 updates and its checkpoint after 20."""
     folder = tmp_path_factory.mktemp("gain")
     run = train(toy_data, *ARCH, "--max-update", 40, "--save-interval-updates", 20, "--save-dir", folder)
     return run, folder
@@ -141,7 +141,7 @@ def test_materialized_it_is_fairseqs(trained, toy_data, tmp_path):
 
 
 def test_size_counts_them(trained, tmp_path, capsys):
-    """What `size` predicts is what the file's data take."""
+    """The prediction of `size` equals the bytes of the file's data."""
     out = tmp_path / "model.safetensors"
     written = export(str(trained[1] / "checkpoint_last.pt"), str(out))
     cli.main(["size", str(trained[1] / "checkpoint_last.pt")])
@@ -149,10 +149,10 @@ def test_size_counts_them(trained, tmp_path, capsys):
 
 
 def test_in_memory_they_are_folded():
-    """In training a factor is four bytes, its gradient and Adam's moments 12 more; in inference nothing."""
+    """A gain takes 4 bytes in training, and its gradient and Adam's moments 12 more. In inference it takes none."""
     arch = "supermask_one_layer_transformer_tiny"
     whole = (ledger(build_arch(arch, flags, 300)) for flags in (["--mask-row-gain"], []))
-    # Without the description of the model, which names the flag.
+    # Without the description of the model, which includes the flag.
     ours, plain = (Ledger(tuple(item for item in one.items if item.role != "buffer")) for one in whole)
     rows = sum(item.size for item in ours.items if item.name.endswith(".row_gain"))
     assert rows > 300 and ours.inference_bytes == plain.inference_bytes

@@ -1,4 +1,4 @@
-"""The mask against a sort, the count kept, ties, NaN, scopes, coats, signs, the straight-through gradient."""
+"""Mask selection: against a sort, counts, ties, NaN, scopes, coats, signs."""
 
 from fractions import Fraction
 
@@ -14,7 +14,7 @@ KEEPS = [0.1, 0.3, 0.5, 0.7, 0.9]
 
 
 def mask_of(scores, keep=0.5, coats=(), **choices):
-    """The entries of the mask of one tensor, or of several together, as numbers of the scores' type."""
+    """Mask of one tensor, or of several together, in the dtype of the scores."""
     choices, tensors = MaskChoices(keep, coats, **choices), [scores] if isinstance(scores, torch.Tensor) else scores
     masks = [mask.to(s.dtype) for mask, s in zip(select_masks(tensors, choices, choices.keep_ratios), tensors)]
     return masks[0] if isinstance(scores, torch.Tensor) else masks
@@ -74,7 +74,7 @@ def test_both_selections_equal_a_sort(values, count, magnitude):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("magnitude", [True, False])
 def test_a_device_selects_what_the_cpu_does_and_leaves_the_scores(kind, magnitude):
-    """Of several tensors and counts, more than half and less; what it writes over is a copy."""
+    """Several tensors and counts, above and below one half. Only a copy is overwritten."""
     rows = [torch.nn.Parameter(x) for x in draw(kind, 1200).reshape(3, 4, 100)]
     before, counts = [row.detach().clone() for row in rows], [100, 81, 50, 19, 1, 0]
     found = selection._together_on_device(rows, counts, magnitude)
@@ -84,14 +84,14 @@ def test_a_device_selects_what_the_cpu_does_and_leaves_the_scores(kind, magnitud
 
 
 def test_a_sample_that_misses_costs_no_exactness():
-    # The sample takes every fifth entry of 20,480: make it see none but the smallest ones.
+    # The sample has every fifth entry of 20,480. Here all of its entries are among the smallest.
     x = torch.rand(20_480, generator=torch.Generator().manual_seed(1)) + 1
     x[::5] = 0
     assert torch.equal(mask_of(x, 0.5).bool(), by_sorting(x, 10_240))
 
 
 def test_selection_on_a_device_waits_for_nothing():
-    # Meta tensors hold no data: an operation that asks for a value, or for a size that depends on one, fails.
+    # Meta tensors have no data: operations that read a value, or that have sizes which depend on values, fail.
     rows = [torch.empty(2, 10, device="meta") for _ in range(3)]
     masks = select_largest(rows, [5, 2])
     assert [m.shape for m in masks] == [(2, 10)] * 3 and masks[0].dtype == torch.int8
@@ -150,13 +150,13 @@ def test_scope_global_ranks_all_tensors_together():
 
 
 def test_scope_global_leaves_each_tensor_a_tenth_of_its_share():
-    # Of 40 scores 20 are kept. The second tensor has the 20 smallest; its share of 20 is 10, a tenth of that 1: its largest, the first.
+    # 20 of 40 scores are kept. The second tensor has the 20 smallest. Its share is 10, a tenth of which is 1: its largest score, the first.
     high, low = torch.arange(21.0, 41), -torch.arange(20.0, 0, -1)
     first, second = mask_of([high, low], 0.5, scope="global")
     assert first.tolist() == [0] + [1] * 19 and second.tolist() == [1] + [0] * 19
-    # By value the largest of the second tensor is its last.
+    # By value, the largest score of the second tensor is its last.
     assert mask_of([high, low], 0.5, scope="global", ranking="value")[1].tolist() == [0] * 19 + [1]
-    # Signed coats of 0.5 and 0.25: the second coat keeps 10, of which half of a share rounds down to nothing.
+    # Signed coats of 0.5 and 0.25: the second coat keeps 10. Half of a share is rounded down to 0.
     first, second = mask_of([high, low], 0.5, (0.25,), scope="global", kind="signed")
     assert first.tolist() == [0] + [1] * 9 + [2] * 10 and second.tolist() == [-1] + [0] * 19
 
@@ -207,7 +207,7 @@ def test_coats_and_signs_equal_their_definition(values, ranking, signed, coats):
 
 
 def test_what_is_pinned_counts_in_the_ratio():
-    # Of 10 entries 4 are pinned and have no score, of which the coats keep 2 and 1; 0.5 of 10 leaves 5 - 2, and 0.2 leaves 2 - 1.
+    # 4 of 10 entries are pinned and have no scores. The coats keep 2 and 1 of them, so 5 - 2 and 2 - 1 scores are kept.
     choices = MaskChoices(0.5, coats=(0.2,))
     (mask,) = select_masks([torch.arange(6.0)], choices, choices.keep_ratios, size=10, pinned=(2, 1))
     assert mask.tolist() == [0, 0, 0, 1, 1, 2]

@@ -1,4 +1,4 @@
-"""Every parameter has one atom; what a component's name freezes keeps its bits, and everything else learns."""
+"""Every parameter has one atom. Freezing a component keeps its bits, and everything else is trained."""
 
 from argparse import Namespace
 
@@ -17,7 +17,7 @@ PRESETS = [
     for arch, model in models.ARCH_MODEL_REGISTRY.items()
     if issubclass(model, DescribedInCheckpoint) and not issubclass(model, FrozenComponents)
 ]
-# All atoms are in it: "other" in the GRU and the convolution, "mix" in S and s.
+# It has all atoms: "other" in the GRU and the convolution, "mix" in S and s.
 EVERY_ATOM = {"encoder": "LsgS", "decoder": "Lsc", "encoder_learned_pos": True, "decoder_learned_pos": True}
 
 
@@ -40,7 +40,7 @@ def test_the_model_of_the_next_tests_has_every_atom():
 def test_what_a_component_freezes_stays_and_the_rest_learns(component):
     model = build(**EVERY_ATOM, freeze=component)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    # fairseq's trainer gives its optimizer what requires a gradient; weight decay would move the rest, if it were there.
+    # fairseq's trainer passes only parameters with requires_grad to its optimizer. Weight decay would change the others.
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01, weight_decay=0.1)
     for step in range(3):
         source, target = (pad(sentences(6, 4, 7, seed=2 * step + side)) for side in (1, 2))

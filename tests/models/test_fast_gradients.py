@@ -1,4 +1,4 @@
-"""Gradients of any model under ``--fast`` against those of the same model without it."""
+"""Gradients of all models with ``--fast`` equal those without it."""
 
 import copy
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def plan(letters, most):
     return st.lists(st.sampled_from(letters), min_size=1, max_size=most).map("".join)
 
 
-# One layer of a decoder must see the source, and --freeze encoder.att needs an attention in the encoder.
+# One layer of a decoder must see the source, and --freeze encoder.att needs attention in the encoder.
 PLANS = {
     "encoder": plan(LETTERS["encoder"], 2).map("{}L".format),
     "decoder": plan(LETTERS["decoder"], 1).map("L{}".format),
@@ -95,4 +95,4 @@ def test_padding_is_not_projected():
     sample = sample_of([3, 6, 4], True, 1)
     ours(model, sample)
     assert rows == [3 + 6 + 4] and sample["target"].numel() == 18
-    assert torch.is_tensor(model(**sample["net_input"])[0])  # logits, for everybody else
+    assert torch.is_tensor(model(**sample["net_input"])[0])  # logits for all other callers

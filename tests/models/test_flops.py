@@ -1,8 +1,8 @@
-"""Freezing leaves out exactly the weight-gradient products of what is frozen, and nothing else.
+"""Freezing saves exactly the weight-gradient products of frozen tensors.
 
-A product of (tokens, in) with (in, out) counts 2 * tokens * in * out; its gradients with respect to weight and input cost
-the same each. Sizes are width 8, feed-forward 12, 2 heads, kernel 3; the source has 2 x 5 = 10 tokens, the target
-2 x 4 = 8, so the numbers below are all sums of 2 * tokens * in * out.
+A product of (tokens, in) with (in, out) counts 2 * tokens * in * out. Its gradients with respect to weight and input cost the
+same. Sizes are width 8, feed-forward 12, 2 heads, kernel 3. The source has 2 x 5 = 10 tokens, the target 2 x 4 = 8.
+All numbers below are sums of 2 * tokens * in * out.
 """
 
 import pytest
@@ -50,7 +50,7 @@ def test_encoder_saves_the_weight_gradients(frozen, trained, weights):
 @pytest.mark.parametrize(
     "frozen, trained, at_target, at_source",
     [
-        # Keys and values of the attention to the source are made from source tokens.
+        # Keys and values of the attention to the source are computed from source tokens.
         ("T", "L", ATTENTION + ATTENTION // 2 + FEED_FORWARD, ATTENTION // 2),
         ("F", "f", FEED_FORWARD, 0),
         ("C", "c", CONVOLUTION + FEED_FORWARD, 0),
@@ -62,7 +62,7 @@ def test_decoder_saves_the_weight_gradients(frozen, trained, at_target, at_sourc
 
 
 def test_static_mixing_saves_the_gradient_of_its_weights():
-    """A product for each head of gradients and values, 5 by 5 of 2 sentences: 2 * 5 * 5 * 2 * 4 for each of 2 heads."""
+    """A product of gradients and values for each head, 5 by 5 for each of 2 sentences: 2 * 5 * 5 * 2 * 4 for each of 2 heads."""
     assert backward_flops("LsL", "L") - backward_flops("LSL", "L") == 800
 
 
@@ -81,7 +81,7 @@ def test_slot_table_counts_the_same(letter):
 
 
 class TestFrozenEmbeddings:
-    """With nothing trained below, a stack's backward pass ends at its lowest trained tensor."""
+    """If nothing below is trained, a stack's backward pass ends at its lowest trained tensor."""
 
     # One gradient of one product inside the attention: 2 sentences, 2 heads, 5 queries, 5 keys, width 4.
     ATTENTION_PRODUCT = 2 * (2 * 2) * (5 * 5 * 4)
@@ -96,8 +96,8 @@ class TestFrozenEmbeddings:
             plan: backward_flops(plan, "L", freeze="emb", checkpoint_activations=True) for plan in ("L", "TTTL", "FCL")
         }
         assert set(recomputed.values()) == {recomputed["L"]}
-        # What the trained layers' forward passes cost once more, and no gradient of the lowest one's input: products with
-        # weights at 10 source and 8 target tokens, those inside attention from 5 and 4 queries to 5 and 4 keys.
+        # The trained layers' forward passes once more, without the gradient of the lowest layer's input: products with weights at
+        # 10 source and 8 target tokens, and those inside attention from 5 and 4 queries to 5 and 4 keys.
         encoder = 2 * SOURCE * (ATTENTION + FEED_FORWARD) + 2 * self.ATTENTION_PRODUCT
         decoder = 2 * TARGET * (ATTENTION + ATTENTION // 2 + FEED_FORWARD) + 2 * SOURCE * (ATTENTION // 2)
         decoder += 2 * 2 * (2 * 2) * (4 * 4 + 4 * 5) * 4
@@ -106,23 +106,22 @@ class TestFrozenEmbeddings:
 
     def test_lowest_layer_makes_no_gradient_of_its_input(self):
         extra = backward_flops("TLL", "L", freeze="emb") - backward_flops("TL", "L", freeze="emb")
-        # A second trained layer: the gradients of all its weights and of all their inputs.
+        # With a second trained layer: gradients of all its weights and of all their inputs.
         assert extra == 2 * (2 * SOURCE) * (ATTENTION + FEED_FORWARD) + 4 * self.ATTENTION_PRODUCT
         cut = backward_flops("TL", "L") - backward_flops("TL", "L", freeze="encoder.emb")
-        # Embeddings trained: the gradients of the inputs of T's products, and those of q, k and v of L.
+        # With trained embeddings: the gradients of the inputs of T's products, and those of q, k and v of L.
         gone = (ATTENTION + FEED_FORWARD) + 3 * 8 * 8
         assert cut == 2 * SOURCE * gone + 4 * self.ATTENTION_PRODUCT
 
     def test_decoder(self):
         lowest = backward_flops("L", "L", freeze="emb")
         assert backward_flops("L", "FL", freeze="emb") == lowest
-        # The encoder is trained, so T hands the gradient on through its keys and values; its self-attention and its
-        # queries do not run backward.
+        # The encoder is trained, so T passes the gradient through its keys and values, but not through its self-attention and queries.
         keys_and_values = 2 * SOURCE * (2 * 8 * 8)
-        # Scores have a gradient of the keys only, sums one of the scores and one of the values; 4 queries, 5 keys.
+        # Scores have a gradient only for keys, sums have one for scores and one for values; 4 queries, 5 keys.
         attention = 3 * 2 * (2 * 2) * (4 * 5 * 4)
         output_and_feed_forward = 2 * TARGET * (8 * 8 + FEED_FORWARD)
-        # The L above now has an input with a gradient.
+        # The input of the L above now has a gradient.
         queries_keys_values_above = 2 * TARGET * (3 * 8 * 8)
         through = keys_and_values + attention + output_and_feed_forward + queries_keys_values_above
         assert backward_flops("L", "TL", freeze="emb") == lowest + through
@@ -140,7 +139,7 @@ class TestFrozenEmbeddings:
     ],
 )
 def test_backward_flops_of_the_slot_table_differ_as_the_counted_ones(one, other):
-    """What is said per token is of source tokens here; attention's own products are the same in both models of a pair."""
+    """All tokens are source tokens here. Attention's own products are the same in both models of a pair."""
     (plan, flags), (plan2, flags2) = one, other
     said = [build(p, "L", **f).slot_table.backward_flops for p, f in (one, other)]
     assert SOURCE * (said[0] - said[1]) == backward_flops(plan, "L", **flags) - backward_flops(plan2, "L", **flags2)
@@ -148,16 +147,16 @@ def test_backward_flops_of_the_slot_table_differ_as_the_counted_ones(one, other)
 
 def test_nothing_is_saved_where_everything_is_trained():
     table = build("LL", "L", freeze=None).slot_table
-    # All but the input gradients of the lowest products, of which there are none: embeddings are trained below them.
+    # All except the input gradients of the lowest products, which have none, because only embeddings are trained below.
     assert table.backward_flops == 2 * table.flops
     assert "backward" in str(table).splitlines()[-1] and " 0.00% less" in str(table)
 
 
 def counted(model):
-    """FLOPs (forward, backward) of a model per token, counted by torch: those that grow with the number of words.
+    """FLOPs per token (forward, backward) counted by torch: those that grow linearly with the number of tokens.
 
-    Sentences of n words cost c + n w + n^2 a: of the costs of 2, 3 and 4 words, a is half the second difference, and
-    w = f(3) - f(2) - 5 a. Attention's own products are in a, what is done once an update or a sentence is in c.
+    Sentences of n tokens cost c + n w + n^2 a. From the costs f(2), f(3) and f(4), a is half the second difference, and
+    w = f(3) - f(2) - 5 a. Attention's own products are in a. Work per update or per sentence is in c.
     """
     costs = [_of_one_sentence(model, n) for n in (2, 3, 4)]
     per_token = []
@@ -189,7 +188,7 @@ TIED = {"share_decoder_input_output_embed": True}
 ALL_TIED = {"share_all_embeddings": True}
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 BOTH = {"cross_self_attention": True, "no_cross_attention": True}
-# Width 8 and feed-forward 12: rank 1 is applied next to every matrix (3 * 1 * 16 < 64), rank 2 to none (3 * 2 * 20 > 96).
+# Width 8 and feed-forward 12: adapters of rank 1 are separate products (3 * 1 * 16 < 64), those of rank 2 are not (3 * 2 * 20 > 96).
 LORA, MERGED_LORA, VERA = (
     {"frozen_adapter": kind, "frozen_adapter_rank": rank} for kind, rank in (("lora", 1), ("lora", 2), ("vera", 1))
 )
@@ -296,5 +295,5 @@ def test_the_table_of_any_model_says_what_torch_counts(drawn):
     try:
         model = function(**options)
     except InputError:
-        reject()  # a spec that matches or freezes nothing, or everything; an adapter without a frozen matrix
+        reject()  # a spec that matches or freezes nothing or everything; an adapter without a frozen matrix
     assert said(model) == counted(model)

@@ -1,4 +1,4 @@
-"""frozen_A: fairseq's architecture A, with components frozen."""
+"""frozen_A: architecture A of fairseq with frozen components."""
 
 from argparse import Namespace
 
@@ -31,7 +31,7 @@ CASES = {
 
 
 def built(arch, flags=(), torch_seed=1):
-    """A model as the command line has it, with dictionaries of 20 words, in evaluation mode."""
+    """Build a model from the command line, with dictionaries of 20 tokens, in evaluation mode."""
     task, sizes = CASES[arch.removeprefix("frozen_")]
     parser = options.get_training_parser(default_task=task)
     args = options.parse_args_and_arch(parser, ["no-data", "--arch", arch, *sizes.split(), *flags])
@@ -46,7 +46,7 @@ def logits(model):
 
 
 def values(model):
-    """The state dict, without the buffer of ours and without what fairseq neither initialises nor uses."""
+    """State dict without our buffer and without tensors that fairseq neither initialises nor uses."""
     return {
         name: value for name, value in model.state_dict().items() if name != BUFFER and not name.endswith("conv_bias")
     }
@@ -193,7 +193,7 @@ def test_a_bare_namespace_has_the_defaults_and_the_seed():
     assert models.build_model(args, task).slot_table.seed == 7
 
 
-# What fairseq's presets of text need other than the three tasks' dictionaries: another package, files, or options of their own task.
+# Presets that need more than the dictionaries of the three tasks: another package, files, or options of their task.
 UNBUILT = (
     "hf_gpt2 model_parallel megatron pipeline multilingual from_pretrained wiki103 ulm speech lightconv_lm".split()
 )
@@ -205,7 +205,7 @@ TEXT = {
 
 
 def text_presets(task):
-    """The frozen_ architectures of fairseq's text Transformers that ``task`` builds."""
+    """The frozen_ architectures of fairseq's text Transformers for ``task``."""
     for arch in sorted(models.ARCH_MODEL_REGISTRY):
         name = arch.removeprefix("frozen_")
         language_model = name.startswith("transformer_lm")

@@ -1,4 +1,4 @@
-"""Language models: presets, atoms, no look ahead, the cache, only L as fairseq has it, embeddings, and refusals."""
+"""Language models: presets, atoms, causality, cache, equality of only L with fairseq, embeddings, and errors."""
 
 from argparse import Namespace
 
@@ -61,7 +61,7 @@ def test_word_by_word_from_the_cache_equals_teacher_forcing(model):
 
 @pytest.mark.parametrize("letter", letters_where("decoder", sees_source=True, fairseqs=False))
 def test_texts_longer_than_those_trained(letter, exact_softmax):
-    """Trained on 10 words, read 40 at once and one by one; --max-target-positions is the limit, not what training saw."""
+    """Trained on 10 tokens, evaluated on 40, at once and one by one. The limit is --max-target-positions, not the training length."""
     model = build_lm(
         plan=f"{letter}L{letter}", tokens_per_sample=10, max_target_positions=40, reservoir_kernel_sizes="3"
     ).double()
@@ -91,7 +91,7 @@ SIZES = {
     "study": (128, 512, 3, 4, True),
     "base": (512, 2048, 6, 8, True),
     "large": (1024, 4096, 12, 16, False),
-    "enwik8": (512, 2048, 12, 8, True),  # Transformer-XL's recipe for it
+    "enwik8": (512, 2048, 12, 8, True),  # Transformer-XL's recipe
 }
 
 
@@ -108,7 +108,7 @@ def test_presets(architecture):
 
 
 def test_the_twin_of_a_plan_of_ls_is_transformer_lm_big():
-    """``--arch transformer_lm`` of the same sizes is post-norm, and so lacks the last LayerNorm of 2 x 16 numbers."""
+    """``--arch transformer_lm`` of the same sizes is post-norm, and therefore lacks the last LayerNorm of 2 x 16 numbers."""
     sizes = "--decoder-layers 2 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2".split()
     ours, big, plain = (
         dry_build.build_arch(arch, sizes, 300)
@@ -128,7 +128,7 @@ def test_the_command_lines_defaults_are_hydras(model):
     different = {
         name: (value, hydra[name]) for name, value in vars(line).items() if name in hydra and hydra[name] != value
     }
-    # As in fairseq, whose dataclass has the one and its architecture function the other; without BASE layers it means nothing.
+    # As in fairseq: dataclass and architecture function differ. The option has no effect without BASE layers.
     assert len(vars(line)) > 40 and different == {"base_shuffle": (False, 1)}
 
 
@@ -150,7 +150,7 @@ def test_only_l_is_fairseqs_transformer_lm(tied, options):
     task = Namespace(source_dictionary=entries, target_dictionary=entries)
     theirs = TransformerLanguageModel.build_model(fairseqs, task)
     ours = build_lm(torch_seed=5, **given)
-    # fairseq's _float_tensor only tells the device; nothing is ever written into it.
+    # fairseq's _float_tensor only records the device and is never written.
     states = [
         {n: t for n, t in m.state_dict().items() if n != BUFFER and "_float_tensor" not in n} for m in (theirs, ours)
     ]
@@ -181,7 +181,7 @@ def test_one_random_layer_under_a_mask_per_depth():
     assert len({layer.fc1.frozen_weight.data_ptr() for layer in layers}) == 1 and layers[0].encoder_attn is None
     for name, module in masked_modules(model).items():
         assert int(module.mask.sum()) == module.mask.numel() // 2, name
-    # q k v o, fc1 and fc2, and the embedding that is the output projection
+    # q k v o, fc1 and fc2, and the embedding that is tied to the output projection
     assert len(masked_modules(model)) == 4 * 6 + 1
     shared = [entry for entry in model.slot_table.entries if entry.seen_by]
     assert sum(entry.size for entry in shared) == 4 * 8 * 8 + 2 * 8 * 12 + 20 * 8
@@ -273,7 +273,7 @@ def test_a_plan_of_feed_forward_layers_needs_no_source():
 
 @pytest.mark.parametrize("flag", ["scale_attn", "scale_fc", "scale_heads", "scale_resids"])
 def test_normformers_gains_are_frozen_and_trained_with_the_layernorms(flag):
-    """The flags of fairseq's transformer_lm; its names in the layer: attn_ln, ffn_layernorm, c_attn, w_resid."""
+    """Flags of fairseq's transformer_lm. Their names in the layer are attn_ln, ffn_layernorm, c_attn and w_resid."""
     added = {"scale_attn": "attn_ln", "scale_fc": "ffn_layernorm", "scale_heads": "c_attn", "scale_resids": "w_resid"}[
         flag
     ]

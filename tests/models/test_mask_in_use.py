@@ -1,4 +1,4 @@
-"""After anything that happens to a model, in any order, every weight in use is masked by its scores of now."""
+"""After any sequence of operations on a model, every weight in use is masked by the current scores."""
 
 import copy
 from fractions import Fraction
@@ -13,7 +13,7 @@ from tests.support.building import build_supermask, loss, pad, sentences
 from tests.support.masks_by_sorting import expected_mask, expected_masks_together
 
 SOURCE, TARGET = pad(sentences(3, 2)), pad(sentences(2, 3, seed=2))
-# From all at update 0 to half at update 4, then to 0.3 at update 10.
+# From 1 at update 0 to 0.5 at update 4, then to 0.3 at update 10.
 SCHEDULE = "4:0.5,10:0.3"
 MODELS = {
     "plain": {"mask_keep_ratio": 0.3},
@@ -24,7 +24,7 @@ MODELS = {
 
 
 def ratio_at(update):
-    """The share kept by ``SCHEDULE``, in exact fractions."""
+    """Keep ratio of ``SCHEDULE`` as an exact fraction."""
     if update >= 10:
         return Fraction(3, 10)
     if update >= 4:
@@ -33,8 +33,11 @@ def ratio_at(update):
 
 
 class Run:
-    """A model as fairseq's trainer treats it: the update number is set before every training batch, parameters are written
-    through ``p.data``; and what its users do in between. ``counted``: with update numbers, as fairseq has them."""
+    """A model driven as by fairseq's trainer, and by its users in between.
+
+    The update number is set before every training batch, and parameters are written through ``p.data``. ``counted`` means with
+    update numbers, as in fairseq.
+    """
 
     def __init__(self, kind, counted):
         self.options, self.counted, self.update, self.told = MODELS[kind], counted, 0, 0
@@ -45,7 +48,7 @@ class Run:
         self.optimizer = Adam([p for p in self.model.parameters() if p.requires_grad], lr=0.1)
 
     def check(self, module, weight):
-        """Compares a masked weight that is about to be used."""
+        """Compare a masked weight just before its use."""
         scope = self.options.get("mask_scope", "tensor")
         keep = ratio_at(self.told) if "mask_keep_schedule" in self.options else self.options["mask_keep_ratio"]
         if scope == "global":
@@ -67,7 +70,9 @@ class Run:
             loss(self.model, SOURCE, TARGET).backward()
         versions = [p._version for p in self.model.parameters()]
         self.optimizer.step()
-        assert [p._version for p in self.model.parameters()] == versions  # or the cache could look at them
+        assert [
+            p._version for p in self.model.parameters()
+        ] == versions  # otherwise the cache could use the version counters
         self.optimizer.zero_grad()
         self.update += 1
 
@@ -103,7 +108,7 @@ class Run:
         self.new_optimizer()
 
     def jump(self):
-        """To an update far away, back or forth, as when a run is resumed."""
+        """Jump to a distant update, earlier or later, as when a run is resumed."""
         self.update = 9 if self.update < 5 else 1
         if self.counted:
             self.start_batch()
@@ -120,7 +125,7 @@ ACTIONS = [
 
 @pytest.fixture
 def uses(monkeypatch):
-    """Lets every use of a masked weight be compared with the mask by sorting; gives the run to compare with, and counts."""
+    """Compare every use of a masked weight with a mask by sorting. Returns an object with the run to compare and a count."""
     get, checked = MaskedWeight.weight.fget, {"run": None, "uses": 0}
 
     def compared(module):
@@ -136,7 +141,7 @@ def uses(monkeypatch):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_use_of_a_weight_is_masked_by_the_scores_of_now(uses, kind):
-    @settings(max_examples=3 if "global" in kind else 10, deadline=None)  # a sort of all scores at every use
+    @settings(max_examples=3 if "global" in kind else 10, deadline=None)  # sort all scores at every use
     @given(st.lists(st.sampled_from(ACTIONS), min_size=2, max_size=6), st.booleans())
     def check(actions, counted):
         uses["run"] = run = Run(kind, counted)
@@ -152,7 +157,7 @@ def test_every_use_of_a_weight_is_masked_by_the_scores_of_now(uses, kind):
 
 
 def test_a_stale_mask_would_be_noticed(uses, monkeypatch):
-    """The same check on a model whose cache is told nothing."""
+    """The same check on a model with a cache that is never notified."""
     uses["run"] = run = Run("plain", counted=True)
     monkeypatch.setattr(MaskCache, "set_num_updates", lambda cache, n: setattr(cache, "num_updates", 0))
     run.train()

@@ -1,4 +1,4 @@
-"""M, S and s in whole models: what is trained, what the slot table says, what S is drawn from, what fairseq calls."""
+"""M, S and s in whole models: trained parameters, slot table, random values of S, and fairseq's calls."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_slot_table_by_hand():
     assert [row.parameters for row in encoder] == [small, *[small + PROJECTIONS + ENCODER_MIX] * 2]
     assert [row.parameters for row in decoder] == [small + PROJECTIONS + DECODER_MIX + CROSS_ATTENTION] * 2
     assert [row.parameters - row.trained_parameters for row in encoder + decoder] == [0, ENCODER_MIX, 0, DECODER_MIX, 0]
-    # Two per entry of the matrices a token meets; mixing words is counted for no kind of layer.
+    # Two per entry of the matrices that a token uses. Token mixing is not counted for any kind of layer.
     ffn, projections = 2 * (8 * 12 + 12 * 8), 2 * (2 * 8 * 8)
     assert [row.flops for row in encoder] == [ffn, ffn + projections, ffn + projections]
 
@@ -89,14 +89,14 @@ def test_the_longest_sentences():
     model = build("Ss", "Ss", max_source_positions=30, max_target_positions=9).eval()
     source, target = pad(sentences(30, 3)), shift(pad(sentences(9, 9, seed=2)))
     assert logits(model, source, target).isfinite().all()
-    # --required-seq-len-multiple pads, and --add-bos-token lengthens, what is as long as may be.
+    # --required-seq-len-multiple pads the longest sentences, and --add-bos-token lengthens them.
     assert model.encoder(pad(sentences(31, 3)))["encoder_out"][0].isfinite().all()
 
 
 @pytest.mark.parametrize("letter", letters_where("encoder", own_norm=False, fairseqs=False))
 @pytest.mark.parametrize("before", [False, True])
 def test_layernorm_stands_where_the_models_layers_have_it(letter, before):
-    """--reservoir-norm is about others."""
+    """--reservoir-norm does not apply to these layers."""
     for norm in ("paper", "model"):
         layer = build(f"L{letter}", encoder_normalize_before=before, reservoir_norm=norm).encoder.layers[1]
         assert {sublayer.norm_first for sublayer in layer.children()} == {before}

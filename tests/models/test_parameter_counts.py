@@ -1,4 +1,4 @@
-"""The IWSLT model of Shen et al., 2021: eight encoder layers of which two are reservoirs, two decoder layers."""
+"""The IWSLT model of Shen et al., 2021: eight encoder layers with two reservoirs, two decoder layers."""
 
 from tests.support.building import build
 

@@ -1,4 +1,4 @@
-"""Presets have fairseq's sizes, and the command line's defaults are those of the dataclass."""
+"""Presets have fairseq's sizes, and the command line's defaults equal those of the dataclass."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ def test_shallow_decoders_are_the_papers(name, depth):
 
 
 def test_wider_masks_have_the_sizes_and_attention_dropout_of_the_big_model():
-    """The recipe, examples/one_layer_supermask/papers.sh, gives both models ``--dropout 0.2`` and a tied output."""
+    """The recipe, examples/one_layer_supermask/papers.sh, sets ``--dropout 0.2`` and tied output in both models."""
     ours, theirs = options("supermask_one_layer_transformer_wider_wmt_en_de"), options("transformer_wmt_en_de_big")
     changed = {k: (v, ours[k]) for k, v in theirs.items() if ours[k] != v}
     assert changed == {"dropout": (0.3, 0.1), "share_decoder_input_output_embed": (False, True)}
@@ -57,7 +57,7 @@ def test_the_command_lines_defaults_are_the_dataclasss():
 
 @pytest.mark.parametrize("preset", ["", *(f"_{name}" for name in PRESETS)])
 def test_applying_a_preset_again_changes_nothing(preset):
-    """fairseq applies it when it parses flags and again when it builds from a checkpoint."""
+    """fairseq applies it when it parses flags, and again when it builds a model from a checkpoint."""
     given = {"reservoir_count": 1, "reservoir_type": "transformer", "reservoir_decoder": "LT"}
     once = options(f"reservoir_transformer{preset}", **given)
     assert options(f"reservoir_transformer{preset}", **once) == once
@@ -83,7 +83,7 @@ def test_the_seed_of_a_bare_namespace(arch, name):
 
 
 def test_small_file_has_four_signed_coats():
-    """3.03 bits a weight: -4 ... 4 with shares of 20 % for 0, 15 for +-1, 12.5 for +-2, 7.5 for +-3 and 5 for +-4."""
+    """3.03 bits per weight: -4 ... 4 with shares of 20 % for 0, 15 for +-1, 12.5 for +-2, 7.5 for +-3 and 5 for +-4."""
     given = options("supermask_one_layer_transformer_small_file")
     assert (given["mask_kind"], given["mask_keep_ratio"], given["mask_coats"]) == ("signed", 0.8, "0.5,0.25,0.1")
     assert given["share_all_embeddings"] and given["encoder_embed_dim"] == given["decoder_embed_dim"] == 128

@@ -12,7 +12,7 @@ BATCH = pad(sentences(5, 3)), pad(sentences(4, 4, seed=2))
 
 
 def compare(build_with, loss_of):
-    """Asserts that a model has, up to rounding, the loss and the gradients of the same model with ``checkpoint_activations``."""
+    """Assert that a model has the same loss and gradients with ``checkpoint_activations``, up to rounding."""
     results = []
     for flags in ({}, {"checkpoint_activations": True}, {"checkpoint_activations": True, "offload_activations": True}):
         model = build_with(**flags)
@@ -22,8 +22,8 @@ def compare(build_with, loss_of):
     (value, gradients), *recomputed = results
     assert gradients
     for recomputed_value, found in recomputed:
-        # The first time a recomputed layer runs without gradients, for which torch has other kernels: on some processors the
-        # last bit differs.
+        # A recomputed layer first runs without gradients. torch has other kernels for this, and on some processors the last bit
+        # differs.
         assert_close(recomputed_value, value, rtol=1e-6, atol=0)
         assert found.keys() == gradients.keys()
         for name, gradient in gradients.items():
@@ -55,7 +55,7 @@ def test_recomputed_layers_have_the_same_loss_and_gradients(encoder, decoder, fr
     ids=["frozen", "freeze emb"],
 )
 def test_masks_above_frozen_embeddings_have_the_same_gradients(stack, norm_first, how):
-    # Without weights of LayerNorms, as RoBERTa has one on its embeddings.
+    # Excludes LayerNorm weights, because RoBERTa has a LayerNorm on its embeddings.
     how = {
         "mask_layernorm": "plain",
         **how,
@@ -72,7 +72,7 @@ def test_masks_above_frozen_embeddings_have_the_same_gradients(stack, norm_first
 
 
 def test_what_is_trained_is_asked_at_every_call():
-    """As by a freeze schedule: of two layers above a frozen input the upper, then both, then none is trained, run forward and again."""
+    """As with a freeze schedule: the upper of two layers above a frozen input is trained, then both, then none; run forward and again."""
     runs = []
     layers = [checkpoint_wrapper(Counted(name, runs)) for name in ("lower", "upper")]
     for trained in ([1], [0, 1], []):
@@ -90,7 +90,7 @@ def test_what_is_trained_is_asked_at_every_call():
 
 
 class Counted(torch.nn.Linear):
-    """Notes in ``runs`` when it runs."""
+    """Records its runs in ``runs``."""
 
     def __init__(self, name, runs):
         super().__init__(2, 2)

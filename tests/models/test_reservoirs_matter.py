@@ -1,4 +1,4 @@
-"""A reservoir takes part: without it the logits are others, and its own function depends on its input."""
+"""A reservoir contributes: without it the logits differ, and its function depends on its input."""
 
 import pytest
 import torch

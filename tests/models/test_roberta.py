@@ -1,4 +1,4 @@
-"""RoBERTas: presets, what is frozen and stays as the seed draws it, tied masks, padding, only L as fairseq has it, vectors."""
+"""RoBERTa models: presets, frozen tensors and their draws, tied masks, padding, equality of only L with fairseq, vectors."""
 
 from argparse import Namespace
 
@@ -109,7 +109,7 @@ def test_what_the_seed_draws_outlives_fairseqs_initialisation(arch, options):
 @pytest.mark.parametrize("how", ["masked", "frozen"])
 @pytest.mark.parametrize("share", ["layer", "none"])
 def test_the_papers_code_ends_with_init_bert_params(how, share):
-    """fairseq's function draws every matrix, the token vectors and the positions from N(0, 0.02^2), and padding as 0."""
+    """fairseq's function draws every matrix, the token vectors and the positions from N(0, 0.02^2), and sets padding to 0."""
     model = build_roberta(
         words=300, encoder_embed_dim=32, encoder_ffn_embed_dim=64, max_positions=200, mask_init_weights="paper_code",
         mask_keep_ratio=0.25, mask_share=share, mask_embeddings=how,
@@ -117,7 +117,7 @@ def test_the_papers_code_ends_with_init_bert_params(how, share):
     tensors, kinds = model.state_dict(), ("q_proj", "out_proj", "fc1", "fc2", "embed_tokens", "embed_positions")
     for name, recipe in model.recipes.items():
         values = tensors[name][2:]
-        # 4 deviations of the standard deviation of so many draws
+        # 4 standard errors of the standard deviation of this many draws
         assert float(values.std()) == pytest.approx(0.02, rel=4 / (2 * values.numel()) ** 0.5), name
         assert abs(float(values.mean())) < 4 * 0.02 / values.numel() ** 0.5, name
         assert recipe.name != "encoder.embed_positions" or not tensors[name][1].any()
@@ -125,7 +125,7 @@ def test_the_papers_code_ends_with_init_bert_params(how, share):
 
 
 def test_a_checkpoint_of_before_that_is_exported_by_its_own_recipes(tmp_path):
-    """Until version 0.2.0 attention was Xavier uniform, the rest Kaiming uniform and a position +-1 / sqrt(width)."""
+    """Before version 0.2.0 attention was Xavier uniform, other matrices Kaiming uniform, and positions +-1 / sqrt(width)."""
     size, bounds = 8, {"self_attn_q_proj": (6 / 16) ** 0.5 / 2**0.5, "self_attn_out_proj": (6 / 16) ** 0.5}
     bounds |= {"fc1": (6 / 8) ** 0.5, "fc2": (6 / 12) ** 0.5, "embed_tokens": (6 / 8) ** 0.5}
     model = build_roberta(mask_init_weights="paper_code")
@@ -172,7 +172,7 @@ def test_specs_speak_of_encoder_layers_and_out():
         if n.startswith((f"{STACK}.layers.1.", f"{STACK}.embed_positions", "classification_heads"))
     }
     expected |= {f"encoder.lm_head.{name}" for name in ("bias", "dense.weight", "dense.bias")}
-    # the head's last matrix is that of the token embedding, which answers to both names
+    # the head's last matrix is that of the token embedding; both names select it
     assert frozen == expected | {f"{STACK}.embed_tokens.weight"}
 
 
@@ -229,7 +229,7 @@ def test_vectors_from_a_file_of_words(tmp_path, how):
     model = build_roberta(mask_embeddings=how, encoder_embed_path=str(tmp_path / "v"))
     embedding = model.encoder.sentence_encoder.embed_tokens
     held = embedding.frozen_weight if how == "masked" else embedding.weight
-    # of 19 words; the last entry is <mask>. Under a mask of half the entries scaled by the square root of 2.
+    # of 19 tokens; the last entry is <mask>. With a keep ratio of 0.5, scaled by the square root of 2.
     assert torch.allclose(held[2:19], vectors[2:19] * (2**0.5 if how == "masked" else 1)) and held[1].abs().max() == 0
     assert not any("embed_tokens" in name for name in model.recipes)
 
@@ -261,7 +261,7 @@ def test_refusals(options, message):
 
 
 def test_layers_to_keep_of_a_plan():
-    """fairseq counts the layers that are left as it builds the encoder; which are kept of LFL is asked again afterwards."""
+    """fairseq replaces the depth by the number of kept layers when it builds the encoder. The kept layers of LFL are needed afterwards."""
     model = build_roberta("reservoir_roberta", reservoir_encoder="LFL", encoder_layers_to_keep="0,2")
     places = [row.kind for row in model.slot_table.rows if row.place.startswith("encoder.layers")]
     assert places == ["L Transformer", "L Transformer"] and len(model.encoder.sentence_encoder.layers) == 2

@@ -1,4 +1,4 @@
-"""--mask-embeddings sign|ternary|3...16: trained token vectors that are used rounded, beside masks in the layers."""
+"""--mask-embeddings sign|ternary|3...16: trained rounded token vectors with masked layers."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_the_table_of_masks_and_rounded_vectors():
 
 
 def test_bytes_by_hand():
-    """The tables of 20 x 8: 3 bits a number and a scale of two bytes for each of 20 rows; masked, one bit and no scale."""
+    """Tables of 20 x 8: 3 bits per number and a scale of two bytes for each of 20 rows. Masked tables have one bit and no scale."""
     rounded, masked = (ledger(build_supermask(mask_embeddings=how)) for how in ("8", "masked"))
     without = [one.export_bytes("fp16") - sum(i.stored_bytes for i in one.of("buffer")) for one in (rounded, masked)]
     bits = 3
@@ -98,7 +98,7 @@ def test_refusals_name_the_flag(options, message):
 
 @pytest.fixture(scope="module")
 def trained(toy_data, tmp_path_factory):
-    """A run of 40 updates, and its checkpoint after 20."""
+    """A run of 40 updates and its checkpoint after 20."""
     folder = tmp_path_factory.mktemp("rounded-embeddings")
     run = train(toy_data, *ARCH, "--max-update", 40, "--save-interval-updates", 20, "--save-dir", folder)
     return run, folder

@@ -1,4 +1,4 @@
-"""Activations that a layer keeps for its backward pass: a frozen one keeps none that only a weight gradient would need."""
+"""Activations stored for the backward pass: a frozen layer stores none that only a weight gradient needs."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from tests.support.building import build
 
 
 def kept_bytes(letter):
-    """Bytes of activations that the bottom layer of an encoder keeps for 3 sentences of 7 words."""
+    """Bytes of activations that the bottom layer of an encoder stores for 3 sentences of 7 tokens."""
     model = build(letter, dropout=0.1, activation_dropout=0.1).train()
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = {}
@@ -30,7 +30,7 @@ def kept_bytes(letter):
             "T",
             "L",
             8 + 8 + 12,
-        ),  # also that of the queries, keys and values; that of the output projection is kept by attention itself
+        ),  # also the input of queries, keys and values; attention itself stores the input of the output projection
     ],
 )
 def test_a_frozen_layer_keeps_no_input_of_its_matrices(frozen, trained, channels):

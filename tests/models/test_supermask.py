@@ -1,4 +1,4 @@
-"""The one-layer supermask model: one storage per stack, what is trained, folding, refusals; ``supermask_proofs`` has the rest."""
+"""The one-layer supermask model: shared storage, trained parameters, folding, errors. ``supermask_proofs`` has the rest."""
 
 import copy
 import hashlib
@@ -125,7 +125,7 @@ def test_signed_fairseq_has_the_sizes_of_a_trained_transformers_start():
     ]
     for name in [f"decoder.layers.0.{part}" for part in (*parts, "fc1", "fc2")] + ["encoder.embed_tokens"]:
         weight = masked.get_submodule(name).frozen_weight
-        size = float(weight[2:].abs().max()) * 0.25**0.5  # what the mask leaves of the variance
+        size = float(weight[2:].abs().max()) * 0.25**0.5  # variance after the mask
         assert size == pytest.approx(float(trained.get_submodule(name).weight[2:].std()), rel=0.05), name
         assert weight[2:].abs().min() == weight.abs().max()
 
@@ -196,7 +196,7 @@ def test_a_model_built_in_inference_mode_answers_there_and_is_trained_elsewhere(
 
 
 def test_a_checkpoint_is_taken_whatever_share_of_words_had_to_be_found():
-    """--embed-min-coverage checks a file of vectors as it is read, and no tensor depends on it; --mask-keep-ratio is another matter."""
+    """--embed-min-coverage is checked when a file of vectors is read. No tensor depends on it, unlike on --mask-keep-ratio."""
     state = build_supermask(embed_min_coverage=0.2).state_dict()
     build_supermask(embed_min_coverage=0.5).load_state_dict(dict(state))
     with pytest.raises(InputError, match="--mask-keep-ratio 0.3: the checkpoint was trained with 0.5"):
@@ -204,7 +204,7 @@ def test_a_checkpoint_is_taken_whatever_share_of_words_had_to_be_found():
 
 
 def test_a_checkpoint_of_vectors_from_a_file_is_taken_with_more_frozen():
-    """Its table behind a mask is not the one that the seed draws, and nothing asks for that."""
+    """Its masked table differs from the one drawn from the seed, and this is not checked."""
     model, state = build_supermask(freeze="encoder.ffn"), build_supermask().state_dict()
     name = next(name for name in model.recipes if "embed_tokens" in name)
     state[name] = state[name] + 1

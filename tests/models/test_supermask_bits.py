@@ -1,4 +1,4 @@
-"""The bits of supermask models: those of before, and those that their recipes draw."""
+"""Bits of supermask models: equal to those of earlier versions, and to those drawn by their recipes."""
 
 import hashlib
 import json
@@ -9,8 +9,8 @@ from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_lm, build_roberta, build_supermask
 
 BUILD = {"transformer": build_supermask, "language model": build_lm, "roberta": build_roberta}
-# Printed by this file's digest() at commit 3ee9a28, for options whose weights every machine draws alike; of the scope
-# ``global`` since its scores start alike in all matrices.
+# Printed by this file's digest() at commit 3ee9a28, for options with weights that are equal on every machine. Those of scope
+# ``global`` are newer, from the change of their initial scores.
 BEFORE = {
     "f2a8afa16342503a": {},
     "4102864d7fc91555": {"mask_init_weights": "kaiming_uniform"},
@@ -47,7 +47,7 @@ DRAWN = [
 
 
 def digest(model):
-    """Of every masked module's random weight, mask and scores, and of the model's recipes."""
+    """Digest of every masked module's random weight, mask and scores, and of the model's recipes."""
     found = hashlib.sha256()
     for name, module in sorted(masked_modules(model).items()):
         scores = [] if module.scores is None else [module.scores.detach()]

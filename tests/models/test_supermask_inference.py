@@ -1,4 +1,4 @@
-"""Models ready to translate: folded, and with random weights that are built when a layer runs."""
+"""Models prepared for inference: folded, and with random weights that are regenerated when a layer runs."""
 
 import gc
 
@@ -40,13 +40,13 @@ def answers(model):
 
 
 def weights(model):
-    """Every matrix that a layer of the model multiplies with, whether it is held or built for the occasion."""
+    """All matrices that a layer of the model uses, stored or regenerated."""
     linear = (RegeneratedLinear, torch.nn.Linear, RegeneratedEmbedding, torch.nn.Embedding)
     return {name: module.weight.detach() for name, module in model.named_modules() if isinstance(module, linear)}
 
 
 def assert_same(regenerated, folded):
-    """The same weights bit for bit. Outputs may differ in rounding: CPUs differ in how they add up a batch of rows."""
+    """Assert equal bits of weights. Outputs may differ in rounding, because CPUs sum rows of a batch differently."""
     ours, theirs = weights(regenerated), weights(folded)
     assert len(ours) > 20 and ours.keys() == theirs.keys()
     assert all(ours[name].equal(theirs[name]) for name in ours)
@@ -84,12 +84,12 @@ def float_tensors_of_shape(*shape):
 
 
 def test_only_bits_are_held():
-    # Matrices of these sizes are nowhere else: 24 x 40 in a layer, and 20 words.
+    # Only matrices have these sizes: 24 x 40 in a layer, and 20 tokens.
     sizes = {"encoder_embed_dim": 40, "decoder_embed_dim": 40, "encoder_ffn_embed_dim": 24, "decoder_ffn_embed_dim": 24}
     model = ready(regenerate_weights=True, **sizes)
     answers(model)
     assert not float_tensors_of_shape(24, 40) and not float_tensors_of_shape(20, 40)
-    # Encoder: 4 attention matrices of 40 x 40 and 2 of 24 x 40, in bytes: (4 x 200 + 2 x 120) a layer, 3 layers; decoder:
+    # Bytes of the encoder: 4 attention matrices of 40 x 40 and 2 of 24 x 40, (4 x 200 + 2 x 120) per layer, 3 layers. Decoder:
     # 8 x 200 + 2 x 120, 2 layers; two tables of 20 x 40.
     packed = sum(buffer.numel() for name, buffer in model.named_buffers() if name.endswith("packed"))
     assert packed == 3 * 1040 + 2 * 1840 + 2 * 100
@@ -115,7 +115,7 @@ def test_one_drawn_layer_is_kept_at_a_time(monkeypatch):
 
 
 def test_a_model_that_moves_draws_its_layer_again_on_its_device():
-    """On ``meta``, which stands for a GPU: matrices that were kept on the CPU would meet its masks there."""
+    """``meta`` stands in for a GPU. Matrices cached on the CPU would be multiplied by masks on the GPU."""
     model = ready(regenerate_weights=True, mask_init_weights="kaiming_uniform")
     layer = model.decoder.layers[0].fc1
     drawn = layer.weight
@@ -126,7 +126,7 @@ def test_a_model_that_moves_draws_its_layer_again_on_its_device():
 
 def test_what_cannot_be_drawn_again_is_folded():
     model = build_supermask(regenerate_weights=True).eval()
-    model.encoder.embed_tokens.frozen_weight[7] = 0.5  # as vectors read from a file
+    model.encoder.embed_tokens.frozen_weight[7] = 0.5  # like vectors from a file
     model.make_generation_fast_()
     assert isinstance(model.encoder.embed_tokens, torch.nn.Embedding) and isinstance(
         model.decoder.embed_tokens, RegeneratedEmbedding

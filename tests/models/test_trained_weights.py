@@ -1,4 +1,4 @@
-"""--mask-trained-weights: which modules are one, what is trained, the slot table, folding, refusals."""
+"""--mask-trained-weights: shared modules, trained parameters, slot table, folding, errors."""
 
 import copy
 
@@ -96,7 +96,7 @@ def test_the_table_says_what_is_rounded_and_whose_it_is():
     assert shared["encoder.layers.2"].kind == "L Transformer, matrices of shared_layer"
     assert shared["encoder.shared_layer"].kind == "one layer at 3 depths, ternary"
     assert shared["encoder.embed_tokens"].kind == "token embedding, ternary"
-    # Two LayerNorms of 8 and 8; and 4 x 8 x 8 + 2 x 8 x 12 in matrices. What is computed is the same.
+    # Two LayerNorms of 8 and 8; 4 x 8 x 8 + 2 x 8 x 12 in matrices. The computation is the same.
     assert shared["encoder.layers.2"].parameters == 32 and own["encoder.layers.2"].parameters == 32 + 448
     assert shared["encoder.shared_layer"].parameters == 448 and shared["encoder.shared_layer"].flops == 0
     assert shared["encoder.layers.2"].flops == own["encoder.layers.2"].flops == 2 * 448
@@ -134,7 +134,7 @@ def test_bytes_by_hand():
     assert without_buffers(found) == matrices + scales + norms
     assert found.optimizer_bytes == 8 * (4 * matrices + norms // 2)
     shared = ledger(build_supermask(mask_trained_weights="ternary"))
-    # as many bits, but one layer of each, and a scale for each of the 18 matrices
+    # the same number of bits, but one layer of each, and a scale for each of the 18 matrices
     assert without_buffers(shared) == 112 + 176 + 80 + 2 * 18 + norms
 
 

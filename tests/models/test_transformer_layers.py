@@ -1,4 +1,4 @@
-"""L and T are fairseq's Transformer layer; T holds random weights and is not trained, and that is all."""
+"""L and T are fairseq's Transformer layer. The only difference of T is its frozen random weights."""
 
 import pytest
 import torch

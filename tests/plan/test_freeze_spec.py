@@ -1,4 +1,4 @@
-"""Freeze specs: the atom of every parameter, the grammar, and what a spec selects."""
+"""Freeze specs: the atom of every parameter, the grammar, and the selected parameters."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_summary_of_weights_without_their_biases():
     frozen = [names[i] for i in (0, 2, 5)]
     assert [atom(name) for name in frozen] == ["fc1", "fc2", "self_att.q"]
     assert summary(frozen[:2], names) == "ffn weights"
-    # Of three biases one; weights come first, and then what is counted.
+    # One of three biases. Weights come first, then counts.
     assert summary(frozen, names) == "ffn weights, 1 of 3 biases"
     assert summary(names[:3], names) == "fc1, ffn weights"
 
@@ -154,7 +154,7 @@ def test_ranges_beyond_the_depth_are_refused(spec):
     ):
         selected(f"emb,{spec}", NAMES)
     assert selected(f"emb,{spec}", NAMES, pruned=True) > selected("emb", NAMES)
-    # The encoder has the layers, though the decoder that has the component does not.
+    # The encoder has all these layers; the decoder, which has the component, does not.
     assert selected("layers.0-10.cross_att", NAMES) == selected("cross_att", NAMES)
 
 

@@ -1,4 +1,4 @@
-"""Plan strings: both of the paper's examples, every refusal, and placement against a slow reference."""
+"""Plan strings: both examples of the paper, all errors, and placement against a slow reference."""
 
 import pytest
 from hypothesis import given, strategies
@@ -75,7 +75,7 @@ def test_blocks():
 
 @given(strategies.integers(1, 24), strategies.integers(0, 12))
 def test_alternate_against_trying_every_start(layers, count):
-    """Of all starts at which the alternating block fits, the chosen one leaves the most even margins, lower first."""
+    """The chosen start leaves the most even margins of all possible starts, with the smaller margin at the bottom."""
     fits = [s for s in range(layers) if s + 2 * (count - 1) < layers] if count else [0]
     if count > (layers + 1) // 2:
         with pytest.raises(InputError, match="room for 0 to"):
@@ -124,7 +124,7 @@ def test_mixing_freezes_no_whole_layer():
     "plan, attending", [("2L10M", [0, 1]), ("5M2L5M", [5, 6]), ("L5ML5M", [0, 6]), ("10M2L", [10, 11])]
 )
 def test_fnets_hybrids(plan, attending):
-    """Bottom, middle, mixed and top layouts of two attention layers among twelve, by the paper's code."""
+    """Bottom, middle, mixed and top layouts of two attention layers and ten mixing layers, as in the paper's code."""
     layers = slots(expand(plan, "--reservoir-encoder"))
     assert len(layers) == 12 and [slot.origin for slot in layers if slot.letter == "L"] == attending
 

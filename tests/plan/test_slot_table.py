@@ -1,4 +1,4 @@
-"""The slot table, compiled from names and shapes alone."""
+"""Slot tables compiled from names and shapes."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_counts_by_hand():
         ("decoder.layers.0", "partly frozen", 36),
         ("decoder.output_projection", "tied", 0),
     ]
-    # two per weight of each matrix product: embedding look-up none, tied output 2*40, fc1 2*32, conv and query 2*16 each
+    # Two per weight of each product: embedding 0, tied output 2*40, fc1 2*32, conv and query 2*16 each.
     assert [r.flops for r in table.rows] == [0, 64, 64, 64, 80]
 
 
@@ -126,7 +126,7 @@ def test_the_printed_table():
     assert lines[-2] == (
         "trained 60.53% of the parameters, 64.71% of those in matrices; frozen 39.47%, random tensors drawn from seed 7"
     )
-    # Forward 64 + 64 + 32 + 32 + 80 = 272. Backward: inputs 64 + 64 in the encoder, 80 of the output, none below the
+    # Forward 64 + 64 + 32 + 32 + 80 = 272. Backward: inputs 64 + 64 in the encoder and 80 of the output, but none below the
     # decoder's first trained tensor; weights 64, 32 and 80. 1 - 384 / 544 = 0.29412
     assert lines[-1] == "backward 0.000 MFLOP/token, 29.41% less than with everything trained"
     assert (compiled().flops, compiled().backward_flops) == (272, 384)
@@ -146,7 +146,7 @@ def test_what_a_spec_froze_is_drawn_by_name_if_asked():
 
 
 def test_a_matrix_that_is_the_product_of_two_tensors_is_not_drawn():
-    """A gain of zeros, or rows of zeros to divide by their length, would make NaN."""
+    """A gain of zeros would give NaN, and so would rows of zeros divided by their norm."""
     parameters = [("encoder.fc1.weight_g", (4, 1)), ("encoder.fc1.weight_v", (4, 3)), ("decoder.fc1.weight", (2, 2))]
     for init in ("zero", "diagonal", "orthogonal", "glorot"):
         with pytest.raises(
@@ -201,7 +201,7 @@ def test_specs_name_the_layers_of_a_pruned_model_as_they_were_trained(spec, kept
 
 
 def test_names_of_a_matrix_that_layers_share_are_those_of_the_layers_as_they_were_trained():
-    """Of layers 0 and 2 of three, whose matrices are one trained layer's: 2 names it, and 1, which is gone, names nothing."""
+    """Layers 0 and 2 of three share one trained layer's matrices. Layer 2 selects them; layer 1 was pruned and selects nothing."""
 
     def frozen(spec):
         model = build_supermask(

@@ -1,4 +1,4 @@
-"""--frozen-init sets the tensors that a freeze spec froze."""
+"""Initial values of tensors that a freeze spec froze (--frozen-init)."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_each_projection_by_itself(name, blocks):
 
 @pytest.mark.parametrize("initialiser", ["orthogonal", "xavier_uniform", "kaiming_uniform", "signed_constant"])
 def test_rows_of_tables_have_length_one(initialiser):
-    """As fairseq's of N(0, 1 / 16): on average over 400 rows of 16 entries, but for the padding."""
+    """As in fairseq, N(0, 1 / 16): the mean norm over 400 rows of 16 entries, without the padding row."""
     table = drawn(initialiser, "embed_tokens.weight", table=True, padding=1)
     squares = table.double().square().sum(1)
     assert squares[1] == 0 and abs(squares[2:].mean() - 1) < 0.03

@@ -1,4 +1,4 @@
-"""Initial values of reservoirs: orthogonal per projection, and a function of seed and name only."""
+"""Initial values of reservoirs: orthogonal per projection, and dependent only on seed and name."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from fairseq_reservoir.random_tensors.fill import fill, reservoir_recipe
 from tests.support.building import build
 from tests.support.letters import FROZEN, named
 
-# How many projections are stacked in a matrix: the gates of a GRU, the two halves of a GLU.
+# Number of projections stacked in a matrix: the gates of a GRU, the two halves of a GLU.
 STACKED = {"weight_ih_l0": 3, "weight_hh_l0": 3, "linear1.weight": 2}
 
 
 def frozen(model):
-    """The frozen tensors of the reservoirs, by name."""
+    """Frozen tensors of the reservoirs, by name."""
     return {e.name: model.get_parameter(e.name) for e in model.slot_table.entries if e.random_name}
 
 
@@ -61,7 +61,7 @@ def test_vectors(every_kind):
 
 
 def test_a_bias_of_an_lstm_goes_by_its_hidden_size():
-    """4 gates of 9, 2 layers, both ways: every bias from U(-1/3, 1/3), as torch draws it."""
+    """4 gates of 9 units, 2 layers, both directions: every bias is drawn from U(-1/3, 1/3), as in torch."""
     shapes = {f"lstm.{name}": p.shape for name, p in nn.LSTM(5, 9, num_layers=2, bidirectional=True).named_parameters()}
     biases = [name for name in shapes if "bias" in name]
     assert len(biases) == 8

@@ -1,4 +1,4 @@
-"""Frozen randomness: golden bits, ranges, and independence from everything but (seed, name)."""
+"""Random tensors: golden bits, ranges, and dependence only on (seed, name)."""
 
 import hashlib
 
@@ -14,7 +14,7 @@ def sha(tensor):
 
 
 def test_the_generator_is_philox4x64_10():
-    # Known answers published with Random123 for a counter and key of zeros and of ones; NumPy counts up before it draws.
+    # Known answers published with Random123 for a counter and key of zeros and of ones. NumPy increments the counter before it draws.
     top = 2**64 - 1
     zeros = np.random.Philox(counter=[top] * 4, key=[0, 0]).random_raw(4)
     ones = np.random.Philox(counter=[top - 1, top, top, top], key=[top, top]).random_raw(4)
@@ -73,7 +73,7 @@ def test_normal_is_box_muller_of_word_pairs():
 
 
 def test_golden_bits():
-    """The same on every machine, for ever: a change here breaks every checkpoint that stores a seed instead of weights."""
+    """These bits must never change, because checkpoints store seeds instead of weights."""
     name = "encoder.layers.1.fc1.weight"
     assert sha(torch.from_numpy(philox.words(1, name, 64).view(np.int32).copy())) == WORDS
     assert sha(philox.uniform(1, name, (64, 32), 0.125)) == UNIFORM

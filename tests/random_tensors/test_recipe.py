@@ -1,4 +1,4 @@
-"""Recipes: what they draw, and that writing one down loses nothing."""
+"""Recipes: the values that they draw, and their round trip through JSON."""
 
 import json
 

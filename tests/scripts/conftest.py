@@ -1,4 +1,4 @@
-"""The recipes in this process, with the real fairseq-preprocess, and the content of the folders they make."""
+"""Runs recipes in this process with the real fairseq-preprocess."""
 
 import io
 import subprocess
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Let recipes call fairseq-preprocess in this process, which spares its seconds of start-up."""
+    """Run fairseq-preprocess in this process, which saves seconds of start-up."""
     from fairseq_cli import preprocess
     from prepare import binarise
 
@@ -29,7 +29,7 @@ def in_process(monkeypatch):
 
 @pytest.fixture
 def prepare(tmp_path, monkeypatch, in_process):
-    """Return a function that runs a recipe in an empty folder and returns what it printed."""
+    """Return a function that runs a recipe in an empty folder and returns its output."""
     monkeypatch.chdir(tmp_path)
 
     def run(recipe, *arguments):

@@ -1,4 +1,4 @@
-"""scripts/constraints.py picks from a list of exact versions; scripts/constraints.txt is complete."""
+"""scripts/constraints.py selects pinned versions, and scripts/constraints.txt is complete."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ e==4.0 \\
 
 
 def test_a_package_brings_what_it_needs():
-    """a-b needs c, in one of two versions, and c needs d; e is of another package."""
+    """a-b requires c, in one of two versions, and c requires d; e belongs to another package."""
     blocks = constraints.read_blocks(LIST)
     assert [(name, sorted(parents)) for name, _, parents in blocks] == [
         ("a-b", ["root"]), ("c", ["a-b"]), ("c", ["a-b", "d"]), ("d", ["c"]), ("e", ["other"]),

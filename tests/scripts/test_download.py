@@ -1,4 +1,4 @@
-"""Downloads: from a server that breaks off, that cannot resume, that sends something else; and which archives are taken."""
+"""Downloads: servers that break off, cannot resume or send other content; and the use of given archives."""
 
 import hashlib
 import threading
@@ -20,7 +20,7 @@ SIZE = len(CONTENT)  # 102,400
 
 @contextmanager
 def server(sends=SIZE, ranges=True):
-    """Serve CONTENT, at most ``sends`` bytes a time; yield its address and the Range headers of the requests."""
+    """Serve CONTENT, at most ``sends`` bytes at a time. Yield the address and the Range headers of the requests."""
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -73,7 +73,7 @@ def test_what_an_earlier_run_left_is_resumed(tmp_path):
     with server() as (url, asked):
         fetch(url, tmp_path / "corpus.tgz")
         assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT and asked == ["bytes=70000-"]
-        part.write_bytes(CONTENT)  # killed between the last byte and the change of name
+        part.write_bytes(CONTENT)  # killed between the last byte and the rename
         fetch(url, tmp_path / "corpus.tgz")
         assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT and asked[1:] == [f"bytes={SIZE}-"]
         part.write_bytes(CONTENT + b"x")  # of another file
@@ -143,13 +143,13 @@ def test_what_no_source_vouches_for_is_noted_the_first_time_and_compared_afterwa
     assert "note" not in capsys.readouterr().out
     (folder / "corpus.tgz").unlink()
     (mirror / "corpus.tgz").write_bytes(b"other")
-    for _ in range(2):  # downloaded anew, then found there
+    for _ in range(2):  # downloaded again, then found
         with pytest.raises(
             InputError, match=rf"^{folder}/corpus.tgz: its sha256 is d9298a.*, but was a7937b.* when it was first used"
         ):
             locate([archive], [], mirror.as_uri(), folder)
     assert (folder / "SHA256SUMS").read_text() == line
-    # What a source vouches for is noted nowhere, and what is given is the user's affair.
+    # Files with a published digest are not recorded, nor are files that the user gives.
     for known, given in ((SHA256, []), (None, [mirror / "corpus.tgz"])):
         (mirror / "corpus.tgz").write_bytes(CONTENT)
         locate([Archive("http://nowhere.invalid/corpus.tgz", digest=known)], given, mirror.as_uri(), tmp_path / "more")
@@ -175,7 +175,7 @@ def test_http_is_used_where_https_does_not_answer_and_a_digest_is_known(secure, 
 
 @pytest.mark.parametrize("name", ["enwik8", "glue", "iwslt14", "wmt14", "wmt18_tr_en"])
 def test_no_recipe_uses_http_without_a_digest(name, tmp_path, monkeypatch):
-    """Every archive of every recipe, where no server answers to HTTPS: those without a digest are refused."""
+    """All archives of all recipes, without a server for HTTPS: archives without a digest are refused."""
     recipe = import_module(f"prepare.{name}")
     values = [value for one in vars(recipe).values() for value in (one.values() if isinstance(one, dict) else [one])]
     values = [value for one in values for value in (one if isinstance(one, (list, tuple)) else [one])]
@@ -189,7 +189,7 @@ def test_no_recipe_uses_http_without_a_digest(name, tmp_path, monkeypatch):
         except InputError as refusal:
             assert "checksum" in str(refusal) and archive.digest is None
     assert asked == [archive.url for archive in found if archive.digest]
-    assert found or name == "glue"  # all of its addresses are HTTPS
+    assert found or name == "glue"  # all its addresses are HTTPS
 
 
 def test_no_redirection_leaves_https_without_a_digest(tmp_path, monkeypatch):
@@ -211,7 +211,7 @@ def test_no_redirection_leaves_https_without_a_digest(tmp_path, monkeypatch):
 
 def test_a_server_answers_or_does_not():
     with server() as (url, asked):
-        assert download.answers(url)  # with 501, as it knows no HEAD
+        assert download.answers(url)  # status 501, because it does not support HEAD
         assert not download.answers(url.replace("http:", "https:"))
     assert not download.answers(url)
 
@@ -235,7 +235,7 @@ def test_archives_given_are_not_downloaded(tmp_path):
     assert paths == {"first.tgz": given / "first.tgz", "second.tgz": tmp_path / "archives" / "second.tgz"}
     assert paths["second.tgz"].read_text() == "67"
     (other := tmp_path / "third.tgz").write_text("x")
-    assert locate([first], [other], None, tmp_path)["first.tgz"] == other  # the only one may have any name
+    assert locate([first], [other], None, tmp_path)["first.tgz"] == other  # a single archive may have any name
     with pytest.raises(InputError, match="third.tgz: expected first.tgz, second.tgz, or a folder of them"):
         locate([first, second], [other], None, tmp_path)
     with pytest.raises(InputError, match="nowhere: there is no such file or folder"):

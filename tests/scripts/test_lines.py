@@ -1,4 +1,4 @@
-"""Steps of preparing a line: Moses' tokenizer and normaliser, cleaning, splitting into sets and into pieces."""
+"""Steps of preparing lines: Moses' tokenizer and normaliser, cleaning, splits and pieces."""
 
 import pytest
 from prepare import bpe, moses
@@ -10,7 +10,7 @@ from prepare.text import read, segments, write
 from tests.support.miniature import sentences, sgml
 
 
-# What Moses' tokenizer.perl of 2020 gave for these lines.
+# Output of Moses' tokenizer.perl of 2020 for these lines.
 @pytest.mark.parametrize(
     "language, aggressive, line, expected",
     [
@@ -34,7 +34,7 @@ def test_tokens_are_those_of_moses(language, aggressive, line, expected):
     assert moses.tokenizer(language, aggressive)(line) == expected
 
 
-# What normalize-punctuation.perl and remove-non-printing-char.perl of 2020 gave, but for spaces at the ends.
+# Output of normalize-punctuation.perl and remove-non-printing-char.perl of 2020, without spaces at the ends.
 @pytest.mark.parametrize(
     "language, line, expected",
     [
@@ -113,7 +113,7 @@ def test_pieces_join_to_the_line(kind, tmp_path):
 
 
 def test_learned_merges_by_hand(tmp_path):
-    """aaab twice, ab once: (a, a) occurs 4 times, (a, b) 3 times; with aa merged, (aa, a) 2 times, (a, b) still 3 times."""
+    """aaab twice, ab once: (a, a) occurs 4 times and (a, b) 3 times. After merging aa, (aa, a) occurs 2 times and (a, b) still 3 times."""
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
     write(tmp_path / "text", ["aaab ab", "aaab"])
     bpe.learn("subword_nmt", 2, [tmp_path / "text"], tmp_path / "codes")
@@ -135,7 +135,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["subword_nmt", "fastbpe"])
 def test_a_unit_may_hold_a_separator_that_ends_no_line(kind, tmp_path):
-    """U+2028 and U+0085 end a line for Python's splitlines(), not for subword-nmt, which learns them as letters."""
+    """U+2028 and U+0085 end a line in Python's splitlines(). subword-nmt learns them as letters."""
     pytest.importorskip("subword_nmt")
     write(tmp_path / "text", ["a\u2028b a\u2028b c\x85d"] * 20)
     bpe.learn(kind, 4, [tmp_path / "text"], tmp_path / "codes")

@@ -1,4 +1,4 @@
-"""prepare_iwslt14.sh: the lines of an independent reference; the same files twice, and after interrupts anywhere."""
+"""prepare_iwslt14.sh equals an independent reference, and gives the same files after repetition and interrupts."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from tests.support.outcome import binary, lines, tree
 
 pytest.importorskip("subword_nmt", reason="subword-nmt is not installed (pip install -e '.[data]')")
 SCRIPT = ROOT / "scripts" / "prepare_iwslt14.sh"
-# The reference, in few lines: tokens of a line, and whether a pair stays.
+# A short reference: tokens of a line, and whether a pair is kept.
 MOSES = {language: MosesTokenizer(language) for language in ("de", "en")}
 
 
@@ -35,7 +35,7 @@ def stays(german, english):
 
 
 def expected(train, test):
-    """The pairs of each split, as lists of tokens."""
+    """Pairs of each split, as lists of tokens."""
     tags = [
         line.replace("<title>", "").replace("</title>", "") for line in miniature.iwslt_tags([""] * 10).split("\n")[3:5]
     ]
@@ -63,8 +63,8 @@ def test_real_sentences_give_the_lines_of_the_reference(tmp_path, prepare):
     test = miniature.real("wmt-news/de-en/newstest2013", ("de", "en"), 100)
     if train is None or test is None:
         pytest.skip("../shared/data/wmt-news is absent")
-    train[0][7] = train[1][7] = ""  # a pair of nothing
-    train[0][8] = "kurz"  # and one of unequal length
+    train[0][7] = train[1][7] = ""  # an empty pair
+    train[0][8] = "kurz"  # and a pair with a bad length ratio
     archive = miniature.iwslt14(tmp_path / "de-en.tgz", train, test)
     prepare(iwslt14, "--archive", archive, "--bpe-size", 300)
 
@@ -78,7 +78,7 @@ def test_real_sentences_give_the_lines_of_the_reference(tmp_path, prepare):
             pieces = lines(work / "pieces" / f"{split}.{language}")
             assert [line.replace("@@ ", "") for line in pieces] == whole
             assert sum(line.count("@@ ") for line in pieces) > len(pieces)
-            if split == "train":  # in the others, pieces are unknown
+            if split == "train":  # other splits have unknown pieces
                 assert binary(data, f"{split}.de-en.{language}", language) == pieces
     assert len(lines(data / "codes")) == 301  # and the line of the version
     assert len(binary(data, "test.de-en.en", "en")) == 100
@@ -121,7 +121,7 @@ def test_interrupted_before_and_after_each_change_of_name(archive, tmp_path, pre
 
     monkeypatch.setattr(Path, "rename", renames_until_killed)
     interrupts = 0
-    for before, size in ((True, 30), (False, 40)):  # the second goes over what the first has made
+    for before, size in ((True, 30), (False, 40)):  # the second run checks the files of the first
         for left in (1, 2, 1, 2, 1, 1, 2, 1, 2, 1):
             try:
                 prepare(iwslt14, "--archive", archive, "--bpe-size", size)
@@ -135,7 +135,7 @@ def test_interrupted_before_and_after_each_change_of_name(archive, tmp_path, pre
 
 @pytest.mark.slow
 def test_killed_while_it_works_the_script_goes_on_where_it_was(archive, tmp_path, prepare, monkeypatch):
-    """SIGKILL at the first sight of each step's unfinished folder; the last run is left to finish."""
+    """SIGKILL as soon as the unfinished folder of a step appears, for each step. The last run finishes."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     command = ["bash", SCRIPT, "--archive", archive, "--bpe-size", "40", "--jobs", "2"]
 

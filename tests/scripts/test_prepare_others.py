@@ -16,7 +16,7 @@ from tests.support.outcome import binary, lines, tree
 
 
 def reference(language, normalise=True):
-    """A function of a line to its tokens, in few lines."""
+    """A short reference implementation of tokenization."""
     moses, punctuation = (
         MosesTokenizer(language),
         MosesPunctNormalizer("en" if language == "en" else "de", perl_parity=True),
@@ -74,7 +74,7 @@ def test_wmt18_tr_en(tmp_path, prepare):
     text, pieces, data = Path("data/wmt18_tr_en/text"), Path("data/wmt18_tr_en/pieces"), Path("data-bin/wmt18_tr_en")
     for language in ("tr", "en"):
         tokens, raw = reference(language), sentences(language, 200)
-        cut = [line.replace("’", "'") for line in raw]  # as the recipes cut sentences out of SGML
+        cut = [line.replace("’", "'") for line in raw]  # as the recipes extract sentences from SGML
         for name, part in {"train": raw, "valid": cut[:10], "test": cut[5:15], "test1": cut[1:11]}.items():
             assert lines(text / f"{name}.{language}") == [tokens(line) for line in part]
         test = [line.replace(" ", "").replace("▁", " ").strip() for line in lines(pieces / f"test.{language}")]
@@ -163,7 +163,7 @@ def test_glue_with_units_of_its_own_or_of_a_pretraining(tmp_path, prepare):
 
 @pytest.mark.parametrize("recipe", [enwik8, glue, wmt14, wmt18_tr_en])
 def test_a_comma_in_the_folder_of_text_is_refused(recipe, tmp_path):
-    """fairseq-preprocess takes what follows it for another validation or test set."""
+    """fairseq-preprocess would read the text after a comma as another validation or test set."""
     with pytest.raises(InputError, match="--work .*/a,b: a comma in it"):
         recipe.main(["--work", str(tmp_path / "a,b")])
     assert not (tmp_path / "a,b").exists()
@@ -224,7 +224,7 @@ def test_help_says_what_is_made(recipe, capsys):
 
 
 def test_a_carriage_return_in_a_field_is_a_space(tmp_path):
-    """fairseq-preprocess would end the line there, and all labels below would belong to other sentences."""
+    """fairseq-preprocess would end the line there, and shift all labels below."""
     (tmp_path / "t.tsv").write_bytes(b"sentence\tlabel\r\na\rb\t1\r\nc\t0\n")
     assert glue.read_table(tmp_path / "t.tsv", True) == (
         [{"sentence": "a b", "label": "1"}, {"sentence": "c", "label": "0"}],

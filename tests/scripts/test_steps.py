@@ -1,4 +1,4 @@
-"""Steps: made once, made again with what comes after them when something changes, never two runs at a time."""
+"""Steps: executed once, repeated with all later steps after a change, and never by two runs at a time."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from prepare.steps import Steps
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs two steps with these settings, a step in ``failing`` half-way, and says what was made."""
+    """Return a function that runs two steps with these settings and returns the executed ones. The step ``failing`` is interrupted."""
 
     def two_steps(first, second, failing=None):
         made = []
@@ -58,7 +58,7 @@ def test_a_step_interrupted_leaves_the_old_result_or_none(run, tmp_path):
 
 
 def test_what_a_person_has_put_beside_a_folder_stays(run, tmp_path):
-    """As who was told to move it away, and ran the script again."""
+    """A user may rename a folder, as the script advises, and run it again."""
     run(1, 1)
     (tmp_path / "b").rename(tmp_path / "b.old")
     (tmp_path / "b.part").mkdir()
@@ -74,7 +74,7 @@ def test_a_second_run_waits_for_what_the_first_one_started(run, tmp_path, capsys
     child = [sys.executable, "-c", "import time; print(flush=True); time.sleep(0.3); open('done', 'w')"]
     working = subprocess.Popen(child, cwd=tmp_path, stdout=subprocess.PIPE, pass_fds=[steps.lock_number])
     working.stdout.readline()
-    steps.lock.close()  # as the end of the first run would
+    steps.lock.close()  # as at the end of the first run
     run(1, 1)
     assert (tmp_path / "done").exists()
     assert "waiting for another run that works in" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Small models for tests: ``reservoir_transformer`` built in this process from options by keyword, without data."""
+"""Small models for tests, built in this process from options by keyword, without data."""
 
 from argparse import Namespace
 
@@ -21,7 +21,7 @@ SIZES = {
 
 
 def dictionary(size):
-    """A dictionary of ``size`` entries, fairseq's four special ones included."""
+    """Dictionary of ``size`` entries, including fairseq's four special symbols."""
     result = Dictionary()
     for number in range(size - len(result)):
         result.add_symbol(f"w{number}")
@@ -29,14 +29,14 @@ def dictionary(size):
 
 
 def build(encoder="L", decoder="L", arch="reservoir_transformer", words=(20, 20), torch_seed=1, **options):
-    """A ``reservoir_transformer`` of 8 / 12 dimensions and 2 heads, without dropout, in training mode.
+    """Build a ``reservoir_transformer`` of 8 / 12 dimensions and 2 heads, without dropout, in training mode.
 
     Args:
         encoder, decoder: layer plans.
-        arch: name of the architecture; one with a preset keeps the preset's sizes.
+        arch: name of the architecture. A preset keeps its sizes.
         words: sizes of the two dictionaries.
-        torch_seed: seed of what is trained.
-        options: further options, as fairseq names them; ``reservoir_seed`` is 1 if not given.
+        torch_seed: seed of the trained parameters.
+        options: further options by fairseq's names; ``reservoir_seed`` defaults to 1.
     """
     sizes = SIZES if arch == "reservoir_transformer" else {}
     options = {"reservoir_encoder": encoder, "reservoir_decoder": decoder, "reservoir_seed": 1, **sizes, **options}
@@ -48,7 +48,7 @@ def build(encoder="L", decoder="L", arch="reservoir_transformer", words=(20, 20)
 
 
 def slot_config(**changes):
-    """The sizes of one slot: 8 / 12 dimensions, 2 heads, no dropout, LayerNorm first, kernels of 3."""
+    """Sizes of one slot: 8 / 12 dimensions, 2 heads, no dropout, LayerNorm first, kernels of 3."""
     config = {
         "embed_dim": 8,
         "ffn_dim": 12,
@@ -67,7 +67,7 @@ def slot_config(**changes):
 
 
 def sentences(*lengths, seed=1):
-    """Sentences of random words of a dictionary of 20, the last token of each the end of sentence."""
+    """Sentences of random tokens from a dictionary of 20, each ending in the end of sentence."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.cat([torch.randint(4, 20, (n - 1,), generator=generator), torch.tensor([EOS])]) for n in lengths]
 
@@ -81,24 +81,24 @@ def pad(rows, side="right"):
 
 
 def loss(model, source, target):
-    """Cross-entropy of ``target`` given itself shifted by one, summed; padding counts as a word."""
+    """Summed cross-entropy of ``target`` with teacher forcing. Padding counts as a token."""
     return functional.cross_entropy(
         logits(model, source, shift(target)).flatten(0, 1), target.flatten(), reduction="sum"
     )
 
 
 def shift(target):
-    """What the decoder is given: the end of sentence in front, the last token dropped."""
+    """Decoder input: the end of sentence in front, the last token dropped."""
     return torch.cat([torch.full_like(target[:, :1], EOS), target[:, :-1]], dim=1)
 
 
 def logits(model, source, prev_output_tokens):
-    """(batch, time, words)"""
+    """Logits (batch, time, vocabulary) of the model."""
     return model(source, None, prev_output_tokens)[0]
 
 
 def build_supermask(words=(20, 20), torch_seed=1, **options):
-    """A ``supermask_one_layer_transformer`` of the same sizes, 3 + 2 layers, tied target embedding; ``mask_seed`` is 1."""
+    """Build a ``supermask_one_layer_transformer`` of the same sizes, 3 + 2 layers, tied target embedding; ``mask_seed`` is 1."""
     arch = "supermask_one_layer_transformer"
     depths = {"encoder_layers": 3, "decoder_layers": 2, "share_decoder_input_output_embed": True}
     args = Namespace(arch=arch, **{"mask_seed": 1, **SIZES, **depths, **options})
@@ -109,9 +109,9 @@ def build_supermask(words=(20, 20), torch_seed=1, **options):
 
 
 def build_lm(arch="reservoir_transformer_lm", words=20, torch_seed=1, **options):
-    """A language model of 8 / 12 dimensions, 2 heads and 2 layers, without dropout; one with a preset keeps the preset's sizes.
+    """Build a language model of 8 / 12 dimensions, 2 heads and 2 layers, without dropout. A preset keeps its sizes.
 
-    ``reservoir_seed`` or ``mask_seed`` is 1 if not given; a supermask model has the tied embedding of ``build_supermask``.
+    ``reservoir_seed`` or ``mask_seed`` defaults to 1. A supermask model has the tied embedding of ``build_supermask``.
     """
     sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 12, "decoder_attention_heads": 2, "dropout": 0.0}
     defaults = {"reservoir_transformer_lm": sizes | {"reservoir_decoder": options.pop("plan", "LL")}}
@@ -127,9 +127,9 @@ def build_lm(arch="reservoir_transformer_lm", words=20, torch_seed=1, **options)
 
 
 def build_roberta(arch="supermask_one_layer_roberta", words=20, torch_seed=1, **options):
-    """A RoBERTa of 8 / 12 dimensions, 2 heads and 3 layers, 32 positions and no dropout; the last word is ``<mask>``.
+    """Build a RoBERTa of 8 / 12 dimensions, 2 heads and 3 layers, 32 positions and no dropout. The last token is ``<mask>``.
 
-    One with a preset keeps the preset's sizes; the depth of one with a plan is the plan's.
+    A preset keeps its sizes. A layer plan determines the depth.
     """
     sizes = {"encoder_embed_dim": 8, "encoder_ffn_embed_dim": 12, "encoder_attention_heads": 2, "encoder_layers": 3}
     if "reservoir_encoder" in options:

@@ -1,4 +1,4 @@
-"""fairseq-train as the tests run it: in this process, or in a process of its own."""
+"""Runs of fairseq-train for tests, in this process or in a new one."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from fairseq_reservoir.fairseq_repairs import stopping
 from tests.support.warm_start import run_command
 
 USER_DIR = str(Path(fairseq_reservoir.__file__).parent)
-# A run small enough for hundreds of updates in seconds, and a model of translation as small; later flags win.
+# Flags for a run of hundreds of updates in seconds, and a small translation model. Later flags override earlier ones.
 RUN = (
     "--cpu --dropout 0.1 --optimizer adam --lr 0.01 --batch-size 4 --max-epoch 100"
     " --num-workers 0 --log-format none --no-progress-bar --seed 3"
@@ -30,7 +30,7 @@ TINY = (
 
 
 class Training:
-    """A run that has ended: its trainer, the weights it began with, and the summed loss of every update."""
+    """A finished run: its trainer, the initial weights, and the summed loss of every update."""
 
     trainer = None
     initial = None
@@ -50,8 +50,8 @@ def train(data, *flags, begin=TINY) -> Training:
 
     Args:
         data: folder of binarised data.
-        flags: words of the command line; ``--save-dir`` or ``--no-save`` among them.
-        begin: words before them.
+        flags: command-line flags, including ``--save-dir`` or ``--no-save``.
+        begin: flags before them.
     """
     forget_earlier_runs()
     run = Training()
@@ -76,10 +76,9 @@ def train(data, *flags, begin=TINY) -> Training:
 
 
 def error_of(data, *flags, begin=TINY) -> tuple[str, int]:
-    """What fairseq-train prints on stderr before it refuses ``flags``, and its exit status; runs in this process.
+    """Run fairseq-train in this process with ``flags`` that it refuses. Return its stderr and exit status.
 
-    The interpreter calls ``sys.excepthook`` with the error that ends it; here that is done by hand. Python's warnings are
-    not part of the answer.
+    The interpreter would call ``sys.excepthook`` with the error. Here it is called explicitly. Python's warnings are removed.
     """
     errors, status = io.StringIO(), None
     with (
@@ -103,11 +102,11 @@ def error_of(data, *flags, begin=TINY) -> tuple[str, int]:
 
 
 def start_training(data, *flags, fresh=False) -> subprocess.CompletedProcess:
-    """Run fairseq-train with the same flags as ``train`` in a process of its own and wait for its end.
+    """Run fairseq-train with the same flags as ``train`` in a new process and wait for its end.
 
     Args:
-        data, flags: as of ``train``.
-        fresh: start the console script, as a user does; else torch and fairseq are imported already (``warm_start``).
+        data, flags: as for ``train``.
+        fresh: start the console script, as a user does; otherwise torch and fairseq are already imported (``warm_start``).
     """
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     if not fresh:
@@ -121,7 +120,7 @@ def command_line(data, *flags, begin=TINY) -> list[str]:
 
 
 def forget_earlier_runs():
-    """Drop what fairseq keeps between the runs of one process: the best validation loss and the meters."""
+    """Reset fairseq's state between runs in one process: the best validation loss and the meters."""
     stopping.forget_earlier_runs()
     metrics.reset()
 

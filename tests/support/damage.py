@@ -1,4 +1,4 @@
-"""Damages of a file, drawn from a seed: bytes that changed, are missing, came twice, or are of another file."""
+"""Random damage to files: changed, missing or repeated bytes, or bytes of another file."""
 
 
 def damaged(content, draw, other=b"", words=()):

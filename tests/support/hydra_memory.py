@@ -1,12 +1,12 @@
-"""Takes most of the time off in which fairseq turns flags into its configuration, itself most of a training of a few updates.
+"""Caches for fairseq's conversion of flags into a configuration, which takes most of the time of a training of a few updates.
 
-fairseq writes every flag as an override for hydra, which parses some 340 of them anew for each run, copies all registered
-configurations before it reads one of them, and then reads and joins the same twenty. All of it is the same in every run with
-the same task, criterion and optimizer: here texts are parsed once, the registry, of which hydra copies what it hands out anyway, is
-not copied as a whole, and what was joined is kept. Configurations from files, other than fairseq's own, are read anew.
+fairseq writes every flag as an override for hydra. hydra parses some 340 overrides for each run, copies all registered configurations
+before it reads one of them, and reads and merges the same twenty each time. All of this is the same in runs with the same task,
+criterion and optimizer. Here, texts are parsed once, the registry is not copied as a whole (hydra copies what it returns), and merged
+configurations are cached. Configurations from files other than fairseq's own are read again.
 
-What fairseq composes of its flags it copies at once, so that the composed configuration is kept too: the next run with the same task,
-criterion, optimizer and model sets in it the flags that have another value. And what omegaconf makes of a dataclass it makes once.
+fairseq copies the composed configuration at once, so it is cached too. The next run with the same task, criterion, optimizer and model
+sets the flags that differ. omegaconf's conversion of a dataclass is also cached.
 """
 
 import copy
@@ -34,14 +34,14 @@ _parsed, _listed, _joined, _composed, _structured = {}, {}, {}, {}, {}
 
 
 def parse_once(self, text, rule):
-    """hydra writes into what it is given, so that each run gets a copy."""
+    """Parse each text once. Each run gets a copy, because hydra changes its input."""
     if (text, rule) not in _parsed:
         _parsed[text, rule] = parse_anew(self, text, rule)
     return copy.copy(_parsed[text, rule])
 
 
 def list_once(repo, config_name, overrides, **how):
-    """Which configurations are joined follows from the choices among them, and from the folders they are looked for in."""
+    """Cache the list of configurations to merge, by the choices among them and the search path."""
     paths = {source.path for source in repo.get_sources() if source.scheme() == "file"}
     if paths - {FAIRSEQS}:
         return list_anew(repo, config_name, overrides, **how)
@@ -57,7 +57,7 @@ def list_once(repo, config_name, overrides, **how):
 
 
 def join_once(self, defaults, repo):
-    """``defaults`` that ``list_once`` keeps are known by being the same object."""
+    """Cache merged configurations by the identity of the ``defaults`` from ``list_once``."""
     if not any(listed[0] is defaults for listed, *_ in _listed.values()):
         return join_anew(self, defaults, repo)
     if id(defaults) not in _joined:
@@ -66,19 +66,20 @@ def join_once(self, defaults, repo):
 
 
 def compose_once(config_name, overrides, **how):
-    """``overrides`` are ``task=translation`` and the like, a choice, and ``task.data=...``, of the same names for the same choices."""
+    """Cache composed configurations by choices such as ``task=translation``. Same choices have the same names ``task.data=...``."""
     values = dict(text.split("=", 1) for text in overrides)
     choices = {name: value for name, value in values.items() if "." not in name}
     key = repr((config_name, how, choices, list(values)))
     if key in _composed:
-        config, known = _composed.pop(key)  # one that cannot be set is not kept
+        config, known = _composed.pop(key)  # an override that cannot be set is not cached
         others = [f"{name}={value}" for name, value in values.items() if known[name] != value]
         parsed = OverridesParser.create().parse_overrides(others)
         ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
     else:
-        # where ``initialize`` of fairseq's ``convert_namespace_to_omegaconf`` finds it
+        # where fairseq's ``convert_namespace_to_omegaconf`` looks up ``initialize``
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of versions of hydra, which fairseq's ``initialize`` says once a process
+            # fairseq's ``initialize`` prints a warning about hydra's version once per process.
+            warnings.simplefilter("ignore")
             with initialize_config_dir(FAIRSEQS):
                 config = compose_anew(config_name, overrides, **how)
     _composed[key] = config, values
@@ -86,7 +87,7 @@ def compose_once(config_name, overrides, **how):
 
 
 def structured_once(obj, parent=None, flags=None):
-    """Of a dataclass; an object may have other values the next time."""
+    """Cache the conversion of a dataclass. Objects are not cached, because their values may change."""
     if not isinstance(obj, type) or parent is not None:
         return structured_anew(obj, parent, flags)
     key = obj, repr(flags)
@@ -96,7 +97,7 @@ def structured_once(obj, parent=None, flags=None):
 
 
 def remember():
-    """For this process, once."""
+    """Enable the caches in this process, once."""
     OverridesParser.parse_rule = parse_once
     ConfigStore.__deepcopy__ = lambda store, memo: store
     defaults_list._create_defaults_list = list_once
@@ -107,7 +108,7 @@ def remember():
 
 
 def forget():
-    """As hydra has it."""
+    """Disable the caches."""
     OverridesParser.parse_rule = parse_anew
     defaults_list._create_defaults_list = list_anew
     ConfigLoaderImpl._compose_config_from_defaults_list = join_anew

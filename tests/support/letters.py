@@ -1,4 +1,4 @@
-"""The letters of layer plans that tests run over, all from ``plan/kinds``: a new kind is tested without a word here."""
+"""Letters of layer plans for tests, all read from ``plan/kinds``, so that new kinds are tested automatically."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from fairseq_reservoir.plan.kinds import STACKS, WHOLE, frozen_letters, kind_of,
 LETTERS = {stack: letters_where(stack) for stack in STACKS}
 FROZEN = {stack: frozen_letters(stack) for stack in STACKS}
 RESERVOIRS = {stack: frozen_letters(stack, freezes=WHOLE) for stack in STACKS}
-# Of kinds that freeze a whole layer and are not fairseq's: the letters of the same layers trained.
+# For kinds other than fairseq's that freeze a whole layer: the letters of the trained form.
 TRAINED = {
     stack: tuple(kind_of(letter).trained_letter for letter in RESERVOIRS[stack] if not kind_of(letter).fairseqs)
     for stack in STACKS
 }
-# A plan with an ordinary layer and every reservoir, and one with everything of which the other letter does not show more.
+# A plan with an ordinary layer and every reservoir, and a plan with every kind.
 WITH_RESERVOIRS = {stack: "".join(("L", *RESERVOIRS[stack])) for stack in STACKS}
 WITH_EVERY_KIND = {
     stack: "".join(letter for letter in LETTERS[stack] if letter.isupper() or kind_of(letter).freezes != WHOLE)
@@ -22,7 +22,7 @@ WITH_EVERY_KIND = {
 
 
 def named(these):
-    """Letters as parameters of a test that ``-k`` finds by the name of their kind."""
+    """Letters as parameters of a test; ``-k`` finds them by the name of their kind."""
     return [pytest.param(letter, id=f"{letter} {kind_of(letter).name}") for letter in these]
 
 

@@ -1,4 +1,4 @@
-"""Training logs as fairseq-train writes them, of runs that never were: every number in them is chosen by a test."""
+"""Training logs in the format of fairseq-train with numbers chosen by a test."""
 
 import json
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ backward {mflop} MFLOP/token, 24.60% less than with everything trained"""
 
 @dataclass
 class Writer:
-    """One training log. Epochs have ``per_epoch`` updates; an inner record comes every ``interval`` updates."""
+    """One training log. Epochs have ``per_epoch`` updates, and an inner record comes every ``interval`` updates."""
 
     folder: object
     seed: int = 1
@@ -35,7 +35,7 @@ class Writer:
     lines: list = field(default_factory=list)
 
     def start(self, restored=0, epoch=1):
-        """The beginning of a process; ``restored`` is the update of its checkpoint."""
+        """Write the start of a process. ``restored`` is the update of its checkpoint."""
         values = vars(self) | {"save_dir": str(self.folder)}
         self._say("fairseq_cli.train", _CONFIGURATION.format(**values))
         self._say("fairseq_cli.train", "num. shared model params: 1,879,680 (num. trained: 1,417,344)")
@@ -93,7 +93,7 @@ class Writer:
 
 
 def plain_run(folder, scores, seconds, wpb=100.0, **options):
-    """A finished run of ``len(scores)`` epochs; each has a validation (BLEU, loss = 10 - BLEU / 10) and took ``seconds[i]``."""
+    """A finished run of ``len(scores)`` epochs. Each has a validation (BLEU, loss = 10 - BLEU / 10) and took ``seconds[i]``."""
     writer = Writer(folder, **options).start()
     wall = 0
     for epoch, (score, time) in enumerate(zip(scores, seconds)):
@@ -107,7 +107,7 @@ def plain_run(folder, scores, seconds, wpb=100.0, **options):
 
 
 def generated(folder, references, hypotheses, words=None):
-    """What fairseq-generate prints, in an order of its own; ``words`` are of the hypotheses before a tokenizer puts them together."""
+    """Output of fairseq-generate, in shuffled order. ``words`` are the hypotheses before detokenization."""
     words = words or hypotheses
     lines = []
     for number in sorted(range(len(references)), key=lambda n: (n * 7) % len(references)):

@@ -1,4 +1,4 @@
-"""The slow reference for masks: a stable sort, largest first, and the number kept in exact fractions."""
+"""Slow reference for masks: a stable descending sort, and the count in exact fractions."""
 
 import math
 from fractions import Fraction
@@ -7,7 +7,7 @@ import torch
 
 
 def by_sorting(keys, count):
-    """True at the ``count`` largest entries of each row, (..., n), the lower index first among equals."""
+    """True at the ``count`` largest entries of each row, (..., n). Of equal entries, lower indices come first."""
     order = torch.sort(keys, dim=-1, descending=True, stable=True).indices
     return torch.zeros(keys.shape, dtype=torch.bool).scatter_(-1, order[..., :count], True)
 
@@ -18,14 +18,14 @@ def number_kept(keep_ratio, n):
 
 
 def expected_mask(scores, keep_ratio, scope="tensor"):
-    """The mask of the largest magnitudes in a tensor, or in each ``row``."""
+    """Mask of the largest magnitudes in a tensor, or in each ``row``."""
     keys = scores.detach().abs().float()
     rows = keys if scope == "row" else keys.reshape(1, -1)
     return by_sorting(rows, number_kept(keep_ratio, rows.shape[1])).reshape(keys.shape)
 
 
 def expected_masks_together(tensors, keep_ratio):
-    """The masks of several tensors of scores that are ranked together: a tenth of its share of each, then the largest."""
+    """Masks of tensors that are ranked together: first a tenth of each tensor's share, then the largest scores of all."""
     sizes = [scores.numel() for scores in tensors]
     entries = [
         (-abs(float(x)), place, i) for place, s in enumerate(tensors) for i, x in enumerate(s.detach().flatten())
@@ -42,7 +42,7 @@ def expected_masks_together(tensors, keep_ratio):
 
 
 def expected_entries(scores, keep_ratios, ranking="magnitude", signed=False):
-    """The mask of one tensor as its entries: of several coats their sum, negative where the score is and ``signed``."""
+    """Mask entries of one tensor: the sum of all coats, with the sign of the score if ``signed``."""
     keys = scores.detach().abs() if ranking == "magnitude" else scores.detach()
     coats = [
         by_sorting(keys.flatten(), number_kept(ratio, keys.numel())).reshape(keys.shape).float()
@@ -52,6 +52,6 @@ def expected_entries(scores, keep_ratios, ranking="magnitude", signed=False):
 
 
 def flip(scores):
-    """Reverses the ranking of scores: the largest become the smallest, each with the sign it had."""
+    """Reverse the ranking of scores without changing their signs: the largest magnitudes become the smallest."""
     with torch.no_grad():
         scores.copy_(scores.sign() * (scores.abs().max() + 1 - scores.abs()))

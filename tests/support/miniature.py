@@ -1,4 +1,4 @@
-"""Small archives of the same internal format as the public ones."""
+"""Small archives with the internal format of the public ones."""
 
 import gzip
 import io
@@ -24,13 +24,13 @@ FORMS = {
 
 
 def sentences(language, count):
-    """Lines with punctuation of all sorts; line i of two languages has the same meaning."""
+    """Lines with various punctuation. Line i has the same meaning in all languages."""
     days, forms = DAYS[language], FORMS[language]
     return [forms[i % 3].format(day=days[i * i % 5], n=i * 7 % 31 + 1) for i in range(count)]
 
 
 def real(name, languages, count):
-    """The first ``count`` pairs of a real corpus as one list for each language, or None where it is absent."""
+    """The first ``count`` pairs of a real corpus, one list per language; None if it is absent."""
     files = [REAL / f"{name}.{language}.gz" for language in languages]
     if not all(file.is_file() for file in files):
         return None
@@ -66,7 +66,7 @@ def iwslt_xml(lines):
 
 
 def iwslt_tags(lines):
-    """Talks of ten lines, each under the tags that the public file has."""
+    """Talks of ten lines, with the tags of the public file."""
     text = []
     for start in range(0, len(lines), 10):
         text += [
@@ -80,7 +80,7 @@ def iwslt_tags(lines):
 
 
 def iwslt14(path, train, test):
-    """``train`` and ``test``: a list of lines for German and one for English; the test lines are dealt to the five sets."""
+    """Archive with lines ``train`` and ``test`` (a list each for German and English). Test lines are distributed over the five sets."""
     names = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
     files = {"de-en/README": "talks\n", "de-en/IWSLT14.TEDX.other.de-en.de.xml": iwslt_xml(["not used"])}
     for language, lines, tested in zip(("de", "en"), train, test, strict=True):
@@ -93,7 +93,7 @@ def iwslt14(path, train, test):
 
 
 def wmt14(folder, count=100):
-    """The five archives; each corpus has ``count`` pairs."""
+    """The five archives. Each corpus has ``count`` pairs."""
     pairs = {language: sentences(language, 3 * count) for language in ("en", "de")}
 
     def both(name, start):
@@ -135,7 +135,7 @@ def table(header, rows):
 
 
 def glue(folder):
-    """The three tasks, with one broken row in QQP, and GPT-2 pieces that know but bytes and `` the``."""
+    """The three tasks, with one broken row in QQP, and GPT-2 pieces that only have bytes and `` the``."""
     lines = sentences("en", 12)
     single = [(line, str(i % 2)) for i, line in enumerate(lines)]
     test = table(["index", "sentence"], [(str(i), line) for i, line in enumerate(lines[:4])])

@@ -1,4 +1,4 @@
-"""Numbers in words, cut by SentencePiece, with a tiny model of them: a corpus with real pieces, in seconds; or a corpus of your own."""
+"""Corpus of numbers in words, split by SentencePiece, with a tiny model trained on it in seconds. Other corpora are possible."""
 
 import sys
 from importlib import import_module
@@ -12,13 +12,13 @@ FLAGS = "--reservoir-encoder LT --reservoir-decoder TL --share-all-embeddings --
 
 
 def make(folder, raw=None, size=90, flags=FLAGS) -> SimpleNamespace:
-    """The corpus and a model of L and T: its ``path``, ``data``, the model of its ``pieces`` and the folder ``raw`` of its text.
+    """Make the corpus and a model of L and T. Return its ``path``, ``data``, ``pieces`` (a SentencePiece model) and ``raw`` text folder.
 
     Args:
-        folder: for all of it.
-        raw: another corpus, named as Multi30k.
-        size: how many pieces.
-        flags: of fairseq-train.
+        folder: the folder for all files.
+        raw: another corpus, in files named as Multi30k's.
+        size: number of pieces.
+        flags: flags of fairseq-train.
     """
     import sentencepiece
 
@@ -52,7 +52,7 @@ def make(folder, raw=None, size=90, flags=FLAGS) -> SimpleNamespace:
 
 
 def learn_pieces(raw, model, size):
-    """A SentencePiece model of both languages, written to ``model``, a path that ends in .model."""
+    """Train a SentencePiece model of both languages and write it to ``model``, a path that ends in .model."""
     import sentencepiece
 
     sentencepiece.SentencePieceTrainer.train(

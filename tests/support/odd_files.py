@@ -1,4 +1,4 @@
-"""Damages the files of a folder at random: other kinds of file, links to a folder of somebody else, and spoiled content."""
+"""Random damage to a folder: other types of files, links to a foreign folder, and corrupted content."""
 
 import os
 import random
@@ -36,7 +36,7 @@ TEXTS = (b"\r", b"\n", b"\0", b"\xff", b"**{'a': 1}, ", b"'", b'"', b"{", b"}", 
 
 
 def make_victim(folder: Path) -> Path:
-    """A folder of somebody else beside the one that is tried, with files of names that links are tried under."""
+    """Create a foreign folder next to the tested one, with files that links may point to."""
     for name in ("own.txt", "lock", "state", "tables/aucc.csv", ".ssh/id"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("precious\n")
@@ -44,12 +44,12 @@ def make_victim(folder: Path) -> Path:
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
-    """The content of every file below a folder, None for a folder."""
+    """Content of every file below a folder; None for a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def damage(dice: random.Random, path: Path, victim: Path) -> str:
-    """Puts something else in the place of a file or a folder, which need not be there; returns a description."""
+    """Replace a file or a folder by something else, or create it. Return a description."""
     kinds = ["content", "content", "bytes", "number", "text", "cut", "folder", "fifo", "socket", "dangling", "loop"]
     kinds += ["link", "link to a folder", "hard link", "no UTF-8", "gone"]
     kind = dice.choice(kinds)
@@ -96,7 +96,7 @@ def _changed(dice, kind, content):
 
 @contextmanager
 def working_in(folder):
-    """Runs its body in a folder: the name of a socket is at most 107 bytes long."""
+    """Run the body in a folder, because the name of a socket has at most 107 bytes."""
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -107,7 +107,7 @@ def working_in(folder):
 
 @contextmanager
 def deadline(seconds: int, what: str):
-    """Raises AssertionError where the body takes longer."""
+    """Raise AssertionError if the body takes longer."""
 
     def end(number, frame):
         raise AssertionError(f"hangs: {what}")

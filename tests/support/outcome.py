@@ -1,8 +1,8 @@
-"""Reads the files that the recipes leave behind."""
+"""Readers of the files that recipes write."""
 
 
 def tree(folder):
-    """The content of every file below ``folder``, but for logs and the archives."""
+    """Content of every file below ``folder``, without logs and archives."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".log")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if "archives" not in path.parts}
 
@@ -12,7 +12,7 @@ def lines(path):
 
 
 def binary(folder, name, language, dictionary=None):
-    """The sentences of ``folder/name`` as strings of the dictionary's words."""
+    """Sentences of ``folder/name`` as strings of symbols."""
     from fairseq.data import Dictionary, data_utils
 
     words = Dictionary.load(str(folder / f"dict.{language}.txt" if dictionary is None else folder / dictionary))

@@ -1,4 +1,4 @@
-"""Twelve mini runs: three arms of three seeds, one of odd name, resumed and interrupted, and one that fairseq-train made."""
+"""Twelve mini runs: three arms of three seeds, one with an odd name, a resumed and an interrupted one, and one by fairseq-train."""
 
 from contextlib import redirect_stdout
 
@@ -8,7 +8,7 @@ from tests.support.logs import Writer, generated, plain_run
 COLOURS = "red blue green black white".split() * 4
 REFERENCES = [f"the {n} small {colour} cat sat on the old mat number {n} ." for n, colour in enumerate(COLOURS)]
 ODD = "odd & <b>name_50%"
-# BLEU of the validations after 20, 40, ... updates and seconds of each epoch, by arm and seed.
+# BLEU of the validations after 20, 40, ... updates, and seconds of each epoch, by arm and seed.
 SCORES = {
     ("dense", 1): ([10.0, 22.0, 30.0, 33.0, 32.5], [8, 8, 8, 12, 8]),
     ("dense", 2): ([11.0, 21.0, 29.0, 32.0, 34.0], [8, 12, 8, 8, 8]),
@@ -23,12 +23,12 @@ SCORES = {
 
 
 def translations(quality):
-    """``quality`` of 20 sentences as the reference, the others with a word changed."""
+    """20 sentences, of which ``quality`` equal the reference. The others have one changed word."""
     return [line if n < quality else line.replace("cat", "dog") for n, line in enumerate(REFERENCES)]
 
 
 def write_runs(folder):
-    """The eleven runs that need no training."""
+    """Write the eleven runs that need no training."""
     for (arm, seed), (scores, seconds) in SCORES.items():
         keep = {"dense": 1.0, "keep30": 0.3, "keep70": 0.7}[arm]
         options = dict(seed=seed, keep=keep, mflop="3.740" if arm == "dense" else "2.500", text=seed == 3)
@@ -51,7 +51,7 @@ def write_runs(folder):
 
 
 def train_a_run(folder, corpus, run_fairseq):
-    """fairseq-train with BLEU on its validations, in a process of its own, and fairseq-generate: a run of seconds."""
+    """Run fairseq-train with BLEU at validations in a new process, and fairseq-generate. Takes seconds."""
     folder.mkdir()
     flags = (
         "--max-epoch 3 --log-format json --log-interval 5 --eval-bleu --eval-bleu-detok space --no-epoch-checkpoints"

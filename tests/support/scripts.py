@@ -1,4 +1,4 @@
-"""A script of Python run in this process, which has imported torch and fairseq already; that takes longer than most scripts."""
+"""Runs Python scripts in this process, which has already imported torch and fairseq. Importing takes longer than most scripts."""
 
 import io
 import runpy
@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 
 def run_script(path, *words) -> subprocess.CompletedProcess:
-    """Return the same as ``subprocess.run([sys.executable, path, *words], capture_output=True, text=True)``."""
+    """Equivalent of ``subprocess.run([sys.executable, path, *words], capture_output=True, text=True)``."""
     out, err, status, before = io.StringIO(), io.StringIO(), 0, set(sys.modules)
     command, folders = [str(path), *map(str, words)], [str(folder) for folder in Path(path).parents]
     with (
@@ -30,7 +30,7 @@ def run_script(path, *words) -> subprocess.CompletedProcess:
         except Exception:
             traceback.print_exc()
             status = 1
-    # Of scripts beside it and above it the next one imports its own.
+    # Modules in the script's folder and above; the next script must import its own.
     for name in set(sys.modules) - before:
         if "." not in name and str(Path(getattr(sys.modules[name], "__file__", None) or "").parent) in folders[:2]:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Several processes that train one model again and again, without a start of Python for each run."""
+"""Several ranks that train one model repeatedly, without starting Python for each run."""
 
 import tempfile
 from pathlib import Path
@@ -11,11 +11,11 @@ from tests.support.commands import TINY, train
 
 
 def in_processes(count, function, *arguments):
-    """What ``function(rank, *arguments)`` gives in each of ``count`` new processes; a function of a module."""
+    """Call ``function(rank, *arguments)``, a function of a module, in ``count`` new processes. Return their results."""
     with tempfile.TemporaryDirectory() as folder:
         job = (folder, function, arguments)
         warm_start.start_server()
-        # A fork of a process that has asked for a GPU cannot use one.
+        # A process that has initialised a GPU cannot be forked.
         method = "spawn" if torch.cuda.is_available() else "forkserver"
         torch.multiprocessing.start_processes(_call, job, nprocs=count, start_method=method)
         return [torch.load(Path(folder) / str(rank)) for rank in range(count)]
@@ -27,7 +27,7 @@ def _call(rank, folder, function, arguments):
 
 
 def train_as(rank, count, meeting, data, *flags, begin=TINY):
-    """``train`` as one of ``count`` processes, which meet in a file that is not there yet."""
-    vars(distributed_utils.get_global_group).pop("_global_group", None)  # of the run before
+    """Call ``train`` as one of ``count`` ranks, which synchronise through a new file."""
+    vars(distributed_utils.get_global_group).pop("_global_group", None)  # from the previous run
     distributed = ["--distributed-world-size", count, "--distributed-rank", rank, "--distributed-no-spawn"]
     return train(data, *flags, *distributed, "--distributed-init-method", f"file://{meeting}", begin=begin)

@@ -1,4 +1,4 @@
-"""Unpack a tar archive on every Python 3.11, of which only 3.11.4 and later check the names of members themselves."""
+"""Unpacks tar archives safely on every Python 3.11. Only 3.11.4 and later check the names of members themselves."""
 
 import shutil
 import tarfile

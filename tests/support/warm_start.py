@@ -1,7 +1,7 @@
-"""Processes of their own that need not import torch and fairseq, most of the time of a training of a few updates.
+"""New processes without the time to import torch and fairseq, which is most of the time of a short training.
 
-A server without any state of the tests imports both once; every process is a fork of it (``forkserver`` of multiprocessing). The
-plugin is not imported there: each process loads it as a fresh one does.
+A server without test state imports both once. Every process is a fork of it (``forkserver`` of multiprocessing). The plugin is not
+imported there; each process imports it as a fresh one would.
 """
 
 import atexit
@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 CONTEXT = torch.multiprocessing.get_context("forkserver")
-# fairseq-train's log is what the first import of fairseq sets up.
+# The first import of fairseq sets up fairseq-train's log.
 multiprocessing.set_forkserver_preload(["fairseq_cli.train", "tests.support.warm_imports"])
-# What the console scripts call that are not fairseq's.
+# Entry points of the console scripts other than fairseq's.
 OTHER_PROGRAMS = {
     "fairseq-reservoir": "fairseq_reservoir_cli:main",
     "ct2-fairseq-converter": "ctranslate2.converters.fairseq:main",
@@ -30,25 +30,25 @@ OTHER_PROGRAMS = {
 
 @functools.cache
 def start_server():
-    """Once, and from the folder above ``tests``, where the server finds what it is to import, whatever folder a test is in."""
+    """Start the server once, from the folder above ``tests``, where it finds its modules."""
     with contextlib.chdir(Path(__file__).parents[2]):
         multiprocessing.forkserver.ensure_running()
 
 
 def run_command(program, *words, cwd=None, env=None) -> subprocess.CompletedProcess:
-    """A console script, fairseq's or one of ``OTHER_PROGRAMS``, run to its end in a process of its own.
+    """Run a console script, fairseq's or one of ``OTHER_PROGRAMS``, in a new process and wait for its end.
 
     Args:
         program: its name.
         words: its arguments.
-        cwd, env: as of ``subprocess.run``.
+        cwd, env: as for ``subprocess.run``.
     """
     command = [program, *map(str, words)]
     return run_function(be_program, command, cwd=cwd, env=env)
 
 
 def run_function(function, *arguments, cwd=None, env=None) -> subprocess.CompletedProcess:
-    """``function(*arguments)``, a function of a module, as the whole of what a process does."""
+    """Run ``function(*arguments)``, a function of a module, as the only work of a new process."""
     start_server()
     with tempfile.TemporaryDirectory() as folder:
         said = [str(Path(folder) / name) for name in ("out", "err")]
@@ -61,7 +61,7 @@ def run_function(function, *arguments, cwd=None, env=None) -> subprocess.Complet
 
 
 def be_program(command):
-    """Do as the interpreter does for a console script; ``command`` is its name and its arguments."""
+    """Act as the interpreter for a console script. ``command`` is its name and its arguments."""
     fairseqs = f"fairseq_cli.{command[0].removeprefix('fairseq-').replace('-', '_')}:cli_main"
     module, function = OTHER_PROGRAMS.get(command[0], fairseqs).split(":")
     sys.argv = command
@@ -69,19 +69,19 @@ def be_program(command):
 
 
 def be_code(text):
-    """Do as the interpreter does for ``python -c``."""
+    """Act as the interpreter for ``python -c``."""
     exec(text, {"__name__": "__main__"})
 
 
 def spawn(fn, args=(), nprocs=1, join=True, daemon=False, *, surroundings):
-    """``torch.multiprocessing.spawn``, but the processes are forks of the server too.
+    """``torch.multiprocessing.spawn`` with forks of the server.
 
     Args:
-        fn, args, nprocs, join, daemon: as of the original.
-        surroundings: files for what is said on stdout and stderr, the folder and the environment: forks have those of the server.
+        fn, args, nprocs, join, daemon: as in the original.
+        surroundings: files for stdout and stderr, the folder and the environment, because forks have those of the server.
     """
     if multiprocessing.parent_process():
-        # A process of the server knows where the server is, and would all the same start another.
+        # A process of the server has the server's address, but would still start another server.
         multiprocessing.forkserver._forkserver.ensure_running = lambda: None
     else:
         start_server()
@@ -98,11 +98,11 @@ def _be_rank(function, surroundings, rank, *arguments):
 
 
 def _enter(said, cwd, env):
-    """Take streams, folder and environment for those of this process."""
+    """Set the streams, folder and environment of this process."""
     for number, name in enumerate(said, 1):
-        # Processes that write into one file each write at its end.
+        # All processes append to the file, because several may write to it.
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    # pytest's own streams came along with the fork.
+    # The fork has inherited pytest's own streams.
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)
     os.chdir(cwd)
     os.environ.clear()
@@ -110,9 +110,10 @@ def _enter(said, cwd, env):
 
 
 def _be(function, arguments, surroundings):
-    """This process as an interpreter: its streams, its environment, its way of starting others and of ending."""
+    """Set up this process like a new interpreter: streams, environment, start of other processes, and exit."""
     _enter(*surroundings)
-    multiprocessing.set_start_method(None, force=True)  # for DataLoader; what the server forks would start a server
+    # For DataLoader, because a fork of the server would start a server.
+    multiprocessing.set_start_method(None, force=True)
     torch.multiprocessing.spawn = functools.partial(spawn, surroundings=surroundings)
     status = 0
     try:

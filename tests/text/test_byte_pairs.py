@@ -1,4 +1,4 @@
-"""Byte pairs: the pieces that subword-nmt makes of the same codes, by hand and by chance."""
+"""BPE codes: the same pieces as subword-nmt, by hand and for random words."""
 
 import io
 
@@ -16,8 +16,8 @@ def test_by_hand():
     cut = BytePairs(CODES, "codes").cut
     assert cut("lower") == ("low@@", "er")
     assert cut("new") == ("new",)
-    assert cut("newer") == ("ne@@", "w@@", "er")  # "ne w</w>" is of the end of a word
-    assert cut("lolo") == ("lo@@", "l@@", "o")  # the last o is another symbol than o
+    assert cut("newer") == ("ne@@", "w@@", "er")  # "ne w</w>" only matches at the end of a word
+    assert cut("lolo") == ("lo@@", "l@@", "o")  # the last o has </w> and is another symbol
     assert cut("low") == ("lo@@", "w")
     assert cut("x") == ("x",)
     assert cut("Ü") == ("Ü",)
@@ -38,18 +38,18 @@ words = st.text("abcdeé\u00e0", min_size=1, max_size=12) | st.text("ab", min_si
 )
 @settings(deadline=None, max_examples=60)
 def test_as_subword_nmt(corpus, line, version):
-    """Codes learned on a corpus, applied to other words; those of version 0.1 have no version in their file."""
+    """Codes learned on a corpus and applied to other words. Files of version 0.1 have no version line."""
     apply_bpe = pytest.importorskip("subword_nmt.apply_bpe", reason="subword-nmt is not installed")
     from subword_nmt.learn_bpe import learn_bpe
 
     codes = io.StringIO()
     learn_bpe(io.StringIO("".join(f"{word}\n" for word in ["abc", *corpus] * 2)), codes, 20)
     text = codes.getvalue()
-    if version == "0.1":  # the end of a word is a symbol, so it stands apart in the codes
+    if version == "0.1":  # the end of a word is a separate symbol in the codes
         text = text.replace("#version: 0.2\n", "").replace("</w>", " </w>").replace("  ", " ")
         text = "".join(f"{one}\n" for one in text.splitlines() if len(one.split(" ")) == 2)
     if not text.strip().removeprefix("#version: 0.2"):
-        return  # subword-nmt leaves the program
+        return  # subword-nmt exits
     theirs = apply_bpe.BPE(io.StringIO(text)).process_line(" ".join(line)).split(" ")
     cut = BytePairs(text.encode(), "codes").cut
     assert [piece for word in line for piece in cut(word)] == theirs
@@ -57,11 +57,11 @@ def test_as_subword_nmt(corpus, line, version):
 
 def test_a_very_long_word_ends():
     pieces = BytePairs(CODES, "codes").cut("low" * 20_000)
-    assert pieces == ("low@@",) * 19_999 + ("lo@@", "w")  # "lo w" is not of the end of a word
+    assert pieces == ("low@@",) * 19_999 + ("lo@@", "w")  # "lo w" does not match at the end of a word
 
 
 def test_a_code_is_merged_everywhere_before_an_earlier_one_that_it_makes_possible():
-    """ "ab c" is the first code, but the second, "a b", is merged at both places before; "x xx" never overlaps itself."""
+    """ "ab c" is the first code, but the second code "a b" is merged everywhere before it. "x xx" never overlaps itself."""
     assert BytePairs(b"#version: 0.2\nab c\na b\nb c\n", "codes").cut("abcabcd") == ("abc@@", "abc@@", "d")
     assert BytePairs(b"#version: 0.2\nx x\nxx xx\n", "codes").cut("xxxxxy") == ("xxxx@@", "x@@", "y")
 

@@ -1,4 +1,4 @@
-"""What an export is told of its text, and what it finds out: wrong or missing parts are named in one line."""
+"""Text flags of export: wrong or missing parts give one-line errors."""
 
 import re
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from tests.support.numbers import learn_pieces
 
 @pytest.fixture
 def refused(of_numbers, tmp_path):
-    """Return a function that exports with flags about text and returns the refusal."""
+    """Return a function that exports with text flags and returns the error."""
 
     def refuse(checkpoint=None, **flags):
         with pytest.raises(InputError) as refusal:
@@ -81,7 +81,7 @@ def test_pieces_that_nobody_named(refused):
 
 @pytest.mark.parametrize("of_ten, named", [(0, False), (1, False), (2, True), (9, True)])
 def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, named):
-    """One is let pass, as a word that is written so; "@@" at a sentence's end is joined to nothing."""
+    """One such word is accepted. "@@" at the end of a sentence is ignored, because nothing follows it."""
     dictionary = Dictionary()
     for word in [f"w{i}" for i in range(200)] + ["tre@@"]:
         dictionary.add_symbol(word)
@@ -122,7 +122,7 @@ def test_another_task(refused, toy_data, tmp_path):
 
 
 def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data, make_corpus):
-    """Of a checkpoint that a script saved, whose data are gone: nothing but the sizes says that these are not its dictionaries."""
+    """A checkpoint saved by a script, without its data: only the sizes show that the dictionaries are others."""
     train(toy_data, "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 1, "--save-dir", tmp_path)
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     del state["extra_state"]["fairseq_reservoir"]
@@ -141,7 +141,7 @@ def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data
 
 
 def test_an_export_of_an_export_keeps_its_text(with_text, tmp_path, monkeypatch):
-    """In another type, where the data that it was trained on is not there; and its vectors can be written there."""
+    """Converts the dtype, without the training data. Its vectors can be written too."""
     real = dictionaries.tasks.setup_task
 
     def gone(*args, **kwargs):

@@ -1,4 +1,4 @@
-"""Long lines: nothing is lost, and parts end where one may end."""
+"""Splitting of long lines: no token is lost, and parts end at allowed positions."""
 
 from hypothesis import given, strategies as st
 
@@ -11,10 +11,10 @@ def begins(words, i):
 
 def test_by_hand():
     assert split_long_line(["_a", "b", "_c"], 3, begins) == [["_a", "b", "_c"]]
-    # Full after "d"; the last word that begins in the second half is "_c".
+    # Full after "d". "_c" is the last word start in the second half.
     assert split_long_line(["_a", "b", "_c", "d", "e"], 4, begins) == [["_a", "b", "_c", "d"], ["e"]]
     assert split_long_line(["_a", "b", "x", "_c", "d"], 4, begins) == [["_a", "b", "x"], ["_c", "d"]]
-    # The end of a sentence comes before the end of a word.
+    # A sentence end is preferred to a word end.
     assert split_long_line("_a b . _c _d e".split(), 5, begins) == [["_a", "b", "."], ["_c", "_d", "e"]]
     assert split_long_line(["b", "b", "b"], 1, begins) == [["b"], ["b"], ["b"]]
 

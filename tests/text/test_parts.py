@@ -1,4 +1,4 @@
-"""Text parts: they come back as they were, and nothing in a file makes them larger than an export carries."""
+"""Text parts: round trips, and limits on the size of decompressed data."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def test_a_language_is_no_path():
 
 
 def folded(row):
-    """Other bytes, compressed as the parts are."""
+    """Compress other bytes in the same way."""
     return lzma.compress(row, format=lzma.FORMAT_RAW, filters=parts._filters(lzma))
 
 
@@ -98,14 +98,14 @@ def test_what_is_refused(what):
 
 
 def test_a_bomb_takes_no_memory():
-    """64 MiB of one letter is unfolded only as far as it says that it goes."""
+    """Of 64 MiB of one letter, only the declared size is decompressed."""
     bomb = b"".join(_folded_letters())
     described = {**pack(TEXT)[0], "parts": {"source": 1000, "pieces": 1}}
     tracemalloc.start()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match="not 1,001 bytes when decompressed"):
         unpack("x", described, bomb)
-    assert tracemalloc.get_traced_memory()[1] < 2**24  # 8 MiB of them the decompressor's window
+    assert tracemalloc.get_traced_memory()[1] < 2**24  # including 8 MiB of the decompressor's window
     tracemalloc.stop()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16  # KiB
 
@@ -125,7 +125,7 @@ def test_more_words_than_a_dictionary_has(monkeypatch):
 
 
 def test_any_changed_byte_of_an_export_is_noticed(with_text, tmp_path):
-    """Of the text parts too: they are hashed with everything else."""
+    """Text parts are covered too, because they are hashed with everything else."""
     content, draw, path = with_text.read_bytes(), random.Random(1), tmp_path / "a.safetensors"
     for position in draw.sample(range(len(content)), 150):
         changed = bytearray(content)

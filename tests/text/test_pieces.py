@@ -1,4 +1,4 @@
-"""Text as words of a dictionary: the words that subword-nmt and fairseq-interactive make of the same line, with blanks of every kind."""
+"""Text to symbols of a dictionary: the same symbols as subword-nmt and fairseq-interactive, with white space of every kind."""
 
 import io
 import random
@@ -15,7 +15,7 @@ from fairseq_reservoir.text.parts import TextParts
 from fairseq_reservoir.text.pieces import Pieces
 
 BLANKS = [c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace()]
-# Blanks in codes, as subword-nmt learns them from French: "1", U+00A0, "0" is one word.
+# Codes that subword-nmt learned from French contain blanks: "1", U+00A0, "0" is one word.
 CODES = "#version: 0.2\n0 0\n1 \u00a0\n00 0</w>\nb </w>\na b\nab c</w>\n\u202f %</w>\n"
 
 
@@ -37,10 +37,10 @@ def test_blanks():
 
 
 def test_a_word_ends_at_a_space_only():
-    """One word of six characters, 10 000 with U+00A0: "1", "0", U+00A0, "000" of the codes "0 0" and "00 0</w>"."""
+    """One word of six characters, 10 000 with U+00A0, is split into "1", "0", U+00A0, "000" by the codes "0 0" and "00 0</w>"."""
     cut = BytePairs(CODES.encode(), "codes")
     assert cut.cut_line("10\u00a0000 abc") == ["1@@", "0@@", "\u00a0@@", "000", "abc"]
-    # The dictionary's words end at every blank, so U+00A0 is lost of the piece "U+00A0@@".
+    # Symbols of the dictionary end at every blank, so U+00A0 of the piece "U+00A0@@" is lost.
     assert pieces_of(CODES).cut("10\u00a0000 abc") == ["1@@", "0@@", "@@", "000", "abc"]
     assert pieces_of(CODES).cut("5\u202f%") == ["5@@", "%"]
     assert pieces_of(CODES).cut("\u00a0 \u3000\t") == []
@@ -48,7 +48,7 @@ def test_a_word_ends_at_a_space_only():
 
 def test_as_subword_nmt_cuts_lines_with_every_blank():
     apply_bpe = pytest.importorskip("subword_nmt.apply_bpe", reason="subword-nmt is not installed")
-    for codes in (CODES, CODES.replace("#version: 0.2\n", "")):  # version 0.1: the end of a word is a symbol
+    for codes in (CODES, CODES.replace("#version: 0.2\n", "")):  # version 0.1: the end of a word is a separate symbol
         theirs, ours = apply_bpe.BPE(io.StringIO(codes)), BytePairs(codes.encode(), "codes")
         for line in [*random_lines(1, 600), *BLANKS, *(f"ab{blank}abc 1{blank}" for blank in BLANKS)]:
             assert " ".join(ours.cut_line(line)) == theirs.process_line(line).strip(" \r\n"), repr(line)

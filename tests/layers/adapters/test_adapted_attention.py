@@ -1,4 +1,4 @@
-"""Self-attention around adapted projections: fairseq's fused attention with the matrices W + D, without their whole gradients."""
+"""Self-attention with adapted projections equals fairseq's fused attention on W + D, without gradients of whole matrices."""
 
 import copy
 
@@ -29,7 +29,7 @@ MASKS = {
 
 @pytest.fixture
 def pair():
-    """Frozen projections with random adapters: the fused attention on W + D, and ours."""
+    """Attentions with frozen projections and random adapters: fused attention on W + D, and ours."""
     ours = MultiheadAttention(DIM, HEADS, self_attention=True).double().requires_grad_(False)
     for name in PROJECTIONS:
         linear = getattr(ours, name)
@@ -88,8 +88,11 @@ def test_dropout_is_that_of_the_fused_attention(pair):
 
 
 def test_no_matrix_takes_a_gradient_as_a_whole(pair):
-    """Backward of 10 words whose vectors need no gradient: of each A (2, 16) its own, of each B its own and that of its input; the
-    output's W and A hand on a gradient too. Fused, each W + D has its gradient, and D those of A and B."""
+    """Backward pass for 10 tokens with frozen vectors.
+
+    Each A (2, 16) has a gradient; each B has a gradient and one of its input; so have W and A of the output projection. With fused
+    attention, each W + D has a gradient, and so have A and B of its D.
+    """
     x, costs = torch.randn(TIME, BATCH, DIM, dtype=torch.float64), []
     for attention in pair:
         with sdpa_kernel(SDPBackend.MATH):
@@ -98,7 +101,7 @@ def test_no_matrix_takes_a_gradient_as_a_whole(pair):
                 value.backward()
         costs.append(counter.get_total_flops())
     words, low, whole = TIME * BATCH, RANK * DIM, DIM * DIM
-    mixing = 4 * 2 * (BATCH * HEADS) * TIME * TIME * (DIM // HEADS)  # two gradients of scores and of sums
+    mixing = 4 * 2 * (BATCH * HEADS) * TIME * TIME * (DIM // HEADS)  # two gradients each of scores and of sums
     adapters = 4 * (3 * 2 * words * low)
     assert costs[1] == mixing + adapters + 2 * words * (whole + low)
     assert costs[0] == mixing + 4 * (2 * words * whole) + 2 * words * whole + 4 * 2 * (2 * RANK * whole)

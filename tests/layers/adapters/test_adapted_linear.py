@@ -1,4 +1,4 @@
-"""Adapters on a frozen linear layer: W + D by hand, gradients by hand, and what stays shared."""
+"""Adapters on a frozen linear layer: W + D and gradients by hand, and shared tensors."""
 
 import copy
 
@@ -37,7 +37,7 @@ def shared_by(layer):
 
 @torch.no_grad()
 def randomized(layer):
-    """The layer in float64, with random values for all that its adapter has."""
+    """Convert the layer to float64 and randomise its adapter."""
     for module in (layer.double(), *shared_by(layer)):
         for tensor in (*module.double().parameters(), *module.buffers()):
             tensor.normal_()
@@ -59,7 +59,7 @@ def test_lora_by_hand():
 
 @torch.no_grad()
 def test_a_gain_by_hand():
-    """g = 2: 2 W + D = (50 -16; 96 -30), with D and c as above."""
+    """g = 2: 2 W + D = (50 -16; 96 -30), with D as above."""
     linear = frozen_linear(2, 2)
     linear.weight.copy_(torch.eye(2))
     linear.bias.copy_(torch.tensor([0.5, 0.0]))

@@ -1,4 +1,4 @@
-"""--frozen-adapter: which matrices get an adapter, what the slot table says of it, and what is refused."""
+"""--frozen-adapter: matrices with an adapter, their rows in the slot table, and errors."""
 
 import pytest
 import torch
@@ -18,12 +18,12 @@ SOURCE, TARGET = pad(sentences(5, 3)), pad(sentences(4, 6, seed=2))
 
 
 def adapted(model):
-    """The places of the adapted layers."""
+    """Names of the adapted layers."""
     return {plain(name) for name, module in model.named_modules() if isinstance(module, AdaptedLinear)}
 
 
 def matrices(model):
-    """The names of all matrices of attention and feed-forward blocks."""
+    """Names of all matrices of attention and feed-forward blocks."""
     return {
         name for name, p in model.named_parameters() if p.dim() == 2 and atom(name) in GROUPS["att"] | GROUPS["ffn"]
     }
@@ -34,7 +34,7 @@ ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_frozen_matrix_of_attention_and_feed_forward_gets_one(kind):
-    """In C and S what is frozen is no such matrix, or a convolution."""
+    """In C and S, the frozen tensors are not such matrices, or they are a convolution."""
     model = build(**PLAN, frozen_adapter=kind, freeze="encoder.layers.0.fc1,decoder.layers.0.cross_att.q,emb")
     expected = {"encoder.layers.0.fc1", "decoder.layers.0.encoder_attn.q_proj"}
     expected |= {f"encoder.layers.1.{part}" for part in (*(f"self_attn.{p}" for p in ATTENTION), "fc1", "fc2")}
@@ -54,7 +54,7 @@ def test_every_frozen_matrix_of_attention_and_feed_forward_gets_one(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_begins_as_the_frozen_model_bit_for_bit(kind):
     plain_model, model = build(**PLAN | {"frozen_adapter_rank": 8}), build(**PLAN, frozen_adapter=kind)
-    for training in (False, True):  # fairseq's fused attention and fairseq's own
+    for training in (False, True):  # fairseq's fused attention and its other implementation
         pair = [m.train(training) for m in (plain_model, model)]
         expected, found = (logits(m, SOURCE, shift(TARGET)) for m in pair)
         assert torch.equal(found, expected)
@@ -65,7 +65,7 @@ def test_begins_as_the_frozen_model_bit_for_bit(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_the_trained_models_seen_through_the_adapters(kind):
-    """With G of a trained model whose matrices are W + D; see tests/layers/test_adapted_linear.py."""
+    """G is the gradient of a trained model with the matrices W + D; see tests/layers/adapters/test_adapted_linear.py."""
     model = build("T", "T", frozen_adapter=kind, frozen_adapter_rank=2)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -94,7 +94,7 @@ def test_gradients_are_the_trained_models_seen_through_the_adapters(kind):
 
 
 def test_the_table_and_the_ledger_count_lora_as_trained():
-    """Width 8, feed-forward 12, rank 2: four 2 * (8 + 8) and two 2 * (8 + 12) are 208, beside 4 * 72 + 108 + 104 + 32 frozen."""
+    """Width 8, feed-forward 12, rank 2: adapters have 4 * 2 * (8 + 8) + 2 * 2 * (8 + 12) = 208; frozen are 4 * 72 + 108 + 104 + 32."""
     model = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=2)
     (row,) = (row for row in model.slot_table.rows if row.place == "encoder.layers.1")
     assert (row.kind, row.state, row.trained_parameters, row.parameters) == (
@@ -103,7 +103,7 @@ def test_the_table_and_the_ledger_count_lora_as_trained():
         208,
         740,
     )
-    # 2 * (4 * 64 + 2 * 96) for the frozen matrices, to which adapters of rank 2 are added; 2 * 104 for those of rank 1 beside them
+    # 2 * (4 * 64 + 2 * 96) for frozen matrices to which adapters of rank 2 are added; 2 * 104 more for separate ones of rank 1.
     assert row.flops == 896
     beside = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=1).slot_table.rows
     assert [r.flops for r in beside if r.place == "encoder.layers.1"] == [896 + 208]
@@ -114,7 +114,7 @@ def test_the_table_and_the_ledger_count_lora_as_trained():
 
 
 def test_the_table_and_the_ledger_count_veras_matrices_once():
-    """Each T has four matrices 8 x 8, one 12 x 8 and one 8 x 12: d 2 and b 8 or 12; A and B have 2 * (8 + 8) and 2 * (8 + 12)."""
+    """Each T has four matrices 8 x 8, one 12 x 8 and one 8 x 12: d has 2 entries, b 8 or 12; A and B have 2 * (8 + 8) and 2 * (8 + 12)."""
     model = build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=2)
     rows = {row.place: row for row in model.slot_table.rows}
     assert (
@@ -123,7 +123,7 @@ def test_the_table_and_the_ledger_count_veras_matrices_once():
     shared = rows["frozen_adapter"]
     assert (shared.state, shared.parameters, shared.trained_parameters) == ("shared", 32 + 40 + 40, 0)
     assert shared.kind == "random, shared by up to 8 adapters"
-    # Products belong to the layers: four of 8 x 1 and 1 x 8, one of 8 x 1 and 1 x 12, one of 12 x 1 and 1 x 8.
+    # Products count for the layers: four of 8 x 1 and 1 x 8, one of 8 x 1 and 1 x 12, one of 12 x 1 and 1 x 8.
     beside = {
         row.place: row.flops for row in build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=1).slot_table.rows
     }
@@ -183,7 +183,7 @@ def test_other_models_have_it_too(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gain_for_every_adapter(kind):
-    """One number more for each of the ten matrices of a T in a decoder, no product more, and nothing of it when folded."""
+    """One more parameter for each of the ten matrices of a T in a decoder, no further product, and no trace after folding."""
     without, model = (build("L", "T", frozen_adapter=kind, frozen_adapter_scale=scaled) for scaled in (False, True))
     gains = {e.name for e in model.slot_table.entries if e.trained and e.name.endswith(".gain")}
     assert gains == {f"{place}.frozen_adapter.gain" for place in adapted(model)} and len(gains) == 10
@@ -200,7 +200,7 @@ def test_a_gain_for_every_adapter(kind):
 
 
 def test_specs_do_not_name_adapters():
-    """`encoder` and --freeze-except freeze everything there, but not what was added to train."""
+    """`encoder` and --freeze-except freeze everything there except adapters."""
     model = build("LL", "L", freeze="encoder", frozen_adapter="lora", frozen_adapter_rank=2)
     trained = {name for name, p in model.named_parameters() if p.requires_grad and name.startswith("encoder.")}
     assert len(trained) == 2 * 6 * 2 and {atom(name) for name in trained} == {"adapter"}

@@ -1,4 +1,4 @@
-"""Skipped backward passes: bits of the true one, an estimate's algebra by hand, and no node of the layer in the graph."""
+"""Skipped backward passes: bits of true passes, estimators by hand, and no node of the layer in the graph."""
 
 import copy
 
@@ -16,7 +16,7 @@ from fairseq_reservoir.layers.backskip.least_squares import LeastSquares
 
 
 class Layer(nn.Module):
-    """x + A x, frozen; the true gradient is g + A^T g."""
+    """Frozen layer x + A x with the true gradient g + A^T g."""
 
     def __init__(self, width=4, seed=0):
         super().__init__()
@@ -109,7 +109,7 @@ def test_a_loss_scale_scales_the_estimate(kind, scale):
 
 
 def test_reinforce_by_hand():
-    """Two words, g = (-1, -3) and (2, 2): R = 2 and -2 of root mean square 2; V = 0 before it has learnt; s = 0.1.
+    """Two tokens, g = (-1, -3) and (2, 2): R = 2 and -2 with RMS 2. V = 0 before training, s = 0.1.
 
     The estimate is -2 R/2 e / 0.1 = -20 e and 20 e.
     """
@@ -129,7 +129,7 @@ def test_padding_gets_no_gradient():
 
 
 def test_padding_has_no_return_to_learn_from():
-    """R = 2 and 2 of root mean square 2; at x = 0 all features but the constant 1 are 0: two samples of (1, 1), and no (1, 0)."""
+    """R = 2 and 2 with RMS 2. At x = 0 all features except the constant 1 are 0: two samples of (1, 1), and none of (1, 0)."""
     estimator = Reinforce("layer", 2, seed=1)
     g = torch.tensor([[[-1.0, -3.0]], [[-2.0, -2.0]], [[0.0, 0.0]]])
     estimator.learn(torch.zeros(3, 1, 2), g, None)
@@ -159,7 +159,7 @@ def test_noise_is_another_in_each_batch_update_layer_and_process(monkeypatch):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
         skip = Backskip("reinforce", name, 4, seed, anneal=0.5)
         found, truths = [], []
-        for update in (0, 1, 1):  # the second one takes the place of one that overflowed
+        for update in (0, 1, 1):  # the second call repeats an overflowed update
             skip.update = update
             skip.begin_update()
             truths.append(skip.is_true)
@@ -177,12 +177,12 @@ def test_noise_is_another_in_each_batch_update_layer_and_process(monkeypatch):
 
 
 def test_reinforce_points_along_the_gradient_on_average():
-    """E[-(R - V) e / s] = dR-ward: where the loss of a word is c . action, its mean gradient is along the mean of c."""
+    """The mean of -(R - V) e / s is along dR: if the loss of a token is c . action, its mean gradient is along the mean of c."""
     torch.manual_seed(0)
     estimator = Reinforce("layer", 4, seed=1)
     x = torch.zeros(20_000, 4)
     action, noise = estimator.perturb(x, seed=7)
-    # L = |action|^2 / 2 around x = 1: dL/da = a + 1, so R = -mean(a + 1); it rises where the action falls along (1, 1, 1, 1).
+    # L = |action|^2 / 2 around x = 1: dL/da = a + 1, so R = -mean(a + 1), which rises if the action falls along (1, 1, 1, 1).
     g = action + 1
     estimator.learn(x, g, None)
     estimator.value.solve()
@@ -201,7 +201,7 @@ def test_draws_depend_on_seed_layer_and_update_alone():
 
     first = draws()
     assert first == draws() and first != draws(seed=2) and first != draws(name="encoder.layers.3")
-    # Sum of 0.9, 0.81, ... = 9, variance sum of p (1 - p) = 9 - 4.26: within 4 standard deviations of 2.2.
+    # The sum of 0.9, 0.81, ... is 9. The variance, sum of p (1 - p), is 9 - 4.26; we allow 4 standard deviations of 2.2.
     assert abs(sum(first) - 9) < 9 and not any(first[150:])
     assert all(draws(anneal=1)) and not any(draws(anneal=0))
 
@@ -248,7 +248,7 @@ def test_tuples_and_further_arguments_pass():
 
 class TestLeastSquares:
     def test_by_hand(self):
-        """x = 1, 2 and y = 3, 5: W = (3 + 10) / (1 + 4), both over the mean square of x, 2.5."""
+        """x = 1, 2 and y = 3, 5: W = (3 + 10) / (1 + 4), with both sums divided by the mean square of x, 2.5."""
         model = LeastSquares(1, 1, ridge=0.0)
         model.add(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]]))
         model.solve()
@@ -272,7 +272,7 @@ class TestLeastSquares:
     def test_batches_of_an_update_add_up(self):
         torch.manual_seed(0)
         x, y = torch.randn(8, 3), torch.randn(8, 2)
-        x /= x.square().sum(1, keepdim=True).sqrt()  # so that halves and whole are scaled alike
+        x /= x.square().sum(1, keepdim=True).sqrt()  # so that both halves and the whole have the same scale
         whole, halves = LeastSquares(3, 2), LeastSquares(3, 2)
         whole.add(x, y)
         halves.add(x[:4], y[:4])
@@ -281,7 +281,7 @@ class TestLeastSquares:
         torch.testing.assert_close(whole.map, halves.map)
 
     def test_rows_that_are_no_samples_do_not_count(self):
-        """As by hand above, with a third row."""
+        """The example by hand with a third row."""
         model = LeastSquares(1, 1, ridge=0.0)
         model.add(
             torch.tensor([[1.0], [2.0], [float("inf")]]),
@@ -292,7 +292,7 @@ class TestLeastSquares:
         assert model.gram.item() == pytest.approx(5 / 2.5) and model.map.item() == pytest.approx(13 / 5)
 
     def test_what_cannot_be_solved_changes_nothing(self):
-        """Without a ridge two equal inputs have no one answer."""
+        """Two equal inputs without a ridge have no unique solution."""
         model = LeastSquares(2, 1, ridge=0.0)
         model.add(torch.ones(3, 2), torch.ones(3, 1))
         model.solve()

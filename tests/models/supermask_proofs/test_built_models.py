@@ -1,4 +1,4 @@
-"""Six of the ten proofs that a supermask model is right: those that need no training; ``test_trained_models`` has the others."""
+"""Six of ten proofs that a supermask model is right, all without training. ``test_trained_models`` has the others."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def test_4_no_attention_bypasses_its_masks(monkeypatch, attention, mode):
     model.set_num_updates(update)
     with torch.no_grad():
         before = compute(model, SOURCE, shift(TARGET))
-        # The fused attention serves 3 encoder layers and, unless decoding is incremental, the self-attention of 2 decoder layers.
+        # Fused attention is used in 3 encoder layers and, except in incremental decoding, in the self-attention of 2 decoder layers.
         assert len(calls) == (3 if mode == "incremental decoding" else 5)
         for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
             flip(model.get_submodule(f"{attention}.{projection}").scores)
@@ -92,7 +92,7 @@ def test_4_no_attention_bypasses_its_masks(monkeypatch, attention, mode):
 
 def test_4_incremental_decoding_equals_teacher_forcing():
     model = build_supermask().eval()
-    previous = shift(TARGET)[1:2].repeat(3, 1)  # the one without padding
+    previous = shift(TARGET)[1:2].repeat(3, 1)  # without padding
     with torch.no_grad():
         forced = logits(model, SOURCE, previous)
         assert torch.allclose(by_steps(model, SOURCE, previous), forced, atol=1e-5)
@@ -109,11 +109,11 @@ def test_6_the_mask_in_use_is_the_one_of_the_scores():
     def train(update):
         model.train().set_num_updates(update)
         assert_fresh()
-        loss(model, SOURCE, TARGET).backward()  # of some of the layers
+        loss(model, SOURCE, TARGET).backward()  # for some of the layers
         for module in masked_modules(model).values():
             module.scores.data.add_(
                 torch.randn_like(module.scores)
-            )  # as fairseq's optimizers write, uncounted by torch
+            )  # like fairseq's optimizers, without changing torch's version counter
 
     other = build_supermask()
     score(other, "random")
@@ -122,15 +122,15 @@ def test_6_the_mask_in_use_is_the_one_of_the_scores():
         model.eval()
         assert_fresh()
         loss(model, SOURCE, TARGET)
-    model.load_state_dict(other.state_dict())  # in evaluation
+    model.load_state_dict(other.state_dict())  # in evaluation mode
     assert_fresh()
     train(3)
 
 
 def spreads(keep, **options):
-    """What every masked matrix gives over what it gets, as root mean squares, and the standard deviation before every activation.
+    """RMS output / RMS input of every masked matrix, and the standard deviation before every activation.
 
-    Means over three models of 256 / 512 dimensions; layers of 4 + 2 and of 8 + 2 matrices.
+    Means over three models of 256 / 512 dimensions, with layers of 4 + 2 and of 8 + 2 matrices.
     """
     source, target = torch.randint(4, 500, (2, 24, 16), generator=torch.Generator().manual_seed(1))
     sizes = {"encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512, "words": (500, 500)}
@@ -139,7 +139,7 @@ def spreads(keep, **options):
         model, found, hidden = build_supermask(mask_keep_ratio=keep, mask_seed=seed, **sizes, **options), [], []
         for name, module in model.named_modules():
             if hasattr(module, "skip_embed_dim_check"):
-                module.skip_embed_dim_check = True  # the fused attention calls none of its projections
+                module.skip_embed_dim_check = True  # fused attention calls none of its projections
             if isinstance(module, MaskedLinear):
                 module.register_forward_hook(
                     lambda module, x, y: found.append((y.square().mean() / x[0].square().mean()).sqrt())
@@ -162,14 +162,14 @@ def test_9_activations_at_the_start_do_not_depend_on_the_share_kept(scope):
 
 
 def test_9_without_the_scale_they_do():
-    # Without the scale, a matrix of which a tenth is kept gives sqrt(1 / 10) = 0.32 of what the whole matrix does.
+    # Without scaling, a matrix with a keep ratio of 0.1 has sqrt(1 / 10) = 0.32 times the output of the whole matrix.
     unscaled = {"mask_init_weights": "paper_code"}
     assert (spreads(0.1, **unscaled)[0] / spreads(1.0, **unscaled)[0]).max() < 0.5
 
 
 @pytest.mark.parametrize("how", SCORES)
 def test_10_the_kth_largest_score_bounds_the_mask_that_a_sort_gives(how):
-    """Of scores equal to the k-th largest, those of the lowest indices are kept."""
+    """Of scores equal to the k-th largest one, those with the lowest indices are kept."""
     model = build_supermask(mask_keep_ratio=0.3)
     score(model, how)
     for name, module in masked_modules(model).items():

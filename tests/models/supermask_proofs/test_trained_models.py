@@ -1,4 +1,4 @@
-"""Four of the ten proofs that a supermask model is right, through real commands; ``test_built_models`` has the others."""
+"""Four of ten proofs that a supermask model is right, by real commands. ``test_built_models`` has the others."""
 
 import hashlib
 from types import SimpleNamespace
@@ -28,9 +28,9 @@ def sha256(tensor):
 
 @pytest.fixture(scope="module")
 def trained(toy_data, tmp_path_factory):
-    """200 updates with weight decay and clipping; ``run``, ``path`` of the last checkpoint and of that of update 185."""
+    """200 updates with weight decay and clipping: ``run``, and the ``path`` of the checkpoints of the last update and of update 185."""
     folder = tmp_path_factory.mktemp("trained")
-    # 40 batches of 4 in an epoch: update 185 is in its fifth.
+    # An epoch has 40 batches of 4, so update 185 is in the fifth.
     flags = [*ARCH, "--weight-decay", 0.1, "--clip-norm", 0.5, "--max-update", 200, "--disable-validation"]
     run = train(toy_data, *flags, "--save-interval-updates", 185, "--no-epoch-checkpoints", "--save-dir", folder)
     return SimpleNamespace(
@@ -87,17 +87,17 @@ def test_7_an_export_has_the_same_logits_and_a_bit_per_score(trained, toy_data, 
     assert found.equal(expected)
     _, tensors = packed_file.read(out)
     masks = {name: tensor.numel() for name, tensor in tensors.items() if name.endswith(".scores")}
-    # Matrices of 16 x 16 and 16 x 24, embeddings of 12 words of 16.
+    # Matrices of 16 x 16 and 16 x 24, embeddings of 12 tokens of width 16.
     assert sum(masks.values()) == (3 * (4 * 256 + 2 * 384) + 2 * (8 * 256 + 2 * 384) + 2 * 192) // 8
     rest = sum(tensor.numel() * tensor.element_size() for name, tensor in tensors.items() if name not in masks)
-    # Gain and bias of 2 and 3 LayerNorms a layer; fairseq's two version numbers and ours.
+    # Weight and bias of 2 or 3 LayerNorms per layer; fairseq's two version numbers and ours.
     version = trained.run.weights["reservoir_version"]
     assert rest == 4 * 2 * 16 * (3 * 2 + 2 * 3) + 2 * 4 + version.numel() * version.element_size()
     assert 0 < size - sum(masks.values()) - rest < 64 * 1024
 
 
 def test_8_the_papers_parameter_counts(capsys):
-    """IWSLT small: 39.4 M in full, 13.17 M random weights, of which one mask keeps 6.58 M."""
+    """IWSLT small: 39.4 M parameters in full, 13.17 M random weights, of which one mask keeps 6.58 M."""
     words = "--source-words 8848 --target-words 6632 --mask-layernorm plain".split()
     cli.main(["size", "supermask_one_layer_transformer_iwslt_de_en", *words])
     lines = capsys.readouterr().out.splitlines()
@@ -105,10 +105,10 @@ def test_8_the_papers_parameter_counts(capsys):
     def entries(start, column=-2):
         return sum(int(line.split()[column].replace(",", "")) for line in lines if line.startswith(start))
 
-    # A layer: 4 x 512^2 + 2 x 512 x 1024 weights in the encoder, 8 x 512^2 + 2 x 512 x 1024 in the decoder.
+    # Per layer: 4 x 512^2 + 2 x 512 x 1024 weights in the encoder, 8 x 512^2 + 2 x 512 x 1024 in the decoder.
     encoder, decoder, embeddings = 2_097_152, 3_145_728, (8848 + 6632) * 512
     assert entries("masks, 1 bit per entry") == 6 * encoder + 6 * decoder + embeddings == 39_383_040
     assert entries("random weights") == encoder + decoder + embeddings == 13_168_640
-    # 4 bytes each of half of them and of the LayerNorms, which are 1 and 0: 6 x 2 and 6 x 3 of 2 x 512 entries.
+    # 4 bytes for half of them and for the LayerNorms, which are 1 and 0: 6 x 2 and 6 x 3 of 2 x 512 entries.
     norms = (6 * 2 + 6 * 3) * 2 * 512
     assert entries("as the paper counts", column=-1) == 4 * (6_584_320 + norms) and 2 * 6_584_320 == 13_168_640

@@ -1,11 +1,11 @@
-"""The part of the seventh proof that takes two processes."""
+"""Part of the seventh proof, with two processes."""
 
 from tests.support.commands import start_training
 
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1".split()
 
 
-# The started processes import it as their --user-dir.
+# The processes import it as their --user-dir.
 WITNESS = """
 import hashlib, os
 import fairseq_reservoir

@@ -1,6 +1,6 @@
-"""``python -m tests.support.fake_cuda``: reads by the host in each update, ours beside fairseq's, as a table.
+"""``python -m tests.support.fake_cuda``: table of the host's reads per update, ours and fairseq's.
 
-With ``--group NAME`` only a group of ``cases``, with ``--json FILE`` all that was found, for a test.
+``--group NAME`` selects a group of ``cases``. ``--json FILE`` writes all results, for a test.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main() -> None:
         library.load(library.compiled(given.library or Path(folder)))
         logging.disable(logging.WARNING)
         warnings.simplefilter("ignore")
-        # torch is imported by these, and must not be before.
+        # These import torch, which must not be imported earlier.
         from .compare import HEAD, found, row
 
         results = []

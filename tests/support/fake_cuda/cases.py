@@ -1,4 +1,4 @@
-"""The trainings that are tried on the fake device, each beside the plain one of fairseq that it is compared with."""
+"""Trainings for the fake device, each with the plain training of fairseq to compare with."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _TASKS = {
     "language model": f"--task language_modeling --tokens-per-sample 8 {_DECODER} {_RUN}",
     "RoBERTa": f"--task masked_lm --criterion masked_lm --tokens-per-sample 8 {_ENCODER} {_RUN}",
 }
-# What fairseq trains in place of ours, without words of depth and of precision.
+# fairseq's model to compare with, without flags of depth and precision.
 _PLAIN = {
     "translation": "--arch transformer",
     "language model": "--arch transformer_lm",
@@ -34,10 +34,10 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A training: ``ours`` and fairseq's ``plain`` one are the words of their command lines.
+    """A training. ``ours`` and fairseq's ``plain`` training are given by their flags.
 
-    The plain one has as many layers of an encoder as ``plain.format(depth=...)`` says; ``depth`` is that of ours. ``plant`` names the
-    mistake of ``plants`` that is made in ours, if any.
+    ``plain.format(depth=...)`` has a given number of encoder layers. ``depth`` is the number in ours. ``plant`` is the name of a
+    mistake in ``plants`` that is made in ours, if any.
     """
 
     group: str
@@ -52,9 +52,9 @@ class Case:
 def _case(
     group, name, ours, task="translation", plain=None, precision="fp32", optimizer="sgd", depth=1, updates=1, plant=None
 ):
-    """``depth`` is that of the encoder: fairseq reads a value in each layer of one."""
+    """Create a case. ``depth`` is that of the encoder, because fairseq reads a value in each encoder layer."""
     further = f"{_TASKS[task]} --optimizer {optimizer} {PRECISIONS[precision]}"
-    # Flags are code in a table, the precision is not.
+    # Flags are code in the table; the precision is not.
     name = f"`{name}`" if name.startswith("--") else name
     name = name if precision == "fp32" else f"{name}, {precision}"
     theirs = f"{plain_of(plain or task, '{depth}')} {further}"
@@ -62,7 +62,7 @@ def _case(
 
 
 def plain_of(which, depth=1):
-    """The words of fairseq's own model."""
+    """Flags of fairseq's own model."""
     encoder = "" if which == "language model" else f"--encoder-layers {depth}"
     return f"{_PLAIN[which]} {encoder} {'' if which == 'RoBERTa' else '--decoder-layers 1'}"
 
@@ -103,7 +103,7 @@ MASKS = {
     "--mask-embeddings frozen --mask-init-weights paper_code --freeze encoder.att": "fp32",
     "--mask-embeddings 8": "fp16",
 }
-# Trained matrices in the masks' stead, rounded: beside each kind of levels what else such a model may be.
+# Trained rounded matrices instead of masks. Each kind of levels is combined with another option.
 ROUNDED = {
     "sign --fast": "fp32",
     "ternary --mask-share none": "fp16",
@@ -161,7 +161,7 @@ def _models():
 
 
 def _further():
-    """The same kinds, masks and models in the precisions that the others leave out, for the slow test."""
+    """The same kinds, masks and models in the other precisions, for the slow test."""
     group, kinds = "further", WITH_EVERY_KIND.values()
     yield _plan(group, "every kind", *kinds, precision="amp")
     yield _plan(group, "--frozen-dtype bf16", "TFGC", "TC", "--frozen-dtype bf16", precision="bf16")

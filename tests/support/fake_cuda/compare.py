@@ -1,4 +1,4 @@
-"""What the trainings of ``cases`` do on the fake device beyond what fairseq's plain ones do."""
+"""Comparison of the trainings in ``cases`` on the fake device with fairseq's plain trainings."""
 
 import time
 from collections import Counter
@@ -15,15 +15,15 @@ HEAD = "| training | reads | fairseq's | copies to the device | fairseq's |\n|--
 
 
 def found(data, groups: Collection[str] = (), only: str = "", exact: bool = False) -> Iterator[dict]:
-    """What each case does, as soon as it is known.
+    """Run the cases and yield the result of each.
 
-    Its name; ``problems`` in words; ``reads`` and ``copies`` of its last update, ours and fairseq's, None if it failed; ``seen``, what
-    the problems have to say of a planted mistake; the seconds that ours took.
+    A result has the case's name, ``problems`` as text, ``reads`` and ``copies`` of the last update for ours and fairseq's (None if
+    it failed), ``seen``, the problem that a planted mistake must cause, and the seconds of ours.
 
     Args:
-        data: a folder that is made.
-        groups, only: the cases of these groups, and with this in their name; without a group all but those of planted mistakes.
-        exact: train fairseq's model of the same depth, also where it is deep.
+        data: a folder to create.
+        groups, only: cases of these groups, and with this in their name; without groups all except planted mistakes.
+        exact: train fairseq's model at the same depth, even if it is deep.
     """
     write_corpus(data, train=3)
     plain: dict[tuple[str, int], Outcome] = {}
@@ -47,10 +47,10 @@ def found(data, groups: Collection[str] = (), only: str = "", exact: bool = Fals
 
 
 def _of_depth(plain, case):
-    """fairseq's training of as many layers as the case has.
+    """fairseq's training with the same number of layers as the case.
 
-    What three and more layers read is known from one and two, if they were not tried: each further layer of an encoder reads what the
-    second one does.
+    The reads of three and more layers are extrapolated from one and two layers, if they were not run: each further encoder layer
+    reads as much as the second.
     """
     if (case.plain, case.depth) in plain:
         return plain[case.plain, case.depth]
@@ -63,7 +63,7 @@ def _of_depth(plain, case):
 
 
 def _beyond(one, two, further):
-    """``two`` and as often again, for each further layer, what it has more than ``one``."""
+    """``two`` plus, for each further layer, its difference to ``one``."""
     return Counter({where: two[where] + further * (two[where] - one[where]) for where in two})
 
 
@@ -78,7 +78,7 @@ def _problems(ours: Outcome, theirs: Outcome) -> Iterator[str]:
             yield from (f"update {number + 1}: {count} x {what}, {where}" for (what, where), count in further.items())
     yield from (f"on the CPU: {name}" for name in ours.left)
     yield from (f"not in pinned memory on its way to the device: {name}" for name in ours.not_pinned)
-    # fairseq has parameters without a use, as a convolution's conv_bias.
+    # fairseq has unused parameters, such as conv_bias of a convolution.
     yield from (f"no gradient: {name}" for name in ours.without_gradient if name not in theirs.without_gradient)
 
 
@@ -87,5 +87,5 @@ def _last(counters, case: Case) -> int | None:
 
 
 def row(result: dict) -> str:
-    """The row of a case in the table that ``HEAD`` begins, Markdown."""
+    """Row of a case in the Markdown table that begins with ``HEAD``."""
     return f"| {' | '.join(str(cell) for cell in [result['name'], *result['reads'], *result['copies']])} |"

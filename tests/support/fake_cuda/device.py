@@ -1,4 +1,4 @@
-"""A process that believes in one GPU: torch.cuda answers for it, and tensors on it have shapes, types and a device, but no numbers."""
+"""A fake GPU: torch.cuda reports one device, and tensors on it have shapes, dtypes and a device, but no values."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -40,23 +40,23 @@ _generator = torch.Generator
 
 @contextmanager
 def fake_cuda() -> Iterator[CountingMode]:
-    """Inside, ``torch.cuda`` has one device, and a tensor that is moved to it leaves its numbers behind.
+    """Context in which ``torch.cuda`` has one device, and tensors moved to it lose their values.
 
-    ``library.load`` has been called before torch was imported. A tensor on the CPU stays what it is until something is done with it.
+    ``library.load`` must be called before torch is imported. A tensor on the CPU keeps its values until an operation uses it.
     """
     with ExitStack() as stack:
         for name, answer in _ANSWERS.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
         stack.enter_context(patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False))
         stack.enter_context(patch.object(torch, "Generator", _Generator))
-        # Makes a tensor of sizes, of which fairseq reads its length: on the CPU in truth, and no wait.
+        # fairseq creates a tensor of sizes and reads its length. It is really on the CPU, so this is not a synchronisation.
         stack.enter_context(patch.object(torch.onnx.operators, "shape_as_tensor", lambda x: list(x.shape)))
         stack.enter_context(patch.object(torch._VF, "gru", _checked(torch._VF.gru)))
         yield stack.enter_context(CountingMode())
 
 
 def _checked(gru):
-    """cuDNN's GRU takes weights of one type only, under autocast too; torch's own, which runs here, casts them one by one."""
+    """Check that all weights have one dtype, which cuDNN's GRU needs even under autocast. torch's own GRU, used here, does not."""
 
     def checked(x, hidden, weights, *options):
         if len({weight.dtype for weight in weights}) > 1:

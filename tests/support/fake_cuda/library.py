@@ -1,4 +1,4 @@
-"""Compiles ``guard.cpp`` once for each torch, and loads it before torch has started."""
+"""Compiles ``guard.cpp`` once for each version of torch, and loads it before torch starts."""
 
 import ctypes
 import fcntl
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).with_name("guard.cpp")
 
 
 def why_not() -> str | None:
-    """Why there can be no fake CUDA device here, or None if there can."""
+    """Reason that this machine cannot have a fake CUDA device, or None."""
     import torch
 
     if torch.version.cuda or torch.version.hip:
@@ -23,10 +23,10 @@ def why_not() -> str | None:
 
 
 def compiled(folder: Path) -> Path:
-    """The library in ``folder``, made there if it is missing; processes that ask at once make it once.
+    """Return the library in ``folder``, compiling it if it is missing. Concurrent processes compile it once.
 
     Raises:
-        RuntimeError: the compiler's own words.
+        RuntimeError: the compiler failed; the message is its output.
     """
     folder.mkdir(parents=True, exist_ok=True)
     what = hashlib.sha256(SOURCE.read_bytes() + version("torch").encode()).hexdigest()[:16]
@@ -47,7 +47,7 @@ def compiled(folder: Path) -> Path:
 
 
 def load(library: Path) -> None:
-    """To be called once in a process, before it imports torch: autograd asks for devices when it starts and never again."""
+    """Load the library. Call this once, before torch is imported, because autograd queries devices only when it starts."""
     for part in (_torch() / "lib" / "libc10.so", _torch() / "lib" / "libtorch_cpu.so", library):
         ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
 

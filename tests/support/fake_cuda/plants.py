@@ -1,4 +1,4 @@
-"""Mistakes that no CPU shows, made on purpose: what is meant to see them is seen to see them."""
+"""Deliberate mistakes that no CPU shows, to test that the fake device detects them."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ from .reads import OURS
 
 @dataclass(frozen=True)
 class Plant:
-    """A mistake: ``make`` is a context in which it is made, ``seen`` a part of what is said of it.
+    """A mistake. ``make`` is a context in which it happens, and ``seen`` is part of the problem that must be reported.
 
-    ``in_masks`` says whether it is made where masks are selected, and not in a feed-forward layer.
+    ``in_masks`` is true if it happens in the selection of masks, and false if in a feed-forward layer.
     """
 
     make: Callable
@@ -27,7 +27,7 @@ class Plant:
 
 
 def _mistake(owner, name, before):
-    """Lets ``before(first argument, its tensor or members)`` run in front of a method, as if it stood in the package."""
+    """Run ``before(first argument, its tensor or members)`` before each call of a method, as if it were part of the package."""
 
     @contextmanager
     def make():
@@ -42,7 +42,7 @@ def _mistake(owner, name, before):
 
 @contextmanager
 def _without_pinning():
-    """Lets every loader forget that it was asked for pinned memory."""
+    """Make every data loader ignore pinned memory."""
     original = DataLoader.__init__
 
     def begin(self, *args, pin_memory=False, **kwargs):

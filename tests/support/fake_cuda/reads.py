@@ -1,4 +1,4 @@
-"""A mode of fake tensors that sees what makes the host wait for a device: values that are read, sizes that follow from them, copies."""
+"""Fake tensor mode that counts synchronisations of the host with the device: values read, data-dependent sizes, and copies."""
 
 import math
 import sys
@@ -23,13 +23,13 @@ _CARRIED = ("any", "all", "stack", "view", "squeeze", "_to_copy", "detach", "bit
 
 
 class CountingMode(FakeTensorMode):
-    """Within it, ``reads`` and ``copies`` count (what, where) of every read of a value on the device and every copy to it.
+    """Mode that counts in ``reads`` and ``copies`` every read of a value on the device and every copy to it, by (what, where).
 
-    The numbers do not exist, so an answer is given: all are finite, a comparison is true, any other number is 1, and one entry
-    fits a mask. Where is the innermost line of the package or of fairseq.
+    The values do not exist, so reads return defaults: all are finite, comparisons are true, other numbers are 1, and a mask selects
+    one entry. ``where`` is the innermost line of the package or of fairseq.
     """
 
-    # Otherwise torch would move tensors to the device it believes in without asking this mode.
+    # Otherwise torch would move tensors to the fake device without calling this mode.
     avoid_device_init = True
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class CountingMode(FakeTensorMode):
 
     def __enter__(self):
         if not self.depth:
-            # It copies a whole tensor without an operation that is dispatched; tolist reads one value after the other.
+            # tolist copies a whole tensor without a dispatched operation. Here it reads one value at a time.
             self.stack_of_patches.enter_context(patch.object(torch.Tensor, "numpy", self._numpy(torch.Tensor.numpy)))
         self.depth += 1
         return super().__enter__()
@@ -106,7 +106,7 @@ class CountingMode(FakeTensorMode):
         return result
 
     def _empty_like(self, tensor, kwargs):
-        """A tensor's copy on the device: torch's own way takes milliseconds for each parameter of a model."""
+        """Copy of a tensor on the device. torch's own way takes milliseconds for each parameter."""
         made = {"dtype": kwargs.get("dtype") or tensor.dtype, "device": torch.device("cuda:0"), "pin_memory": False}
         return super().dispatch(torch.ops.aten.empty.memory_format, (), (list(tensor.shape),), made)
 
@@ -130,9 +130,9 @@ def _gru_cell_backward(g, workspace, has_bias):
     return rows, rows.clone(), torch.empty_like(g), bias, None if bias is None else bias.clone()
 
 
-# Kernels that say nothing of the shapes they make.
+# Kernels without shape functions.
 _GRU = {"_thnn_fused_gru_cell": _gru_cell, "_thnn_fused_gru_cell_backward": _gru_cell_backward}
-# All others are torch's to answer.
+# torch handles all others.
 _LOOKED_AT = {
     *("_local_scalar_dense", "_to_copy", "copy_", "eq", "ne", "isnan", "full"),
     *(*_CHECKED, *_SIZE_FOLLOWS, *_INDEXED, *_CARRIED, *_GRU),
@@ -154,7 +154,7 @@ def _by_mask(args):
 
 
 def _to_device(tensor, kwargs):
-    """Whether a copy is to the device and as it lies in memory, for which a size and a type are enough."""
+    """Whether an operation copies to the device with the same memory layout, so that size and dtype suffice."""
     target = kwargs.get("device") or tensor.device
     return target.type == "cuda" and tensor.is_contiguous() and set(kwargs) <= {"dtype", "device", "non_blocking"}
 
@@ -167,12 +167,12 @@ def _from_to(name, args, kwargs):
 
 
 def _goes_on(name, args, kwargs):
-    """Whether a copy is asked for with ``non_blocking``."""
+    """Whether a copy is ``non_blocking``."""
     return kwargs.get("non_blocking", name == "copy_" and len(args) > 2 and args[2])
 
 
 def _remember(name, args, tensors, result):
-    """The answers that follow from numbers being finite, and from what a tensor was filled with."""
+    """Record values that are known: all finite, or the value with which a tensor was filled."""
     if name in ("eq", "ne") and (args[0] is args[1] or isinstance(args[1], float) and args[1] == math.inf):
         result.says = (name == "eq") == (args[0] is args[1])
     elif name == "isnan":

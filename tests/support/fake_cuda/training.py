@@ -1,4 +1,4 @@
-"""Updates of fairseq's own trainer on the fake device, and what the host read in each of them."""
+"""Updates of fairseq's trainer on the fake device, and the host's reads in each of them."""
 
 from collections import Counter
 from contextlib import ExitStack, nullcontext
@@ -21,14 +21,14 @@ PAD, EOS, WORDS = 1, 2, 12
 
 @dataclass
 class Outcome:
-    """Of one training.
+    """Result of one training.
 
     Attributes:
-        error: what ended it, or "".
-        reads, copies: for each update, how often what was read where, or copied to the device; see ``CountingMode``.
-        left: the tensors that are on the CPU after it.
-        without_gradient: the trained parameters that have got none.
-        not_pinned: the tensors in batches of fairseq's loader that are not in pinned memory, where its task is translation.
+        error: the error that ended it, or "".
+        reads, copies: for each update, counts of reads and of copies to the device; see ``CountingMode``.
+        left: tensors that are still on the CPU.
+        without_gradient: trained parameters without a gradient.
+        not_pinned: tensors in batches of fairseq's loader that are not in pinned memory, if its task is translation.
     """
 
     error: str = ""
@@ -40,12 +40,12 @@ class Outcome:
 
 
 def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
-    """Some updates of the training that the words of a command line describe.
+    """Run some updates of a training.
 
     Args:
         data: folder with the dictionaries.
-        words: of fairseq-train.
-        plant: a context in which they are made, with a mistake of its own.
+        words: flags of fairseq-train.
+        plant: a context with a deliberate mistake.
     """
     outcome = Outcome()
     forget_earlier_runs()
@@ -54,7 +54,7 @@ def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
     torch.manual_seed(1)
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
     if cfg.common.fp16 or cfg.common.bf16:
-        # As the trainer does, but while the numbers are there: it finds them converted.
+        # As in the trainer, but while values exist, because later tensors are already converted.
         model.to(torch.half if cfg.common.fp16 else torch.bfloat16)
     with ExitStack() as stack:
         stack.enter_context(plant())
@@ -86,18 +86,18 @@ def train(data, words: str, updates: int = 1, plant=nullcontext) -> Outcome:
 
 def _configuration(data, words):
     parser = options.get_training_parser()
-    # The loader works in this thread: an error in another would be lost, and nobody would be told.
+    # The loader works in this thread, because an error in another thread would be lost.
     loader = "--num-workers 0 --data-buffer-size 0 --batch-size 3"
     fixed = f"{data} --user-dir {USER_DIR} {loader} --log-format none --no-progress-bar --no-save"
     flat = options.parse_args_and_arch(parser, [*fixed.split(), *words.split()])
-    # All flags in each of its parts: fairseq takes that, and hydra would take half the time of a test.
+    # All flags in each part: fairseq accepts it, and hydra would take half the time of a test.
     if hasattr(flat, "adam_betas"):
         flat.adam_betas = str(flat.adam_betas)
     return SimpleNamespace(**dict.fromkeys(FairseqConfig.__dataclass_fields__, flat))
 
 
 def _flags():
-    """How torch multiplies in float32, which is its user's to choose."""
+    """torch's settings of matrix products and cuDNN, which only the user may change."""
     return (
         torch.get_float32_matmul_precision(),
         torch.backends.cuda.matmul.allow_tf32,
@@ -108,7 +108,7 @@ def _flags():
 
 
 def _batch(task):
-    """Three sentences of 5, 4 and 2 words, as the task would collate them."""
+    """Three sentences of 5, 4 and 2 tokens, in the format of the task's collater."""
     source = torch.tensor([[4, 5, 6, 7, EOS], [PAD, 4, 5, 6, EOS], [PAD, PAD, PAD, 4, EOS]])
     target = torch.tensor([[7, 6, 5, 4, EOS], [6, 5, 4, EOS, PAD], [4, EOS, PAD, PAD, PAD]])
     batch = {"id": torch.arange(3), "nsentences": 3, "ntokens": 11, "target": target}
@@ -122,7 +122,7 @@ def _batch(task):
 
 
 def _not_pinned(trainer):
-    """In the batches that the trainer would be given. They have numbers: only what is done with them on the device is fake."""
+    """Names of tensors outside pinned memory in the batches for the trainer. The batches have values; only work on the device is fake."""
     with unset_fake_temporarily():
         batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr())
         tensors = [x for x in tree_flatten_with_path(batches)[0] if isinstance(x[1], torch.Tensor)]
