@@ -67,7 +67,7 @@ def test_the_row_pasted_into_the_table_is_a_kind(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     pasted = importlib.import_module("with_the_row.plan.kinds")
     assert [kind.letter for kind in pasted.all_kinds()] == [*(kind.letter for kind in all_kinds()), "H"]
-    assert {"H", "h"} <= set(pasted.letters("decoder", own_norm=True))
+    assert {"H", "h"} <= set(pasted.letters_where("decoder", own_norm=True))
 
 
 @pytest.mark.slow

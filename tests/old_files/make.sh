@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How the files in this folder were made: in a checkout of commit 3ee9a28 with its environment active,
+# Makes the files in this folder, in a checkout of commit 3ee9a28 with its environment active:
 #   bash make.sh FOLDER
-# where FOLDER is new. Each model is saved at update 24 and trained on to update 30; update 24 is exported and translated.
+# FOLDER must not exist. Each model is trained to update 30 and saved at update 24. That checkpoint is exported and translated.
 set -euo pipefail
 out=$1
 mkdir "$out"
@@ -24,7 +24,7 @@ make() {  # name, flags of the model
         2>>"$out/$name.log" | grep '^H-' | cut -f1,3 | sort >"$out/$name.txt"
     gzip -9nk "$out/$name.safetensors"
     gzip -9n <"$start" >"$out/$name.24.pt.gz"
-    # Of update 30 the weights are enough.
+    # Keep only the weights of update 30.
     python -c "
 import gzip, safetensors.torch, torch, fairseq_reservoir
 model = torch.load('$out/$name/checkpoint_last.pt', weights_only=True)['model']

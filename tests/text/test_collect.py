@@ -65,7 +65,7 @@ def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
     assert refused(sentencepiece_model=str(path)).startswith(
         f"--sentencepiece-model {path}: not a SentencePiece model ("
     )
-    assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: cuts 0 of 40 sentences of ")
+    assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: only 0 of 40 sentences of ")
     monkeypatch.setattr(collect, "MOST_BYTES", 5)
     assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export can have at most 5"
 
