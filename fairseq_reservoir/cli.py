@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def _import_user_dir(folder):
     """Import a user's ``--user-dir`` as fairseq does. The plugin itself is already imported."""
     if folder is None or is_plugin(Path(folder)):
         return
-    if not Path(folder, "__init__.py").is_file():
+    if not os.path.isfile(os.path.join(folder, "__init__.py")):  # pathlib raises for names of more than 255 bytes
         raise InputError(f"--user-dir {folder}: not a folder with a file __init__.py")
     from fairseq.utils import import_user_module
 
