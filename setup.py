@@ -1,4 +1,4 @@
-"""Lets fairseq find an editable installation of the package. All other settings are in pyproject.toml.
+"""Let fairseq find an editable installation of the package. All other settings are in pyproject.toml.
 
 fairseq reads ``--user-dir NAME`` as a folder in the current folder or in site-packages. A wheel installs the package in
 site-packages, but an editable installation does not. We add a small stand-in package there, which imports the real one.

@@ -1,4 +1,4 @@
-"""Times whole epochs of fairseq-train for several arms, including data loading, padding, validation and saving.
+"""Time whole epochs of fairseq-train for several arms, including data loading, padding, validation and saving.
 
 Each run is a separate process. The arms take turns for ``--pairs`` rounds, every other round in reverse order. Tables are updated
 after each round (see ``pairs``). The time from the log line "begin training epoch" to "done training" counts. The start of the

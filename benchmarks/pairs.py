@@ -1,4 +1,4 @@
-"""Times arms against a baseline in interleaved pairs, and reports medians of ratios with intervals.
+"""Time arms against a baseline in interleaved pairs, and report medians of ratios with intervals.
 
 An arm is an object with ``name``, ``flags``, optional ``facts``, and ``step()``, which does the work once and returns its seconds.
 The first arm is the baseline. Every other arm is timed in pairs with it. The order alternates, so that a drift of the machine

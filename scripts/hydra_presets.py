@@ -1,4 +1,4 @@
-"""Writes fairseq_reservoir/config/model: a YAML file for fairseq-hydra-train for every preset of our models.
+"""Write fairseq_reservoir/config/model: a YAML file for fairseq-hydra-train for every preset of our models.
 
 ``default.yaml`` of a model has all its options. The file of a preset has the options that differ. Run this script after a change
 of a preset or an option. A test compares its output with the files.

@@ -1,4 +1,4 @@
-"""Writes the table of layer kinds into docs/layers.md, and into any other page that has its first line.
+"""Write the table of layer kinds into docs/layers.md, and into any other page that has its first line.
 
 Run this script after a change in fairseq_reservoir/plan/kinds.py. A test compares its output with the pages.
 """

@@ -1,4 +1,4 @@
-"""Feeds batches from a file to a toolkit's training loop, one for each line on stdin, and reports seconds as lines of JSON.
+"""Feed batches from a file to a toolkit's training loop, one for each line on stdin, and report seconds as lines of JSON.
 
 A step is timed from the moment a batch is returned until the loop requests the next one. This includes forward, loss, backward,
 clipping, optimizer, and all other work of the loop. The module needs only torch.

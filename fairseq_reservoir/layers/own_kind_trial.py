@@ -1,4 +1,4 @@
-"""Builds a layer of a user's own kind and checks it on random inputs, before any data is read."""
+"""Build a layer of a user's own kind and check it on random inputs, before any data is read."""
 
 from typing import Any, NoReturn
 

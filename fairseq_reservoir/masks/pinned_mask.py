@@ -21,7 +21,7 @@ def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str
 
     Args:
         shape: (rows, columns) of the mask.
-        choices: choices of the mask. At least one entry of each row is pinned.
+        choices: settings of the mask. At least one entry of each row is pinned.
         seed, name: the draw depends only on these.
 
     Returns:

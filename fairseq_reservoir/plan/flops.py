@@ -1,4 +1,4 @@
-"""Counts the FLOPs of a model's matrix products per token, forward and backward.
+"""Count the FLOPs of a model's matrix products per token, forward and backward.
 
 We count products with a matrix of the model, for one source token and one target token; a multiply-add counts as two FLOPs.
 

@@ -78,7 +78,7 @@ _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$
 
 
 def plain(name: str) -> str:
-    """Parameter name as in specs, slot tables and random tensors: RoBERTa's extra level of nesting is removed."""
+    """Parameter name as in specs, slot tables and random tensors, without RoBERTa's additional level of nesting."""
     nested = "encoder.sentence_encoder."
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 

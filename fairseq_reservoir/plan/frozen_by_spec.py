@@ -1,4 +1,4 @@
-"""Resolves ``--freeze`` and ``--freeze-except`` to parameter names, also in a pruned model."""
+"""Resolve ``--freeze`` and ``--freeze-except`` to parameter names, also in a pruned model."""
 
 from ..errors import InputError
 from . import freeze_spec
@@ -7,7 +7,7 @@ Aliases = dict[str, tuple[str, tuple[int, ...]]]
 
 
 class Pruning:
-    """Maps the parameter names of a pruned model to those of the unpruned one. ``kept`` lists the kept layers of each stack."""
+    """Mapping of parameter names of a pruned model to those of the unpruned one. ``kept`` lists the kept layers of each stack."""
 
     def __init__(self, kept: dict[str, str]) -> None:
         self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}

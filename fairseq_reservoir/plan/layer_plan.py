@@ -146,7 +146,7 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
 
 
 def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-layers-to-keep") -> tuple[Slot, ...]:
-    """Slots of an expanded plan. ``layers_to_keep`` (such as ``"0,2,5"``) selects slots, which keep their origins."""
+    """Slots of an expanded plan. With ``layers_to_keep``, such as ``"0,2,5"``, only these slots with their origins."""
     everything = tuple(Slot(letter, i) for i, letter in enumerate(plan))
     return tuple(everything[i] for i in layers_kept(layers_to_keep, len(plan), flag)) if layers_to_keep else everything
 

@@ -1,4 +1,4 @@
-"""Chooses a recipe for each frozen tensor and writes its values, for reservoirs (Shen et al., 2021) and freeze specs."""
+"""Choose a recipe for each frozen tensor and write its values, for reservoirs (Shen et al., 2021) and freeze specs."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Byte pair encoding: splits words into pieces as subword-nmt and fastBPE do, without either package.
+"""Byte pair encoding: split words into pieces as subword-nmt and fastBPE do, without either package.
 
 A word ends only at U+0020. Other white space, such as a tab or U+00A0, is part of a word.
 
@@ -22,7 +22,7 @@ _CACHED_WORDS = 2**16
 
 
 class BytePairs:
-    """Splits words into pieces: ``cut("lower") -> ("low@@", "er")``.
+    """BPE codes that split words into pieces: ``cut("lower") -> ("low@@", "er")``.
 
     Args:
         codes: contents of a file of codes.

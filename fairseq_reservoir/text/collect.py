@@ -1,4 +1,4 @@
-"""Collects the text parts of an export from flags, and checks them on sentences of the training data."""
+"""Collect the text parts of an export from flags, and check them on sentences of the training data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

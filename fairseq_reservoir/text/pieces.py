@@ -11,7 +11,7 @@ _WORD_BEGINS, _WORD_CONTINUES = "\u2581", "@@"
 
 
 class Pieces:
-    """Splits text into symbols of a dictionary, as for training, and joins the symbols of translations.
+    """Converter that splits text into symbols of a dictionary, as for training, and joins the symbols of translations.
 
     Args:
         text: the text parts.

@@ -1,4 +1,4 @@
-"""Runs fairseq-preprocess with its output in a log file."""
+"""Run fairseq-preprocess with its output in a log file."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Learns subword units and splits lines into them, by fastBPE, subword-nmt or SentencePiece, in the formats of fairseq's --bpe."""
+"""Learn subword units and split lines into them, by fastBPE, subword-nmt or SentencePiece, in the formats of fairseq's --bpe."""
 
 import io
 from functools import partial

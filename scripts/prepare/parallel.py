@@ -1,4 +1,4 @@
-"""Applies a function to many lines in parallel, and keeps their order."""
+"""Apply a function to many lines in parallel, and keep their order."""
 
 import multiprocessing
 import os

@@ -12,7 +12,7 @@ KEY = ".key"
 
 
 class Steps:
-    """Runs the steps of a recipe in order. A finished step is reused until its settings or an earlier step change.
+    """Runner of the steps of a recipe, in order. A finished step is reused until its settings or an earlier step change.
 
     A folder is written as ``.NAME.part`` and renamed when it is complete. ``NAME/.key`` has a hash of all its inputs. Other
     folders, such as a user's ``NAME.old``, are not touched.

@@ -1,4 +1,4 @@
-"""Runs Python scripts in this process, which has already imported torch and fairseq. Importing takes longer than most scripts."""
+"""Run Python scripts in this process, which has already imported torch and fairseq. Importing takes longer than most scripts."""
 
 import io
 import runpy

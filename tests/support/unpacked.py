@@ -1,4 +1,4 @@
-"""Unpacks tar archives safely on every Python 3.11. Only 3.11.4 and later check the names of members themselves."""
+"""Unpack tar archives safely on every Python 3.11. Only 3.11.4 and later check the names of members themselves."""
 
 import shutil
 import tarfile

@@ -1,4 +1,4 @@
-"""Adds adapters to the frozen matrices of a model, and draws their initial values."""
+"""Add adapters to the frozen matrices of a model, and draw their initial values."""
 
 from collections.abc import Iterator
 

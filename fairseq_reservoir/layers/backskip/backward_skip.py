@@ -142,7 +142,7 @@ class Backskip(nn.Module):
         return drawn < self.anneal ** max(0, self.update - self.warmup + 1) * 2**32
 
     def begin_update(self) -> None:
-        """Reset the noise before an update, including one that repeats an overflowed update."""
+        """Restart the sequence of noise seeds before an update, also if it repeats an overflowed one."""
         self.draws = 0
 
     def noise_seed(self) -> int:
@@ -164,7 +164,7 @@ class Backskip(nn.Module):
                 module.solve()
 
     def observe(self, x: Tensor, g: Tensor, true: Tensor) -> None:
-        """Update the estimator with a true gradient, and store the cosine between this and the previous estimator's estimate."""
+        """Store the cosine between a true gradient and its estimate, and pass the gradient to the estimator."""
         self.cosine = self._cosine(x, g, true)
         self.estimator.learn(x, g, true)
 
@@ -189,7 +189,7 @@ class _Leave(torch.autograd.Function):
 
 
 class _Enter(torch.autograd.Function):
-    """Identity before a layer with a true backward pass. Its gradient dL/dx arrives last, and the estimator learns from it."""
+    """Identity before a layer with a true backward pass. Its backward pass gets the true dL/dx and calls ``Backskip.observe``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: dict[str, Tensor], skip: Backskip) -> Tensor:

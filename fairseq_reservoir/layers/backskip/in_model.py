@@ -1,4 +1,4 @@
-"""Adds backskips to the wholly frozen layers of a model (``--backskip``), and fits checkpoints to them."""
+"""Add backskips to the wholly frozen layers of a model (``--backskip``), and fit checkpoints to them."""
 
 from typing import Any
 

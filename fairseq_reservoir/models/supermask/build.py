@@ -1,4 +1,4 @@
-"""Completes a built supermask model before an optimizer exists: slot table, freezing, mask cache, embeddings."""
+"""Complete a built supermask model before an optimizer exists: slot table, freezing, mask cache, embeddings."""
 
 from dataclasses import replace
 from functools import partial

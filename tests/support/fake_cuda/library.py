@@ -1,4 +1,4 @@
-"""Compiles ``guard.cpp`` once for each version of torch, and loads it before torch starts."""
+"""Compile ``guard.cpp`` once for each version of torch, and load it before torch starts."""
 
 import ctypes
 import fcntl
