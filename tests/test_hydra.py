@@ -168,7 +168,7 @@ def test_a_folder_that_only_has_the_plugins_name_is_refused(monkeypatch, tmp_pat
 
 
 @pytest.mark.slow
-def test_jobs_of_a_multirun_know_nothing_of_each_other(toy_data, tmp_path):
+def test_jobs_of_a_multirun_are_independent(toy_data, tmp_path):
     """The second job learns less than the first. Still, its own best checkpoint is saved, and its patience is not used up."""
     ended = start(
         tmp_path, *SMALL, f"task.data={toy_data}", "optimization.lr=[0.005],[0.00001]", "checkpoint.patience=2",
@@ -276,7 +276,7 @@ def test_the_files_are_installed_with_the_package(tmp_path):
     assert (installed / "__init__.py").exists() and len(PRESETS) > 25
 
 
-def test_what_the_tests_remember_of_hydra_changes_no_configuration():
+def test_caches_of_hydra_do_not_change_configurations():
     """``tests.support.hydra_memory``: new flags, other flags, the same flags again, and the original implementation agree."""
     model = "--arch reservoir_transformer_tiny --optimizer adam"
     lines = [

@@ -50,7 +50,7 @@ def test_the_example_has_about_forty_lines():
     assert len(EXAMPLE.splitlines()) <= 45
 
 
-def test_every_command_knows_the_kind(ran):
+def test_every_command_accepts_the_kind(ran):
     _, out, log = ran
     sections = dict(
         zip(re.findall(r"^\$ (\S+ \S+)", out, flags=re.MULTILINE), re.split(r"^\$ .*\n", out, flags=re.MULTILINE)[1:])
@@ -210,7 +210,7 @@ def test_a_checkpoint_names_the_kind_and_refuses_another(registry):
         )
 
 
-def test_a_frozen_tensor_that_nothing_says_how_to_draw(registry):
+def test_a_frozen_tensor_without_an_initialiser(registry):
     import torch
 
     class Scaled(FeedForward):

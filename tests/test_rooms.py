@@ -47,7 +47,7 @@ def test_the_table_has_every_room():
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_what_the_table_allows(room):
+def test_a_package_imports_only_what_the_table_allows(room):
     assert imports(room) <= allowed()[room]
 
 

@@ -103,7 +103,7 @@ def test_other_processes_have_their_priority_and_end():
     assert started.return_value.kill.call_count == 2
 
 
-def test_a_run_that_fails_is_told(tmp_path):
+def test_a_failed_run_is_reported(tmp_path):
     with pytest.raises(SystemExit, match="epoch_time: .*: status 3: no such flag"):
         epoch_time.run([sys.executable, "-c", "print('begin'); print('no such flag'); exit(3)"], None)
 

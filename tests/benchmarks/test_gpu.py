@@ -101,14 +101,14 @@ def test_wrong_arguments_are_named(arguments, message, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_cuda_it_says_so(tmp_path):
+def test_without_cuda_it_ends_with_a_message(tmp_path):
     ended = gpu(tmp_path)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
     assert "gpu: --device cuda: torch" in ended.stderr and "finds no CUDA device" in ended.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_imported_is_named_in_one_line(tmp_path):
+def test_a_missing_module_is_named_in_one_line(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     path = os.pathsep.join([str(tmp_path / "bare" / "bin"), os.environ["PATH"]])
     ended = gpu(tmp_path, PATH=path, PYTHONPATH="", WHEELS=str(tmp_path))

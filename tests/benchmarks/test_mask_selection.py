@@ -29,7 +29,7 @@ def test_the_floor_reads_and_writes_everything():
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
-def test_what_a_device_takes_for_a_selection(keep):
+def test_memory_of_a_selection_on_a_device(keep):
     """Bytes per score: a key of 4, two masks, and for ranks of equal scores 4 and a third mask. ``topk`` needs less.
 
     Measured with CPU tensors. The operations are the same, but internal memory of a device's kernels is not counted.

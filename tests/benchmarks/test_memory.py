@@ -25,7 +25,7 @@ def test_a_known_peak():
     assert found == 20 * MIB and len(arm.kept) == 3 and held.sum() == MIB
 
 
-def test_what_was_garbage_before_does_not_count():
+def test_earlier_garbage_does_not_count():
     loop = [torch.ones(5 * MIB)]
     loop.append(loop)
     del loop

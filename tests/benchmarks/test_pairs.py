@@ -57,7 +57,7 @@ def test_rounds_run_the_baseline_once_and_go_to_and_fro():
     assert kept[0][0] == 1 and kept[0][1][1]["ratios"] == [2.0] and kept[-1] == (3, found)
 
 
-def test_a_result_says_what_it_was_measured_with():
+def test_a_result_names_versions_and_machine():
     facts = pairs.surroundings("cpu", 3)
     said = pairs.how_measured(facts)
     assert said.startswith("Medians of the ratios of 3 interleaved pairs")
@@ -129,7 +129,7 @@ def test_memory_that_is_not_of_torchs_allocator(said):
     assert pairs.absent("x", "", RuntimeError(said)).reason == f"too little memory: {said.splitlines()[0]}"
 
 
-def test_what_torch_says_on_a_cpu_counts_as_well():
+def test_torchs_message_on_a_cpu_counts_as_well():
     with pytest.raises(RuntimeError) as refused:
         torch.empty(10**15)
     assert pairs.absent("x", "", refused.value).reason.startswith(

@@ -98,7 +98,7 @@ def test_turns():
     assert times["A"] == [1.0, 2.0, 3.0] and stopped == {"B": "status 1: no memory"}
 
 
-def test_a_worker_that_stops_says_why(tmp_path):
+def test_a_stopped_worker_gives_a_reason(tmp_path):
     program = (
         "import os; input(); os.write(int(os.environ['BENCHMARK_REPORTS']), b'{\"seconds\": 2}'); exit('no such word')"
     )
@@ -117,7 +117,7 @@ def test_tokens_and_padding(tmp_path):
     assert tokens == [6] and words.startswith("2 sentences and 6 target tokens") and ", 25 % of" in words
 
 
-def test_what_cannot_be_installed_is_told(tmp_path, monkeypatch):
+def test_a_toolkit_that_cannot_be_installed_is_reported(tmp_path, monkeypatch):
     peer = peer_environments.Peer("none.py", ("no-such-toolkit==1",))
     monkeypatch.setattr(peer_environments, "PEERS", {"none": peer})
     for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", ""), ("PIP_CONFIG_FILE", os.devnull)):
@@ -181,7 +181,7 @@ def test_peers_take_the_same_batches(name, toy_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_too_few_batches_are_told(toy_data, tmp_path):
+def test_too_few_batches_are_reported(toy_data, tmp_path):
     command = [sys.executable, SCRIPT, "--tiny", "--data", toy_data, "--only", peers.OURS, "--output", tmp_path / "a"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 1

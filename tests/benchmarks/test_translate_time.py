@@ -7,7 +7,7 @@ import pytest
 from benchmarks import translate_time
 
 
-def test_what_the_commands_print():
+def test_output_of_the_commands():
     printed = "S-1\tb\nH-1\t-0.5\tx\nD-1\t-0.5\tein Satz\nD-0\t-1\t\nGenerate test\n"
     assert translate_time.read_generate(printed) == ["", "ein Satz"]
     assert translate_time.read_translate("a\n\nb\n") == ["a", "", "b"]

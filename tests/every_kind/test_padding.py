@@ -64,7 +64,7 @@ def test_convolution_of_long_sentences():
 
 
 @pytest.mark.parametrize("letter", named(letters_where("encoder", fairseqs=False)))
-def test_what_stands_at_padding_has_no_influence(letter):
+def test_values_at_padding_have_no_influence(letter):
     layer = build(letter, "L").encoder.layers[0].double()
     x = torch.randn(6, 3, 8, dtype=torch.float64)
     mask = torch.tensor([[0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()

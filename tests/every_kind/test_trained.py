@@ -24,7 +24,7 @@ def frozen(run):
     return [entry.name for entry in run.model.slot_table.entries if not entry.trained]
 
 
-def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(whole):
+def test_frozen_tensors_keep_their_bits_and_the_rest_changes(whole):
     run = whole[0]
     moved = {name for name, tensor in run.weights.items() if not tensor.equal(run.initial[name])}
     assert not moved & set(frozen(run))

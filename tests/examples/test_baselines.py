@@ -59,7 +59,7 @@ def test_the_readme_has_all_arms():
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_dry_run_prints_what_the_readme_says(arm, data):
+def test_dry_run_agrees_with_the_readme(arm, data):
     encoder, decoder, flags, *_ = ARMS[arm]
     words = dry_run(arm, data, "--max-update", "7", LR="1e-3")
     train = parsed(words)
@@ -99,7 +99,7 @@ def test_layerdrop_runs_four_of_five_layers_on_average():
     assert abs(sum(ran) / 1000 - 4) < 0.1  # four standard errors: 4 * sqrt(5 * 0.2 * 0.8 / 1000) = 0.11
 
 
-def test_what_makes_the_comparisons_fair():
+def test_equal_parameters_and_flops_of_compared_arms():
     """Trained parameters by hand: three L, two L of a decoder, the last norms, 5,904 vectors of 128."""
     attention, norm = 4 * (128 * 128 + 128), 2 * 128
     ffn = 2 * 128 * 512 + 512 + 128
@@ -109,7 +109,7 @@ def test_what_makes_the_comparisons_fair():
     assert abs(ARMS["shallow"][4] - 1) < 0.02 and ARMS["without"][4] < ARMS["frozen"][4] < ARMS["trained"][4]
 
 
-def test_what_adapters_train():
+def test_trained_parameters_of_adapters():
     """Rank r has r (in + out) parameters for LoRA and r + out for VeRA. Five encoder layers, and two with attention to the source."""
     attention, matrices = (5 + 2 * 2) * 4, (5 + 2) * 2
     at_rank_1 = attention * (128 + 128) + matrices * (128 + 512)

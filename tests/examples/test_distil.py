@@ -50,7 +50,7 @@ def test_these_are_the_teachers(made, of_numbers):
 
 
 @pytest.mark.slow
-def test_another_corpus_in_the_same_folder_is_translated_anew(made, of_numbers, tmp_path):
+def test_another_corpus_in_the_same_folder_is_translated_again(made, of_numbers, tmp_path):
     """An earlier version paired the old translations with the new sentences."""
     shutil.copytree(of_numbers.data, tmp_path / "bin")
     model = of_numbers.path

@@ -89,7 +89,7 @@ def test_slurm(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["several_hosts.sh", "several_hosts_without_torchrun.sh", "two_cpus.sh"])
-def test_what_is_not_set_is_named(recipe):
+def test_missing_variables_are_named(recipe):
     ended = bash(recipe, DRY_RUN="1", DATA="" if recipe == "two_cpus.sh" else "data")
     name = "DATA" if recipe == "two_cpus.sh" else "FIRST"
     assert (ended.returncode, ended.stdout) == (2, "") and ended.stderr.startswith(f"{recipe}: {name} is not set")

@@ -110,7 +110,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_missing_is_named(case, data):
+def test_missing_files_are_named(case, data):
     change, message = WRONG[case]
     ended = bash(FOLDER / "run.sh", **{"ARM": "trained", "TASK": "xor", "DATA": str(data), "DRY_RUN": "1", **change})
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1) and f"fpt: {message}" in ended.stderr
@@ -192,7 +192,7 @@ def test_lines_and_questions(tmp_path):
     assert (tmp_path / "answers.tsv").read_text() == "valid\t4\t0\nvalid\t49\t1\ntest\t4\t0\ntest\t49\t1\n"
 
 
-def test_of_many_questions_every_so_many_are_asked(tmp_path):
+def test_a_regular_subset_of_many_questions_is_used(tmp_path):
     for part, size in {"train": 1, "valid": 1600, "test": 999}.items():
         (tmp_path / f"{part}.input0").write_text("".join(f"{number}\n" for number in range(size)))
         (tmp_path / f"{part}.label").write_text("0\n" * size)

@@ -64,7 +64,7 @@ def test_rows_of_the_language_model(arm, data):
     assert train.share_decoder_input_output_embed and train.save_dir.endswith(f"/runs/{arm}-1")
 
 
-def test_the_language_model_is_scored_where_the_report_looks(data):
+def test_the_language_model_is_scored_in_the_folder_of_the_report(data):
     ended = bash(FOLDER / "language_model.sh", ARM="2", DATA=str(data), RUNS=str(data / "runs"), DRY_RUN="1")
     (scoring,) = re.findall(r"^fairseq-eval-lm .*tee -a (\S+)$", ended.stdout, flags=re.MULTILINE)
     assert scoring == f"{data}/runs/2-1/test.log.part" and f"mv {scoring} {data}/runs/2-1/test.log \n" in ended.stdout

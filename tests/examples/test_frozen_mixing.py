@@ -36,7 +36,7 @@ def test_the_run_list_has_all_arms():
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_dry_run_prints_what_the_readme_says(arm, data):
+def test_dry_run_agrees_with_the_readme(arm, data):
     encoder, decoder, further = ARMS[arm]
     flags = flags_of(arm, data, "--max-update", "7")
     train = options.parse_args_and_arch(options.get_training_parser(), flags)
@@ -67,7 +67,7 @@ def frozen_by_atom(arm):
     return frozen
 
 
-def test_what_each_arm_freezes():
+def test_frozen_components_of_each_arm():
     """Width 128, 4 heads, 1024 positions, 4 + 2 layers; weights and biases."""
     projections, encoder_mix, decoder_mix = 4 * (128 * 128 + 128), 4 * 4 * 2047, 2 * 4 * 1024
     assert frozen_by_atom("random") == {("encoder", "self_att.mix"): encoder_mix}

@@ -119,7 +119,7 @@ def test_mistakes_are_named(environment, message, data):
     assert ended.returncode == 2 and message in ended.stderr and ended.stderr.count("\n") == 1
 
 
-def test_fine_tuning_what_is_not_there_is_named(data):
+def test_fine_tuning_names_a_missing_model(data):
     ended = bash(FOLDER / "sst2.sh", ARM="T", DATA=str(data), RUNS=str(data.parent / "runs"))
     assert ended.returncode == 2 and "runs/masked/joint.model: MODEL=masked bash run.sh makes it" in ended.stderr
 

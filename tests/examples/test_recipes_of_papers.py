@@ -85,7 +85,7 @@ def test_gpus_left_out_are_all_there_are(gpus, visible, batches, machine, tmp_pa
         ("iwslt14", "4", "GPUs: 4; an update sees 4 batches in place of 1"),
     ],
 )
-def test_more_tokens_on_other_gpus_are_said(recipe, gpus, said, tmp_path):
+def test_more_tokens_on_other_gpus_are_reported(recipe, gpus, said, tmp_path):
     ended = bash(RESERVOIRS / f"{recipe}.sh", GPUS=gpus, DRY_RUN="1", BIN="data-bin", RUNS=str(tmp_path))
     assert (ended.returncode, ended.stderr) == (0, said and f"{recipe}: note: {said}\n")
 

@@ -93,7 +93,7 @@ def test_a_training_is_not_taken_for_one_with_other_flags_or_data(recipe, tmp_pa
     assert recipe("w")[0] == ["trained", "scored"]
 
 
-def test_what_never_trained_is_begun_with_other_flags(recipe, tmp_path):
+def test_a_training_without_updates_restarts_with_other_flags(recipe, tmp_path):
     (tmp_path / "w.txt").write_text("hello\n")
     (tmp_path / "broken").touch()
     recipe("w", MORE="--lr mistyped", status=3)
@@ -101,7 +101,7 @@ def test_what_never_trained_is_begun_with_other_flags(recipe, tmp_path):
     assert recipe("w", MORE="--lr 1")[0] == ["trained", "scored"]
 
 
-def test_a_model_is_another_when_what_it_began_with_is(recipe, tmp_path):
+def test_a_model_with_another_start_is_another_model(recipe, tmp_path):
     """A fine-tuning. If a changed step produces the same data, they count as the same."""
     script = """
     folder "$W/bin" sh -c "$MAKE" "$W/bin"
@@ -163,7 +163,7 @@ def test_a_step_that_fails_ends_the_recipe_and_is_done_again(recipe, tmp_path, s
     assert not (tmp_path / "w" / "out" / "key").exists()
 
 
-def test_what_was_made_of_an_older_model_is_gone_when_training_goes_on(recipe, tmp_path):
+def test_outputs_of_an_older_model_are_removed_when_training_resumes(recipe, tmp_path):
     (tmp_path / "w.txt").write_text("hello\n")
     recipe("w")
     (tmp_path / "w" / "model" / "mine").write_text("of the user")

@@ -289,7 +289,7 @@ def test_an_unwritable_save_folder_is_refused(toy_data, tmp_path, ordinary_user)
     assert list(folder.iterdir()) == []
 
 
-def test_what_a_command_shows(toy_data, tmp_path):
+def test_output_of_a_command(toy_data, tmp_path):
     save_dir = tmp_path / "checkpoints"
     ended = start_training(toy_data, "--reservoir-encoder", "LRL", "--save-dir", save_dir, fresh=True)
     assert_refused(

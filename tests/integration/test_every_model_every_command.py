@@ -88,7 +88,7 @@ def said(lines, key):
 
 
 @pytest.mark.parametrize("arch", [*NAMES["translation"], *NAMES["language_modeling"]])
-def test_interactive_says_what_from_pretrained_says(arch, models, toy_data, run_fairseq, monkeypatch, capsys):
+def test_interactive_equals_from_pretrained(arch, models, toy_data, run_fairseq, monkeypatch, capsys):
     model, inputs = models(arch), ["a b c", "d e"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(inputs) + "\n"))
     as_task = ["--task", model.task, "--beam", 2, "--max-len-b", 8, "--cpu"]
@@ -115,7 +115,7 @@ def test_eval_lm_finds_the_loss_of_training(arch, models, toy_data, run_fairseq,
 
 
 @pytest.mark.parametrize("arch", NAMES["masked_lm"])
-def test_fill_mask_says_what_the_model_predicts(arch, models, toy_data):
+def test_fill_mask_returns_the_models_prediction(arch, models, toy_data):
     model = models(arch)
     hub = pretrained(model, arch, toy_data, bpe=None)
     hub.bpe = SimpleNamespace(encode=str.strip, decode=" {}".format)
@@ -130,7 +130,7 @@ def test_fill_mask_says_what_the_model_predicts(arch, models, toy_data):
 
 
 @pytest.mark.parametrize("arch", NAMES["masked_lm"])
-def test_sentence_prediction_goes_on_from_there(arch, models, moods, run_fairseq, tmp_path):
+def test_sentence_prediction_starts_from_the_pretrained_model(arch, models, moods, run_fairseq, tmp_path):
     # Frozen tensors have the checkpoint's values, so drawing them again is refused.
     spec = MODELS[arch][1].replace(" --frozen-init glorot", "")
     model, flags = models(arch), f"--arch {arch} --max-positions 16 {ENCODER} {spec}".split()

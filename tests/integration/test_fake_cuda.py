@@ -43,7 +43,7 @@ def check(results):
     assert all(theirs and ours is not None and ours <= theirs for ours, theirs in (r["reads"] for r in results))
 
 
-def test_nothing_waits_and_nothing_is_left_on_the_cpu_but_what_is_planted(pytestconfig, tmp_path):
+def test_only_planted_mistakes_synchronise_or_leave_tensors_on_the_cpu(pytestconfig, tmp_path):
     results = run(["layers", "masks", "models", "planted"], pytestconfig.cache, tmp_path)
     check([result for result in results if not result["seen"]])
     planted = [result for result in results if result["seen"]]

@@ -150,7 +150,7 @@ def test_validation_has_the_same_loss(toy_data, tmp_path):
         "--dropout 0": "dropout    off: there is none",
     }.items(),
 )
-def test_the_plan_says_what_is_on(flags, line, capsys):
+def test_the_plan_lists_the_parts_in_use(flags, line, capsys):
     command = ["plan", "--arch", "reservoir_transformer_tiny", *flags.split()]
     cli.main([*command, "--fast"])
     assert line in capsys.readouterr().out
@@ -166,7 +166,7 @@ def test_the_plan_says_what_is_on(flags, line, capsys):
         (["--memory-efficient-bf16"], "off: --memory-efficient-bf16 keeps no weights in float32", 0),
     ],
 )
-def test_the_log_says_what_is_on(toy_data, caplog, monkeypatch, half, adam, taken):
+def test_the_log_lists_the_parts_in_use(toy_data, caplog, monkeypatch, half, adam, taken):
     taken_at, update = [], FastAdam._update
     monkeypatch.setattr(FastAdam, "_update", lambda *args, **kwargs: taken_at.append(1) or update(*args, **kwargs))
     with caplog.at_level(logging.INFO):

@@ -127,7 +127,7 @@ def test_each_freeze_is_one_line(toy_data, caplog):
     )
 
 
-def test_embeddings_that_the_output_shares_stay_trained_and_it_says_so(toy_data, caplog):
+def test_embeddings_shared_with_the_output_stay_trained_with_a_warning(toy_data, caplog):
     flags = [*MODEL, *AUTO, *QUIET, "--share-all-embeddings", "--max-update", 24, "--no-save"]
     with caplog.at_level(logging.INFO), Recording() as seen:
         run = train(toy_data, *flags)
@@ -138,7 +138,7 @@ def test_embeddings_that_the_output_shares_stay_trained_and_it_says_so(toy_data,
     )
 
 
-def test_what_has_learned_is_kept_by_the_cache(toy_data, tmp_path):
+def test_the_cache_stores_layers_that_freeze_auto_froze(toy_data, tmp_path):
     """The same bits with and without --freeze-cache, and if killed after the first freeze and resumed."""
     flags = [*MODEL, *AUTO, *QUIET, "--batch-size", 16, "--frozen-prefix-no-dropout", "--max-update", 24]
     plain = train(toy_data, *flags, "--no-save")
@@ -215,7 +215,7 @@ def test_of_every_family(model, toy_data):
             assert len({hashes[name] for hashes in seen.hashes[change.update - 1 :]}) == 1, name
 
 
-def test_what_was_frozen_is_stored_and_another_run_cannot_go_on_without(whole, toy_data, tmp_path):
+def test_frozen_layers_are_stored_and_needed_to_resume(whole, toy_data, tmp_path):
     run, _, checkpoint = whole
     stored = checkpoint["last_optimizer_state"]["freeze_skip"]["learned"]
     assert dict((name, update) for update, name in stored["frozen"]) == frozen_by(run)
@@ -277,7 +277,7 @@ def test_bad_input_is_refused_before_data_is_looked_for(tmp_path, flags, message
         ),
     ],
 )
-def test_a_model_that_cannot_be_asked_is_refused_before_the_training(toy_data, flags, needed):
+def test_a_model_that_cannot_be_measured_is_refused_before_the_training(toy_data, flags, needed):
     line, status = error_of(toy_data, *AUTO, "--max-update", 5, "--no-save", begin=[*TINY, *flags.split()])
     assert status != 0 and f"--freeze-auto: {needed}" in line and line.count("\n") == 1
 
@@ -307,7 +307,7 @@ def test_a_task_without_words_is_refused():
         ),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused_too(toy_data, tmp_path, flags, message):
+def test_flags_that_do_not_fit_the_model_are_refused_too(toy_data, tmp_path, flags, message):
     line, status = error_of(toy_data, *MODEL, *AUTO, *flags.split(), "--max-update", 2, "--save-dir", tmp_path / "out")
     assert status != 0 and message in line and line.count("\n") == 1
     assert not list(tmp_path.glob("out/*"))

@@ -43,7 +43,7 @@ def test_in_memory(toy_data, without, caplog):
     assert "--freeze-cache memory: about 1 MiB when it has all batches" in caplog.messages
 
 
-def test_the_size_that_is_told_is_that_of_what_is_kept(toy_data, caplog):
+def test_the_logged_size_is_that_of_the_cache(toy_data, caplog):
     caplog.set_level(logging.INFO)
     with patch("fairseq_reservoir.speed.freeze_cache._MIB", 1):  # so that the line is in bytes
         run = train(toy_data, *PLAIN, "--freeze-cache", "memory", "--freeze-cache-mib", 10**6)
@@ -218,7 +218,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(toy_data, case):
+def test_refusals(toy_data, case):
     flags, line = REFUSED[case]
     before = open(__file__).read()
     flags = ["--freeze-cache", "memory", *flags]

@@ -195,7 +195,7 @@ def test_beside_fp32_copies_the_optimizers_state_is_resumed(toy_data, tmp_path, 
     assert_same_state(load(tmp_path / "part"), load(tmp_path / "whole"))
 
 
-def test_what_is_frozen_takes_no_room_in_the_checkpoint(toy_data, tmp_path):
+def test_frozen_tensors_have_no_optimizer_state_in_the_checkpoint(toy_data, tmp_path):
     flags = [*MODEL, "--max-update", 4, "--disable-validation", *optimizer("freeze_skip")]
     train(toy_data, *flags, "--save-dir", tmp_path / "all")
     run = train(toy_data, *flags, "--freeze-schedule", "0:encoder;2:decoder.ffn", "--save-dir", tmp_path / "some")
@@ -229,7 +229,7 @@ def refusal_under_torchrun(rank, port, data, folder):
     return error_of(data, "--optimizer", "freeze_skip", "--freeze-schedule", "2:emb", "--save-dir", folder)
 
 
-def test_torchrun_is_asked_for_legacy_ddp_too(toy_data, tmp_path):
+def test_torchrun_needs_legacy_ddp_too(toy_data, tmp_path):
     """Torchrun itself is run in test_processes.py."""
     for line, status in in_processes(2, refusal_under_torchrun, cpu_launch.free_port(), toy_data, tmp_path):
         assert status != 0 and "add --ddp-backend legacy_ddp" in line

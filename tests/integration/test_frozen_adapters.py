@@ -40,7 +40,7 @@ def test_frozen_tensors_keep_their_sha256_and_every_adapter_moves(trained):
     assert not [name for name in adapters if torch.equal(run.weights[name], run.initial[name])]
 
 
-def test_goes_on_bit_for_bit(trained, toy_data, tmp_path):
+def test_resumes_bit_for_bit(trained, toy_data, tmp_path):
     start = ["--restore-file", trained.folder / "checkpoint_1_8.pt", "--save-dir", tmp_path]
     resumed = train(toy_data, *trained.flags, *start, "--max-update", 20)
     assert resumed.losses == trained.run.losses[8:]

@@ -30,7 +30,7 @@ def trained(toy_data, tmp_path_factory):
     return train(toy_data, *ARCH, *SPEC, "--max-update", 6, "--save-dir", folder, "--no-epoch-checkpoints"), folder
 
 
-def test_what_the_spec_names_stays_and_the_rest_moves(trained):
+def test_components_of_the_spec_do_not_change_and_the_rest_does(trained):
     run, _ = trained
     still = {name for name, p in run.model.named_parameters() if torch.equal(p, run.initial[name])}
     named = {
@@ -117,7 +117,7 @@ def test_resumes_with_its_own_and_with_reset_optimizer_with_another(trained, toy
     assert "--freeze att,decoder.ffn: the checkpoint was trained with emb" in error_of(toy_data, *flags, *SPEC)[0]
 
 
-def test_exports_leave_out_what_is_drawn_exactly(trained, tmp_path):
+def test_exports_omit_exactly_drawn_tensors(trained, tmp_path):
     run, folder = trained
     out = tmp_path / "model.safetensors"
     cli.main(["export", str(folder / "checkpoint_last.pt"), str(out)])

@@ -135,7 +135,7 @@ def test_quantization_noise_leaves_them_alone(toy_data, tmp_path, model, number_
         assert stored[name].equal(run.initial[name].to(run.weights[name].dtype).float()), name
 
 
-def test_quantization_noise_leaves_alone_what_a_schedule_froze(toy_data):
+def test_quantization_noise_does_not_change_tensors_that_a_schedule_froze(toy_data):
     flags = ["--reservoir-encoder", "L", "--reservoir-decoder", "L", *NOISE, "--no-save", "--disable-validation"]
     flags += ["--optimizer", "freeze_skip", "--freeze-schedule", "1:ffn"]
     one, five = (train(toy_data, *flags, "--max-update", updates).weights for updates in (1, 5))

@@ -19,7 +19,7 @@ GROWING = [*LAYERS, "--freeze", "emb"]
 WITH_DROPOUT_ABOVE = ["--dropout", 0.1, "--frozen-prefix-no-dropout"]
 
 
-def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
+def test_a_growing_prefix_reuses_the_cache_in_memory(toy_data, caplog):
     """Layer 0 freezes at update 5 and layer 1 at 20, of 30. By then all batches of layer 0 are cached, and layer 1 runs once for each."""
     caplog.set_level(logging.INFO)
     flags = [*GROWING, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-progressive", "5:15"]
@@ -39,7 +39,7 @@ def test_in_memory_a_growing_prefix_goes_on_from_what_is_kept(toy_data, caplog):
     assert cache.store.used == sum(flat.nbytes for _, flat in cache.store.kept.values())
 
 
-def test_rounded_in_memory_a_growing_prefix_begins_anew(toy_data):
+def test_a_growing_prefix_rounded_in_memory_restarts(toy_data):
     """After resuming, only the output of layer 1 would be rounded. An uninterrupted training does the same."""
     flags = [
         *GROWING,
@@ -75,7 +75,7 @@ def counted_runs_of_layer(index):
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_a_prefix_that_is_thawed_begins_anew(toy_data, tmp_path, where):
+def test_a_prefix_that_is_trained_again_restarts(toy_data, tmp_path, where):
     """Extended, trained again with its embeddings, frozen again, extended and shortened within 40 updates. Older entries are not used."""
     schedule = "3:emb,encoder.layers.0;8:encoder.layers.1;14:-emb;19:emb;23:encoder.layers.2;32:-encoder.layers.2"
     flags = [*LAYERS, *WITH_DROPOUT_ABOVE, "--no-save", "--max-epoch", 4, "--freeze-schedule", schedule]
@@ -101,7 +101,7 @@ def test_a_change_before_it_grows_ends_the_run(toy_data, tmp_path):
     assert "something in this run has changed what is frozen in encoder.layers.0;" in said and said.count("\n") == 1
 
 
-def test_random_numbers_in_what_it_grows_by_are_seen(toy_data, tmp_path):
+def test_random_numbers_in_added_layers_are_detected(toy_data, tmp_path):
     forward = TransformerEncoderLayerBase.forward
 
     def noisy(layer, x, *args, **kwargs):

@@ -74,7 +74,7 @@ def sha256(tensor):
     return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
 
 
-def test_what_is_random_or_frozen_stays_and_the_rest_moves(trained):
+def test_random_and_frozen_tensors_do_not_change_and_the_rest_does(trained):
     table, random = trained.run.model.slot_table, trained.run.model.recipes
     moved = {entry.name for entry in table.entries if entry.trained}
     stays = {entry.name for entry in table.entries if not entry.trained}
@@ -138,7 +138,7 @@ def test_word_vectors_are_written_and_read(trained, toy_data, tmp_path, capsys):
     assert again.initial["decoder.embed_tokens.weight"][4:].equal(vectors[4:])
 
 
-def test_materialize_says_why_not(trained, tmp_path):
+def test_materialize_gives_a_reason(trained, tmp_path):
     with pytest.raises(SystemExit) as refusal:
         cli.main(["materialize", str(trained.path), str(tmp_path / "plain.pt")])
     assert "is not a translation model of this plugin" in str(refusal.value) and not list(tmp_path.iterdir())

@@ -93,7 +93,7 @@ def test_it_is_exported_and_materialized(pruned, toy_data, tmp_path):
     assert answer(tmp_path / "mean.pt").equal(answer(path))
 
 
-def test_what_is_drawn_again_is_what_the_layer_was_trained_with(pruned, tmp_path):
+def test_pruned_layers_are_drawn_as_in_training(pruned, tmp_path):
     written = export(pruned[2], tmp_path / "model.safetensors", regenerate=True)
     assert written.stored == 0
 
@@ -150,7 +150,7 @@ def test_a_layer_named_twice_is_refused(toy_data):
             make(encoder_layers_to_keep="0,0")
 
 
-def test_masks_of_all_layers_together_are_not_chosen_anew():
+def test_global_masks_cannot_be_pruned():
     whole, keep = build_supermask(mask_scope="global"), {"encoder_layers_to_keep": "0,2"}
     with pytest.raises(
         InputError, match="^--encoder-layers-to-keep 0,2: with --mask-scope global the scores of all layers are"

@@ -46,7 +46,7 @@ def trained(toy_data, tmp_path_factory):
     return folder
 
 
-def test_resuming_gives_what_one_run_gives(toy_data, trained, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(toy_data, trained, tmp_path):
     flags = [*MODEL, "--max-update", 20, "--no-epoch-checkpoints"]
     train(toy_data, *flags, "--restore-file", trained / "checkpoint_last.pt", "--save-dir", tmp_path / "a")
     train(toy_data, *flags, "--save-dir", tmp_path / "b")

@@ -63,7 +63,7 @@ def test_it_translates_as_it_did(name, old, what, toy_data, tmp_path, monkeypatc
     )
 
 
-def test_training_goes_on_as_it_did(name, old, toy_data, tmp_path):
+def test_training_resumes_with_the_same_result(name, old, toy_data, tmp_path):
     """To the last bit on the original processor; others round differently.
 
     Biases of keys are excluded. Their gradient is only rounding error, because softmax cancels them, but Adam makes full steps of it.

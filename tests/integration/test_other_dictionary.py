@@ -99,7 +99,7 @@ def test_an_export_and_the_stack_of_a_translation_model(texts, tmp_path):
         assert status == 2 and said in line.strip().splitlines()[-1]
 
 
-def test_what_is_compared(caplog):
+def test_compared_dictionaries(caplog):
     trained = describe(with_words("abc", "de"))
     refuse = other_dictionary.refuse_other_dictionary
     refuse("--restore-file a.pt", trained, with_words("abc", "de"))

@@ -65,7 +65,7 @@ def test_another_schedule(toy_data, scheduled, tmp_path, change):
     assert refusal(toy_data, scheduled, tmp_path, *SKIP, *flags) == expected
 
 
-def test_what_a_training_finds_by_itself_wants_another_folder(toy_data, tmp_path):
+def test_a_checkpoint_found_in_the_folder_needs_another_folder(toy_data, tmp_path):
     train(toy_data, *SKIP, *SCHEDULE, "--max-update", 1, "--save-dir", tmp_path)
     line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", "--max-update", 2, "--save-dir", tmp_path)
     assert line.endswith("give 1:emb, or --reset-optimizer, or train anew in another --save-dir\n")
@@ -166,7 +166,7 @@ def test_a_flat_buffer_that_has_become_shorter(size, fits):
     assert training_hooks._fits(saved, [{"params": [torch.zeros(size)]}]) is fits
 
 
-def test_what_the_refusal_names_works(toy_data, plain, tmp_path):
+def test_the_remedy_of_the_message_works(toy_data, plain, tmp_path):
     last = plain / "checkpoint_last.pt"
     for i, flags in enumerate((["--restore-file", last, "--reset-optimizer"], ["--finetune-from-model", last])):
         run = train(toy_data, *RUN, "--freeze", "encoder.layers.1", *flags, "--save-dir", tmp_path / str(i))

@@ -99,13 +99,13 @@ def test_frozen_tensors_are_the_checkpoints_and_all_others_moved(tuned):
     assert any("fc1" in name for name in before) and any("q_proj" in name for name in before)
 
 
-def test_as_many_are_trained_as_the_formula_says(tuned):
+def test_the_number_of_trained_parameters_equals_the_formula(tuned):
     trained = [p for p in tuned.run.model.parameters() if p.requires_grad]
     assert sum(p.numel() for p in trained) == tuned.kind.trained == tuned.run.model.slot_table.trained_parameters
     assert len(list(tuned.run.trainer.optimizer.params)) == len(trained)
 
 
-def test_the_same_command_goes_on_and_another_plan_is_refused(tuned, tmp_path):
+def test_the_same_command_resumes_and_another_plan_is_refused(tuned, tmp_path):
     going_on = train(*tuned.command, "--max-update", 7, "--save-dir", tuned.folders["after"])
     assert going_on.trainer.get_num_updates() == 7 and len(going_on.losses) == 2
     flag, plan = tuned.kind.plan.split()
@@ -167,7 +167,7 @@ def test_no_supermask_of_a_plain_checkpoint(plain, toy_data, tmp_path):
     assert line.endswith(": it is of another architecture; give one of SupermaskOneLayerTransformer's\n")
 
 
-def test_what_the_refusal_says_freezes_the_plain_checkpoints_values(plain, toy_data, tmp_path):
+def test_the_remedy_of_the_message_freezes_the_checkpoints_values(plain, toy_data, tmp_path):
     plans = "--reservoir-encoder LL --reservoir-decoder LL --freeze encoder.layers.1".split()
     start = ["--finetune-from-model", plain.path, "--max-update", 2, "--save-dir", tmp_path]
     run = train(toy_data, "--arch", "reservoir_transformer", *plain.sizes, *plans, *start)
@@ -228,7 +228,7 @@ def test_a_plain_checkpoint_with_the_values_of_the_seed_is_no_other(plain, toy_d
     assert status != 0 and "--reservoir-encoder LT: T is a random layer" in line
 
 
-def test_initial_values_for_what_the_checkpoint_fills_are_refused(tuned, tmp_path):
+def test_initial_values_of_tensors_in_the_checkpoint_are_refused(tuned, tmp_path):
     line, status = error_of("no-data", *tuned.command[1:], "--frozen-init", "glorot", "--save-dir", tmp_path)
     assert status == 2 and line.endswith("error: --frozen-init glorot: has no effect with --finetune-from-model, whose values are taken;"
                                          " leave one of them out\n")  # fmt: skip

@@ -69,7 +69,7 @@ def user_dir(folder, name, text):
     return ["--user-dir", folder / name]
 
 
-def test_what_is_hashed():
+def test_hashed_tensors():
     model = build("LF", "L")
     found = hashes(model)
     assert set(found) >= {
@@ -91,7 +91,7 @@ def test_shared_random_weights_are_hashed():
     assert len(shared) > 6 and shared <= set(hashes(model))
 
 
-def test_what_a_schedule_freezes_at_once_is_hashed():
+def test_tensors_that_a_schedule_freezes_at_the_start_are_hashed():
     name = "decoder.layers.0.fc1.weight"
     model = build("L", "L")
     assert hashes(model, {name}).keys() - hashes(model).keys() == {name}
@@ -125,7 +125,7 @@ def test_a_rank_that_does_not_see_the_checkpoint_is_named(toy_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_rank_that_would_start_anew_is_named(toy_data, tmp_path):
+def test_a_rank_that_would_start_from_the_beginning_is_named(toy_data, tmp_path):
     """It finds no checkpoint_last.pt, only the model to finetune, which it would load without optimizer state."""
     train(toy_data, *ONE, "--max-update", 1, "--save-dir", tmp_path / "run")
     last, other = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "pretrained.pt"

@@ -32,7 +32,7 @@ def summed(ddp):
     return sizes
 
 
-def test_legacy_ddp_sums_what_is_trained_now():
+def test_legacy_ddp_sums_currently_trained_tensors():
     model = build("LT", "L")
     total = sum(p.numel() for p in model.parameters())
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -52,7 +52,7 @@ def test_plain_legacy_ddp_sums_room_for_everything():
         assert summed(LegacyDistributedDataParallel(model, None)) == [sum(p.numel() for p in model.parameters())]
 
 
-def test_legacy_ddp_sums_in_the_format_of_what_is_trained():
+def test_legacy_ddp_sums_in_the_dtype_of_trained_tensors():
     model = torch.nn.Sequential(
         torch.nn.Linear(2, 3, dtype=torch.bfloat16).requires_grad_(False), torch.nn.Linear(3, 2)
     )
@@ -61,7 +61,7 @@ def test_legacy_ddp_sums_in_the_format_of_what_is_trained():
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
-def test_legacy_ddp_sums_in_float32_what_is_trained_in_it(half):
+def test_legacy_ddp_sums_float32_tensors_in_float32(half):
     """For example scores of masks together with trained token vectors in half precision."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 3, dtype=half), torch.nn.Linear(3, 2))
     ddp = LegacyDistributedDataParallel(model, None)
@@ -137,7 +137,7 @@ def _sent_and_trained(rank, meeting, data, backend, flags):
 
 
 @pytest.mark.slow
-def test_two_processes_send_what_is_trained(toy_data, tmp_path):
+def test_two_ranks_send_only_trained_tensors(toy_data, tmp_path):
     one, other = in_processes(2, sent_and_trained, tmp_path, toy_data)
     assert one == other
     for backend, (sent, trained) in one.items():

@@ -21,7 +21,7 @@ def whole_run(toy_data, tmp_path_factory):
 @pytest.mark.parametrize(
     "checkpoint, updates", [("checkpoint1.pt", 10), ("checkpoint_1_4.pt", 4), ("checkpoint_2_16.pt", 16)]
 )
-def test_goes_on_bit_for_bit(toy_data, whole_run, tmp_path, checkpoint, updates):
+def test_resumes_bit_for_bit(toy_data, whole_run, tmp_path, checkpoint, updates):
     whole, folder = whole_run
     resumed = train(toy_data, *RUN, "--max-epoch", 2, "--restore-file", folder / checkpoint, "--save-dir", tmp_path)
     assert len(whole.losses) == 20 and resumed.losses == whole.losses[updates:]
@@ -32,7 +32,7 @@ def test_goes_on_bit_for_bit(toy_data, whole_run, tmp_path, checkpoint, updates)
     assert best[0] == best[1] and math.isfinite(best[0])
 
 
-def test_a_command_given_again_goes_on_from_the_last_checkpoint(toy_data, whole_run, tmp_path):
+def test_a_repeated_command_resumes_from_the_last_checkpoint(toy_data, whole_run, tmp_path):
     whole, folder = whole_run
     train(toy_data, *RUN, "--max-update", 13, "--save-dir", tmp_path)
     resumed = train(toy_data, *RUN, "--max-epoch", 2, "--save-dir", tmp_path)

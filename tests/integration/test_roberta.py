@@ -42,7 +42,7 @@ def trained(request, toy_data, moods, tmp_path_factory):
     )  # fmt: skip
 
 
-def test_what_is_random_stays_and_what_is_trained_moves(trained):
+def test_random_tensors_do_not_change_and_trained_ones_do(trained):
     for run in (trained.language, trained.moods):
         table = {entry.name: entry for entry in run.model.slot_table.entries}
         unused = ("encoder.lm_head",) if run is trained.moods else ()

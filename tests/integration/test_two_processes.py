@@ -54,7 +54,7 @@ def test_block_momentum_leaves_frozen_tensors_alone(toy_data, alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data):
+def test_validation_with_an_odd_number_of_batches_on_two_ranks(alone, toy_data):
     """8 sentences in batches of 3. The second rank has no third batch."""
     folder = alone[2]
     flags = "--task translation --batch-size 3 --required-batch-size-multiple 1 --log-format json --cpu".split()
@@ -79,7 +79,7 @@ def test_validation_shares_out_what_two_processes_do_not_divide(alone, toy_data)
     assert said[0] == said[1]
 
 
-def test_a_process_without_anything_to_train_is_told_of(toy_data, tmp_path):
+def test_a_rank_without_trained_layers_warns(toy_data, tmp_path):
     """torch itself would abort or hang, because LayerDrop drops the only trained layer on one rank."""
     flags = "--arch frozen_transformer_tiny --freeze-except encoder.layers.0 --encoder-layerdrop 0.5 --find-unused-parameters".split()
     flags += ["--batch-size", 8, "--max-epoch", 4, "--save-dir", tmp_path, "--distributed-world-size", 2]

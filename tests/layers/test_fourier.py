@@ -89,7 +89,7 @@ def test_gradients(mask):
     assert torch.autograd.gradcheck(lambda x: mix(x, mask, layer), random(5, 3, 4).requires_grad_())
 
 
-def test_what_stands_at_padding_has_no_influence():
+def test_values_at_padding_have_no_influence():
     mask, layer = SIDES[2], mixing()
     x = random(5, 3, 8)
     hidden = x.masked_fill(mask.t().unsqueeze(2), math.inf)

@@ -130,7 +130,7 @@ def built(builder, stack, monkeypatch, **sizes):
     (Endless, "encoder", "returned infinite values or NaN"),
     (ReadsSource, "decoder", "its outputs depend on the source, but its row has sees_source=False"),
 ])  # fmt: skip
-def test_what_a_layer_does_wrong(layer, stack, message, monkeypatch):
+def test_mistakes_of_a_layer(layer, stack, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
         built(lambda config, stack: {"part": layer(config)}, stack, monkeypatch)
     line = str(refusal.value)
@@ -143,7 +143,7 @@ def test_what_a_layer_does_wrong(layer, stack, message, monkeypatch):
     (lambda config: {}, "takes 1 positional argument but 2 were given"),
     (lambda config, stack: {"part": config.width}, "no attribute 'width'"),
 ])  # fmt: skip
-def test_what_a_builder_does_wrong(builder, message, monkeypatch):
+def test_mistakes_of_a_builder(builder, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
         built(builder, "encoder", monkeypatch)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
@@ -161,7 +161,7 @@ def test_a_sound_layer_is_left_as_it_is_built(layer, stack, monkeypatch):
     assert torch.equal(after, torch.rand(1))
 
 
-def test_a_row_that_says_it_sees_the_source(monkeypatch):
+def test_a_row_with_sees_source(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "KIND", replace(KIND, sees_source=True))
     for sees in (ReadsSource, Rezero):
         built(lambda config, stack, sees=sees: {"part": sees(config)}, "decoder", monkeypatch)
@@ -183,6 +183,6 @@ def test_without_values_another_layer_is_tried(monkeypatch):
             built(lambda config, stack: {"part": Mean(config)}, "encoder", monkeypatch)
 
 
-def test_a_letter_of_the_package_is_not_made_anew():
+def test_a_letter_of_the_package_cannot_be_registered_again():
     with pytest.raises(ValueError, match="F: already registered by fairseq_reservoir.layers.feed_forward"):
         register("F")(lambda config, stack: {})

@@ -39,7 +39,7 @@ def run(module, given):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_frozen_it_computes_what_fairseq_computes_and_keeps_its_bits(kind):
+def test_a_frozen_layer_computes_fairseqs_outputs_and_keeps_its_bits(kind):
     make, given, block = KINDS[kind]
     fairseqs = quant_noise(make(), 0.5, block).requires_grad_(False)
     ours, plain = copy.deepcopy(fairseqs), copy.deepcopy(fairseqs)

@@ -124,7 +124,7 @@ class _Transform(nn.Module):
 @pytest.mark.parametrize("steps", [[1] * 6, [3, 1, 2], [6]])
 @pytest.mark.parametrize("first", [0, 2])
 @torch.no_grad()
-def test_the_cache_gives_what_the_whole_sentence_gives(steps, first):
+def test_incremental_outputs_equal_those_of_the_whole_sentence(steps, first):
     """In steps of one token and of several. The ``first`` tokens of the second sentence are padding."""
     layer, x, state = mixing("decoder", trained=True), random(6, 2, 8), {}
     mask = torch.zeros(2, 6, dtype=torch.bool)

@@ -112,7 +112,7 @@ def test_folded_modules_compute_the_same(kind):
     assert embedding.folded()(tokens).equal(embedding(tokens)) and embedding.folded().padding_idx == 1
 
 
-def test_a_layer_made_and_asked_in_inference_mode():
+def test_a_layer_created_and_used_in_inference_mode():
     with torch.inference_mode():
         layer = linear().eval()
         assert layer(torch.eye(6)).equal(linear().eval()(torch.eye(6)))

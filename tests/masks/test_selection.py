@@ -73,7 +73,7 @@ def test_both_selections_equal_a_sort(values, count, magnitude):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("magnitude", [True, False])
-def test_a_device_selects_what_the_cpu_does_and_leaves_the_scores(kind, magnitude):
+def test_a_device_selects_the_masks_of_the_cpu_and_keeps_the_scores(kind, magnitude):
     """Several tensors and counts, above and below one half. Only a copy is overwritten."""
     rows = [torch.nn.Parameter(x) for x in draw(kind, 1200).reshape(3, 4, 100)]
     before, counts = [row.detach().clone() for row in rows], [100, 81, 50, 19, 1, 0]
@@ -206,7 +206,7 @@ def test_coats_and_signs_equal_their_definition(values, ranking, signed, coats):
     assert torch.equal(mask, expected_entries(scores, (0.6, *further), ranking, signed))
 
 
-def test_what_is_pinned_counts_in_the_ratio():
+def test_pinned_entries_count_towards_the_ratio():
     # 4 of 10 entries are pinned and have no scores. The coats keep 2 and 1 of them, so 5 - 2 and 2 - 1 scores are kept.
     choices = MaskChoices(0.5, coats=(0.2,))
     (mask,) = select_masks([torch.arange(6.0)], choices, choices.keep_ratios, size=10, pinned=(2, 1))

@@ -37,7 +37,7 @@ def test_the_model_of_the_next_tests_has_every_atom():
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_what_a_component_freezes_stays_and_the_rest_learns(component):
+def test_frozen_components_do_not_change_and_the_rest_does(component):
     model = build(**EVERY_ATOM, freeze=component)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     # fairseq's trainer passes only parameters with requires_grad to its optimizer. Weight decay would change the others.

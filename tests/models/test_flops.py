@@ -228,7 +228,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_table_says_what_torch_counts(name):
+def test_the_table_equals_torchs_count(name):
     model = MODELS[name]()
     assert said(model) == counted(model)
 
@@ -286,7 +286,7 @@ ANY_MODEL = st.one_of(
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(ANY_MODEL)
-def test_the_table_of_any_model_says_what_torch_counts(drawn):
+def test_the_table_of_any_model_equals_torchs_count(drawn):
     function, options = drawn
     grouped = {name: value for name in ("adapter", "ties") for name, value in options.get(name, {}).items()}
     options = {name: value for name, value in options.items() if name not in ("adapter", "ties")} | grouped

@@ -79,7 +79,7 @@ def test_an_empty_spec_is_fairseqs_model_bit_for_bit(arch):
 
 
 @pytest.mark.parametrize("arch", CASES)
-def test_what_is_named_is_frozen_at_the_values_it_starts_with(arch):
+def test_named_components_are_frozen_at_their_initial_values(arch):
     theirs, ours = built(arch), built(f"frozen_{arch}", ["--freeze-except", "ln,emb"])
     expected = {name for name in trained(theirs) if freeze_spec.atom(name) in ("ln", "emb")}
     assert 0 < len(expected) < len(trained(theirs)) and trained(ours) == expected
@@ -88,7 +88,7 @@ def test_what_is_named_is_frozen_at_the_values_it_starts_with(arch):
 
 
 @pytest.mark.parametrize("init", [init for init in freeze_spec.FROZEN_INITS if init != "model"])
-def test_what_is_frozen_is_drawn_from_seed_and_name(init):
+def test_frozen_tensors_are_drawn_from_seed_and_name(init):
     flags = ["--freeze", "encoder.att,decoder.ffn", "--frozen-init", init, "--reservoir-seed", "5"]
     plain, ours = built("transformer"), built("frozen_transformer", flags)
     other = built("frozen_transformer", flags, torch_seed=2)

@@ -71,7 +71,7 @@ def test_masks_above_frozen_embeddings_have_the_same_gradients(stack, norm_first
     compare(lambda **flags: build_one(**how, **flags), lambda model: model(BATCH[0])[0].logsumexp(-1).sum())
 
 
-def test_what_is_trained_is_asked_at_every_call():
+def test_trained_parameters_are_determined_at_every_call():
     """As with a freeze schedule: the upper of two layers above a frozen input is trained, then both, then none; run forward and again."""
     runs = []
     layers = [checkpoint_wrapper(Counted(name, runs)) for name in ("lower", "upper")]

@@ -93,7 +93,7 @@ def test_only_l_is_fairseqs_roberta_bit_for_bit():
     ],
     ids=str,
 )
-def test_what_the_seed_draws_outlives_fairseqs_initialisation(arch, options):
+def test_fairseqs_initialisation_does_not_overwrite_drawn_tensors(arch, options):
     model = build_roberta(arch, **options)
     tensors = model.state_dict()
     names = {name for name in tensors if name.endswith("frozen_weight") or ".random_layer." in name}
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_before_that_is_exported_by_its_own_recipes(tmp_path):
     assert all(today.recipes[name] != model.recipes[name] for name in old)
 
 
-def test_what_is_trained():
+def test_trained_parameters():
     head = {f"encoder.lm_head.{name}" for name in ("bias", "dense.weight", "dense.bias")}
     norms = {"encoder.lm_head.layer_norm", f"{STACK}.layernorm_embedding"}
     norms |= {f"{STACK}.layers.{i}.{norm}" for i in range(3) for norm in ("self_attn_layer_norm", "final_layer_norm")}

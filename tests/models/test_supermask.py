@@ -195,7 +195,7 @@ def test_a_model_built_in_inference_mode_answers_there_and_is_trained_elsewhere(
     assert all(module.scores.grad.any() for module in masked_modules(built).values())
 
 
-def test_a_checkpoint_is_taken_whatever_share_of_words_had_to_be_found():
+def test_a_checkpoint_loads_with_any_minimum_coverage_of_the_vectors():
     """--embed-min-coverage is checked when a file of vectors is read. No tensor depends on it, unlike on --mask-keep-ratio."""
     state = build_supermask(embed_min_coverage=0.2).state_dict()
     build_supermask(embed_min_coverage=0.5).load_state_dict(dict(state))

@@ -124,7 +124,7 @@ def test_a_model_that_moves_draws_its_layer_again_on_its_device():
     assert drawn.device.type == "cpu"
 
 
-def test_what_cannot_be_drawn_again_is_folded():
+def test_weights_that_cannot_be_drawn_again_are_folded():
     model = build_supermask(regenerate_weights=True).eval()
     model.encoder.embed_tokens.frozen_weight[7] = 0.5  # like vectors from a file
     model.make_generation_fast_()

@@ -86,7 +86,7 @@ def test_folding_for_inference_changes_nothing_but_the_modules(kind, share):
     assert (model.encoder.layers[0].fc1 is model.encoder.layers[2].fc1) == (share == "layer")
 
 
-def test_the_table_says_what_is_rounded_and_whose_it_is():
+def test_the_table_names_rounded_and_shared_matrices():
     shared, own = (
         {row.place: row for row in build_supermask(mask_trained_weights="ternary", mask_share=share).slot_table.rows}
         for share in ("layer", "none")

@@ -108,7 +108,7 @@ def test_biases_of_recurrent_layers_are_biases():
     assert selected("bias", names) == {"encoder.lstm.bias_ih_l0"}
 
 
-def test_every_component_selects_what_its_atoms_say():
+def test_every_component_selects_its_atoms():
     by_atom = {a: {n for n in NAMES if NAMES[n] == a} for a in ATOMS}
     assert selected("att", NAMES) == set().union(*(by_atom[a] for a in ATOMS if "_att." in a))
     assert selected("k", NAMES) == by_atom["cross_att.k"]
@@ -138,7 +138,7 @@ def test_unknown_components_list_the_known_ones():
         parse("foo")
 
 
-def test_a_spec_that_matches_nothing_lists_what_exists():
+def test_a_spec_that_matches_nothing_lists_components_and_layers():
     with pytest.raises(
         InputError,
         match="'layers.7.ffn' matches nothing in this model; its components: .*self_att.q .*; its layers: encoder 0-10, decoder 0-1",
@@ -158,7 +158,7 @@ def test_ranges_beyond_the_depth_are_refused(spec):
     assert selected("layers.0-10.cross_att", NAMES) == selected("cross_att", NAMES)
 
 
-def test_what_is_spared_may_be_missing_unless_it_has_a_place_or_nothing_else_matches():
+def test_spared_components_may_be_missing_unless_they_have_a_place_or_nothing_else_matches():
     sinusoidal = [n for n in NAMES if NAMES[n] != "pos"]
     spared = selected("ln,pos,emb,out", sinusoidal, spares=True)
     assert spared == {n for n in NAMES if NAMES[n] in ("ln", "emb", "out")}

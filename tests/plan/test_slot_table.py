@@ -103,7 +103,7 @@ def test_a_spec_that_freezes_nothing_is_refused():
         compiled(freeze_except="encoder,decoder")
 
 
-def test_an_exception_that_spares_nothing_of_what_is_frozen_is_refused():
+def test_specs_that_do_not_overlap_are_refused():
     with pytest.raises(
         InputError, match="--freeze-except cross_att: does not overlap with --freeze emb; remove one of them"
     ):
@@ -137,7 +137,7 @@ def test_a_table_without_random_tensors_names_no_seed():
     assert "of those in matrices; frozen 47.37%\n" in str(compile_table(PARAMETERS, {}, seed=7, freeze="ffn"))
 
 
-def test_what_a_spec_froze_is_drawn_by_name_if_asked():
+def test_frozen_init_draws_the_tensors_of_a_spec_by_name():
     table = compiled(freeze="encoder.ln,cross_att,emb", frozen_init="glorot")
     by_spec = {e.name: e.random_name for e in table.entries if e.frozen_init == "glorot"}
     assert by_spec == {
@@ -170,7 +170,7 @@ def test_a_vector_of_unknown_meaning_keeps_its_values():
     assert [e.trained for e in table.entries] == [False] * 4 + [True]
 
 
-def test_what_the_model_itself_does_not_train_stays_so():
+def test_parameters_that_the_model_does_not_train_stay_untrained():
     table = compile_table(PARAMETERS, {}, seed=1, freeze="emb", untrained=["encoder.layers.1.ffn.fc1.weight"])
     assert frozen(table) == ["encoder.embed_tokens.weight", "encoder.layers.1.ffn.fc1.weight"]
 
@@ -217,7 +217,7 @@ def test_names_of_a_matrix_that_layers_share_are_those_of_the_layers_as_they_wer
     assert not frozen("encoder.layers.1.ffn")
 
 
-def test_the_printed_table_names_what_is_frozen():
+def test_the_printed_table_names_frozen_components():
     lines = str(build("LL", "T", freeze="encoder.att,ln").slot_table).splitlines()
     states = {line.split()[0]: line for line in lines if ".layers." in line}
     assert "frozen: att, ln" in states["encoder.layers.0"]

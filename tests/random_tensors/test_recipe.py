@@ -11,7 +11,7 @@ from fairseq_reservoir.random_tensors.recipe import INITIALISERS, Recipe
 EXACT = {"ones", "zero", "bias_uniform", "xavier_uniform", "kaiming_uniform", "signed_constant", "diagonal"}
 
 
-def test_draws_what_the_initialiser_does():
+def test_draws_the_values_of_the_initialiser():
     assert Recipe("kaiming_uniform", "w", (4, 6)).draw(7).equal(initialisers.kaiming_uniform(7, "w", (4, 6)))
     assert Recipe("bias_uniform", "b", (4,), fan_in=9).draw(7).equal(initialisers.bias_uniform(7, "b", (4,), 9))
     assert Recipe("ones", "n", (3,)).draw(7).tolist() == [1, 1, 1]

@@ -34,7 +34,7 @@ e==4.0 \\
 """
 
 
-def test_a_package_brings_what_it_needs():
+def test_a_package_brings_its_requirements():
     """a-b requires c, in one of two versions, and c requires d; e belongs to another package."""
     blocks = constraints.read_blocks(LIST)
     assert [(name, sorted(parents)) for name, _, parents in blocks] == [

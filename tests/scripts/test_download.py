@@ -59,7 +59,7 @@ def without_pause(monkeypatch):
     monkeypatch.setattr(download, "PAUSE", 0)
 
 
-def test_what_breaks_off_is_resumed(tmp_path):
+def test_an_interrupted_download_is_resumed(tmp_path):
     with server(sends=40000) as (url, asked):
         fetch(url, tmp_path / "corpus.tgz", SIZE, SHA256)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
@@ -67,7 +67,7 @@ def test_what_breaks_off_is_resumed(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.tgz"]
 
 
-def test_what_an_earlier_run_left_is_resumed(tmp_path):
+def test_a_partial_file_of_an_earlier_run_is_resumed(tmp_path):
     part = tmp_path / "corpus.tgz.part"
     part.write_bytes(CONTENT[:70000])
     with server() as (url, asked):
@@ -129,7 +129,7 @@ def test_another_size_than_that_of_a_copy_elsewhere_is_only_mentioned(tmp_path, 
     assert f"note: {tmp_path}/corpus.tgz has 5 bytes, the public archive has 6\n" in capsys.readouterr().out
 
 
-def test_what_no_source_vouches_for_is_noted_the_first_time_and_compared_afterwards(tmp_path, capsys):
+def test_a_file_without_published_digest_is_recorded_first_and_compared_afterwards(tmp_path, capsys):
     (mirror := tmp_path / "mirror").mkdir()
     (mirror / "corpus.tgz").write_bytes(b"first")
     archive, folder = Archive("http://nowhere.invalid/corpus.tgz"), tmp_path / "archives"

@@ -134,7 +134,7 @@ def test_interrupted_before_and_after_each_change_of_name(archive, tmp_path, pre
 
 
 @pytest.mark.slow
-def test_killed_while_it_works_the_script_goes_on_where_it_was(archive, tmp_path, prepare, monkeypatch):
+def test_the_script_resumes_after_it_was_killed(archive, tmp_path, prepare, monkeypatch):
     """SIGKILL as soon as the unfinished folder of a step appears, for each step. The last run finishes."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     command = ["bash", SCRIPT, "--archive", archive, "--bpe-size", "40", "--jobs", "2"]

@@ -215,7 +215,7 @@ def test_bash_reads_every_script(script):
 
 
 @pytest.mark.parametrize("recipe", [enwik8, glue, wmt14, wmt18_tr_en])
-def test_help_says_what_is_made(recipe, capsys):
+def test_help_describes_the_data(recipe, capsys):
     assert (ROOT / "scripts" / f"prepare_{recipe.NAME}.sh").is_file()
     with pytest.raises(SystemExit):
         recipe.main(["--help"])

@@ -39,7 +39,7 @@ def run(tmp_path):
     return two_steps
 
 
-def test_what_has_changed_is_made_again_with_what_follows(run, tmp_path):
+def test_a_changed_step_is_repeated_with_all_later_ones(run, tmp_path):
     assert run(1, 1) == ["a", "b"]
     assert run(1, 1) == []
     assert run(1, 2) == ["b"]
@@ -57,7 +57,7 @@ def test_a_step_interrupted_leaves_the_old_result_or_none(run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "work"]
 
 
-def test_what_a_person_has_put_beside_a_folder_stays(run, tmp_path):
+def test_folders_of_a_user_are_not_touched(run, tmp_path):
     """A user may rename a folder, as the script advises, and run it again."""
     run(1, 1)
     (tmp_path / "b").rename(tmp_path / "b.old")
@@ -69,7 +69,7 @@ def test_what_a_person_has_put_beside_a_folder_stays(run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "b.old", "b.part", "work"]
 
 
-def test_a_second_run_waits_for_what_the_first_one_started(run, tmp_path, capsys):
+def test_a_second_run_waits_for_processes_of_the_first(run, tmp_path, capsys):
     steps = Steps(tmp_path / "work")
     child = [sys.executable, "-c", "import time; print(flush=True); time.sleep(0.3); open('done', 'w')"]
     working = subprocess.Popen(child, cwd=tmp_path, stdout=subprocess.PIPE, pass_fds=[steps.lock_number])

@@ -67,7 +67,7 @@ def test_a_code_is_merged_everywhere_before_an_earlier_one_that_it_makes_possibl
 
 
 @pytest.mark.parametrize("codes", [b"e\n", b"a b c\n", b"a b 1 2\n", b"#version: 0.2\na b\n\x00\n", b"\xff\xfe"])
-def test_what_is_no_code_is_one_line(codes):
+def test_a_line_that_is_not_a_code_gives_one_line(codes):
     with pytest.raises(InputError, match="^--bpe-codes x: ") as refusal:
         BytePairs(codes, "--bpe-codes x")
     assert "\n" not in str(refusal.value)

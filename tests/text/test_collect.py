@@ -31,7 +31,7 @@ def refused(of_numbers, tmp_path):
     return refuse
 
 
-def test_what_is_in_it(of_numbers, with_text):
+def test_content_of_the_text_parts(of_numbers, with_text):
     text = packed_file.read_text(with_text)
     lines = (of_numbers.data / "dict.en.txt").read_text().splitlines()
     assert list(text.source) == [line.split(" ")[0] for line in lines] == list(text.target)

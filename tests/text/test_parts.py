@@ -90,7 +90,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_refused(what):
+def test_refusals(what):
     (described, packed), expected = HOSTILE[what]
     with pytest.raises(InputError, match=f"^a.safetensors: its text parts are not usable: .*({expected})") as refusal:
         unpack("a.safetensors", described, packed)

@@ -133,14 +133,14 @@ def test_the_table_and_the_ledger_count_veras_matrices_once():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_ledger_knows_what_inference_holds(kind):
+def test_the_ledger_counts_the_memory_of_inference(kind):
     model = build("TL", "T", frozen_adapter=kind, frozen_adapter_rank=2)
     predicted = ledger(model).inference_bytes
     model.make_generation_fast_()
     assert predicted == sum(tensor.nbytes for tensor in model.state_dict().values())
 
 
-def test_what_is_random_follows_from_the_seed():
+def test_random_tensors_depend_on_the_seed():
     def tensors(**options):
         model = build("T", "T", freeze="emb", frozen_adapter_rank=2, **options)
         return {

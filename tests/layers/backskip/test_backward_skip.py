@@ -256,7 +256,7 @@ class TestLeastSquares:
         assert model.map.item() == pytest.approx(13 / 5)
         assert model.predict(torch.tensor([10.0])).item() == pytest.approx(26)
 
-    def test_what_is_not_finite_is_left_out(self):
+    def test_batches_that_are_not_finite_are_ignored(self):
         model = LeastSquares(1, 1)
         model.add(torch.tensor([[float("inf")]]), torch.tensor([[1.0]]))
         model.add(torch.tensor([[1.0]]), torch.tensor([[float("nan")]]))
@@ -291,7 +291,7 @@ class TestLeastSquares:
         model.solve()
         assert model.gram.item() == pytest.approx(5 / 2.5) and model.map.item() == pytest.approx(13 / 5)
 
-    def test_what_cannot_be_solved_changes_nothing(self):
+    def test_an_unsolvable_system_changes_nothing(self):
         """Two equal inputs without a ridge have no unique solution."""
         model = LeastSquares(2, 1, ridge=0.0)
         model.add(torch.ones(3, 2), torch.ones(3, 1))
