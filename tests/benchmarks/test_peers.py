@@ -177,7 +177,7 @@ def test_peers_take_the_same_batches(name, toy_data, tmp_path):
         pytest.skip(f"no environment of {name} in runs/peers: benchmarks/peers.py makes it from the package index")
     result, _ = run_tiny(toy_data, tmp_path, name)
     check(result["arms"][1], result["arms"][0])
-    assert result["arms"][1]["version"].startswith(name) and result["arms"][1]["flags"].startswith("What differs")
+    assert result["arms"][1]["version"].startswith(name) and result["arms"][1]["flags"].startswith("Differences")
 
 
 @pytest.mark.slow
