@@ -125,8 +125,15 @@ def wrap(owner, name: str, hook: Callable) -> None:
 
 
 def _takes_instance(attribute) -> bool:
-    """Whether an attribute of a class gets the instance as its first argument when it is called through one."""
-    return hasattr(type(attribute), "__get__") and not inspect.ismethod(attribute)
+    """Return whether an attribute of a class receives the instance as its first argument when it is called through one.
+
+    ``functools.partial`` has a ``__get__`` from Python 3.13 on that only warns: it will receive the instance in 3.14.
+    """
+    return (
+        hasattr(type(attribute), "__get__")
+        and not inspect.ismethod(attribute)
+        and not isinstance(attribute, functools.partial)
+    )
 
 
 def hooks_of(function: Callable) -> list[Callable]:

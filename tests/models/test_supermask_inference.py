@@ -98,7 +98,7 @@ def test_only_bits_are_held():
     assert not list(folded.encoder.random_layer.buffers())
 
 
-def test_one_drawn_layer_is_kept_at_a_time(monkeypatch):
+def test_one_drawn_layer_is_cached_at_a_time(monkeypatch):
     from fairseq_reservoir.random_tensors.recipe import Recipe
 
     model, drawn, draw = ready(regenerate_weights=True, mask_init_weights="kaiming_uniform"), [], Recipe.draw
@@ -106,11 +106,11 @@ def test_one_drawn_layer_is_kept_at_a_time(monkeypatch):
     answers(model)
     # six matrices for the three layers of the encoder, ten for the two of the decoder
     assert [name.split(".")[0] for name in drawn] == ["encoder"] * 6 + ["decoder"] * 10
-    kept = model.encoder.layers[0].fc1.weights.kept
+    cache = model.encoder.layers[0].fc1.weights.cache
     assert (
-        kept is model.decoder.layers[1].fc2.weights.kept
-        and kept.layer == "decoder.random_layer"
-        and len(kept.matrices) == 10
+        cache is model.decoder.layers[1].fc2.weights.cache
+        and cache.layer == "decoder.random_layer"
+        and len(cache.matrices) == 10
     )
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_moves_draws_its_layer_again_on_its_device():
     layer = model.decoder.layers[0].fc1
     drawn = layer.weight
     model.to("meta")
-    assert layer.weight.is_meta and {matrix.device.type for matrix in layer.weights.kept.matrices.values()} == {"meta"}
+    assert layer.weight.is_meta and {matrix.device.type for matrix in layer.weights.cache.matrices.values()} == {"meta"}
     assert drawn.device.type == "cpu"
 
 
