@@ -15,12 +15,12 @@ export PYTHONWARNINGS=ignore
 say() { echo "$recipe: $*"; }
 die() { say "$@" >&2; exit 2; }
 . "$root/examples/steps.sh"
-[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train is not found: bash scripts/setup.sh first"
+[[ -n $dry ]] || command -v fairseq-train >/dev/null || die "fairseq-train was not found: run bash scripts/setup.sh first"
 
 for name in RUNS DATA BIN GLUE SST2; do  # a folder that begins with a dash is not a flag
     [[ ${!name:-} != -* ]] || printf -v "$name" '%s' "./${!name}"
     [[ $name != DATA && $name != SST2 ]] || continue  # raw text, which is copied
-    case ${!name:-} in *[,:$'\n']*) die "$name=${!name}: fairseq reads a folder of data with a comma or colon in it as several; name another one" ;; esac
+    case ${!name:-} in *[,:$'\n']*) die "$name=${!name}: fairseq splits it into several folders at a comma or colon; name another folder" ;; esac
 done
 
 case ${GPUS:-} in

@@ -8,7 +8,7 @@
 #   OUT=FOLDER      the new corpus, with the same dictionaries
 #   DRY_RUN, GPUS   see common.sh; one GPU translates
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-[[ -z ${MINI:-} ]] || { echo "distil: MINI=$MINI: not here, a teacher and its corpus are needed" >&2; exit 2; }
+[[ -z ${MINI:-} ]] || { echo "distil: MINI=$MINI: not supported, because a teacher and its corpus are needed" >&2; exit 2; }
 . "$here/common.sh" distil
 teacher=${TEACHER:-} bin=${BIN:-} out=${OUT:-}
 [[ -n $teacher && -n $bin && -n $out ]] || die "TEACHER, BIN and OUT must all be set: a checkpoint, its corpus, and the folder to make"
@@ -16,18 +16,18 @@ teacher=${TEACHER:-} bin=${BIN:-} out=${OUT:-}
 [[ $out != -* ]] || out=./$out
 while [[ $out == */ && $out != / ]]; do out=${out%/}; done
 [[ -f $teacher ]] || die "TEACHER=$teacher: no such file"
-[[ ! $out -ef $bin ]] || die "OUT=$out: is BIN, whose references would be lost; name another folder"
+[[ ! $out -ef $bin ]] || die "OUT=$out: is the same folder as BIN, and its references would be lost; name another folder"
 for flag in "$@"; do
     case $flag in
         --remove-bpe* | --post-process* | --results-path* | --quiet | --gen-subset* | --skip-invalid* | -s | --source* | -t | --target*)
-            die "$flag: not here, where all training sentences are translated into the pieces of the teacher's languages" ;;
+            die "$flag: not supported, because all training sentences are translated into the teacher's pieces" ;;
     esac
 done
 languages=$(python "$here/distilled.py" --languages "$teacher")
 if [[ $languages == "None None" ]]; then  # like fairseq-train without --source-lang: the language pair of the only corpus
     for file in "$bin"/train.*-*.*.idx; do
         pair=${file##*/train.} pair=${pair%.*.idx}
-        [[ ${first:=$pair} == "$pair" ]] || die "BIN=$bin: holds $first and $pair, and the teacher does not say what it translates"
+        [[ ${first:=$pair} == "$pair" ]] || die "BIN=$bin: holds $first and $pair, and the teacher does not record its language pair"
     done
     for file in "$bin/train.$pair".*.idx; do
         file=${file%.idx}
@@ -38,7 +38,7 @@ source=${languages% *} target=${languages#* }
 pair=$source-$target
 [[ -f $bin/train.$pair.$source.idx ]] || pair=$target-$source
 for file in "train.$pair.$source.idx" "train.$pair.$target.idx" "dict.$target.txt"; do
-    [[ -f $bin/$file ]] || die "BIN=$bin: it holds no $file; the teacher translates $source to $target"
+    [[ -f $bin/$file ]] || die "BIN=$bin: $file is missing; the teacher translates $source to $target"
 done
 [[ ! -f $bin/train1.$pair.$source.idx ]] || die "BIN=$bin: its training set has several parts, train1 and so on; binarise it as one"
 made=$out/.train.$pair.$target.idx.key

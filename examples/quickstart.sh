@@ -24,8 +24,8 @@ case $work in -*) work=./$work ;; esac # not a flag of the commands below
 say() { echo "quickstart: $*"; }
 die() { say "$*" >&2; exit 2; }
 
-case $work in *[,:$'\n']*) die "WORK=$work: fairseq would read a comma or colon in it as several folders; name another folder" ;; esac
-[[ ! -e $work || -d $work ]] || die "WORK=$work: is no folder; name another one"
+case $work in *[,:$'\n']*) die "WORK=$work: fairseq would split it into several folders at a comma or colon; name another folder" ;; esac
+[[ ! -e $work || -d $work ]] || die "WORK=$work: is not a folder; name another one"
 for number in "MAX_UPDATE=$max_update" "SEED=$seed"; do
     [[ ${number#*=} =~ ^[0-9]{1,15}$ ]] || die "$number: must be a whole number"
 done
@@ -85,7 +85,7 @@ logged() {
     } | tee -a "$log" | progress || status=$?
     [[ $status != 0 ]] || return 0
     # With status 2 a command has printed one line with the mistake; these two printed it to their log only.
-    [[ $status == 2 && $1 != fairseq-preprocess && $1 != fairseq-generate ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to go on" >&2
+    [[ $status == 2 && $1 != fairseq-preprocess && $1 != fairseq-generate ]] || say "$1 stopped ($(tail -n 1 "$log")); all of its output: $log; run again to continue" >&2
     exit "$status"
 }
 
@@ -125,9 +125,9 @@ fairseq-reservoir plan "${settings[@]}" --seed "$seed" --source-words "$words" -
 echo
 python $helpers/report.py "$work/split" "$src" "$tgt" "$work/translation-$model/generate-test.txt"
 echo
-say "these commands were run (by . .venv/bin/activate they are at hand):"
+say "these commands were run (available after . .venv/bin/activate):"
 printf ' %s\n' "${commands[@]}"
-say "the model in one file, for whoever has this package (docs/giving-a-model-away.md):"
+say "the model in one file, for others with this package (docs/giving-a-model-away.md):"
 printf ' %s\n' "fairseq-reservoir export $(printf %q "$work/$model/checkpoint_best.pt") model.safetensors --dtype fp16 \\" \
     "    --sentencepiece-model $(printf %q "$work/pieces/joint.model")" \
     "echo 'The device is not available' | fairseq-reservoir translate model.safetensors"

@@ -29,7 +29,7 @@ folder() {
     local target=$1 part=$1.part word moved=()
     shift
     ! kept "$target" "$@" || return 0
-    [[ -n $dry || ! -e $target ]] || marked || die "$target is there, and no recipe made it: move it away"
+    [[ -n $dry || ! -e $target ]] || marked || die "$target exists and was not made by a recipe: move it away"
     [[ $1 == fairseq-train && -f $part/key && $(<"$part/key") == "$key" ]] || run rm -rf "$part"
     run mkdir -p "$part"
     [[ -n $dry ]] || echo "$key" >"$part/key"
@@ -68,12 +68,12 @@ trained() {
     if [[ -z $dry ]]; then
         words=$({ cat "$2"/dict*.txt "$2"/*/dict*.txt 2>/dev/null || true; } | cksum)
         [[ ! -f $out/.words || $(<"$out/.words") == "$words" ]] ||
-            die "$out was trained on other data, with other dictionaries than $2: move it away"
+            die "$out was trained on other data with other dictionaries than $2: move it away"
         without "$places $lengths" "$@"
         begun=$(by=contents trace "$out" "${rest[@]}")
         for file in "$out"/checkpoint*; do break; done
-        [[ ! -e $file || ! -f $out/.begun || $(<"$out/.begun") == "$begun" ]] || die "$out was begun with other flags or data:" \
-            "move it away or name another RUNS folder, or, to go on with it all the same, rm $(printf %q "$out/.begun")"
+        [[ ! -e $file || ! -f $out/.begun || $(<"$out/.begun") == "$begun" ]] || die "$out was started with other flags or data:" \
+            "move it away or name another RUNS folder, or, to continue it anyway, rm $(printf %q "$out/.begun")"
         echo "$words" >"$out/.words"
         echo "$begun" >"$out/.begun"
         for made in "$out"/.*.key; do  # made from the former model

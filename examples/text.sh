@@ -11,7 +11,7 @@ binarise_text() {
         for file in "$data"/{*.,}"$part".txt{.gz,}; do
             file=${file%.gz}
             [[ -f $file || -f $file.gz ]] || continue
-            [[ ${found:-$file} == "$file" ]] || die "DATA=$data: holds $found and $file; leave one of them there"
+            [[ ${found:-$file} == "$file" ]] || die "DATA=$data: has both $found and $file; remove one of them"
             found=$file
         done
         found=${found:-$data/$part.txt}

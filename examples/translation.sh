@@ -27,7 +27,7 @@ prepared() {
         pieces=sentencepiece
     fi
     [[ -n $bin ]] || die "BIN is not set: name the folder that scripts/$script made"
-    [[ -n $dry || -f $bin/test.$source-$target.$target.idx ]] || die "BIN=$bin: it holds no test.$source-$target.$target.idx"
+    [[ -n $dry || -f $bin/test.$source-$target.$target.idx ]] || die "BIN=$bin: test.$source-$target.$target.idx is missing"
     [[ ! -f $bin/sentencepiece.model ]] || pieces=sentencepiece
     decode+=(${pieces:+"$pieces"})
     joined=(--eval-bleu-remove-bpe ${pieces:+"$pieces"})
@@ -53,6 +53,6 @@ translation() {
     written "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses" --metrics bleu --width 2
     run python "$root/examples/summarise.py" "$out"
     [[ $reference != "$out/references" ]] ||
-        run echo "This BLEU is of references put together again by Moses' detokenizer: not comparable with published sacreBLEU"
+        run echo "This BLEU uses references rebuilt by Moses' detokenizer: not comparable with published sacreBLEU"
     run python "$root/examples/tokenised.py" "$out/generate.log"
 }

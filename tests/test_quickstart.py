@@ -104,7 +104,7 @@ def test_translations_are_read_by_number(tmp_path):
         (b"a\n\n", b" \n\n", "c.de is empty"),
         (b"a\n\xff\n", b"x\ny\n", "c.en is not UTF-8: byte 0xff in line 2"),
         (None, b"x\n", "c.en does not exist"),
-        (b"a\n", b"x\n", "c.en: of 1 pairs 1 are usable, at least 100 are needed"),
+        (b"a\n", b"x\n", "c.en: 1 of 1 pairs are usable; at least 100 are needed"),
     ],
 )
 def test_corpus_errors(tmp_path, source, target, message):
@@ -155,7 +155,7 @@ def test_another_corpus_does_not_take_the_place_of_the_first(tmp_path):
 @pytest.mark.parametrize(
     "setting, value, message",
     [
-        ("WORK", "runs/a,b", "WORK=runs/a,b: fairseq would read a comma or colon in it as several folders"),
+        ("WORK", "runs/a,b", "WORK=runs/a,b: fairseq would split it into several folders at a comma or colon"),
         ("WORK", "runs/a:b", "WORK=runs/a:b: fairseq would read"),
         ("WORK", str(ROOT / "setup.py"), "setup.py: is no folder"),
         ("MAX_UPDATE", "many", "MAX_UPDATE=many: must be a whole number"),

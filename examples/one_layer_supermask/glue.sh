@@ -19,7 +19,7 @@ if [[ -z $glue && -n ${MINI:-} ]]; then
     binarise_phrases "$glue" "$DATA" 300 "$runs/phrases"
 fi
 [[ -n $glue ]] || die "GLUE is not set: name the folder of a task that scripts/prepare_glue.sh made"
-[[ -n $dry || -f $glue/label/dict.txt ]] || die "GLUE=$glue: it holds no label/dict.txt"
+[[ -n $dry || -f $glue/label/dict.txt ]] || die "GLUE=$glue: label/dict.txt is missing"
 [[ -z $from || -n $dry || -f $from ]] || die "FROM=$from: no such file"
 classes "${CLASSES:-2}"
 out=$runs/$(basename "$glue")-$size-keep$keep${from:+-vectors}-$seed

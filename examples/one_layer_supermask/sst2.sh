@@ -18,7 +18,7 @@ arch=${ARCH:-supermask_one_layer_roberta_study} seed=${SEED:-1} runs=${RUNS:-run
 data=${DATA:-} vocabulary=${PIECES:-6000} dict=${DICT:-} pieces=$runs/pieces bin=$runs/bin out=$runs/${NAME:-$arch}-$seed
 
 [[ -n $data ]] || die "DATA is not set: name the folder with train.tsv and dev.tsv (or .gz)"
-[[ ${PIECES:+given} == "${dict:+given}" ]] || die "PIECES='${PIECES:-}' DICT='$dict': give both or none"
+[[ ${PIECES:+given} == "${dict:+given}" ]] || die "PIECES='${PIECES:-}' DICT='$dict': give both or neither"
 there "$data/train.tsv" "$data/dev.tsv"
 
 classes 2

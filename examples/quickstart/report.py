@@ -27,7 +27,7 @@ def main():
 
     bleu = BLEU()
     score = bleu.corpus_score(ours, [references])
-    print(f"Test set: {len(sources)} sentences, none of whose sources is in the training or validation set")
+    print(f"Test set: {len(sources)} sentences; their sources are not in the training or validation set")
     print(score)
     print(f"signature: {bleu.get_signature()}")
     print(f"copying the source: BLEU = {bleu.corpus_score(sources, [references]).score:.2f}")

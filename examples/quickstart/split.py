@@ -17,7 +17,7 @@ def main():
     raw = read_pairs(Path(source), Path(target))
     good = keep_good(raw, int(min_words))
     if len(good) < FEWEST:
-        fail(f"{source}: of {len(raw)} pairs {len(good)} are usable, at least {FEWEST} are needed")
+        fail(f"{source}: {len(good)} of {len(raw)} pairs are usable; at least {FEWEST} are needed")
     parts = split(good)
     for name, pairs in parts.items():
         for side, path in enumerate((source, target)):

@@ -19,7 +19,7 @@ if [[ -z $bin && -n ${MINI:-} ]]; then
     binarise_text "$bin" "$runs/characters" python "$here/../language_models/characters.py" "$runs/text" "$runs/characters"
 fi
 [[ -n $bin ]] || die "BIN is not set: name the folder that scripts/prepare_enwik8.sh made"
-[[ -n $dry || -f $bin/test.idx ]] || die "BIN=$bin: it holds no test.idx"
+[[ -n $dry || -f $bin/test.idx ]] || die "BIN=$bin: test.idx is missing"
 
 fit "$bin" "$out" --task language_modeling --arch "$(preset reservoir_transformer_lm enwik8)" "${model[@]}" \
     --tokens-per-sample 512 --sample-break-mode none --dropout 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0.25 \

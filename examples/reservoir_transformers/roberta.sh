@@ -26,8 +26,8 @@ if [[ -z $bin$glue && -n ${MINI:-} ]]; then
     binarise_phrases "$glue" "$data" "$runs/pieces/joint.model" "$runs/phrases" "$bin/dict.txt"
 fi
 [[ -n $bin && -n $glue ]] || die "BIN='$bin' GLUE='$glue': name the folder of a text, and that of a task that scripts/prepare_glue.sh made"
-[[ -n $dry || -f $bin/train.idx ]] || die "BIN=$bin: it holds no train.idx"
-[[ -n $dry || -f $glue/label/dict.txt ]] || die "GLUE=$glue: it holds no label/dict.txt"
+[[ -n $dry || -f $bin/train.idx ]] || die "BIN=$bin: train.idx is missing"
+[[ -n $dry || -f $glue/label/dict.txt ]] || die "GLUE=$glue: label/dict.txt is missing"
 
 arm=$kind-$depth-$frozen-$updates-$seed
 pretrained=$runs/pretrained-$arm out=$runs/$(basename "$glue")-$arm

@@ -117,7 +117,7 @@ def test_on_two_gpus_one_process_translates_all(of_numbers, tmp_path):
     [
         ({"TEACHER": ""}, "TEACHER, BIN and OUT must all be set"),
         ({"TEACHER": "/no/such.pt"}, "TEACHER=/no/such.pt: no such file"),
-        ({"BIN": "/no/such"}, "BIN=/no/such: it holds no train."),
+        ({"BIN": "/no/such"}, "BIN=/no/such: train."),
         ({"MINI": "1"}, "MINI=1: not here"),
     ],
 )

@@ -268,7 +268,7 @@ def test_a_tiny_run_from_beginning_to_end(data):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     # A model with a longer pretraining needs another fine-tuning. This test continues without it.
     ended, tuned = run("4"), data / "runs" / "xor" / "frozen-pretrained-tiny-9-1"
-    assert ended.returncode == 2 and f"fpt: {tuned}/1e-3 was begun with other flags or data" in ended.stderr
+    assert ended.returncode == 2 and f"fpt: {tuned}/1e-3 was started with other flags or data" in ended.stderr
     for rate in ("1e-3", "1e-2"):
         (tuned / rate / ".begun").unlink()
     ended = run("4")

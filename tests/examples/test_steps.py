@@ -77,8 +77,8 @@ def test_a_training_is_not_taken_for_one_with_other_flags_or_data(recipe, tmp_pa
     (tmp_path / "w.txt").write_text("hello\n")
     recipe("w")
     refusal = (
-        "test: w/model was begun with other flags or data: move it away or name another RUNS folder, or, to go on with it"
-        " all the same, rm w/model/.begun\n"
+        "test: w/model was started with other flags or data: move it away or name another RUNS folder, or, to continue it"
+        " anyway, rm w/model/.begun\n"
     )
     # In another folder, or with more checkpoints, it is the same training. It has ended and need not resume.
     for where_it_runs in ("--cpu", "--update-freq 2 --distributed-world-size=4", "--keep-last-epochs=1 --log-file a/b"):
@@ -113,7 +113,7 @@ def test_a_model_with_another_start_is_another_model(recipe, tmp_path):
     assert recipe("w", script, MAKE=make, MORE="--cpu")[0] == []
     assert recipe("w", script, MAKE=f"{make} # in other words")[0] == []
     did, said = recipe("w", script, MAKE=make, UPDATES="2", status=2)
-    assert did == ["trained"] and "w/second was begun with other flags or data" in said
+    assert did == ["trained"] and "w/second was started with other flags or data" in said
 
 
 def test_other_files_in_a_folder_that_no_step_made_are_seen(recipe, tmp_path):
@@ -180,9 +180,9 @@ def test_other_data_and_a_folder_of_the_users_are_refused(recipe, tmp_path):
         (tmp_path / name / "dict.txt").write_text(f"{name} 1\n")
     recipe("w", "trained model ./train ./one model 1")
     _, said = recipe("w", "trained model ./train ./two model 1", status=2)
-    assert said == "test: model was trained on other data, with other dictionaries than ./two: move it away\n"
+    assert said == "test: model was trained on other data with other dictionaries than ./two: move it away\n"
     _, said = recipe("w", "folder ./two touch ./two/mine", status=2)
-    assert said == "test: ./two is there, and no recipe made it: move it away\n"
+    assert said == "test: ./two exists and was not made by a recipe: move it away\n"
     assert sorted(file.name for file in (tmp_path / "two").iterdir()) == ["cut", "dict.txt"]
 
 
