@@ -94,7 +94,7 @@ def test_of_several_pairs_the_teachers(made, of_numbers, tmp_path):
     for path in of_numbers.data.glob("*.en-de.*"):
         (both / path.name.replace(".en-de.", ".en-fr.").replace(".de.", ".fr.")).write_bytes(path.read_bytes())
     silent = distil(of_numbers, tmp_path / "out", BIN=str(both), DRY_RUN="1")
-    assert silent.returncode == 2 and "holds en-de and en-fr, and the teacher does not say" in silent.stderr
+    assert silent.returncode == 2 and "holds en-de and en-fr, and the teacher does not record" in silent.stderr
     state = read_state(str(of_numbers.path))
     state["cfg"].task.source_lang, state["cfg"].task.target_lang = "en", "de"
     state["cfg"] = OmegaConf.to_container(state["cfg"])
@@ -118,7 +118,7 @@ def test_on_two_gpus_one_process_translates_all(of_numbers, tmp_path):
         ({"TEACHER": ""}, "TEACHER, BIN and OUT must all be set"),
         ({"TEACHER": "/no/such.pt"}, "TEACHER=/no/such.pt: no such file"),
         ({"BIN": "/no/such"}, "BIN=/no/such: train."),
-        ({"MINI": "1"}, "MINI=1: not here"),
+        ({"MINI": "1"}, "MINI=1: not supported"),
     ],
 )
 def test_refusals(setting, said, of_numbers, tmp_path):
@@ -129,12 +129,12 @@ def test_refusals(setting, said, of_numbers, tmp_path):
 @pytest.mark.parametrize("flag", ["--remove-bpe=sentencepiece", "--quiet", "--gen-subset", "-t"])
 def test_flags_that_would_spoil_the_corpus_are_refused(flag, of_numbers, tmp_path):
     ended = distil(of_numbers, tmp_path / "out", flag)
-    assert ended.returncode == 2 and f"{flag}: not here" in ended.stderr and not list(tmp_path.iterdir())
+    assert ended.returncode == 2 and f"{flag}: not supported" in ended.stderr and not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_over(of_numbers, tmp_path):
     same = distil(of_numbers, of_numbers.data)
-    assert same.returncode == 2 and "is BIN, whose references would be lost" in same.stderr
+    assert same.returncode == 2 and "is the same folder as BIN, and its references would be lost" in same.stderr
     other = tmp_path / "other"
     shutil.copytree(of_numbers.data, other)
     ended = distil(of_numbers, f"{other}/")
