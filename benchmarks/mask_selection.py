@@ -18,7 +18,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import memory, pairs  # noqa: E402
-from fairseq_reservoir.masks.selection import keep_count, select_largest  # noqa: E402
+from fairseq_reservoir.masks.selection import select_largest  # noqa: E402
+from fairseq_reservoir.plan.mask_choices import keep_count  # noqa: E402
 
 
 def three_passes(scores, count):

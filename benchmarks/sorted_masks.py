@@ -9,7 +9,7 @@ import torch
 from fairseq_reservoir.layers.replace import replace_modules, with_mix_in
 from fairseq_reservoir.masks.masked_embedding import TiedProjection
 from fairseq_reservoir.masks.masked_weight import masked_modules
-from fairseq_reservoir.masks.selection import keep_count
+from fairseq_reservoir.plan.mask_choices import keep_count
 
 
 class _LargestBySorting(torch.autograd.Function):

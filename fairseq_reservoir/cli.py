@@ -101,8 +101,8 @@ def _user_dir_in(arguments):
 class _ParserWithOurFlags(argparse.ArgumentParser):
     """Parser of a subcommand with fairseq's flags in its ``--help`` and one-line errors.
 
-    ``--help`` lists the plugin's flags and the kinds of a ``--user-dir``. They are imported only for it, because importing
-    fairseq takes seconds.
+    ``--help`` lists the plugin's flags and the kinds of a ``--user-dir``. Only a ``--user-dir`` imports fairseq, which takes
+    seconds.
     """
 
     arguments: Sequence[str] = ()
@@ -121,9 +121,11 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
         text = super().format_help()
         if not self.get_default("takes_fairseq_flags"):
             return text
-        with _quiet():
-            register()
-            _import_user_dir(_user_dir_in(self.arguments))
+        folder = _user_dir_in(self.arguments)
+        if folder is not None and not is_plugin(Path(folder)):  # it may register kinds of layer
+            with _quiet():
+                register()
+                _import_user_dir(folder)
         return f"{text}\n{flag_groups.in_groups()}\n"
 
 

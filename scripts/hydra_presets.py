@@ -12,7 +12,7 @@ import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
 import fairseq_reservoir
-from fairseq_reservoir.options.transformer_options import as_namespace
+from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
 
 FOLDER = Path(fairseq_reservoir.__file__).parent / "config" / "model"
 MODELS = [

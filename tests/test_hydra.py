@@ -22,8 +22,8 @@ from omegaconf import OmegaConf
 import fairseq_reservoir
 from fairseq_reservoir import hydra_start
 from fairseq_reservoir.checkpoint import dry_build
+from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
 from fairseq_reservoir.options.plans import settle
-from fairseq_reservoir.options.transformer_options import as_namespace
 from tests.support import hydra_memory
 
 ROOT = Path(__file__).parents[1]

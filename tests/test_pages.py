@@ -19,8 +19,8 @@ from fairseq_reservoir.models.reservoir.transformer import PRESETS
 from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_LM_PRESETS
 from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRESETS
 from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
-from fairseq_reservoir.options.roberta_options import RobertaVectorOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.options.vector_options import RobertaVectorOptions
 from fairseq_reservoir.plan.kinds import letters_where
 from tests.support.commands import forget_earlier_runs, train
 from tests.support.warm_start import run_command

@@ -6,7 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from fairseq_reservoir.models.reservoir.transformer import ReservoirTransformer
-from fairseq_reservoir.options.transformer_options import ReservoirTransformerConfig, as_namespace
+from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
+from fairseq_reservoir.options.for_fairseq.transformer import ReservoirTransformerConfig
 from tests.support.building import SIZES, dictionary
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from ..masks.bits import bytes_of
 from ..masks.levels import Levels
 from ..masks.masked_weight import masked_modules
 from ..masks.rounded_weight import rounded_modules
-from ..masks.selection import MaskChoices
+from ..plan.mask_choices import MaskChoices
 from ..random_tensors.recipe import Recipe
 from .entropy_code import entropy_bits
 

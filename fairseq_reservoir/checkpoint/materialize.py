@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from ..errors import InputError
 from ..fairseq_repairs import archive
 from ..files import check_out, replacing
-from ..options.transformer_options import FlatTransformerConfig
+from ..options.for_fairseq.transformer import FlatTransformerConfig
 from ..plan import kinds
 from ..plan.layer_plan import slots
 from .dictionaries import languages_in

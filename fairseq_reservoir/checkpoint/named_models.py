@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 from ..errors import InputError
 from ..fairseq_repairs.error_report import fairseq_command
 from ..files import check_file
-from ..options import dictionary_flags, fairseq_rules, generation_rules
+from ..options import fairseq_rules, generation_rules
+from ..options.for_fairseq import dictionary_flags
 
 # The commands that read a model; the first two take several of them in one --path.
 _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq import utils
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ..errors import InputError
 from ..options.dictionary_options import DictionaryOptions
+from ..options.for_fairseq.parser import add_flags
 from ..random_tensors import digest
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, 
     known = parser._option_string_actions
     is_training = "--max-update" in known
     if is_training and FLAG not in known:
-        gen_parser_from_dataclass(parser, DictionaryOptions())
+        add_flags(parser, DictionaryOptions)
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     if getattr(parsed[0] if isinstance(parsed, tuple) else parsed, "allow_other_dictionary", False):
         _set_by_flag = _set_by_flag or not os.environ.get(ALLOW)

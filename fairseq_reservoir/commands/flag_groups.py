@@ -1,17 +1,23 @@
-"""The flags that commands take beside their own, in groups for ``--help``: those of the plugin, fairseq's last.
+"""Groups of flags for ``--help``: the plugin's flags, then fairseq's. Needs neither torch nor fairseq.
 
-fairseq-train answers ``--help`` before it asks a model or an optimizer for flags, and so shows none of these.
+fairseq-train answers ``--help`` before it adds the flags of a model or an optimizer, so it shows none of these.
 """
 
-import argparse
 import dataclasses
 import textwrap
 
 from ..errors import flag_of
+from ..options.dictionary_options import DictionaryOptions
+from ..options.freeze_skip_options import FreezeSkipOptions
+from ..options.layer_options import ReservoirOptions
+from ..options.supermask_options import MaskOptions
+from ..options.thread_options import ThreadOptions
+from ..options.transformer_flags import TRANSFORMER
+from ..options.vector_options import RobertaVectorOptions, WordVectorOptions
 from ..plan import kinds
 
 WIDTH = 100
-# Title and options. A flag that several families of models have is shown once.
+# Title -> options. A flag that several families of models have is shown once.
 GROUPS = {
     "plan (reservoir_*)": "reservoir_encoder reservoir_decoder",
     "plan by the number of reservoirs (reservoir_*)": (
@@ -53,7 +59,7 @@ GROUPS = {
 
 
 def in_groups() -> str:
-    """The groups as text: each flag once with its help; of fairseq's model flags the names, as their help is fairseq's."""
+    """The groups as text: each flag of ours once with its help, and the names of fairseq's model flags."""
     options = _options()
     parts = ["Below, in brackets: the architectures that have the flags. frozen_A is any architecture A of fairseq."]
     parts += _own_kinds()
@@ -63,33 +69,26 @@ def in_groups() -> str:
 
 
 def _own_kinds() -> list[str]:
-    """A group for the kinds that a ``--user-dir`` has registered, if it has."""
+    """A group for the kinds of layer that a ``--user-dir`` has registered, if it has."""
     own = [kind for kind in kinds.all_kinds() if kind.registered_by]
     rows = [f"  {'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
     return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if own else []
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """Every option of the plugin by name; of one that several have, the first, whose help says most."""
-    from ..options.dictionary_options import DictionaryOptions
-    from ..options.freeze_skip_options import FreezeSkipOptions
-    from ..options.language_model_options import WordVectorOptions
-    from ..options.layer_options import ReservoirOptions
-    from ..options.roberta_options import SupermaskRobertaOptions
-    from ..options.thread_options import ThreadOptions
-
+    """The first field of each option by name. It has the longest help where several models have the option."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,
-        SupermaskRobertaOptions,
+        MaskOptions,
+        RobertaVectorOptions,
         WordVectorOptions,
         FreezeSkipOptions,
         ThreadOptions,
         DictionaryOptions,
     ):
         for option in dataclasses.fields(options):
-            if not option.name.startswith("_"):
-                found.setdefault(option.name, option)
+            found.setdefault(option.name, option)
     return found
 
 
@@ -100,12 +99,8 @@ def _explained(option: dataclasses.Field) -> str:
 
 
 def _of_fairseq(shown) -> str:
-    from fairseq.models.transformer import TransformerModel
-
-    parser = argparse.ArgumentParser(add_help=False)
-    TransformerModel.add_args(parser)
-    flags = [action.option_strings[0] for action in parser._actions if action.dest not in shown]
-    names = textwrap.fill("  ".join(flags), WIDTH - 2, break_on_hyphens=False)
+    names = (name for name in TRANSFORMER if name not in shown)
+    flags = textwrap.fill("  ".join(map(flag_of, names)), WIDTH - 2, break_on_hyphens=False)
     return "fairseq's own, of its transformer (fairseq-train --help lists those of training):\n" + textwrap.indent(
-        names, "  "
+        flags, "  "
     )

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import make_dataclass
 
 import torch
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
 from ..errors import flag_of
+from ..options.for_fairseq.parser import add_flags
 from ..options.freeze_skip_options import FreezeSkipOptions
 from .description import refuse_change
 from .freeze_auto import FreezeAuto
@@ -155,6 +155,6 @@ def _register(name, inner, options):
 def _flags_after(add_args):
     def add(parser):
         add_args(parser)
-        gen_parser_from_dataclass(parser, FreezeSkipOptions())
+        add_flags(parser, FreezeSkipOptions)
 
     return add

@@ -4,7 +4,7 @@ import torch
 
 from ..errors import InputError, flag_of
 from ..masks.masked_weight import refuse_moving_masks
-from ..options.flags import check_texts
+from ..options.flags import check, check_texts
 from ..options.freeze_skip_options import FreezeSkipOptions
 from ..plan import freeze_spec
 from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
@@ -61,7 +61,10 @@ def check_flags(cfg) -> None:
         InputError: one line with the flag to change.
     """
     options = cfg.optimizer
+    if not hasattr(options, "freeze_schedule"):  # of another optimizer
+        return
     check_texts(options, FreezeSkipOptions)
+    check(options, FreezeSkipOptions)
     _check_auto(options, cfg.checkpoint)
     given = [flag for flag in FLAGS if getattr(options, flag, None)]
     if not given:
@@ -101,28 +104,7 @@ def check_flags(cfg) -> None:
 
 
 def _check_auto(options, checkpoint):
-    if not getattr(options, "freeze_auto", False):
-        for name in _OF_AUTO:
-            if getattr(options, name, None) is not None:
-                raise InputError(
-                    f"{flag_of(name)} {getattr(options, name)}: is for {FLAG_AUTO}; add that, or leave this out"
-                )
-        return
-    for name in ("freeze_auto_interval", "freeze_auto_keep"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise InputError(f"{flag_of(name)} {value}: must be at least 1")
-    share = options.freeze_auto_threshold
-    if share is not None and not 0 < share < 1:
-        raise InputError(f"--freeze-auto-threshold {share}: must be between 0 and 1")
-    for name, why in (
-        ("freeze_progressive", "both freeze layers from the bottom up"),
-        ("freeze_rotate", "it trains again what has learned"),
-        ("freeze_update_every", "a layer that is updated less often seems to have learned"),
-    ):
-        if getattr(options, name):
-            raise InputError(f"{FLAG_AUTO} with {flag_of(name)} {getattr(options, name)}: {why}; leave one of them out")
-    if checkpoint.no_save_optimizer_state:
+    if options.freeze_auto and checkpoint.no_save_optimizer_state:
         raise InputError(
             f"{FLAG_AUTO} with --no-save-optimizer-state: what is frozen is stored with that state; leave one of them out"
         )

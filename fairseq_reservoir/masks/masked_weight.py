@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..errors import InputError
+from ..plan.mask_choices import MaskChoices, Ratio
 from ..random_tensors import philox
 from ..random_tensors.recipe import Recipe
 from .pinned_mask import draw_pinned, pinned_per_row
-from .selection import MaskChoices, Ratio, select_masks
+from .selection import select_masks
 
 Stamp = tuple[Any, ...]
 Selected = tuple[Tensor, Tensor, Stamp]

@@ -7,8 +7,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..plan.mask_choices import MaskChoices, keep_count
 from ..random_tensors import philox
-from .selection import MaskChoices, keep_count, select_largest
+from .selection import select_largest
 
 
 def pinned_per_row(columns: int, choices: MaskChoices) -> int:

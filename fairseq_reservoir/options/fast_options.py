@@ -1,19 +1,17 @@
-"""The flag ``--fast``, which every model of ours has."""
+"""The flag ``--fast`` of all our models."""
 
 from dataclasses import dataclass
-
-from fairseq.dataclass import FairseqDataclass
 
 from .flags import option
 
 
 @dataclass
-class FastOptions(FairseqDataclass):
-    """The flag of every model of ours that says how it is trained, and nothing of what it is."""
+class FastOptions:
+    """The flag of all our models that changes how they are trained and not what they are."""
 
     fast: bool = option(
         False,
-        "train the same model with fewer passes: random numbers of dropout from a fast generator, on a CPU the loss worked out only where "
-        "a word counts, one kernel for attention and one for Adam. Losses differ by rounding, with dropout by other random numbers too. "
-        "The log and fairseq-reservoir plan say what of it is on; checkpoints know nothing of it",
+        "train the same model with fewer passes: dropout takes its random numbers from a fast generator, the loss on a CPU is computed "
+        "for real tokens only, attention and Adam run in one kernel each. Losses differ by rounding, and with dropout by other random "
+        "numbers. The log and fairseq-reservoir plan list the parts that are on; checkpoints do not depend on it",
     )

@@ -1,43 +1,129 @@
-"""One flag: a field of a dataclass, its name on the command line, and what the values of no flag may be."""
+"""Define a flag as a field of a dataclass: its default, its help, and the rules that its value must keep."""
 
-from dataclasses import field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from ..errors import InputError, flag_of, whole_number
 from . import fairseq_rules
+from .number_rules import Rule, errors as number_errors, refuse, shown
+
+# The default of a seed that follows --seed. hydra resolves it; a command line leaves it to ``for_fairseq.namespaces``.
+SEED = "${common.seed}"
+_RULES = "rules"
 
 
-def option(default, help_text, metavar=""):
-    return field(default=default, metadata={"help": help_text, "metavar": metavar})
+@dataclass(frozen=True)
+class FieldRules:
+    """The rules of one flag, apart from its type.
+
+    Attributes:
+        bounds: ``above``, ``at_least``, ``below`` and ``at_most`` of a number, as in ``number_rules.Rule``.
+        choices: the texts that are allowed.
+        needs: options of which one must be given. Without them the flag would have no effect.
+        excludes: an option that may not be given too -> the reason, which ends the message.
+    """
+
+    bounds: Mapping[str, Any]
+    choices: tuple[str, ...]
+    needs: tuple[str, ...]
+    excludes: Mapping[str, str]
+
+
+def option(
+    default: Any,
+    help_text: str,
+    metavar: str = "",
+    *,
+    choices: tuple[str, ...] = (),
+    needs: tuple[str, ...] = (),
+    excludes: Mapping[str, str] | None = None,
+    **bounds: Any,
+) -> Any:
+    """A field of a dataclass that is a flag; see ``FieldRules``. ``check`` applies its rules."""
+    rules = FieldRules(bounds, choices, needs, excludes or {})
+    return field(default=default, metadata={"help": help_text, "metavar": metavar, _RULES: rules})
+
+
+def choices_of(options: type) -> dict[str, tuple[str, ...]]:
+    """The texts that each option of a dataclass may have, by name, for the options with a fixed choice."""
+    return {one.name: one.metadata[_RULES].choices for one in fields(options) if _choices(one)}
+
+
+def check(config: Any, options: type) -> None:
+    """Refuse values that break the rules of their fields.
+
+    Args:
+        config: a namespace or configuration with a value for every field.
+        options: the dataclass with the fields.
+
+    Raises:
+        InputError: one line with the first three errors and the number of the others.
+    """
+    refuse(errors(config, options))
+
+
+def errors(config: Any, options: type) -> list[str]:
+    """Every value that breaks a rule of its field, each with its flag and the values that are allowed."""
+    values = {one.name: getattr(config, one.name) for one in fields(options) if _RULES in one.metadata}
+    return [
+        error
+        for one in fields(options)
+        if one.name in values
+        for error in _errors_of(one, values[one.name], config, one.metadata[_RULES])
+    ]
+
+
+def _choices(one):
+    return one.metadata[_RULES].choices if _RULES in one.metadata else ()
+
+
+def _errors_of(one, value, config, rules):
+    """The errors of one field. A value that is refused already is not compared with other options."""
+    if rules.choices and value != one.default and value not in rules.choices:
+        return [f"{flag_of(one.name)} {value!r}: choose from {', '.join(rules.choices)}"]
+    if rules.bounds and (found := number_errors({"own": {one.name: value}}, [Rule(f"own.{one.name}", **rules.bounds)])):
+        return found
+    if value == one.default:
+        return []
+    if rules.needs and not any(getattr(config, other) for other in rules.needs):
+        return [f"{given(one.name, value)}: has no effect without {' or '.join(map(flag_of, rules.needs))}"]
+    return [
+        f"{given(one.name, value)}: not with {given(other, getattr(config, other))}, {reason}"
+        for other, reason in rules.excludes.items()
+        if value and getattr(config, other)
+    ]
+
+
+def given(name: str, value: Any) -> str:
+    """A flag as the user gave it: ``--mask-random``, ``--mask-pin 0.1``."""
+    if value is True:
+        return flag_of(name)
+    return f"{flag_of(name)} {shown(value) if isinstance(value, float) else value}"
 
 
 def check_texts(options, dataclass) -> None:
-    """Refuses flags of a dataclass that are given an empty text, which would mean not given, or one that refers to other options.
+    """Refuse empty texts, which would count as not given, and texts that refer to other options.
 
     Raises:
         InputError: one line with the flag.
     """
-    for option in fields(dataclass):
-        value = getattr(options, option.name, None)
-        if option.name.startswith("_") or not isinstance(value, str) or value == option.default:
+    for one in fields(dataclass):
+        value = getattr(options, one.name, None)
+        if one.name.startswith("_") or not isinstance(value, str) or value == one.default:
             continue
         if not value.strip():
-            raise InputError(f"{flag_of(option.name)} {value!r}: is empty; give it a value or leave it out")
+            raise InputError(f"{flag_of(one.name)} {value!r}: is empty; give it a value or leave it out")
         if "${" in value:
             raise InputError(
-                f"{flag_of(option.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
+                f"{flag_of(one.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
             )
 
 
-def _check_cutoffs(flag, text):
-    cutoffs = [whole_number(part.strip()) or 0 for part in text.split(",")]
-    if any(larger <= smaller for smaller, larger in zip([0, *cutoffs], cutoffs)):
-        raise InputError(f"{flag} {text}: must be whole numbers that ascend, such as 10000,50000")
-
-
 def check_ranges(options) -> None:
-    """Refuses shares of dropout and of dropped layers that are none, and widths, heads and depths that nobody can build.
+    """Refuse sizes, shares and depths of fairseq's model flags that no model can have.
 
-    fairseq's BASE layers are refused too: they are no layers of a plan, and each process has others.
+    fairseq's BASE layers are refused too, because a plan does not have them and each process has different ones.
 
     Raises:
         InputError: one line with the flag.
@@ -52,6 +138,12 @@ def check_ranges(options) -> None:
             f"--base-layers {options.base_layers}: not in models with frozen or masked parts; leave it out"
         )
     _check_tied_output(options)
+
+
+def _check_cutoffs(flag, text):
+    cutoffs = [whole_number(part.strip()) or 0 for part in text.split(",")]
+    if any(larger <= smaller for smaller, larger in zip([0, *cutoffs], cutoffs)):
+        raise InputError(f"{flag} {text}: must be whole numbers that ascend, such as 10000,50000")
 
 
 def _check_tied_output(options):

@@ -4,23 +4,23 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
-
-from ..errors import InputError, flag_of, whole_number
-from ..layers.backskip.backward_skip import ESTIMATORS, WARMUP_UPDATES
-from ..layers.frozen_dtype import DTYPES
+from ..errors import InputError, whole_number
 from ..plan import kinds
 from .component_options import ComponentOptions, check_components
-from .flags import check_ranges, option
+from .flags import check, check_ranges, option
 
 NORMS = ("paper", "model")
-# Longer kernels than fairseq's longest sentences serve nobody, and those of millions of weights fill the memory.
+# Names in the tables of layers.frozen_dtype and layers.backskip; a test compares them.
+FROZEN_DTYPES = ("fp32", "bf16")
+ESTIMATORS = ("synthetic", "reinforce", "identity")
+WARMUP_UPDATES = 100
+# Longer kernels than fairseq's longest sentences are useless, and millions of weights would fill the memory.
 LONGEST_KERNEL = 1023
 _TYPES_OF_RESERVOIRS = kinds.listed([f"{name} ({letter})" for name, letter in kinds.reservoir_types().items()], "or")
 
 
 @dataclass
-class EncoderPlanOptions(FairseqDataclass):
+class EncoderPlanOptions:
     """The flags that place the layers of an encoder."""
 
     reservoir_encoder: Optional[str] = option(
@@ -30,12 +30,12 @@ class EncoderPlanOptions(FairseqDataclass):
         "PLAN",
     )
     reservoir_count: Optional[int] = option(
-        None, "instead of --reservoir-encoder: how many of the --encoder-layers are reservoirs", "N"
+        None, "instead of --reservoir-encoder: the number of the --encoder-layers that are reservoirs", "N"
     )
 
 
 @dataclass
-class DecoderPlanOptions(FairseqDataclass):
+class DecoderPlanOptions:
     """The flags that place the layers of a decoder."""
 
     reservoir_decoder: Optional[str] = option(
@@ -45,7 +45,7 @@ class DecoderPlanOptions(FairseqDataclass):
         "PLAN",
     )
     reservoir_decoder_count: Optional[int] = option(
-        None, "instead of --reservoir-decoder: how many of the --decoder-layers are reservoirs", "N"
+        None, "instead of --reservoir-decoder: the number of the --decoder-layers that are reservoirs", "N"
     )
 
 
@@ -54,7 +54,7 @@ class FrozenLayerOptions(ComponentOptions):
     """The flags of every model with a layer plan, whatever stacks it has."""
 
     reservoir_type: str = option(
-        "ffn", f"what --reservoir-count puts there: {_TYPES_OF_RESERVOIRS}. Default: ffn", "TYPE"
+        "ffn", f"kind of the reservoirs of --reservoir-count: {_TYPES_OF_RESERVOIRS}. Default: ffn", "TYPE"
     )
     reservoir_placement: str = option(
         "alternate",
@@ -67,6 +67,7 @@ class FrozenLayerOptions(ComponentOptions):
         f"LayerNorm of {kinds.listed(kinds.letters_where(own_norm=True))} layers: paper puts it before the layer's function "
         "even in a post-norm model; model follows --encoder-normalize-before and --decoder-normalize-before. Default: paper",
         "NORM",
+        choices=NORMS,
     )
     reservoir_train_layernorm: bool = option(
         False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)"
@@ -83,29 +84,36 @@ class FrozenLayerOptions(ComponentOptions):
         "type of the matrices of wholly frozen layers, and of their products: bf16 halves their memory, and is faster where the processor "
         "has instructions for it. With --bf16 the whole model has that type anyway; with --fp16 it is refused. Default: fp32",
         "TYPE",
+        choices=FROZEN_DTYPES,
     )
     reservoir_fast_dropout: bool = option(
         False,
-        "draw dropout's random numbers on a CPU sixteen bits an entry from a fast generator, instead of one after the other as floats: "
-        "the same distribution, other numbers than fairseq's. Changes nothing on a GPU",
+        "on a CPU, draw dropout's random numbers from a fast generator with sixteen bits for each entry: the same distribution as "
+        "fairseq's dropout, but other numbers. Changes nothing on a GPU",
     )
     backskip: Optional[str] = option(
         None,
-        "skip the backward pass through wholly frozen layers, and hand the layer below an estimated gradient: synthetic, from a "
-        "regression on true gradients, reinforce, the paper's, a value network and noise on the layer's input, or identity, the "
-        "gradient above the layer as it is",
+        "skip the backward pass through wholly frozen layers, and give the layer below an estimated gradient: synthetic, from a "
+        "regression on true gradients; reinforce, from the paper's value network and noise on the layer's input; or identity, the "
+        "gradient above the layer unchanged",
         "ESTIMATOR",
+        choices=ESTIMATORS,
     )
     backskip_warmup: int = option(
         WARMUP_UPDATES,
-        f"updates with true gradients only, before --backskip-anneal sets in. Default: {WARMUP_UPDATES}",
+        f"updates with true gradients only, before --backskip-anneal begins. Default: {WARMUP_UPDATES}",
         "N",
+        at_least=0,
+        needs=("backskip",),
     )
     backskip_anneal: float = option(
         0.99,
         "probability P of a true gradient in the first update after --backskip-warmup; P squared in the second, P to the third in "
         "the third, and so on. 1: always, 0: never. Default: 0.99",
         "P",
+        at_least=0,
+        at_most=1,
+        needs=("backskip",),
     )
 
 
@@ -115,32 +123,23 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
 
 
 def check_layer_options(options: Namespace) -> None:
-    """Refuses values that no layer can have, whatever the plan.
+    """Refuse values that no layer can have, whatever the plan.
 
     Raises:
         InputError: one line with the flag, the value and what is allowed.
     """
-    if options.reservoir_norm not in NORMS:
-        raise InputError(f"--reservoir-norm {options.reservoir_norm!r}: choose from {', '.join(NORMS)}")
     kernel_sizes(options.reservoir_kernel_sizes)
     check_ranges(options)
     check_components(options)
-    if options.frozen_dtype not in DTYPES:
-        raise InputError(f"--frozen-dtype {options.frozen_dtype!r}: choose from {', '.join(DTYPES)}")
-    if options.backskip not in (None, *ESTIMATORS):
-        raise InputError(f"--backskip {options.backskip!r}: choose from {', '.join(ESTIMATORS)}")
-    if options.backskip_warmup < 0:
-        raise InputError(f"--backskip-warmup {options.backskip_warmup}: must be at least 0")
-    if not 0 <= options.backskip_anneal <= 1:
-        raise InputError(f"--backskip-anneal {options.backskip_anneal:g}: must be from 0 to 1")
-    for name in ("backskip_warmup", "backskip_anneal") if options.backskip is None else ():
-        value = getattr(options, name)
-        if value != getattr(FrozenLayerOptions, name):
-            raise InputError(f"{flag_of(name)} {value:g}: has no effect without --backskip")
+    check(options, FrozenLayerOptions)
 
 
 def kernel_sizes(text: str) -> tuple[int, ...]:
-    """``"3,7"`` -> ``(3, 7)``."""
+    """Parse ``--reservoir-kernel-sizes``: ``"3,7"`` -> ``(3, 7)``.
+
+    Raises:
+        InputError: a size is even, too large or not a number.
+    """
     sizes = [whole_number(size.strip()) for size in text.split(",")]
     usable = tuple(size for size in sizes if size is not None and size % 2 and size <= LONGEST_KERNEL)
     if len(usable) != len(sizes):

@@ -101,16 +101,20 @@ def _flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = flag_of) -> None:
-    """Refuses numbers that break a rule.
+    """Refuse numbers that break a rule.
 
     Args:
         config: see ``Options``.
         called: the name of a field in messages.
 
     Raises:
-        InputError: one line with flag, value and what is allowed, of the first three.
+        InputError: one line with the first three errors, each with flag, value and the allowed range.
     """
-    found = errors(config, rules, called)
+    refuse(errors(config, rules, called))
+
+
+def refuse(found: list[str]) -> None:
+    """Raise the first three of the errors that a check found, and the number of the others; without any, do nothing."""
     if found:
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise InputError("; ".join(found[:_NAMED]) + more)

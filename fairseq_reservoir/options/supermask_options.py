@@ -1,32 +1,24 @@
-"""The options of the supermask models."""
+"""The flags of the supermask models, and their checks."""
 
-import math
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Optional
-
-from omegaconf import II
+from typing import Any, Optional
 
 from ..errors import InputError, flag_of, whole_number
-from ..masks.levels import KINDS as LEVELS, Levels
-from ..masks.masked_weight import WEIGHT_INITIALISERS
-from ..masks.selection import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
+from ..plan.mask_choices import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
 from .fast_options import FastOptions
-from .flags import check_ranges, option
-from .transformer_options import FlatTransformerConfig
+from .flags import SEED, check, check_ranges, option
 
-# Less is one weight of every matrix anyway, scaled up until numbers overflow.
+# A smaller share keeps one weight of every matrix anyway, scaled up until numbers overflow.
 SMALLEST_SHARE = 1e-9
+# Names in the tables of masks.masked_weight and masks.levels; a test compares them.
+WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 WEIGHT_INITS = (*WEIGHT_INITIALISERS, "signed_fairseq", "paper_code")
-CHOICES = {
-    "mask_init_weights": WEIGHT_INITS,
-    "mask_scope": SCOPES,
-    "mask_scores": RANKINGS,
-    "mask_kind": MASK_KINDS,
-    "mask_layernorm": ("plain", "affine"),
-    "mask_embeddings": ("masked", "frozen", "trained", *LEVELS),
-    "mask_share": ("layer", "none"),
-}
+MOST_LEVELS = 16
+LEVELS = ("sign", "ternary", *map(str, range(3, MOST_LEVELS + 1)))
+# Trained weights have no masks and no random weights, so that flags of those are refused beside them.
+_NOT_TRAINED = {"mask_trained_weights": "which has neither masks nor random weights; leave it out"}
+_NOT_RANDOM = {"mask_random": "whose masks learn nothing; leave one of them out"}
 
 
 @dataclass
@@ -34,7 +26,12 @@ class MaskOptions(FastOptions):
     """The flags of every supermask model."""
 
     mask_keep_ratio: float = option(
-        0.5, "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5", "RATIO"
+        0.5,
+        "share of the random weights that a mask keeps, in (0, 1]. Default: 0.5",
+        "RATIO",
+        above=0,
+        at_most=1,
+        excludes=_NOT_TRAINED,
     )
     mask_init_weights: str = option(
         "signed_fairseq",
@@ -44,53 +41,71 @@ class MaskOptions(FastOptions):
         "learns much faster), or paper_code, the unscaled mixture that the paper's code really trains: Xavier in attention, "
         "Kaiming uniform elsewhere; in a RoBERTa N(0, 0.02^2) everywhere. Default: signed_fairseq",
         "INIT",
+        choices=WEIGHT_INITS,
+        excludes=_NOT_TRAINED,
     )
     mask_scope: str = option(
         "tensor",
         "what the kept share is of: each weight matrix (tensor), each row, or all together (global), where each matrix keeps at least a "
         "tenth of the share. Default: tensor",
         "SCOPE",
+        choices=SCOPES,
+        excludes=_NOT_TRAINED,
     )
     mask_scores: str = option(
-        "magnitude", "rank the learned scores by magnitude, as the paper, or by value. Default: magnitude", "RANKING"
+        "magnitude",
+        "rank the learned scores by magnitude, as the paper, or by value. Default: magnitude",
+        "RANKING",
+        choices=RANKINGS,
+        excludes=_NOT_TRAINED,
     )
     mask_kind: str = option(
-        "binary", "a mask of 0 and 1, or signed: of -1, 0 and 1, which also flips weights. Default: binary", "MASK"
+        "binary",
+        "a mask of 0 and 1, or signed: of -1, 0 and 1, which also flips weights. Default: binary",
+        "MASK",
+        choices=MASK_KINDS,
+        excludes=_NOT_TRAINED,
     )
     mask_coats: Optional[str] = option(
         None,
         "further, smaller kept shares, descending, as in 0.3,0.1: their masks are added to the first one, so weights with "
         "high scores count two or three times (multicoated masks)",
         "RATIOS",
+        excludes=_NOT_TRAINED,
     )
     mask_layernorm: str = option(
         "affine",
         "plain: LayerNorms have no gain and bias, so that only masks are learned, as in the paper; affine: they are "
         "trained. Default: affine",
         "NORM",
+        choices=("plain", "affine"),
     )
     mask_keep_schedule: Optional[str] = option(
         None,
         "let the kept share fall from 1 at update 0, in straight lines through UPDATE:SHARE points, the last of them "
         "--mask-keep-ratio, as in 1000:0.7,4000:0.5",
         "POINTS",
+        excludes=_NOT_TRAINED | _NOT_RANDOM,
     )
     mask_pin: float = option(
         0.0,
         "share of each mask that is fixed at random from the start and has no score, in [0, 1). Default: 0",
         "SHARE",
+        excludes=_NOT_TRAINED | _NOT_RANDOM,
     )
     mask_row_gain: bool = option(
         False,
         "train a factor of each row of every masked matrix, too, 1 at the start: a better score for a file that is larger by two "
         "bytes a row, four without export's --dtype fp16",
+        excludes=_NOT_TRAINED,
     )
-    mask_random: bool = option(False, "control: random masks that are never trained")
+    mask_random: bool = option(False, "control: random masks that are never trained", excludes=_NOT_TRAINED)
     mask_share: str = option(
         "layer",
         "layer: all layers of a stack are one random layer seen through different masks; none: each layer has random "
         "weights of its own, as in the paper's comparison. Default: layer",
         "WHAT",
+        choices=("layer", "none"),
     )
     mask_trained_weights: Optional[str] = option(
         None,
@@ -105,16 +120,17 @@ class MaskOptions(FastOptions):
         "sign, to ternary values, or to a number of levels from 3 to 16, as --mask-trained-weights does, beside which masked means rounded "
         "as the layers. Default: masked",
         "HOW",
+        choices=("masked", "frozen", "trained", *LEVELS),
     )
     embed_min_coverage: float = option(
         0.5,
         "refuse an --encoder-embed-path or --decoder-embed-path that has less than this share of the dictionary's words. "
         "Default: 0.5",
         "SHARE",
+        at_least=0,
+        at_most=1,
     )
-    mask_seed: int = option(
-        II("common.seed"), "seed of random weights, initial scores and random masks. Default: --seed", "N"
-    )
+    mask_seed: int = option(SEED, "seed of random weights, initial scores and random masks. Default: --seed", "N")
     freeze: Optional[str] = option(
         None,
         "further components to freeze at their initial values, as in att,encoder.ffn: their masks stay as drawn",
@@ -125,31 +141,26 @@ class MaskOptions(FastOptions):
         "when translating, hold no random weights: draw those of a layer when it runs, apply its mask and drop them. "
         "fairseq-generate and fairseq-interactive take it as --model-overrides \"{'regenerate_weights': True}\"; refused in "
         "training",
+        excludes=_NOT_TRAINED,
     )
 
 
-@dataclass
-class SupermaskTransformerConfig(FlatTransformerConfig, MaskOptions):
-    """Options of ``supermask_one_layer_transformer``: those of fairseq's ``transformer`` and those of ``MaskOptions``."""
-
-
 def check_mask_options(options: Namespace) -> None:
-    """Refuses values that no mask can have, by the flag's name.
+    """Refuse values that no mask can have, by the flag's name.
 
     Raises:
         InputError: one line with flag, value and what is allowed.
     """
-    for name, allowed in CHOICES.items():
-        if getattr(options, name) not in allowed:
-            raise InputError(f"{flag_of(name)} {getattr(options, name)!r}: choose from {', '.join(allowed)}")
-    if not (math.isfinite(options.mask_keep_ratio) and 0 < options.mask_keep_ratio <= 1):
-        raise InputError(f"--mask-keep-ratio {options.mask_keep_ratio}: must be greater than 0 and at most 1")
+    check(options, MaskOptions)
     if options.mask_keep_ratio < SMALLEST_SHARE:
         raise InputError(
             f"--mask-keep-ratio {options.mask_keep_ratio}: must be at least {SMALLEST_SHARE}, one weight of a billion"
         )
+    if options.mask_trained_weights not in (None, *LEVELS):
+        raise InputError(
+            f"--mask-trained-weights {options.mask_trained_weights!r}: must be sign, ternary, or a number of levels from 3 to {MOST_LEVELS}"
+        )
     check_ranges(options)
-    check_trained_weights(options)
     for name in ("encoder_layers", "decoder_layers"):
         depth = getattr(options, name, None)
         if depth is not None and depth < 1:
@@ -162,52 +173,7 @@ def check_mask_options(options: Namespace) -> None:
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
         if not whole_embeddings(options) and getattr(options, name, None):
             raise InputError(f"{flag_of(name)}: has no masked or rounded form, use --mask-embeddings trained or frozen")
-    if not 0 <= options.embed_min_coverage <= 1:
-        raise InputError(f"--embed-min-coverage {options.embed_min_coverage}: must be from 0 to 1")
-    for name in ("mask_pin", "mask_keep_schedule") if options.mask_random else ():
-        if getattr(options, name):
-            raise InputError(
-                f"--mask-random {flag_of(name)} {getattr(options, name)}: give one of them, random masks learn nothing"
-            )
     mask_choices(options)
-
-
-# Of masks, of random weights and of what is drawn again: nothing that trained weights have.
-_OF_MASKS = (
-    "mask_keep_ratio",
-    "mask_keep_schedule",
-    "mask_scope",
-    "mask_scores",
-    "mask_kind",
-    "mask_coats",
-    "mask_pin",
-    "mask_random",
-    "mask_row_gain",
-    "mask_init_weights",
-    "regenerate_weights",
-)
-
-
-def check_trained_weights(options: Namespace) -> None:
-    """Refuses ``--mask-trained-weights`` that are none, and beside them flags of masks that are not at their defaults.
-
-    Raises:
-        InputError: one line with flag, value and what is allowed.
-    """
-    given = options.mask_trained_weights
-    if given is None:
-        return
-    try:
-        Levels(given)
-    except ValueError as error:
-        raise InputError(f"{flag_of('mask_trained_weights')} {given!r}: {str(error).split(': ', 1)[1]}") from None
-    for name in _OF_MASKS:
-        value = getattr(options, name)
-        if value and value != MaskOptions.__dataclass_fields__[name].default:
-            shown = flag_of(name) if value is True else f"{flag_of(name)} {value}"
-            raise InputError(
-                f"{shown}: not with --mask-trained-weights {given}, which has neither masks nor random weights; leave it out"
-            )
 
 
 def whole_embeddings(options: Namespace) -> bool:
@@ -215,18 +181,20 @@ def whole_embeddings(options: Namespace) -> bool:
     return options.mask_embeddings in ("frozen", "trained")
 
 
-def embedding_levels(options: Namespace) -> Levels | None:
-    """What trained token embeddings and output projection are rounded to; None if they are not."""
+def embedding_levels(options: Namespace) -> str | None:
+    """The levels that trained token embeddings and output projection are rounded to, or None if they are not rounded."""
     if options.mask_embeddings in LEVELS:
-        return Levels(options.mask_embeddings)
-    return (
-        Levels(options.mask_trained_weights) if options.mask_trained_weights and not whole_embeddings(options) else None
-    )
+        return options.mask_embeddings
+    return None if whole_embeddings(options) else options.mask_trained_weights
 
 
-def mask_choices(options: Namespace) -> dict:
-    """The fields of ``MaskChoices`` that the flags give."""
-    choices = {
+def mask_choices(options: Namespace) -> dict[str, Any]:
+    """The arguments of ``MaskChoices`` that the flags give.
+
+    Raises:
+        InputError: a value is not allowed; the message names its flag.
+    """
+    choices: dict[str, Any] = {
         "keep_ratio": options.mask_keep_ratio,
         "coats": _numbers("mask_coats", options.mask_coats),
         "scope": options.mask_scope,
@@ -245,7 +213,7 @@ def mask_choices(options: Namespace) -> dict:
     return choices
 
 
-# Each flag with the fields that are checked in its name.
+# The fields of ``MaskChoices`` that are checked in the name of each flag.
 _FIELDS_OF_FLAGS = {
     "mask_coats": ("coats",),
     "mask_keep_schedule": ("keep_schedule",),

@@ -1,21 +1,19 @@
-"""The flag that the plugin adds to every training."""
+"""The flag ``--threads`` of every training."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
+from .flags import option
 
 
 @dataclass
-class ThreadOptions(FairseqDataclass):
+class ThreadOptions:
     """The flag that the plugin adds to every training."""
 
-    threads: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "threads on a CPU: a number, or auto, as many as other processes leave cores free, looked at every two seconds. "
-            "Two threads of a busy machine are slower than one. The number changes the last bits of sums, so a run "
-            "with auto cannot be repeated to the bit. Default: torch's choice, or OMP_NUM_THREADS",
-            "metavar": "N",
-        },
+    threads: Optional[str] = option(
+        None,
+        "threads on a CPU: a number, or auto for as many as other processes leave cores free, measured every two seconds. "
+        "On a busy machine two threads are slower than one. The number of threads changes the last bits of sums, so a run "
+        "with auto cannot be repeated bit by bit. Default: torch's choice, or OMP_NUM_THREADS",
+        "N",
     )

@@ -9,9 +9,9 @@ import os
 import time
 
 import torch
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from ..errors import InputError, whole_number
+from ..options.for_fairseq.parser import add_flags
 from ..options.thread_options import ThreadOptions
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def read_flag(parse_args_and_arch, parser, *args, **kwargs):
     """Add ``--threads`` to the parser of a training, and hand on what it says."""
     options = parser._option_string_actions
     if "--max-update" in options and "--threads" not in options:
-        gen_parser_from_dataclass(parser, ThreadOptions())
+        add_flags(parser, ThreadOptions)
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(namespace, "threads", None) is not None:

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..errors import InputError, flag_of
-from ..options import dictionary_flags, fairseq_rules
+from ..options import fairseq_rules
+from ..options.for_fairseq import dictionary_flags
 
 # Tasks of fairseq whose batches are made of at most so many tokens or sentences.
 BATCHED = ("translation", "language_modeling", "masked_lm")

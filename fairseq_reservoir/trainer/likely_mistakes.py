@@ -3,8 +3,8 @@
 import logging
 
 from ..fairseq_repairs.cpu_launch import is_first_process
-from ..masks.selection import MaskChoices
 from ..options.supermask_options import mask_choices
+from ..plan.mask_choices import MaskChoices
 
 logger = logging.getLogger(__name__)
 

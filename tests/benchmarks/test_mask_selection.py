@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from benchmarks import mask_selection, memory
-from fairseq_reservoir.masks.selection import _together_on_device, keep_count
+from fairseq_reservoir.masks.selection import _together_on_device
+from fairseq_reservoir.plan.mask_choices import keep_count
 from tests.support.masks_by_sorting import by_sorting
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 from fairseq_reservoir.checkpoint import compact, entropy_code, packed_file, read_state_dict
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks import bits
-from fairseq_reservoir.masks.selection import MaskChoices, select_masks
+from fairseq_reservoir.masks.selection import select_masks
+from fairseq_reservoir.plan.mask_choices import MaskChoices
 from fairseq_reservoir.random_tensors import digest
 
 pytest.importorskip("constriction", reason="constriction is not installed: pip install constriction")

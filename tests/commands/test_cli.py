@@ -16,9 +16,10 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.layers.backskip.backward_skip import ESTIMATORS
 from fairseq_reservoir.layers.frozen_dtype import DTYPES
 from fairseq_reservoir.options.component_options import ADAPTERS
-from fairseq_reservoir.options.language_model_options import WordVectorOptions
+from fairseq_reservoir.options.flags import choices_of
 from fairseq_reservoir.options.layer_options import NORMS, ReservoirOptions
-from fairseq_reservoir.options.supermask_options import CHOICES, MaskOptions
+from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.options.vector_options import WordVectorOptions
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, FROZEN_INITS
 from fairseq_reservoir.plan.kinds import letters_where, reservoir_types
 from fairseq_reservoir.plan.layer_plan import PLACEMENTS
@@ -194,9 +195,9 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
     def said(flag):
         return set(re.findall(r"\w+", text.split(f"\n  --{flag} ")[1].split("\n  --")[0]))
 
-    values = {name.replace("_", "-"): choices for name, choices in CHOICES.items()}
+    values = {name.replace("_", "-"): choices for name, choices in choices_of(MaskOptions).items()}
     # of numbers, the first and the last
-    values["mask-embeddings"] = [name for name in CHOICES["mask_embeddings"] if not name.isdigit()] + ["3", "16"]
+    values["mask-embeddings"] = [name for name in values["mask-embeddings"] if not name.isdigit()] + ["3", "16"]
     values |= {
         "freeze": [name for name in COMPONENTS if "." not in name],
         "frozen-init": FROZEN_INITS,

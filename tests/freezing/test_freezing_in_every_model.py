@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import Resumed, resuming
-from fairseq_reservoir.options.transformer_options import fill_defaults
+from fairseq_reservoir.options.for_fairseq.namespaces import fill_defaults
 from fairseq_reservoir.plan.freeze_spec import COMPONENTS, GROUPS, atom, is_bias
 from tests.support.building import (
     SIZES,

@@ -232,22 +232,25 @@ def test_frozen_layers_are_stored_and_needed_to_resume(whole, toy_data, tmp_path
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--freeze-auto-interval 5", "--freeze-auto-interval 5: is for --freeze-auto; add that, or leave this out"),
+        ("--freeze-auto-interval 5", "--freeze-auto-interval 5: has no effect without --freeze-auto"),
         ("--freeze-auto --freeze-auto-interval 0", "--freeze-auto-interval 0: must be at least 1"),
         ("--freeze-auto --freeze-auto-keep 0", "--freeze-auto-keep 0: must be at least 1"),
-        ("--freeze-auto --freeze-auto-threshold 1", "--freeze-auto-threshold 1.0: must be between 0 and 1"),
-        ("--freeze-auto --freeze-auto-threshold nan", "--freeze-auto-threshold nan: must be between 0 and 1"),
+        ("--freeze-auto --freeze-auto-threshold 1", "--freeze-auto-threshold 1: must be greater than 0 and below 1"),
+        (
+            "--freeze-auto --freeze-auto-threshold nan",
+            "--freeze-auto-threshold nan: must be greater than 0 and below 1",
+        ),
         (
             "--freeze-auto --freeze-progressive 2:3",
-            "--freeze-auto with --freeze-progressive 2:3: both freeze layers from the",
+            "--freeze-progressive 2:3: not with --freeze-auto, since both freeze layers from the",
         ),
         (
             "--freeze-auto --freeze-rotate 1:3",
-            "--freeze-auto with --freeze-rotate 1:3: it trains again what has learned",
+            "--freeze-rotate 1:3: not with --freeze-auto, since it trains layers again that have",
         ),
         (
             "--freeze-auto --freeze-update-every ffn:2",
-            "--freeze-auto with --freeze-update-every ffn:2: a layer that is updated",
+            "--freeze-update-every ffn:2: not with --freeze-auto, since a layer that is updated",
         ),
         (
             "--freeze-auto --no-save-optimizer-state",

@@ -21,7 +21,8 @@ from omegaconf import OmegaConf
 from fairseq_reservoir.checkpoint.training_start import check_whole
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
-from fairseq_reservoir.options import dictionary_flags, fairseq_rules
+from fairseq_reservoir.options import fairseq_rules
+from fairseq_reservoir.options.for_fairseq import dictionary_flags
 from fairseq_reservoir.trainer import fairseq_flags, preflight
 from tests.integration.test_fuzzed_flags import HOSTILE, answer_of, fuzzed, mutated
 

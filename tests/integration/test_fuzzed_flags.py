@@ -23,15 +23,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as 
 from fairseq_reservoir import cli
 from fairseq_reservoir.commands import report as report_command, sweep as sweep_command
 from fairseq_reservoir.options.component_options import ComponentOptions
-from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
-from fairseq_reservoir.options.language_model_options import (
+from fairseq_reservoir.options.for_fairseq.language_model import (
     ReservoirLanguageModelConfig,
     SupermaskLanguageModelConfig,
-    WordVectorOptions,
 )
+from fairseq_reservoir.options.for_fairseq.roberta import ReservoirRobertaOptions, SupermaskRobertaOptions
+from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
 from fairseq_reservoir.options.layer_options import ReservoirOptions
-from fairseq_reservoir.options.roberta_options import ReservoirRobertaOptions, SupermaskRobertaOptions
 from fairseq_reservoir.options.supermask_options import MaskOptions
+from fairseq_reservoir.options.vector_options import WordVectorOptions
 from fairseq_reservoir.speed.threads import THREADS
 from tests.support.commands import RUN, error_of
 from tests.support.logs import Writer

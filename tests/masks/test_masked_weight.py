@@ -10,7 +10,7 @@ from torch import nn
 
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.masks.masked_weight import WEIGHT_INITIALISERS, MaskedWeight, weight_recipe
-from fairseq_reservoir.masks.selection import keep_count
+from fairseq_reservoir.plan.mask_choices import keep_count
 from fairseq_reservoir.random_tensors import philox
 from fairseq_reservoir.random_tensors.initialisers import MATRIX_INITIALISERS
 from tests.support.masks_by_sorting import expected_entries

@@ -5,7 +5,7 @@ import torch
 
 from fairseq_reservoir.masks.masked_linear import MaskedLinear
 from fairseq_reservoir.masks.pinned_mask import draw_pinned
-from fairseq_reservoir.masks.selection import MaskChoices, keep_count
+from fairseq_reservoir.plan.mask_choices import MaskChoices, keep_count
 
 
 # 10 columns: a pin of 0.3 pins 3 per row and 60 of 200 entries, and round(keep * 60) of them are kept.

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.masks import selection
-from fairseq_reservoir.masks.selection import MaskChoices, keep_count, select_largest, select_masks
+from fairseq_reservoir.masks.selection import select_largest, select_masks
+from fairseq_reservoir.plan.mask_choices import MaskChoices, keep_count
 from tests.support.masks_by_sorting import by_sorting, expected_entries, expected_masks_together
 
 KEEPS = [0.1, 0.3, 0.5, 0.7, 0.9]

@@ -14,7 +14,7 @@ from fairseq_reservoir.freezing.description import BUFFER
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.models.reservoir import language_model as reservoir_transformer_lm
 from fairseq_reservoir.models.supermask import language_model as supermask_one_layer_transformer_lm
-from fairseq_reservoir.options.transformer_options import as_namespace
+from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
 from fairseq_reservoir.plan.freeze_spec import atom
 from fairseq_reservoir.plan.kinds import letters_where
 from tests.support.building import build_lm, dictionary, pad, sentences

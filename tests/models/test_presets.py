@@ -8,8 +8,9 @@ import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from fairseq_reservoir.models.reservoir.transformer import PRESETS
+from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
+from fairseq_reservoir.options.for_fairseq.transformer import ReservoirTransformerConfig
 from fairseq_reservoir.options.layer_options import ReservoirOptions
-from fairseq_reservoir.options.transformer_options import ReservoirTransformerConfig, as_namespace
 
 OURS = {field.name for field in dataclasses.fields(ReservoirOptions)}
 

@@ -245,7 +245,7 @@ def test_files_of_vectors_are_not_read_for_a_checkpoint():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0"),
+        ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0: must be greater than 0"),
         ({"arch": RESERVOIR, "reservoir_encoder": "LX"}, "--reservoir-encoder 'LX': unknown letter 'X'"),
         ({"arch": RESERVOIR, "reservoir_encoder": "L", "freeze_except": "layers.4.ffn"}, "its layers encoder 0-0"),
         (

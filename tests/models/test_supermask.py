@@ -148,7 +148,7 @@ def test_paper_code_reproduces_the_mixture():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
+        ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0: must be greater than 0 and at most 1"),
         ({"mask_keep_ratio": 1.5}, "--mask-keep-ratio 1.5: must be"),
         ({"mask_keep_ratio": float("nan")}, "--mask-keep-ratio nan: must be"),
         ({"mask_coats": "0.3,0.4"}, "--mask-coats '0.3,0.4': "),
@@ -156,7 +156,7 @@ def test_paper_code_reproduces_the_mixture():
         ({"mask_keep_schedule": "500:0.5,100:0.7"}, "--mask-keep-schedule '500:0.5,100:0.7': "),
         ({"mask_init_weights": "normal"}, "--mask-init-weights 'normal': choose from kaiming_uniform,"),
         ({"mask_pin": 1.0}, "--mask-pin 1.0: "),
-        ({"mask_random": True, "mask_pin": 0.5}, "--mask-random --mask-pin 0.5: give one of them"),
+        ({"mask_random": True, "mask_pin": 0.5}, "--mask-pin 0.5: not with --mask-random, whose masks learn nothing"),
         ({"embed_min_coverage": float("nan")}, "--embed-min-coverage nan: must be from 0 to 1"),
         ({"mask_kind": "signed", "mask_scores": "value"}, "--mask-kind "),
         ({"freeze": "att,ffn,emb,ln"}, "freezes every parameter"),

@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.options import dictionary_flags
+from fairseq_reservoir.options.for_fairseq import dictionary_flags
 
 
 @pytest.mark.parametrize(

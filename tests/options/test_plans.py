@@ -8,7 +8,8 @@ import pytest
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.models.reservoir.transformer import DEPTHS, ReservoirTransformer
 from fairseq_reservoir.options import plans
-from fairseq_reservoir.options.transformer_options import ReservoirTransformerConfig, as_namespace
+from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
+from fairseq_reservoir.options.for_fairseq.transformer import ReservoirTransformerConfig
 from fairseq_reservoir.plan import layer_plan
 from fairseq_reservoir.plan.layer_plan import slots
 from tests.support.building import SIZES, build, dictionary

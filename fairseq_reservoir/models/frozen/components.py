@@ -3,15 +3,14 @@
 from argparse import Namespace
 from dataclasses import fields, make_dataclass
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
 from ...freezing.reservoir_build import COMPONENT_FLAGS, component_description, freeze_and_fill, kept_layers
 from ...layers.replace import adopt
 from ...options.component_options import ComponentOptions, check_components
 from ...options.flags import check_ranges, check_texts
-from ...options.transformer_options import as_namespace, fill_defaults, follow_seed, read_numbers
+from ...options.for_fairseq.namespaces import as_namespace, fill_defaults, follow_seed, read_numbers
+from ...options.for_fairseq.parser import add_flags
 
 
 class FrozenComponents(DescribedInCheckpoint):
@@ -61,7 +60,7 @@ class _Flags:
             # fairseq evaluates it as a list, and raises SyntaxError for other text.
             if action.dest.endswith("_layers_to_keep"):
                 action.type = str
-        gen_parser_from_dataclass(parser, ComponentOptions(), delete_default=True)
+        add_flags(parser, ComponentOptions, delete_default=True)
 
 
 def with_components(model: type, dataclass: type | None) -> tuple[type, type | None]:

@@ -8,16 +8,16 @@ from fairseq.models.transformer import TransformerModelBase
 from ...checkpoint.pretrained_embeddings import start_from
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.reservoir_build import RESUME_FLAGS, description_flags, finish_reservoir
-from ...options.language_model_options import (
+from ...options.for_fairseq.language_model import (
     DEPTHS,
     SIZES,
     ReservoirLanguageModelConfig,
     architecture,
     as_decoder_config,
 )
+from ...options.for_fairseq.namespaces import as_namespace
+from ...options.for_fairseq.presets import register, reservoir_preset
 from ...options.plans import plans_of
-from ...options.presets import register, reservoir_preset
-from ...options.transformer_options import as_namespace
 from ..token_embedding import token_embedding
 from .stacks import ReservoirDecoder
 

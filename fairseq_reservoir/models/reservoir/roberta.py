@@ -7,10 +7,10 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
 from ...freezing.reservoir_build import RESUME_FLAGS, description_flags, finish_reservoir, freeze_and_fill
+from ...options.for_fairseq.presets import register, reservoir_preset
+from ...options.for_fairseq.roberta import DEPTHS, SIZES, ReservoirRobertaOptions, add_flags, complete_options
+from ...options.for_fairseq.transformer import as_transformer_config
 from ...options.plans import plans_of
-from ...options.presets import register, reservoir_preset
-from ...options.roberta_options import DEPTHS, SIZES, ReservoirRobertaOptions, add_flags, complete_options
-from ...options.transformer_options import as_transformer_config
 from .stacks import ReservoirEncoder
 
 

@@ -8,15 +8,10 @@ from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 from ...checkpoint.pretrained_embeddings import start_from
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.reservoir_build import RESUME_FLAGS, description_flags, finish_reservoir
+from ...options.for_fairseq.namespaces import as_namespace
+from ...options.for_fairseq.presets import register, reservoir_preset
+from ...options.for_fairseq.transformer import STUDY, TINY, ReservoirTransformerConfig, as_transformer_config
 from ...options.plans import plans_of
-from ...options.presets import register, reservoir_preset
-from ...options.transformer_options import (
-    STUDY,
-    TINY,
-    ReservoirTransformerConfig,
-    as_namespace,
-    as_transformer_config,
-)
 from .stacks import ReservoirDecoder, ReservoirEncoder
 
 DEPTHS = {"encoder": 6, "decoder": 6}

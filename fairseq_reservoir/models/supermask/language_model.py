@@ -6,16 +6,16 @@ import torch
 from fairseq.models import FairseqLanguageModel, register_model
 
 from ...freezing.description import DescribedInCheckpoint
-from ...options.language_model_options import (
+from ...options.for_fairseq.language_model import (
     DEPTHS,
     SIZES,
     SupermaskLanguageModelConfig,
     architecture,
     as_decoder_config,
 )
-from ...options.presets import register, supermask_preset
+from ...options.for_fairseq.namespaces import as_namespace
+from ...options.for_fairseq.presets import register, supermask_preset
 from ...options.supermask_options import check_mask_options
-from ...options.transformer_options import as_namespace
 from ..token_embedding import token_embedding
 from .build import build_embedding, description_flags, finish_supermask, mask_plans
 from .inference import FoldsMasks

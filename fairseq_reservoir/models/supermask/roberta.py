@@ -9,10 +9,10 @@ from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
 from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_linear import MaskedLinear
-from ...options.presets import register, supermask_preset
-from ...options.roberta_options import DEPTHS, SIZES, SupermaskRobertaOptions, add_flags, complete_options
+from ...options.for_fairseq.presets import register, supermask_preset
+from ...options.for_fairseq.roberta import DEPTHS, SIZES, SupermaskRobertaOptions, add_flags, complete_options
+from ...options.for_fairseq.transformer import as_transformer_config
 from ...options.supermask_options import check_mask_options, whole_embeddings
-from ...options.transformer_options import as_transformer_config
 from .build import compile_mask_table, description_flags, finish_supermask, mask_plans, new_embedding
 from .inference import FoldsMasks
 from .roberta_embeddings import earlier_recipes, fill_embeddings

@@ -16,10 +16,10 @@ from ...masks.masked_embedding import MaskedEmbedding, TiedProjection
 from ...masks.masked_linear import MaskedLinear
 from ...masks.masked_weight import weight_recipe
 from ...masks.rounded_weight import RoundedEmbedding, RoundedLinear, SharedLinear
-from ...masks.selection import MaskChoices
 from ...options.supermask_options import embedding_levels, mask_choices, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER
 from ...plan.layer_plan import Slot
+from ...plan.mask_choices import MaskChoices
 from ...random_tensors.recipe import Recipe
 
 _TOKEN_TABLES = ("embed_tokens", "output_projection")
@@ -71,7 +71,7 @@ class MaskedParts:
         self.choices = mask_choices(options)
         self.random_layer = RandomLayer()
         self.levels = Levels(options.mask_trained_weights) if options.mask_trained_weights else None
-        self.embedding_levels = embedding_levels(options)
+        self.embedding_levels = Levels(levels) if (levels := embedding_levels(options)) else None
         self.shared_layer = SharedLayer()
 
     def linear(self, part: str, in_features: int, out_features: int) -> MaskedLinear | RoundedLinear | SharedLinear:

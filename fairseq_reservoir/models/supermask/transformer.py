@@ -7,9 +7,10 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModelBase, transformer_legacy
 
 from ...freezing.description import DescribedInCheckpoint
-from ...options.presets import register, supermask_preset
-from ...options.supermask_options import SupermaskTransformerConfig, check_mask_options
-from ...options.transformer_options import STUDY, TINY, as_namespace, as_transformer_config
+from ...options.for_fairseq.namespaces import as_namespace
+from ...options.for_fairseq.presets import register, supermask_preset
+from ...options.for_fairseq.transformer import STUDY, TINY, SupermaskTransformerConfig, as_transformer_config
+from ...options.supermask_options import check_mask_options
 from .build import build_embedding, description_flags, finish_supermask, mask_plans
 from .inference import FoldsMasks
 from .stacks import MaskedParts, SupermaskDecoder, SupermaskEncoder

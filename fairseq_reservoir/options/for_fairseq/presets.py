@@ -2,10 +2,10 @@
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
-from .flags import check_texts
-from .plans import check, settle
-from .supermask_options import check_mask_options
-from .transformer_options import fill_defaults, fill_in, follow_seed, read_numbers
+from ..flags import check_texts
+from ..plans import check, settle
+from ..supermask_options import check_mask_options
+from .namespaces import fill_defaults, fill_in, follow_seed, read_numbers
 
 
 def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):

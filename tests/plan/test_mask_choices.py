@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from fairseq_reservoir.masks.selection import MaskChoices
+from fairseq_reservoir.plan.mask_choices import MaskChoices
 
 
 @pytest.mark.parametrize(

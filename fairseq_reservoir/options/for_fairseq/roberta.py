@@ -2,16 +2,15 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.roberta import RobertaModel, model as roberta
 
-from .flags import option
-from .layer_options import EncoderPlanOptions, FrozenLayerOptions
-from .supermask_options import MaskOptions
-from .transformer_options import STUDY, TINY, as_namespace
+from ..layer_options import EncoderPlanOptions, FrozenLayerOptions
+from ..supermask_options import MaskOptions
+from ..vector_options import RobertaVectorOptions
+from .namespaces import as_namespace
+from .parser import add_flags as add_flags_of
+from .transformer import STUDY, TINY
 
 DEPTHS = {"encoder": 12}
 # fairseq's architecture function and the sizes that come before it; ``base`` and ``large`` are fairseq's own.
@@ -29,23 +28,6 @@ class ReservoirRobertaOptions(FrozenLayerOptions, EncoderPlanOptions):
 
 
 @dataclass
-class RobertaVectorOptions(FairseqDataclass):
-    """The flags that give a RoBERTa its token vectors."""
-
-    mask_embeddings_from: Optional[str] = option(
-        None,
-        "start from the token vectors and positions of this RoBERTa checkpoint, fairseq's or ours, of the same width and "
-        "dictionary; read when training starts, not afterwards",
-        "CHECKPOINT",
-    )
-    encoder_embed_path: Optional[str] = option(
-        None,
-        "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them",
-        "FILE",
-    )
-
-
-@dataclass
 class SupermaskRobertaOptions(MaskOptions, RobertaVectorOptions):
     """The flags that ``supermask_one_layer_roberta`` adds to fairseq's."""
 
@@ -53,7 +35,7 @@ class SupermaskRobertaOptions(MaskOptions, RobertaVectorOptions):
 def add_flags(parser, options) -> None:
     """fairseq's flags of ``roberta`` and those of a dataclass."""
     RobertaModel.add_args(parser)
-    gen_parser_from_dataclass(parser, options(), delete_default=True)
+    add_flags_of(parser, options, delete_default=True)
 
 
 def complete_options(args, task) -> Namespace:

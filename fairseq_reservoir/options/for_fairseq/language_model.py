@@ -11,13 +11,13 @@ from fairseq.models.transformer_lm import (
     TransformerLanguageModelConfig,
     base_lm_architecture,
 )
-from omegaconf import II
 
-from ..errors import InputError
-from .flags import option
-from .layer_options import DecoderPlanOptions, FrozenLayerOptions
-from .supermask_options import MaskOptions
-from .transformer_options import as_transformer_config
+from ...errors import InputError
+from ..flags import option
+from ..layer_options import DecoderPlanOptions, FrozenLayerOptions
+from ..supermask_options import MaskOptions
+from ..vector_options import WordVectorOptions
+from .transformer import as_transformer_config
 
 DEPTHS = {"decoder": 6}
 # ``large`` has the sizes of fairseq's transformer_lm_big. ``base`` has those of its transformer_lm, but shares its input and output
@@ -40,38 +40,27 @@ SIZES = {
 
 
 @dataclass
-class WordVectorOptions(FairseqDataclass):
-    """The flags that our language models take beside masks and plans, and fairseq's do not."""
-
-    decoder_embed_path: Optional[str] = option(
-        None,
-        "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them",
-        "FILE",
-    )
-
-
-@dataclass
-class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions):
+class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, FairseqDataclass):
     """fairseq's options of ``transformer_lm``, in hydra with the same defaults as its command line, and word vectors."""
 
     decoder_input_dim: int = option(
-        II("model.decoder_embed_dim"), "width of the embedding. Default: --decoder-embed-dim", "N"
+        "${model.decoder_embed_dim}", "width of the embedding. Default: --decoder-embed-dim", "N"
     )
     decoder_output_dim: int = option(
-        II("model.decoder_embed_dim"), "width before the output projection. Default: --decoder-embed-dim", "N"
+        "${model.decoder_embed_dim}", "width before the output projection. Default: --decoder-embed-dim", "N"
     )
     decoder_normalize_before: bool = option(True, "LayerNorm before each decoder block, always so on the command line")
 
 
 @dataclass
-class ReservoirLanguageModelConfig(LanguageModelConfig, FrozenLayerOptions, DecoderPlanOptions):
+class ReservoirLanguageModelConfig(LanguageModelConfig, FrozenLayerOptions, DecoderPlanOptions, FairseqDataclass):
     """Options of ``reservoir_transformer_lm``."""
 
     decoder_layers: Optional[int] = option(None, "number of layers. Default: those of --reservoir-decoder, or 6", "N")
 
 
 @dataclass
-class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions):
+class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions, FairseqDataclass):
     """Options of ``supermask_one_layer_transformer_lm``."""
 
 

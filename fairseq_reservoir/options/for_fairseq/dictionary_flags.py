@@ -11,8 +11,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.optim.lr_scheduler.manual_lr_scheduler import ManualSchedule
 from fairseq.registry import REGISTRIES
 
-from ..errors import InputError, flag_of
-from . import generation_rules
+from ...errors import InputError, flag_of
+from .. import generation_rules
 
 # Options of a task that hold arguments of generation in JSON.
 _OF_GENERATION = ("eval_bleu_args", "generation_args", "eval_args")

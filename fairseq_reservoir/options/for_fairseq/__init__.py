@@ -1,0 +1,1 @@
+"""The options in the form that fairseq registers: its dataclasses with our flags, and architecture functions. Needs fairseq."""

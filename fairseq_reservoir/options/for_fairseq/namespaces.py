@@ -1,0 +1,80 @@
+"""Complete the options of a model, from whichever source they come: a command line, hydra, a checkpoint or a dataclass."""
+
+from argparse import Namespace
+from dataclasses import fields
+
+from omegaconf import DictConfig, OmegaConf
+
+from ...errors import InputError, flag_of
+from ..flags import SEED
+
+# Options that have the value of another option where they are not given. Each stands after the option that it follows.
+FOLLOWED_WIDTHS = {
+    "decoder_embed_dim": "encoder_embed_dim",
+    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
+    "decoder_input_dim": "decoder_embed_dim",
+    "decoder_output_dim": "decoder_embed_dim",
+}
+_FOLLOWED = {**FOLLOWED_WIDTHS, "reservoir_seed": "seed", "mask_seed": "seed"}
+# fairseq's defaults of options outside the model's group.
+_OF_OTHER_GROUPS = {"seed": 1, "add_bos_token": False, "tokens_per_sample": 1024, "tpu": False}
+_REFERENCES = (SEED, *(f"${{model.{other}}}" for other in FOLLOWED_WIDTHS.values()))
+_NUMBERS = ("encoder_layers", "decoder_layers", *_FOLLOWED)
+_MOST = 2**63 - 1
+
+
+def fill_defaults(args, dataclass) -> None:
+    """Give missing options the dataclass's defaults, except for defaults that refer to another option."""
+    for option in fields(dataclass):
+        if not hasattr(args, option.name) and not _is_reference(option.default):
+            setattr(args, option.name, option.default)
+
+
+def follow_seed(args, name: str) -> None:
+    """Set a missing seed to ``--seed``, because a namespace cannot resolve the dataclass's ``${common.seed}``."""
+    if not hasattr(args, name):
+        setattr(args, name, getattr(args, "seed", _OF_OTHER_GROUPS["seed"]))
+
+
+def fill_in(args, values: dict) -> None:
+    """Give options that the user has not set the ``values`` of a preset."""
+    for name, value in values.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
+def as_namespace(cfg) -> Namespace:
+    """A copy of a model's options as a plain namespace, in which no option refers to another one."""
+    if isinstance(cfg, DictConfig):
+        return Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    values = dict(vars(cfg))
+    for name in (*_FOLLOWED, *values):
+        if _is_reference(values.get(name)):
+            other = values[name][2:-1].rpartition(".")[2]
+            known = _OF_OTHER_GROUPS | {key: value for key, value in values.items() if key != name}
+            values[name] = known.get(other)
+    return Namespace(**values)
+
+
+def read_numbers(args, names=_NUMBERS) -> None:
+    """Turn the numbers that the command line leaves as text into integers, in place.
+
+    fairseq gives a flag no type if its default follows another option.
+
+    Raises:
+        InputError: one of them is not a whole number of 64 bits.
+    """
+    for name in names:
+        value = getattr(args, name, None)
+        if isinstance(value, str) and value not in _REFERENCES:
+            try:
+                value = int(value)
+            except ValueError:
+                raise InputError(f"{flag_of(name)} {value!r}: must be a whole number") from None
+            setattr(args, name, value)
+        if isinstance(value, int) and not -_MOST <= value <= _MOST:
+            raise InputError(f"{flag_of(name)} {value}: must be a whole number of 64 bits")
+
+
+def _is_reference(value) -> bool:
+    return isinstance(value, str) and value.startswith("${")

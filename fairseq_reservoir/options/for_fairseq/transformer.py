@@ -1,0 +1,82 @@
+"""fairseq's options of a Transformer as one flat dataclass, and our models' options beside them.
+
+fairseq's ``TransformerConfig`` is nested, and its command line cannot register nested options. The flat dataclass serves the
+command line, hydra and checkpoints. ``as_transformer_config`` makes the nested one from it.
+"""
+
+from argparse import Namespace
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+
+from ..layer_options import ReservoirOptions
+from ..supermask_options import MaskOptions
+from .namespaces import FOLLOWED_WIDTHS
+
+
+def _flat_transformer_fields():
+    """fairseq's nested fields as (name, type, field) of a flat dataclass: ``encoder.embed_dim`` -> ``encoder_embed_dim``."""
+    for outer in fields(TransformerConfig):
+        if outer.name.startswith("_"):
+            continue
+        if outer.name not in ("encoder", "decoder", "quant_noise"):
+            yield outer.name, outer.type, field(default=outer.default, metadata=dict(outer.metadata))
+            continue
+        for inner in fields(outer.type):
+            if inner.name.startswith("_"):
+                continue
+            name = f"{outer.name}_{inner.name}"
+            default = inner.default if inner.default is not MISSING else None
+            kind = _TYPES.get(inner.name, inner.type)
+            yield name, kind, field(default=_DEFAULTS.get(name, default), metadata=dict(inner.metadata))
+
+
+# fairseq reads layers_to_keep as text ("0,2") although it declares a list. The plan sets a depth that is not given.
+_TYPES = {"layers_to_keep": Optional[str], "layers": Optional[int]}
+# A decoder without widths of its own has the encoder's, as in fairseq's architecture functions.
+_DEFAULTS = {
+    "encoder_layers": None,
+    "decoder_layers": None,
+    **{name: f"${{model.{followed}}}" for name, followed in FOLLOWED_WIDTHS.items()},
+}
+
+FlatTransformerConfig: Any = make_dataclass(
+    "FlatTransformerConfig", _flat_transformer_fields(), bases=(FairseqDataclass,), namespace={"__module__": __name__}
+)
+
+
+@dataclass
+class ReservoirTransformerConfig(FlatTransformerConfig, ReservoirOptions, FairseqDataclass):
+    """Options of ``reservoir_transformer``: those of fairseq's ``transformer`` and those of ``ReservoirOptions``."""
+
+
+@dataclass
+class SupermaskTransformerConfig(FlatTransformerConfig, MaskOptions, FairseqDataclass):
+    """Options of ``supermask_one_layer_transformer``: those of fairseq's ``transformer`` and those of ``MaskOptions``."""
+
+
+# Sizes of our own presets.
+TINY = {
+    "encoder_embed_dim": 64,
+    "encoder_ffn_embed_dim": 128,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+}
+STUDY = {
+    "encoder_embed_dim": 128,
+    "encoder_ffn_embed_dim": 512,
+    "encoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "share_decoder_input_output_embed": True,
+}
+
+
+def as_transformer_config(options: Namespace) -> TransformerConfig:
+    """fairseq's nested configuration, with our flags as further attributes."""
+    return TransformerConfig.from_namespace(options)
