@@ -19,6 +19,7 @@ from fairseq_reservoir.models.reservoir.transformer import PRESETS
 from fairseq_reservoir.models.supermask.language_model import PRESETS as MASKED_LM_PRESETS
 from fairseq_reservoir.models.supermask.transformer import PRESETS as MASKED_PRESETS
 from fairseq_reservoir.options.freeze_skip_options import FreezeSkipOptions
+from fairseq_reservoir.options.reading import read
 from fairseq_reservoir.options.supermask_options import MaskOptions
 from fairseq_reservoir.options.vector_options import RobertaVectorOptions
 from fairseq_reservoir.plan.kinds import letters_where
@@ -187,12 +188,7 @@ def test_flags_of_freeze_skip_are_accepted(flags):
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", "--arch", "reservoir_transformer_tiny", *shlex.split(flags)])
     names = [f"{stack}.layers.{i}.fc1.weight" for stack in ("encoder", "decoder") for i in range(3)]
-    given = {
-        name.removeprefix("freeze_"): getattr(args, name)
-        for name in vars(FreezeSkipOptions())
-        if name.startswith("freeze_")
-    }
-    assert str(FreezeSchedule([*names, "encoder.embed_tokens.weight"], **given))
+    assert str(FreezeSchedule([*names, "encoder.embed_tokens.weight"], read(FreezeSkipOptions, args)))
 
 
 def test_all_letters_and_presets_are_named():

@@ -6,9 +6,10 @@ A fourth, ``--freeze-auto``, adds to a schedule while the run goes on.
 
 import itertools
 import math
-from dataclasses import dataclass
 
-from ..errors import InputError, whole_number
+from ..errors import InputError
+from ..options.freeze_skip_options import FreezeSkipOptions
+from ..options.freeze_skip_settings import Change, resolve
 from ..plan import freeze_spec
 from ..random_tensors import philox
 from . import freeze_parts
@@ -20,75 +21,46 @@ FLAG_AUTO = "--freeze-auto"
 _LONGEST_CYCLE = 10_000
 
 
-@dataclass(frozen=True)
-class Change:
-    """At ``update``, what ``spec`` names is frozen, or trained again; ``names``, where they say more than the spec."""
-
-    update: int
-    spec: str
-    freeze: bool
-    flag: str
-    names: tuple[str, ...] = ()
-
-
 class FreezeSchedule:
-    """Of every update, the parameters that are frozen and those that only this update skips.
+    """The parameters that are frozen at an update, and the parameters that only this update skips.
 
-    An update is numbered by how many came before it, from 0. A frozen parameter has no gradient, no update, no decay and no
-    optimizer state; when it is trained again, its state begins anew. A skipped one keeps its state and gets no update, decay or
-    momentum. Rotation as in LISA (Pan et al., 2024): of all layers, some drawn anew for each period are trained; what is in no
-    layer always is. The draw depends on the seed and the period's number, so all processes and resumed runs agree.
+    An update is numbered by the updates before it, from 0. A frozen parameter has no gradient, no update, no decay and no
+    optimizer state. When it is trained again, its state starts from nothing. A skipped parameter keeps its state and gets no
+    update, decay or momentum. Rotation as in LISA (Pan et al., 2024): in each period some layers are drawn and trained, and so are
+    all parameters outside the layers. The draw depends on the seed and the number of the period, so all ranks and resumed runs agree.
 
     Args:
         names: the parameters that may be trained, in the model's order.
-        schedule: ``"0:emb;2000:encoder.layers.0-2;8000:-emb"``.
-        progressive: ``"START:EVERY"``: at update START + i EVERY, layer i of every stack is frozen, except its last. What layers
-            share freezes with the last of them.
-        rotate: ``"K:PERIOD"``.
-        update_every: ``"ffn:4,emb:2"``: updates 0, 4, 8, ... of ffn.
+        options: the flags. With ``freeze_progressive`` START:EVERY layer i of every stack is frozen at update START + i EVERY, except
+            the last layer; tensors that layers share freeze with the last of these layers. With ``freeze_auto`` the method
+            ``freeze`` freezes one of ``parts`` after the other during the run.
         seed: of the rotation.
         untrained: the names of the model's other parameters.
         aliases: further names of tied parameters, name -> name in ``names``; specs name them as --freeze does.
-        auto: layers are frozen by ``freeze`` while the run goes on; ``parts`` are those that may be, in this order.
-        auto_interval, auto_threshold: how it is decided, for the log.
-        auto_keep: how many layers, from the top, are in no part.
 
     Raises:
         InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
     """
 
-    def __init__(
-        self,
-        names,
-        schedule=None,
-        progressive=None,
-        rotate=None,
-        update_every=None,
-        auto=False,
-        auto_interval=None,
-        auto_threshold=None,
-        auto_keep=None,
-        seed=1,
-        untrained=(),
-        aliases=None,
-    ):
+    def __init__(self, names, options: FreezeSkipOptions, seed: int = 1, untrained=(), aliases=None):
         self.names, self.seed, self.untrained = tuple(names), seed, tuple(untrained)
         self.owners = {name: name for name in self.names} | (aliases or {})
-        self.rotate = parse_rotation(rotate)
-        if self.rotate and (schedule or progressive):
+        settings, rotate = resolve(options), options.freeze_rotate
+        self.rotate = settings.rotate
+        if self.rotate and (options.freeze_schedule or options.freeze_progressive):
             raise InputError(
                 f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive"
             )
-        changes = parse_schedule(schedule) + self._progressive(progressive)
-        self._set_changes(changes)
-        self.every = self._periods(update_every)
+        self._set_changes([*settings.schedule, *self._progressive(settings.progressive, options.freeze_progressive)])
+        self.every = self._periods(settings.update_every, options.freeze_update_every)
         self.layers = layers_of(self.names)
         if self.rotate and self.rotate[0] >= len(self.layers):
             raise InputError(
                 f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
             )
-        self.parts = self._parts(schedule, auto_keep or KEEP) if auto else ()
-        self.auto_interval, self.auto_threshold = auto_interval or INTERVAL, auto_threshold or THRESHOLD
+        self.parts = self._parts(options.freeze_schedule, options.freeze_auto_keep or KEEP) if options.freeze_auto else ()
+        self.auto_interval = options.freeze_auto_interval or INTERVAL
+        self.auto_threshold = options.freeze_auto_threshold or THRESHOLD
         self._check_something_is_trained()
 
     def freeze(self, name: str, update: int) -> Change:
@@ -167,11 +139,14 @@ class FreezeSchedule:
         """The names that a spec matches, those of tied parameters among them."""
         return freeze_spec.selected(spec, self.owners, flag, others=self.untrained)
 
-    def _progressive(self, text):
-        """Layer by layer, a tensor that several layers share with the last of them, and never if one of those stays trained."""
-        if not text:
+    def _progressive(self, times, text):
+        """The changes of ``--freeze-progressive``, layer by layer.
+
+        A tensor that several layers share freezes with the last of them, and never if one of them stays trained.
+        """
+        if not times:
             return []
-        start, every = parse_progression(text)
+        start, every = times
         last = {}
         for stack, layer in layers_of(self.names):
             last[stack] = max(last.get(stack, 0), layer)
@@ -219,9 +194,9 @@ class FreezeSchedule:
             f"in this order: {', '.join(part.name for part in self.parts)}{stays}"
         )
 
-    def _periods(self, text):
+    def _periods(self, update_every, text):
         periods = {}
-        for spec, period in parse_periods(text):
+        for spec, period in update_every:
             for name in {self.owners[name] for name in self._selected(spec, "--freeze-update-every")}:
                 if periods.get(name, period) != period:
                     raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; name it once")
@@ -251,57 +226,6 @@ class FreezeSchedule:
                     raise InputError(
                         f"--optimizer freeze_skip: nothing is trained at update {update}; leave something to train"
                     )
-
-
-def parse_schedule(text: str | None) -> list[Change]:
-    """``"0:emb;8000:-emb"`` -> its changes.
-
-    Raises:
-        InputError: an entry is not UPDATE:SPEC or UPDATE:-SPEC, or the updates do not ascend.
-    """
-    changes: list[Change] = []
-    for entry in text.split(";") if text else ():
-        number, colon, spec = (part.strip() for part in entry.partition(":"))
-        update = whole_number(number)
-        if not colon or update is None or not spec.lstrip("-"):
-            raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
-        if changes and update < changes[-1].update:
-            raise InputError(f"--freeze-schedule {text!r}: update {update} comes before {changes[-1].update}; sort it")
-        freeze = not spec.startswith("-")
-        freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")
-        changes.append(Change(update, spec.removeprefix("-"), freeze, "--freeze-schedule"))
-    return changes
-
-
-def parse_periods(text: str | None) -> list[tuple[str, int]]:
-    """``"ffn:4,emb:2"`` -> [("ffn", 4), ("emb", 2)]."""
-    periods = []
-    for item in text.split(",") if text else ():
-        spec, _, number = item.rpartition(":")
-        period = whole_number(number)
-        if not spec or period is None or period < 2:
-            raise InputError(f"--freeze-update-every {text!r}: {item!r} is not COMPONENT:N with N at least 2")
-        freeze_spec.parse(spec, "--freeze-update-every")
-        periods.append((spec, period))
-    return periods
-
-
-def parse_rotation(text: str | None) -> tuple[int, int] | None:
-    """``"2:100"`` -> (2, 100)."""
-    return _pair(text, "--freeze-rotate", "K:PERIOD", (1, 1)) if text else None
-
-
-def parse_progression(text: str) -> tuple[int, int]:
-    """``"2000:500"`` -> (2000, 500)."""
-    return _pair(text, "--freeze-progressive", "START:EVERY", (0, 1))
-
-
-def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int, int]:
-    parts = [whole_number(part) for part in text.split(":")]
-    numbers = [part for part in parts if part is not None]
-    if len(parts) != 2 or len(numbers) != 2 or any(number < low for number, low in zip(numbers, least)):
-        raise InputError(f"{flag} {text!r}: must be {form}, whole numbers from {least[0]} and {least[1]}")
-    return numbers[0], numbers[1]
 
 
 def layers_of(names) -> dict[tuple[str, int], list[str]]:

@@ -13,10 +13,11 @@ from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, regi
 from ..errors import flag_of
 from ..options.for_fairseq.parser import add_flags
 from ..options.freeze_skip_options import FreezeSkipOptions
+from ..options.reading import read
 from .description import refuse_change
 from .freeze_auto import FreezeAuto
 from .freeze_schedule import FreezeSchedule
-from .freeze_skip_flags import FLAGS
+from .freeze_skip_flags import FLAGS, given_flags
 
 PREFIX = "freeze_skip"
 # What --freeze-auto has learned, beside the flags in a checkpoint.
@@ -121,12 +122,11 @@ class FreezeSkip:
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
     def asked(self):
-        """The flags that were given, with the seed where it has a say."""
-        options = getattr(self, "cfg", None) or self.args
-        given = {flag: getattr(options, flag, None) for flag in FLAGS}
-        if given["freeze_rotate"] and self.schedule:
+        """The flags that were given, and the seed if it matters."""
+        given = given_flags(read(FreezeSkipOptions, getattr(self, "cfg", None) or self.args))
+        if given.get("freeze_rotate") and self.schedule:
             given["seed"] = self.schedule.seed
-        return {flag: value for flag, value in given.items() if value is not None and value is not False}
+        return given
 
 
 def register_all() -> None:

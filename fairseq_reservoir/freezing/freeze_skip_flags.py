@@ -1,23 +1,27 @@
 """The flags of ``--optimizer freeze_skip``: what is refused before data is read, and the schedule that they describe for a model."""
 
+from dataclasses import asdict, fields
+
 import torch
 
 from ..errors import InputError, flag_of
 from ..masks.masked_weight import refuse_moving_masks
-from ..options.flags import check, check_texts
+from ..options.flags import check, check_texts, given as given_option
 from ..options.freeze_skip_options import FreezeSkipOptions
+from ..options.freeze_skip_settings import resolve
+from ..options.reading import read
 from ..plan import freeze_spec
-from .freeze_schedule import FLAG_AUTO, FreezeSchedule, parse_periods, parse_progression, parse_rotation, parse_schedule
+from .freeze_schedule import FLAG_AUTO, FreezeSchedule
 from .table_of_model import tied_names
 
-_OF_AUTO = ("freeze_auto_interval", "freeze_auto_threshold", "freeze_auto_keep")
-FLAGS = ("freeze_schedule", "freeze_progressive", "freeze_rotate", "freeze_update_every", "freeze_auto", *_OF_AUTO)
+FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions))
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
-    """The schedule that an optimizer's options describe for a model, or None if they ask for nothing."""
-    given = {flag.removeprefix("freeze_"): getattr(options, flag, None) for flag in FLAGS}
-    if not any(given.values()):
+    """The schedule that an optimizer's options describe for a model, or None without any of these flags."""
+    options = read(FreezeSkipOptions, options)
+    given = given_flags(options)
+    if not given:
         return None
     for flag, layers in getattr(model, "keeps", {}).items():
         _refuse_numbers(options, f"{flag} {layers}")
@@ -26,24 +30,28 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
     aliases = {
         name: owner for name, (owner, _) in tied_names(model, parameters).items() if parameters[owner].requires_grad
     }
-    schedule = FreezeSchedule(names[True], **given, seed=seed, untrained=names[False], aliases=aliases)
-    which = next(flag for flag in FLAGS if given[flag.removeprefix("freeze_")])
-    said = f"{flag_of(which)} {getattr(options, which)}" if which != "freeze_auto" else FLAG_AUTO
+    schedule = FreezeSchedule(names[True], options, seed=seed, untrained=names[False], aliases=aliases)
+    said = given_option(*next(iter(given.items())))
     for frozen in (schedule.frozen(0),) if schedule.rotate else schedule.may_freeze():
         refuse_moving_masks(model, said, [parameters[name] for name in (*frozen, *names[False])])
     return schedule
 
 
+def given_flags(options: FreezeSkipOptions) -> dict:
+    """The flags that were given, with their values."""
+    return {name: value for name, value in asdict(options).items() if value is not None and value is not False}
+
+
 def _refuse_numbers(options, pruning):
-    """Layers that are left have other numbers than --freeze knows them by."""
-    specs = {
-        "freeze_schedule": [change.spec for change in parse_schedule(options.freeze_schedule)],
-        "freeze_update_every": [spec for spec, _ in parse_periods(options.freeze_update_every)],
-    }
-    for name, said in specs.items():
-        if any(item.layers is not None for spec in said for item in freeze_spec.parse(spec)):
+    """Refuse numbers of layers in a pruned model, because they differ from the numbers that --freeze uses."""
+    settings = resolve(options)
+    for flag, text, specs in (
+        ("--freeze-schedule", options.freeze_schedule, [change.spec for change in settings.schedule]),
+        ("--freeze-update-every", options.freeze_update_every, [spec for spec, _ in settings.update_every]),
+    ):
+        if any(item.layers is not None for spec in specs for item in freeze_spec.parse(spec, flag)):
             raise InputError(
-                f"{flag_of(name)} {getattr(options, name)!r}: names layers by number, which {pruning} changes; "
+                f"{flag} {text!r}: names layers by number, which {pruning} changes; "
                 "name components, or leave one of them out"
             )
 
@@ -60,21 +68,14 @@ def check_flags(cfg) -> None:
     Raises:
         InputError: one line with the flag to change.
     """
-    options = cfg.optimizer
-    if not hasattr(options, "freeze_schedule"):  # of another optimizer
-        return
+    options = read(FreezeSkipOptions, cfg.optimizer)
     check_texts(options, FreezeSkipOptions)
     check(options, FreezeSkipOptions)
     _check_auto(options, cfg.checkpoint)
-    given = [flag for flag in FLAGS if getattr(options, flag, None)]
-    if not given:
+    if not (given := given_flags(options)):
         return
-    parse_schedule(options.freeze_schedule)
-    parse_rotation(options.freeze_rotate)
-    parse_periods(options.freeze_update_every)
-    if options.freeze_progressive:
-        parse_progression(options.freeze_progressive)
-    flag = flag_of(given[0])
+    resolve(options)
+    flag = flag_of(next(iter(given)))
     common, engine = cfg.common, cfg.distributed_training
     if common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
         raise InputError(

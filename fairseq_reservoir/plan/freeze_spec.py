@@ -4,6 +4,7 @@ Grammar: a comma-separated list of items ``[encoder.|decoder.][layers.<i>[-<j>][
 named group of atoms. Every parameter has exactly one atom.
 """
 
+import functools
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -128,8 +129,9 @@ class Item:
         return atom(name) in GROUPS.get(self.component, {self.component})
 
 
+@functools.cache
 def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
-    """Parse a spec into its items.
+    """Parse a spec into its items. A process parses each spec once.
 
     Raises:
         InputError: an item is empty, names an unknown component, or has a range that runs backwards.

@@ -6,7 +6,7 @@ import pytest
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.freeze_parts import parts
-from fairseq_reservoir.freezing.freeze_schedule import FreezeSchedule
+from tests.support.schedules import schedule_of_flags
 from fairseq_reservoir.freezing.freeze_skip_flags import schedule_of
 from tests.support.building import build, build_lm, build_roberta
 
@@ -108,7 +108,7 @@ def test_a_schedule_by_number_of_a_model_that_leaves_layers_out_is_refused():
 
 
 def test_entries_that_are_learned_stand_between_those_that_were_given():
-    schedule = FreezeSchedule(NAMES, schedule="2:encoder.emb;9:-encoder.emb", auto=True)
+    schedule = schedule_of_flags(NAMES, schedule="2:encoder.emb;9:-encoder.emb", auto=True)
     schedule.freeze("encoder.layers.0", 5)
     assert schedule.frozen(4) == {EMB} and schedule.frozen(5) == schedule.frozen(8) == {EMB, BELOW, NAMES[2]}
     assert schedule.frozen(9) == {BELOW, NAMES[2]}

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.freeze_schedule import FreezeSchedule, layers_of
+from fairseq_reservoir.freezing.freeze_schedule import layers_of
+from tests.support.schedules import schedule_of_flags
 from fairseq_reservoir.plan import freeze_spec
 
 EMB = "encoder.embed_tokens.weight"
@@ -14,7 +15,7 @@ NAMES = [EMB, *ENCODER, *DECODER]
 
 
 def test_the_issues_example():
-    schedule = FreezeSchedule(NAMES, schedule="0:emb;2000:encoder.layers.0-2;8000:-emb")
+    schedule = schedule_of_flags(NAMES, schedule="0:emb;2000:encoder.layers.0-2;8000:-emb")
     assert schedule.frozen(0) == schedule.frozen(1999) == {EMB}
     assert schedule.frozen(2000) == schedule.frozen(7999) == {EMB, *ENCODER}
     assert schedule.frozen(8000) == schedule.frozen(10**9) == {*ENCODER}
@@ -23,7 +24,7 @@ def test_the_issues_example():
 
 
 def test_one_update_may_freeze_and_thaw():
-    schedule = FreezeSchedule(NAMES, schedule="0:emb;7:-emb;7:encoder.ffn")
+    schedule = schedule_of_flags(NAMES, schedule="0:emb;7:-emb;7:encoder.ffn")
     assert schedule.frozen(6) == {EMB} and schedule.frozen(7) == {n for n in ENCODER if "fc1" in n}
 
 
@@ -32,24 +33,24 @@ TIED = {"decoder.embed_tokens.weight": EMB, "decoder.output_projection.weight": 
 
 def test_a_tied_parameter_answers_to_each_of_its_names():
     for spec in ("out", "decoder.emb", "encoder.emb", "emb"):
-        assert FreezeSchedule(NAMES, schedule=f"1:{spec}", aliases=TIED).frozen(1) == {EMB}
-    assert FreezeSchedule(NAMES, schedule="1:decoder", aliases=TIED).frozen(1) == {EMB, *DECODER}
-    assert FreezeSchedule(NAMES, update_every="decoder:3", aliases=TIED).skipped(1) == {EMB, *DECODER}
+        assert schedule_of_flags(NAMES, schedule=f"1:{spec}", aliases=TIED).frozen(1) == {EMB}
+    assert schedule_of_flags(NAMES, schedule="1:decoder", aliases=TIED).frozen(1) == {EMB, *DECODER}
+    assert schedule_of_flags(NAMES, update_every="decoder:3", aliases=TIED).skipped(1) == {EMB, *DECODER}
 
 
 def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
-    schedule = FreezeSchedule(NAMES, schedule="1:encoder;5:decoder.emb;6:decoder.layers.0;9:-out", aliases=TIED)
+    schedule = schedule_of_flags(NAMES, schedule="1:encoder;5:decoder.emb;6:decoder.layers.0;9:-out", aliases=TIED)
     assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
     assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
     with pytest.raises(
         InputError, match="at update 9, encoder is frozen, of which encoder.embed_tokens.weight is so already"
     ):
-        FreezeSchedule(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
+        schedule_of_flags(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
 
 
 def test_from_the_bottom_up():
     """Layer 0 of both stacks at 10, encoder layer 1 at 15; encoder layer 2 and decoder layer 1 are the last of their stacks."""
-    schedule = FreezeSchedule(NAMES, progressive="10:5")
+    schedule = schedule_of_flags(NAMES, progressive="10:5")
     assert schedule.frozen(9) == set()
     assert schedule.frozen(10) == schedule.frozen(14) == {*ENCODER[:2], *DECODER[:2]}
     assert schedule.frozen(15) == schedule.frozen(999) == {*ENCODER[:4], *DECODER[:2]}
@@ -61,26 +62,26 @@ def test_what_layers_share_freezes_with_the_last_of_them():
     names = ["encoder.shared_layer.fc1.latent", "encoder.layers.0.fc2.weight", *own]
     aliases = {f"encoder.layers.{i}.shared_layer.fc1.latent": names[0] for i in range(3)}
     aliases["encoder.layers.1.fc2.weight"] = names[1]
-    schedule = FreezeSchedule(names, progressive="10:5", aliases=aliases)
+    schedule = schedule_of_flags(names, progressive="10:5", aliases=aliases)
     assert schedule.frozen(10) == {own[0]} and schedule.frozen(15) == {own[0], own[1], names[1]}
     with pytest.raises(InputError, match="--freeze-progressive 10:5: all that layers below the last have is shared"):
-        FreezeSchedule(
+        schedule_of_flags(
             [names[0], own[2]], progressive="10:5", aliases=aliases | {"encoder.layers.1.fc2.weight": own[2]}
         )
 
 
 def test_from_the_bottom_up_with_embeddings_frozen_first():
-    schedule = FreezeSchedule(NAMES, schedule="4:emb", progressive="10:5")
+    schedule = schedule_of_flags(NAMES, schedule="4:emb", progressive="10:5")
     assert schedule.frozen(4) == {EMB} and schedule.frozen(10) == {EMB, *ENCODER[:2], *DECODER[:2]}
 
 
 def test_a_range_may_end_in_a_layer_that_the_plan_froze():
-    schedule = FreezeSchedule(NAMES[:-2], schedule="3:decoder.layers.0-1", untrained=NAMES[-2:])
+    schedule = schedule_of_flags(NAMES[:-2], schedule="3:decoder.layers.0-1", untrained=NAMES[-2:])
     assert schedule.frozen(3) == {*DECODER[:2]}
 
 
 def test_rotation():
-    schedule = FreezeSchedule(NAMES, rotate="2:3", seed=5)
+    schedule = schedule_of_flags(NAMES, rotate="2:3", seed=5)
     layers = [set(names) for names in layers_of(NAMES).values()]
     assert len(layers) == 5
     times = [0] * 5
@@ -97,13 +98,13 @@ def test_rotation():
             times[i] += update % 3 == 0
     # 100 periods of 2 in 5: 40 expected of each, standard deviation sqrt(100 x 0.4 x 0.6) = 4.9
     assert all(25 < count < 55 for count in times), times
-    assert FreezeSchedule(NAMES, rotate="2:3", seed=5).frozen(150) == schedule.frozen(150)
-    others = FreezeSchedule(NAMES, rotate="2:3", seed=6)
+    assert schedule_of_flags(NAMES, rotate="2:3", seed=5).frozen(150) == schedule.frozen(150)
+    others = schedule_of_flags(NAMES, rotate="2:3", seed=6)
     assert any(others.frozen(u) != schedule.frozen(u) for u in range(0, 30, 3))
 
 
 def test_updates_left_out():
-    schedule = FreezeSchedule(NAMES, update_every="ffn:4,encoder.layers.1.att:2")
+    schedule = schedule_of_flags(NAMES, update_every="ffn:4,encoder.layers.1.att:2")
     ffn, att = {n for n in NAMES if "fc1" in n}, {ENCODER[3]}
     assert [schedule.skipped(u) for u in range(5)] == [set(), ffn | att, ffn, ffn | att, set()]
     assert schedule.frozen(3) == set()
@@ -122,7 +123,7 @@ def test_against_a_replay(steps, data):
             return
         entries.append(f"{update}:{minus}{spec}")
         after[update] = set(frozen)
-    schedule = FreezeSchedule(NAMES, schedule=";".join(entries))
+    schedule = schedule_of_flags(NAMES, schedule=";".join(entries))
     asked = data.draw(st.integers(0, 40))
     specs = after[max((u for u in after if u <= asked), default=None)] if any(u <= asked for u in after) else set()
     expected = {name for spec in specs for name in freeze_spec.selected(spec, NAMES)}
@@ -174,17 +175,17 @@ def test_against_a_replay(steps, data):
 )
 def test_bad_input(flags, message):
     with pytest.raises(InputError) as refusal:
-        FreezeSchedule(NAMES, **flags)
+        schedule_of_flags(NAMES, **flags)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_a_single_layer_cannot_be_frozen_from_the_bottom_up():
     with pytest.raises(InputError, match="no stack of the model has a layer below its last"):
-        FreezeSchedule([EMB, *ENCODER[:2]], progressive="5:5")
+        schedule_of_flags([EMB, *ENCODER[:2]], progressive="5:5")
 
 
 def test_a_rotation_that_leaves_only_skipped_parameters():
     with pytest.raises(InputError, match="skips all that --freeze-rotate may train; leave something to train"):
-        FreezeSchedule(ENCODER, rotate="2:10", update_every="layers.0-1:4")
-    FreezeSchedule(ENCODER, rotate="2:10", update_every="layers.0:4")
-    FreezeSchedule(NAMES, rotate="1:10", update_every="layers.0-1:4")
+        schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0-1:4")
+    schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0:4")
+    schedule_of_flags(NAMES, rotate="1:10", update_every="layers.0-1:4")

@@ -9,7 +9,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import OPTIMIZER_REGISTRY
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.freezing.freeze_schedule import FreezeSchedule
+from tests.support.schedules import schedule_of_flags
 from fairseq_reservoir.freezing.freeze_skip import FreezeSkip, FreezeSkipOptions
 from fairseq_reservoir.freezing.freeze_skip_flags import schedule_of
 from tests.support.building import build, build_lm, build_roberta, build_supermask
@@ -99,7 +99,7 @@ def test_nags_momentum_follows_the_rate_through_the_updates_that_are_left_out():
     flags = ["--optimizer", "freeze_skip_nag", "--lr", "1", "--momentum", "0.5", "--freeze-update-every", "bias:3"]
     a, b = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
     built = optim.build_optimizer(config(*flags).optimizer, [a, b])
-    built.bind(FreezeSchedule(["a.weight", "b.bias"], update_every="bias:3"), {"a.weight": a, "b.bias": b})
+    built.bind(schedule_of_flags(["a.weight", "b.bias"], update_every="bias:3"), {"a.weight": a, "b.bias": b})
     momenta = []
     for update, (rate, slope) in enumerate([(1.0, 1.0), (0.5, 0.0), (0.5, 0.0), (0.25, 0.0)]):
         built.go_to(update)

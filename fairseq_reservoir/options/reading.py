@@ -1,0 +1,17 @@
+"""Read options from a configuration that may lack some of them, such as a command line of another command or an old checkpoint."""
+
+from dataclasses import fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def read(options: type[T], config: Any) -> T:
+    """The options of a dataclass with the values of a configuration, and with their defaults where it has none.
+
+    Args:
+        options: a dataclass whose fields all have defaults. They are the only copy of these defaults.
+        config: a namespace, a configuration, or None, which has no values.
+    """
+    names = [(one.name, one.default) for one in fields(options) if not one.name.startswith("_")]  # type: ignore[arg-type]
+    return options(**{name: getattr(config, name, default) for name, default in names})
