@@ -23,7 +23,7 @@ import fairseq_reservoir
 from fairseq_reservoir import hydra_start
 from fairseq_reservoir.checkpoint import dry_build
 from fairseq_reservoir.options.for_fairseq.namespaces import as_namespace
-from fairseq_reservoir.options.plans import settle
+from fairseq_reservoir.options.plans import resolve
 from tests.support import hydra_memory
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def test_a_file_is_the_preset_of_the_command_line(preset):
     ARCH_CONFIG_REGISTRY[arch](line)
     hydra = as_namespace(config)
     if model.startswith("reservoir"):
-        settle(hydra, sys.modules[MODEL_REGISTRY[model].__module__].DEPTHS)
+        resolve(hydra, sys.modules[MODEL_REGISTRY[model].__module__].DEPTHS)
     shared = [option for option in vars(line) if option in vars(hydra) and not option.startswith("_")]
     different = {option for option in shared if getattr(line, option) != getattr(hydra, option)}
     # As in fairseq: dataclass and architecture function of language models differ here, without effect.

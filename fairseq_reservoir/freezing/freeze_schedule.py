@@ -58,7 +58,9 @@ class FreezeSchedule:
             raise InputError(
                 f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
             )
-        self.parts = self._parts(options.freeze_schedule, options.freeze_auto_keep or KEEP) if options.freeze_auto else ()
+        self.parts = (
+            self._parts(options.freeze_schedule, options.freeze_auto_keep or KEEP) if options.freeze_auto else ()
+        )
         self.auto_interval = options.freeze_auto_interval or INTERVAL
         self.auto_threshold = options.freeze_auto_threshold or THRESHOLD
         self._check_something_is_trained()

@@ -1,66 +1,135 @@
-"""Reads, completes and checks the layer plans of a model's flags: ``Plans``, from which the model is built.
+"""Resolve the layer plans of a model's flags to ``Plans``, once, and check them.
 
-With a command line, flags are known long before the model is built: the architecture function settles the plans, which set the
-depths of the model, and checks them before any data is looked for. fairseq hands options on as text and numbers, so what the model
-gets of this are plans written out, a letter per layer. It reads and checks them as those that no architecture function has seen,
-of hydra's or of a checkpoint, or that ``--model-overrides`` has changed.
+Flags are known long before the model is built. The architecture function resolves the plans, writes them and their depths into the
+options, and checks them before any data is read. fairseq turns the options into text and copies them several times, so that they
+cannot carry an object. Therefore ``resolve`` keeps the plans by the values of the completed flags, and the model is built from the
+``Plans`` that the architecture function made. Options of hydra or of a checkpoint, and options that
+``--model-overrides`` has changed, are resolved where the model is built.
 """
 
 from argparse import Namespace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import InputError, flag_of
 from ..plan import kinds, layer_plan
 from ..plan.layer_plan import Plans, layers_kept, slots
 from .layer_options import FrozenLayerOptions, check_layer_options
+from .reading import read
 
-# Of fairseq's language models: factors within a layer.
+# Factors within a layer of fairseq's language models.
 _GAINS = ("scale_attn", "scale_fc", "scale_heads", "scale_resids")
-_COUNTS = {"encoder": "reservoir_count", "decoder": "reservoir_decoder_count"}
+_TYPE, _PLACEMENT = FrozenLayerOptions.reservoir_type, FrozenLayerOptions.reservoir_placement
+
+
+@dataclass(frozen=True)
+class PlanFlags:
+    """The flags that decide the layers of a model; None for a flag that is not given or that the model does not have."""
+
+    reservoir_encoder: str | None = None
+    reservoir_decoder: str | None = None
+    reservoir_count: int | None = None
+    reservoir_decoder_count: int | None = None
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+    encoder_layers_to_keep: str | None = None
+    decoder_layers_to_keep: str | None = None
+    reservoir_type: str | None = None
+    reservoir_placement: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("encoder_layers_to_keep", "decoder_layers_to_keep"):
+            value: Any = getattr(self, name)
+            if isinstance(value, list):  # of --model-overrides
+                object.__setattr__(self, name, ",".join(map(str, value)))
+
+    def stack(self, name: str) -> "_Stack":
+        """The flags of ``encoder`` or ``decoder``."""
+        if name == "encoder":
+            return _Stack(
+                name, self.reservoir_encoder, "--reservoir-count", self.reservoir_count, self.encoder_layers,
+                self.encoder_layers_to_keep,
+            )  # fmt: skip
+        return _Stack(
+            name, self.reservoir_decoder, "--reservoir-decoder-count", self.reservoir_decoder_count, self.decoder_layers,
+            self.decoder_layers_to_keep,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """The flags of one stack."""
+
+    name: str
+    plan: str | None
+    count_flag: str
+    count: int | None
+    layers: int | None
+    to_keep: str | None
+
+
+# The plans of completed flags, by these flags and the stacks of the model.
+_resolved: dict[tuple[PlanFlags, tuple[str, ...]], Plans] = {}
 
 
 def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
-    """The checked plans of a model's complete options, in which plans and depths are filled in.
-
-    Args:
-        options: a namespace.
-        depths: the layers of each stack that the model has, where neither a plan nor a depth is given.
-
-    Raises:
-        InputError: see ``settle`` and ``check``.
-    """
-    plans = settle(options, depths)
+    """The checked plans of a model's complete options; see ``resolve`` and ``check``."""
+    plans = resolve(options, depths)
     check(options, plans)
     return plans
 
 
-def settle(args, depths: dict[str, int]) -> Plans:
-    """Turns plans, counts and depths as the user gave them into expanded plans and the depths they set, in place.
+def resolve(options: Any, depths: dict[str, int]) -> Plans:
+    """The plans of a model, which are written into its options too: expanded, with their depths and without counts.
 
     Args:
-        args: options as far as they are known, before the architecture's own defaults.
+        options: the model's options as far as they are known, before the architecture's own defaults.
         depths: the architecture's depth of each stack it has, for a stack with neither a plan nor an explicit depth.
 
     Raises:
         InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a depth is below 1; a
             count does not fit; a type or placement is given without a count; or layers to keep do not exist.
     """
-    counts = {stack: getattr(args, _COUNTS[stack], None) for stack in depths}
-    how = _type_and_placement(args, counts)
-    unpruned = {}
-    for stack, depth in depths.items():
-        letters = _letters(args, stack, depth, counts[stack], **how)
-        unpruned[stack] = slots(letters)
-        setattr(args, f"reservoir_{stack}", letters)
-        setattr(args, f"{stack}_layers", len(letters))
-        setattr(args, _COUNTS[stack], None)
-    # They are in the plans now.
-    for name in how:
-        setattr(args, name, _default(name))
-    return Plans({stack: _kept(args, stack, plan) for stack, plan in unpruned.items()}, unpruned)
+    flags, stacks = read(PlanFlags, options), tuple(depths)
+    if (flags, stacks) in _resolved:
+        return _resolved[flags, stacks]
+    plans = _resolve(flags, depths)
+    completed = _completed(flags, plans)
+    _resolved[completed, stacks] = plans
+    for name, value in vars(completed).items():
+        if value != getattr(flags, name):
+            setattr(options, name, value)
+    return plans
+
+
+def _resolve(flags: PlanFlags, depths: dict[str, int]) -> Plans:
+    stacks = {name: flags.stack(name) for name in depths}
+    counts = {stack.count_flag: stack.count for stack in stacks.values()}
+    for name, value, default in (
+        ("reservoir_type", flags.reservoir_type, _TYPE),
+        ("reservoir_placement", flags.reservoir_placement, _PLACEMENT),
+    ):
+        if value not in (None, default) and all(count is None for count in counts.values()):
+            raise InputError(f"{flag_of(name)} {value}: has no effect without {next(iter(counts))}")
+    how = [
+        default if value is None else value
+        for value, default in ((flags.reservoir_type, _TYPE), (flags.reservoir_placement, _PLACEMENT))
+    ]
+    unpruned = {name: slots(_letters(stack, depths[name], *how)) for name, stack in stacks.items()}
+    return Plans({name: _kept(stacks[name], plan) for name, plan in unpruned.items()}, unpruned)
+
+
+def _completed(flags: PlanFlags, plans: Plans) -> PlanFlags:
+    """The flags with plans written out and the depths that they set. Count, type and placement are in the plans now."""
+    found: dict[str, Any] = {"reservoir_type": _TYPE, "reservoir_placement": _PLACEMENT}
+    for name, plan in plans.unpruned.items():
+        found |= {f"reservoir_{name}": "".join(slot.letter for slot in plan), f"{name}_layers": len(plan)}
+    counts = ("reservoir_count", "reservoir_decoder_count")
+    return replace(flags, **found, **dict.fromkeys(counts))
 
 
 def check(options: Namespace, plans: Plans) -> None:
-    """Refuses what can be seen to be wrong without building anything.
+    """Refuse errors that can be found without building anything.
 
     Args:
         options: complete.
@@ -89,7 +158,7 @@ def check(options: Namespace, plans: Plans) -> None:
 
 
 def _check_flags_of_fairseqs_layer(options, plans):
-    """Refuses flags that only fairseq's own layers follow if any other layer is trained: two things would differ between the layers."""
+    """Refuse flags that only fairseq's own layers follow if another layer is trained, since the layers would differ in two respects."""
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})
     for name in ("quant_noise_pq", *_GAINS):
@@ -119,40 +188,30 @@ def _check_that_the_source_is_seen(options, plans):
     raise InputError(f"{plan}: no layer of it sees the source; {seeing} do")
 
 
-def _default(name):
-    return FrozenLayerOptions.__dataclass_fields__[name].default
-
-
-def _type_and_placement(args, counts):
-    given = {name: getattr(args, name, None) for name in ("reservoir_type", "reservoir_placement")}
-    how = {name: _default(name) if value is None else value for name, value in given.items()}
-    for name, value in how.items():
-        if value != _default(name) and all(count is None for count in counts.values()):
-            raise InputError(f"{flag_of(name)} {value}: has no effect without {flag_of(_COUNTS[next(iter(counts))])}")
-    return how
-
-
-def _letters(args, stack, depth, count, reservoir_type, reservoir_placement):
+def _letters(stack: _Stack, depth: int, reservoir_type: str, placement: str) -> str:
     """The plan of a stack, one letter per layer."""
-    plan_flag, count_flag = flag_of(f"reservoir_{stack}"), flag_of(_COUNTS[stack])
-    plan, layers = getattr(args, f"reservoir_{stack}", None), getattr(args, f"{stack}_layers", None)
+    flag, plan, count, layers = f"--reservoir-{stack.name}", stack.plan, stack.count, stack.layers
     if plan is not None and count is not None:
-        raise InputError(f"{plan_flag} {plan!r} and {count_flag} {count}: give the plan or the count, not both")
+        raise InputError(f"{flag} {plan!r} and {stack.count_flag} {count}: give the plan or the count, not both")
     if plan is not None:
-        plan = layer_plan.expand(plan, plan_flag, stack)
+        plan = layer_plan.expand(plan, flag, stack.name)
         if layers not in (None, len(plan)):
             raise InputError(
-                f"--{stack}-layers {layers}: {plan_flag} {plan} has {len(plan)} layers; leave --{stack}-layers out, the plan sets the depth"
+                f"--{stack.name}-layers {layers}: {flag} {plan} has {len(plan)} layers; leave --{stack.name}-layers out, the plan sets the"
+                " depth"
             )
         return plan
     if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
-        raise InputError(f"--{stack}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
-    plan = layer_plan.plan_by_count(layers or depth, count or 0, reservoir_type, reservoir_placement, count_flag)
-    return layer_plan.expand(plan, f"{count_flag} {count} of --reservoir-type {reservoir_type}, that is", stack)
+        raise InputError(f"--{stack.name}-layers {layers}: must be at least 1 and at most {layer_plan.MOST_LAYERS}")
+    plan = layer_plan.plan_by_count(layers or depth, count or 0, reservoir_type, placement, stack.count_flag)
+    if count is None:
+        return plan
+    return layer_plan.expand(
+        plan, f"{stack.count_flag} {count} of --reservoir-type {reservoir_type}, that is", stack.name
+    )
 
 
-def _kept(args, stack, plan):
+def _kept(stack: _Stack, plan: tuple[layer_plan.Slot, ...]) -> tuple[layer_plan.Slot, ...]:
     """The slots that are built: those that ``--encoder-layers-to-keep`` and the like leave."""
-    name = f"{stack}_layers_to_keep"
-    to_keep = getattr(args, name, None)
-    return tuple(plan[i] for i in layers_kept(to_keep, len(plan), flag_of(name))) if to_keep else plan
+    flag = f"--{stack.name}-layers-to-keep"
+    return tuple(plan[i] for i in layers_kept(stack.to_keep, len(plan), flag)) if stack.to_keep else plan

@@ -6,9 +6,9 @@ import pytest
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.freeze_parts import parts
-from tests.support.schedules import schedule_of_flags
 from fairseq_reservoir.freezing.freeze_skip_flags import schedule_of
 from tests.support.building import build, build_lm, build_roberta
+from tests.support.schedules import schedule_of_flags
 
 EMB, BELOW = "encoder.embed_tokens.weight", "encoder.layernorm_embedding.weight"
 NAMES = [

@@ -5,8 +5,8 @@ from hypothesis import given, strategies as st
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.freeze_schedule import layers_of
-from tests.support.schedules import schedule_of_flags
 from fairseq_reservoir.plan import freeze_spec
+from tests.support.schedules import schedule_of_flags
 
 EMB = "encoder.embed_tokens.weight"
 ENCODER = [f"encoder.layers.{i}.{part}" for i in range(3) for part in ("fc1.weight", "self_attn.q_proj.weight")]

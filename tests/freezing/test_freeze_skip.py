@@ -9,10 +9,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import OPTIMIZER_REGISTRY
 
 from fairseq_reservoir.errors import InputError
-from tests.support.schedules import schedule_of_flags
 from fairseq_reservoir.freezing.freeze_skip import FreezeSkip, FreezeSkipOptions
 from fairseq_reservoir.freezing.freeze_skip_flags import schedule_of
 from tests.support.building import build, build_lm, build_roberta, build_supermask
+from tests.support.schedules import schedule_of_flags
 
 FAIRSEQS = {name for name, cls in OPTIMIZER_REGISTRY.items() if not issubclass(cls, FreezeSkip)}
 # apex and DeepSpeed's kernels are not installed.

@@ -19,6 +19,7 @@ from tests.support.building import SIZES, build, dictionary
 def counted(monkeypatch):
     """How often a plan of each stack is expanded, and options are checked, from now on."""
     found = Counter()
+    monkeypatch.setattr(plans, "_resolved", {})
     expand, check = layer_plan.expand, plans.check_layer_options
     monkeypatch.setattr(
         layer_plan, "expand", lambda plan, flag, stack: found.update([stack]) or expand(plan, flag, stack)
@@ -32,11 +33,11 @@ def times(number):
 
 
 def test_a_command_line(counted):
-    """The architecture function settles and checks, and then the model of what fairseq has made of the flags."""
+    """The architecture function resolves the plans, and the model is built from them. Both check the options."""
     model = build("2LF", "LC")
-    assert counted == times(2) and [row.kind[0] for row in model.slot_table.rows if ".layers." in row.place] == list(
-        "LLFLC"
-    )
+    assert counted == times(1) | {"checked": 2} and [
+        row.kind[0] for row in model.slot_table.rows if ".layers." in row.place
+    ] == list("LLFLC")
 
 
 def given(**changes):
@@ -91,3 +92,16 @@ def test_what_has_changed_since_is_checked(change, message):
     with pytest.raises(InputError) as refusal:
         plans.plans_of(Namespace(**vars(options) | change), DEPTHS)
     assert str(refusal.value).startswith(message)
+
+
+def test_layers_to_keep_may_be_a_list():
+    """As --model-overrides may have it."""
+    assert plans.plans_of(given(encoder_layers_to_keep=[0, 2]), DEPTHS).built["encoder"] == slots("LLF", "0,2")
+
+
+def test_changed_flags_are_resolved_again():
+    options = given()
+    first = plans.resolve(options, DEPTHS)
+    assert plans.resolve(options, DEPTHS) is first
+    options.encoder_layers_to_keep = "0,2"
+    assert plans.resolve(options, DEPTHS).built["encoder"] == slots("LLF", "0,2")

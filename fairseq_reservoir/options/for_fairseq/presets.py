@@ -3,7 +3,7 @@
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
 from ..flags import check_texts
-from ..plans import check, settle
+from ..plans import check, resolve
 from ..supermask_options import check_mask_options
 from .namespaces import fill_defaults, fill_in, follow_seed, read_numbers
 
@@ -13,20 +13,16 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
 
     Args:
         dataclass: the model's options.
-        depths: layers of each stack it has, where neither the user nor ``sizes`` say.
-        fairseq_preset: the architecture function of fairseq that sets what is left.
+        depths: layers of each stack of the model, where neither the user nor ``sizes`` has a number.
+        fairseq_preset: the architecture function of fairseq that sets the remaining options.
         sizes: options of the preset.
     """
+    stacks = {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()}
 
     def fill(args):
         read_numbers(args)
-        # First, since plans set depths.
-        plans = settle(args, {stack: sizes.get(f"{stack}_layers", depth) for stack, depth in depths.items()})
-        check_texts(args, dataclass)
-        fill_in(args, sizes)
-        fairseq_preset(args)
-        fill_defaults(args, dataclass)
-        follow_seed(args, "reservoir_seed")
+        plans = resolve(args, stacks)  # before the presets, since plans set depths
+        _complete(args, dataclass, fairseq_preset, sizes, "reservoir_seed")
         check(args, plans)
 
     return fill
@@ -34,21 +30,27 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
 
 def supermask_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
     """An architecture function of a supermask model; arguments as for ``reservoir_preset``."""
+    stacks = {f"{stack}_layers": depth for stack, depth in depths.items()}
 
     def fill(args):
         read_numbers(args)
-        check_texts(args, dataclass)
-        fill_in(args, {f"{stack}_layers": depth for stack, depth in depths.items()} | sizes)
-        fairseq_preset(args)
-        fill_defaults(args, dataclass)
-        follow_seed(args, "mask_seed")
+        _complete(args, dataclass, fairseq_preset, stacks | sizes, "mask_seed")
         check_mask_options(args)
 
     return fill
 
 
+def _complete(args, dataclass, fairseq_preset, sizes, seed):
+    """Fill in the options that the user has not given: first our preset, then fairseq's, then defaults."""
+    check_texts(args, dataclass)
+    fill_in(args, sizes)
+    fairseq_preset(args)
+    fill_defaults(args, dataclass)
+    follow_seed(args, seed)
+
+
 def register(model: str, presets: dict, default) -> None:
-    """Registers the architectures ``model`` + "_" + name of ``presets``, and ``default`` as that called like the model."""
+    """Register an architecture ``model`` + "_" + name for each preset, and ``default`` under the name of the model."""
     for name, preset in presets.items():
         register_model_architecture(model, f"{model}_{name}")(preset)
     if model not in ARCH_MODEL_REGISTRY:
