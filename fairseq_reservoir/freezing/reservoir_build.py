@@ -6,9 +6,11 @@ from ..layers.backskip.in_model import add_backskips
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
 from ..options.layer_options import FrozenLayerOptions
+from ..options.reading import read
 from ..plan.freeze_spec import FROZEN_INITS, TABLES
 from ..plan.layer_plan import Plans, layers_kept
 from ..plan.slot_table import SlotTable
+from ..plan.table_inputs import FreezeChoices
 from ..random_tensors.fill import component_recipe, fill, reservoir_recipe
 from ..random_tensors.philox import GENERATOR
 from ..speed.fast_dropout import use_fast_dropout
@@ -156,10 +158,12 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
         model,
         plans,
         options.reservoir_seed,
-        freeze=options.freeze,
-        freeze_except=options.freeze_except,
-        frozen_init=options.frozen_init,
-        train_layernorm=getattr(options, "reservoir_train_layernorm", False),
+        FreezeChoices(
+            options.freeze,
+            options.freeze_except,
+            options.frozen_init,
+            train_layernorm=read(FrozenLayerOptions, options).reservoir_train_layernorm,
+        ),
         untrained=[name for name, p in parameters.items() if not p.requires_grad],
         shared=shared_matrices(model) if options.frozen_adapter else (),
         more_follows=bool(options.frozen_adapter) or hasattr(model, "register_classification_head"),

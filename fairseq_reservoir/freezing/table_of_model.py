@@ -9,13 +9,15 @@ from ..masks.rounded_weight import RoundedEmbedding, SharedLinear
 from ..plan.flops import Flow
 from ..plan.freeze_spec import plain
 from ..plan.slot_table import SlotTable, compile_table
+from ..plan.table_inputs import FreezeChoices, ModelFacts
 
 
-def table_of(model, plans, seed: int, **choices) -> SlotTable:
-    """The slot table of a built model; ``choices`` are further arguments of ``compile_table``."""
+def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), **facts) -> SlotTable:
+    """The slot table of a built model; ``facts`` are further ``ModelFacts``."""
     parameters = dict(model.named_parameters())
     shapes = [(name, p.shape) for name, p in parameters.items()]
-    return compile_table(shapes, plans, seed, aliases=tied_names(model, parameters), flow=flow_of(model), **choices)
+    known = ModelFacts(aliases=tied_names(model, parameters), flow=flow_of(model), **facts)
+    return compile_table(shapes, plans, seed, choices, known)
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:

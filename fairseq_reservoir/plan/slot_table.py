@@ -16,6 +16,7 @@ from .flops import Flow, Tensor, per_token
 from .freeze_spec import ADAPTER, SHARED_LAYER
 from .frozen_by_spec import Aliases, Pruning, frozen_by_spec, given_specs
 from .layer_plan import Slot
+from .table_inputs import FreezeChoices, ModelFacts
 
 Counted = dict[str, tuple[int, int]]
 
@@ -158,16 +159,8 @@ def compile_table(
     parameters: Iterable[tuple[str, Sequence[int]]],
     plans: dict[str, tuple[Slot, ...]],
     seed: int,
-    freeze: str | None = None,
-    freeze_except: str | None = None,
-    frozen_init: str = "model",
-    train_layernorm: bool = False,
-    untrained: Iterable[str] = (),
-    aliases: dict[str, tuple[str, tuple[int, ...]]] | None = None,
-    shared: Iterable[tuple[str, Sequence[int], int]] = (),
-    more_follows: bool = False,
-    kept: dict[str, str] | None = None,
-    flow: Flow = Flow(),
+    choices: FreezeChoices = FreezeChoices(),
+    facts: ModelFacts | None = None,
 ) -> SlotTable:
     """Decide which parameters of a model are trained, and count its FLOPs.
 
@@ -179,34 +172,26 @@ def compile_table(
         parameters: pairs (name, shape), each parameter once, in the model's order.
         plans: the slots of each stack, by stack name.
         seed: the seed of the frozen tensors.
-        freeze, freeze_except: freeze specs.
-        frozen_init: initialiser of the tensors that they freeze, a key of ``freeze_spec.FROZEN_INITS``.
-        train_layernorm: keep the LayerNorms of frozen slots trained.
-        untrained: names of parameters that the model itself does not train.
-        aliases: further names of tied parameters, as name -> (owner's name, shape). They count FLOPs, not parameters.
-        shared: triples (name, shape, number of users) of shared random tensors. The users are layers with masks on the tensor,
-            or adapters. The tensors are frozen.
-        more_follows: the model will get adapters or classification heads later, so that everything else may be frozen.
-        kept: numbers of the kept layers of each pruned stack, as in "0,2". Specs use the layer numbers of the unpruned model, and
-            may name removed layers.
-        flow: facts about the forward pass that names and shapes do not show.
+        choices: the flags that freeze components.
+        facts: of the built model.
 
     Raises:
         InputError: a spec does not parse, matches nothing or freezes nothing; everything is frozen; ``frozen_init`` cannot draw a
             tensor, or would set all rows of an embedding to 0.
     """
+    facts = facts or ModelFacts()
+    aliases, untrained, flow = facts.aliases, set(facts.untrained), facts.flow
     shapes = [(name, tuple(shape)) for name, shape in parameters]
-    aliases, untrained = aliases or {}, set(untrained)
     names = [name for name, _ in shapes if freeze_spec.atom(name) != ADAPTER]
-    by_spec = frozen_by_spec(names, aliases, freeze, freeze_except, Pruning(kept or {}))
+    by_spec = frozen_by_spec(names, aliases, choices.freeze, choices.freeze_except, Pruning(facts.kept))
     rows: dict[str, tuple[str, list[Entry]]] = {}  # kind and entries by place, in the model's order
     for name, shape in shapes:
         plain = freeze_spec.plain(name)
         place, slot = _place(plain, plans)
         atom = freeze_spec.atom(name)
-        by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, train_layernorm)
+        by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, choices.train_layernorm)
         drawn_by_spec = name in by_spec and not by_letter and _can_be_drawn(name, shape, atom)
-        init = frozen_init if drawn_by_spec and frozen_init != "model" else None
+        init = choices.frozen_init if drawn_by_spec and choices.frozen_init != "model" else None
         random_name = _random_name(plain, place, slot) if by_letter or init else None
         trained = not (by_letter or name in by_spec or name in untrained)
         entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
@@ -221,7 +206,7 @@ def compile_table(
         for alias, (owner, _) in aliases.items()
         if _layer_place(alias) not in rows  # a layer's own row counts the products of its aliases
     ]
-    for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
+    for place, tensors in groupby(facts.shared, key=lambda tensor: _module(tensor[0])):
         of_row = tuple(
             Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
             for name, shape, layers in tensors
@@ -231,9 +216,9 @@ def compile_table(
         table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", of_row))
     _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
-    if not more_follows and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
+    if not facts.more_follows and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
-        refuse_all_frozen(freeze, freeze_except, f" ({plan})" if plan else "")
+        refuse_all_frozen(choices.freeze, choices.freeze_except, f" ({plan})" if plan else "")
     return result
 
 

@@ -5,6 +5,7 @@ import pytest
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan.layer_plan import slots
 from fairseq_reservoir.plan.slot_table import compile_table
+from fairseq_reservoir.plan.table_inputs import FreezeChoices, ModelFacts
 from tests.support.building import build, build_supermask
 
 # A model of width 4 and FFN 8: one frozen and one trained feed-forward slot, and a decoder slot C with its cross-attention.
@@ -22,8 +23,9 @@ PLANS = {"encoder": slots("Ff"), "decoder": slots("C")}
 ALIASES = {"decoder.output_projection.weight": ("encoder.embed_tokens.weight", (10, 4))}
 
 
-def compiled(**options):
-    return compile_table(PARAMETERS, PLANS, seed=7, aliases=ALIASES, **options)
+def compiled(parameters=PARAMETERS, plans=PLANS, seed=7, aliases=ALIASES, untrained=(), kept=None, **choices):
+    facts = ModelFacts(untrained=untrained, aliases=aliases, kept=kept or {})
+    return compile_table(parameters, plans, seed, FreezeChoices(**choices), facts)
 
 
 def frozen(table):
@@ -85,7 +87,7 @@ def test_only_tensors_of_reservoirs_are_drawn_by_name():
 
 def test_names_of_a_pruned_model_are_those_of_the_full_one():
     parameters = [("encoder.layers.1.ffn.fc1.weight", (8, 4)), ("encoder.layers.0.fc1.weight", (8, 4))]
-    table = compile_table(parameters, {"encoder": slots("LTFL", "0,2")}, seed=1)
+    table = compiled(parameters, {"encoder": slots("LTFL", "0,2")}, seed=1, aliases={})
     assert table.entries[0].random_name == "encoder.layers.2.ffn.fc1.weight"
 
 
@@ -93,7 +95,7 @@ def test_freezing_everything_is_refused():
     with pytest.raises(InputError, match=r"--freeze encoder,decoder freezes every parameter \(encoder Ff, decoder C\)"):
         compiled(freeze="encoder,decoder")
     with pytest.raises(InputError, match="--freeze encoder,decoder freezes every parameter: leave something to train"):
-        compile_table(PARAMETERS, {}, seed=1, freeze="encoder,decoder")
+        compiled(plans={}, aliases={}, seed=1, freeze="encoder,decoder")
 
 
 def test_a_spec_that_freezes_nothing_is_refused():
@@ -111,8 +113,8 @@ def test_specs_that_do_not_overlap_are_refused():
 
 
 def test_a_model_without_plans_has_one_row_per_layer():
-    table = compile_table(
-        [("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, seed=1
+    table = compiled(
+        [("encoder.layers.0.fc1.weight", (8, 4)), ("encoder.layers.1.fc1.weight", (8, 4))], {}, aliases={}, seed=1
     )
     assert [r.place for r in table.rows] == ["encoder.layers.0", "encoder.layers.1"]
 
@@ -134,7 +136,7 @@ def test_the_printed_table():
 
 def test_a_table_without_random_tensors_names_no_seed():
     # feed-forward 32 + 8 + 32 of 152
-    assert "of those in matrices; frozen 47.37%\n" in str(compile_table(PARAMETERS, {}, seed=7, freeze="ffn"))
+    assert "of those in matrices; frozen 47.37%\n" in str(compiled(plans={}, aliases={}, seed=7, freeze="ffn"))
 
 
 def test_frozen_init_draws_the_tensors_of_a_spec_by_name():
@@ -152,8 +154,8 @@ def test_a_matrix_that_is_the_product_of_two_tensors_is_not_drawn():
         with pytest.raises(
             InputError, match=f"--frozen-init {init}: cannot draw encoder.fc1.weight_g, one of two factors of a"
         ):
-            compile_table(parameters, {}, seed=1, freeze="encoder", frozen_init=init)
-    assert compile_table(parameters, {}, seed=1, freeze="encoder").trained_parameters == 4
+            compiled(parameters, {}, aliases={}, seed=1, freeze="encoder", frozen_init=init)
+    assert compiled(parameters, {}, aliases={}, seed=1, freeze="encoder").trained_parameters == 4
 
 
 def test_a_vector_of_unknown_meaning_keeps_its_values():
@@ -163,15 +165,15 @@ def test_a_vector_of_unknown_meaning_keeps_its_values():
         ("decoder.norm.layer_norm.weight", (4,)),
         ("decoder.kernel", (4, 1, 3)),
     ]
-    table = compile_table(
-        [*parameters, ("x.fc1.weight", (2, 2))], {}, seed=1, freeze="decoder", frozen_init="orthogonal"
+    table = compiled(
+        [*parameters, ("x.fc1.weight", (2, 2))], {}, aliases={}, seed=1, freeze="decoder", frozen_init="orthogonal"
     )
     assert [e.frozen_init for e in table.entries] == [None, "orthogonal", "orthogonal", "orthogonal", None]
     assert [e.trained for e in table.entries] == [False] * 4 + [True]
 
 
 def test_parameters_that_the_model_does_not_train_stay_untrained():
-    table = compile_table(PARAMETERS, {}, seed=1, freeze="emb", untrained=["encoder.layers.1.ffn.fc1.weight"])
+    table = compiled(plans={}, aliases={}, seed=1, freeze="emb", untrained=["encoder.layers.1.ffn.fc1.weight"])
     assert frozen(table) == ["encoder.embed_tokens.weight", "encoder.layers.1.ffn.fc1.weight"]
 
 
@@ -181,8 +183,13 @@ def test_tables_of_words_are_not_made_all_alike(init, distinct):
         InputError, match=rf"--frozen-init {init}: would set all but {distinct} of the 10 rows of encoder.embed_tokens"
     ):
         compiled(freeze="emb", frozen_init=init)
-    compile_table(
-        [("lm_head.dense.weight", (4, 4)), ("a.fc1.weight", (1,))], {}, seed=1, freeze="out", frozen_init="diagonal"
+    compiled(
+        [("lm_head.dense.weight", (4, 4)), ("a.fc1.weight", (1,))],
+        {},
+        aliases={},
+        seed=1,
+        freeze="out",
+        frozen_init="diagonal",
     )
 
 

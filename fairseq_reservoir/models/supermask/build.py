@@ -20,6 +20,7 @@ from ...options.supermask_options import MaskOptions, whole_embeddings
 from ...plan.freeze_spec import SHARED_LAYER, layer_of, plain
 from ...plan.layer_plan import Slot, slots
 from ...plan.slot_table import SlotTable
+from ...plan.table_inputs import FreezeChoices
 from ...random_tensors import philox
 from ...random_tensors.fill import draw, recipes_in
 from ...random_tensors.recipe import Recipe
@@ -110,7 +111,7 @@ def compile_mask_table(model, plans, options) -> SlotTable:
             model,
             plans,
             options.mask_seed,
-            freeze=",".join(filter(None, frozen)) or None,
+            FreezeChoices(",".join(filter(None, frozen)) or None),
             shared=_shared(model, plans),
             kept=kept_layers(options),
             more_follows=hasattr(model, "register_classification_head"),
