@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 import torch
 
 from ..errors import InputError
+from ..options.plans import PlanFlags
+from ..options.reading import read
 from ..text.parts import MOST_SYMBOLS
 from . import opened
 from .compact import is_shape
@@ -65,8 +67,9 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
 
 def _check_layers(path: str, config: Any, names: int) -> None:
     """Refuse a model of many more layers than the file has tensors; building it would take long."""
+    flags = read(PlanFlags, config)
     for name in ("encoder_layers", "decoder_layers", "reservoir_encoder", "reservoir_decoder"):
-        value = getattr(config, name, None)
+        value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0
         if layers > max(_FEW_LAYERS, _LAYERS_PER_NAME * names):
             _refuse(path, name, f"{layers:,} layers of {names:,} tensors")

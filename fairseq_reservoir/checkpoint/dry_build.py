@@ -14,6 +14,8 @@ from torch.overrides import TorchFunctionMode
 from ..errors import InputError, in_one_line
 from ..fairseq_repairs.error_report import NO_DATA, raise_as_mistake
 from ..freezing.table_of_model import table_of
+from ..options.fairseq_flags import ModelFlags, TaskFlags
+from ..options.reading import read
 from .pretrained_embeddings import building_for_a_checkpoint
 
 DEFAULT_WORDS = 10_000
@@ -70,7 +72,7 @@ def build_arch(
     # argparse's own prints all flags of fairseq.
     parser.error = partial(raise_as_mistake, command="fairseq-train", words=line)
     args = options.parse_args_and_arch(parser, input_args=line)
-    if getattr(args, "share_all_embeddings", False) and target_words not in (None, sizes["--source-words"]):
+    if read(ModelFlags, args).share_all_embeddings and target_words not in (None, sizes["--source-words"]):
         raise InputError(
             f"--target-words {target_words}: with --share-all-embeddings there is one dictionary, whose size is --source-words,"
             f" {sizes['--source-words']}"
@@ -94,9 +96,9 @@ def build_arch(
 def _classes(args: Any) -> tuple[str, int] | None:
     """The head that fairseq's task gives a RoBERTa, its name and the number of its classes."""
     if args.task in ("sentence_prediction", "sentence_prediction_adapters") and args.num_classes > 0:
-        return getattr(args, "classification_head_name", "sentence_classification_head"), args.num_classes
+        return read(TaskFlags, args).classification_head_name, args.num_classes
     if args.task == "sentence_ranking":
-        return getattr(args, "ranking_head_name", "sentence_classification_head"), 1
+        return read(TaskFlags, args).ranking_head_name, 1
     return None
 
 
@@ -123,7 +125,7 @@ class _NoTask:
     def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
         self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
-        if target_words != source_words and not getattr(config, "share_all_embeddings", False):
+        if target_words != source_words and not read(ModelFlags, config).share_all_embeddings:
             self.target_dictionary = _dictionary(target_words)
         self.output_dictionary = self.target_dictionary  # what language_modeling calls it
 

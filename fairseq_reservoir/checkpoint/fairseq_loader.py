@@ -13,6 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
+from ..options.fairseq_flags import architecture_of
 from . import claims, damage, dictionaries, named_models, packed_file, reader
 from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
@@ -94,7 +95,7 @@ def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[s
     if not (arg_overrides or {}).get("regenerate_weights"):
         return
     options = getattr(state.get("cfg"), "model", None)
-    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    name = architecture_of(options)
     if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
         raise InputError(
             f"--regenerate-weights (regenerate_weights): works for --arch supermask_... alone; {path} is of {name}, leave it out"

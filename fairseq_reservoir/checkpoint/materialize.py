@@ -13,7 +13,10 @@ from omegaconf import OmegaConf
 from ..errors import InputError
 from ..fairseq_repairs import archive
 from ..files import check_out, replacing
+from ..options.fairseq_flags import DataFlags
 from ..options.for_fairseq.transformer import FlatTransformerConfig
+from ..options.plans import PlanFlags
+from ..options.reading import read
 from ..plan import kinds
 from ..plan.layer_plan import slots
 from .dictionaries import languages_in
@@ -89,8 +92,8 @@ def _check_model(source: Checkpoint) -> None:
     if type(source.model) not in [MODEL_REGISTRY[name] for name in _MODELS]:
         refuse(f"{config._name} is not a translation model of this plugin")
     for stack in ("encoder", "decoder"):
-        plan, kept = getattr(config, f"reservoir_{stack}", None), getattr(config, f"{stack}_layers_to_keep", None)
-        for slot in slots(plan, kept) if plan else ():
+        given = read(PlanFlags, config).stack(stack)
+        for slot in slots(given.plan, given.to_keep) if given.plan else ():
             if not slot.kind.fairseqs:
                 refuse(
                     f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer has not;"
@@ -125,7 +128,8 @@ def _args(source: Checkpoint) -> Any:
         vars(args).update({f"{stack}_layers": len(layers), f"{stack}_layers_to_keep": None})
     args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
     args.encoder_embed_path = args.decoder_embed_path = None
-    if getattr(args, "source_lang", None) is None or getattr(args, "target_lang", None) is None:
+    languages = read(DataFlags, args)
+    if languages.source_lang is None or languages.target_lang is None:
         args.source_lang, args.target_lang = languages_in(task.get("data"))
     return args
 

@@ -19,7 +19,9 @@ from ..errors import InputError
 from ..fairseq_repairs.error_report import fairseq_command
 from ..files import check_file
 from ..options import fairseq_rules, generation_rules
+from ..options.fairseq_flags import CheckpointFlags
 from ..options.for_fairseq import dictionary_flags
+from ..options.reading import read
 
 # The commands that read a model; the first two take several of them in one --path.
 _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")
@@ -131,17 +133,14 @@ def _check_files(command: str, flags: Namespace) -> None:
             raise InputError(f"--path {path}: several models, but {command} takes one")
         for one in split_paths(path) if command in _ENSEMBLES else [path]:
             _check_file("--path", one)
-        if getattr(flags, "lm_path", None) is not None:
-            _check_file("--lm-path", flags.lm_path)
+        if (language_model := read(CheckpointFlags, flags).lm_path) is not None:
+            _check_file("--lm-path", language_model)
 
 
 def _in_several_files(flags: Namespace) -> bool:
     """Whether fairseq adds to the name that is given, as it does where each process reads a part of the model."""
-    return (
-        getattr(flags, "checkpoint_suffix", "") != ""
-        or getattr(flags, "checkpoint_shard_count", 1) != 1
-        or getattr(flags, "model_parallel_size", 1) > 1
-    )
+    parts = read(CheckpointFlags, flags)
+    return parts.checkpoint_suffix != "" or parts.checkpoint_shard_count != 1 or parts.model_parallel_size > 1
 
 
 def _check_file(flag: str, path: str) -> None:

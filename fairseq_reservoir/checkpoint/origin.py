@@ -9,6 +9,8 @@ from typing import Any
 
 from fairseq.file_io import PathManager
 
+from ..options.fairseq_flags import CheckpointFlags
+from ..options.reading import read
 from . import dictionaries, packed_file
 from .other_dictionary import refuse_other_dictionary
 
@@ -45,7 +47,7 @@ def check_and_restore_run(
         dictionaries.check(filename, dictionaries_of(state), trainer.task, same_size=True)
         trainer.training_run = origin(state).get("run")
     elif PathManager.isfile(filename):
-        finetunes = filename == getattr(trainer.cfg.checkpoint, "finetune_from_model", None)
+        finetunes = filename == read(CheckpointFlags, trainer.cfg.checkpoint).finetune_from_model
         given = f"{'--finetune-from-model' if finetunes else '--restore-file'} {filename}"
         is_export = str(filename).endswith(packed_file.SUFFIX)
         trained = packed_file.read_body(filename)["dictionaries"] if is_export else dictionaries_of(state)

@@ -13,7 +13,9 @@ from fairseq import utils
 
 from ..errors import InputError
 from ..options.dictionary_options import DictionaryOptions
+from ..options.fairseq_flags import DataFlags
 from ..options.for_fairseq.parser import add_flags
+from ..options.reading import read
 from ..random_tensors import digest
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, 
     if is_training and FLAG not in known:
         add_flags(parser, DictionaryOptions)
     parsed = parse_args_and_arch(parser, *args, **kwargs)
-    if getattr(parsed[0] if isinstance(parsed, tuple) else parsed, "allow_other_dictionary", False):
+    if read(DictionaryOptions, parsed[0] if isinstance(parsed, tuple) else parsed).allow_other_dictionary:
         _set_by_flag = _set_by_flag or not os.environ.get(ALLOW)
         os.environ[ALLOW] = "1"
     elif is_training and _set_by_flag:
@@ -84,8 +86,8 @@ def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: A
 
 def _name(task: Any, side: str) -> str:
     """The file of a task's dictionary, where it has the usual name."""
-    options = getattr(task, "cfg", None) or getattr(task, "args", None)
-    folder = next(iter(utils.split_paths(getattr(options, "data", None) or "")), "")
-    language = getattr(options, f"{side}_lang", None)
+    flags = read(DataFlags, getattr(task, "cfg", None) or getattr(task, "args", None))
+    folder = next(iter(utils.split_paths(flags.data or "")), "")
+    language = {"source": flags.source_lang, "target": flags.target_lang}[side]
     file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
     return file if os.path.isfile(file) else f"the {side} dictionary of DATA"

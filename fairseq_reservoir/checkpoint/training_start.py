@@ -8,6 +8,9 @@ from fairseq.file_io import PathManager
 
 from ..errors import InputError, flag_of
 from ..files import check_file
+from ..options.component_options import ComponentOptions
+from ..options.fairseq_flags import CheckpointFlags, ModelFlags
+from ..options.reading import read
 from ..plan import freeze_spec
 from . import packed_file
 from .damage import reading, refuse_damaged
@@ -32,18 +35,19 @@ def check_start(config: Any, model: Any = None) -> None:
             model to start from, or vectors of words, that which these would give is to be drawn; or a file that one stack is to start
             from is not there, or would not be used.
     """
-    frozen_init = getattr(model, "frozen_init", None) or "model"
-    if getattr(config, "finetune_from_model", None) and frozen_init != "model":
+    flags, checkpoints = read(ComponentOptions, model), read(CheckpointFlags, config)
+    frozen_init = flags.frozen_init or "model"
+    if checkpoints.finetune_from_model and frozen_init != "model":
         raise InputError(
             f"--frozen-init {frozen_init}: has no effect with --finetune-from-model, whose values are taken; leave one of them out"
         )
     if frozen_init != "model":
         _refuse_lost_vectors(model, frozen_init)
-    for stack in ("encoder", "decoder"):
-        if start := getattr(model, f"start_{stack}_from", None):
+    for stack, start in (("encoder", flags.start_encoder_from), ("decoder", flags.start_decoder_from)):
+        if start:
             _check_stack(config, model, stack, start)
     for flag in ("restore_file", "continue_once", "finetune_from_model"):
-        path: Any = getattr(config, flag, None)
+        path: Any = vars(checkpoints)[flag]
         if not str(path).endswith(packed_file.SUFFIX):
             continue
         name = f"{flag_of(flag)} {path}"
@@ -64,12 +68,13 @@ def check_start(config: Any, model: Any = None) -> None:
 def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
     """Refuses to start a stack from what is no file, or beside what would take its place, or of which it would take the place."""
     given = f"--start-{stack}-from {path}"
+    checkpoints = read(CheckpointFlags, config)
     for other in ("finetune_from_model", "restore_file"):
-        if getattr(config, other, None) not in (None, _DEFAULT):
+        if vars(checkpoints)[other] not in (None, _DEFAULT):
             raise InputError(
                 f"{given}: has no effect with {flag_of(other)}, whose values are taken; leave one of them out"
             )
-    if getattr(model, f"{stack}_embed_path", None):
+    if _vectors_of(read(ModelFlags, model))[stack]:
         raise InputError(f"{given}: would take the place of the vectors of --{stack}-embed-path; leave one of them out")
     if os.path.exists(path) or not goes_on(config):
         check_file(f"--start-{stack}-from", path)
@@ -77,19 +82,24 @@ def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
 
 def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
     """Refuses to read word vectors into a table that is frozen at other values then."""
-    shared, tied = (getattr(model, f"share_{what}", False) for what in ("all_embeddings", "decoder_input_output_embed"))
+    flags, components = read(ModelFlags, model), read(ComponentOptions, model)
+    shared, tied = flags.share_all_embeddings, flags.share_decoder_input_output_embed
     names = {stack: {f"{stack}.embed_tokens.weight"} for stack in ("encoder", "decoder")}
     if shared or tied:
         names["decoder"].add("decoder.output_projection.weight")
     if shared:
         names["encoder"] |= names["decoder"]
-    for stack in names:
-        path = getattr(model, f"{stack}_embed_path", None)
-        if path and _is_frozen(names[stack], getattr(model, "freeze", None), getattr(model, "freeze_except", None)):
+    for stack, path in _vectors_of(flags).items():
+        if path and _is_frozen(names[stack], components.freeze, components.freeze_except):
             raise InputError(
                 f"--frozen-init {frozen_init}: would take the place of the vectors of --{stack}-embed-path {path}, which are frozen;"
                 " leave one of them out"
             )
+
+
+def _vectors_of(flags: ModelFlags) -> dict[str, str | None]:
+    """The file of word vectors of each stack."""
+    return {"encoder": flags.encoder_embed_path, "decoder": flags.decoder_embed_path}
 
 
 def _is_frozen(names: set[str], freeze: str | None, spared: str | None) -> bool:
@@ -146,12 +156,15 @@ def _check_address(flag: str, path: str) -> None:
 
 def _starts(config: Any) -> Iterator[tuple[str, str]]:
     """The files from which training is to start, each with its flag; the default ``checkpoint_last.pt`` only if it, or a link, is there."""
-    suffix = getattr(config, "checkpoint_suffix", None) or ""
+    flags = read(CheckpointFlags, config)
+    suffix = flags.checkpoint_suffix or ""
     if config.restore_file != _DEFAULT:
         yield "--restore-file", config.restore_file.replace(".pt", f"{suffix}.pt")
     elif os.path.lexists(last := os.path.join(config.save_dir, _DEFAULT.replace(".pt", f"{suffix}.pt"))):
         yield "--restore-file", last
-    for flag in ("continue_once", "finetune_from_model"):
-        path = getattr(config, flag, None)
+    for flag, path in (
+        ("--continue-once", flags.continue_once),
+        ("--finetune-from-model", flags.finetune_from_model),
+    ):
         if path is not None:
-            yield flag_of(flag), path
+            yield flag, path

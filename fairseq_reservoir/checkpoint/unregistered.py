@@ -9,6 +9,9 @@ from fairseq.tasks import TASK_REGISTRY
 
 from ..errors import InputError
 from ..freezing.description import BUFFER, read_description
+from ..options.fairseq_flags import DataFlags, architecture_of, choice_of
+from ..options.plans import PlanFlags
+from ..options.reading import read
 from ..plan import kinds
 
 
@@ -23,8 +26,9 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
         InputError: one line with the layer and its name.
     """
     model, names = getattr(state.get("cfg"), "model", None), _stored_names(state)
+    flags = read(PlanFlags, model)
     for stack in kinds.STACKS:
-        plan = getattr(model, f"reservoir_{stack}", None) or ""
+        plan = flags.stack(stack).plan or ""
         for letter in filter(str.isalpha, plan):
             known = kinds.kind_of(letter).name if letter in kinds.letters_where() else None
             if known is None or letter in names and names[letter] != known:
@@ -42,7 +46,7 @@ def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args
     Raises:
         InputError: one line with the architecture.
     """
-    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    name = architecture_of(cfg)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
         raise InputError(f"the architecture {name} is not registered here; give the --user-dir that registers it")
     return build_model(cfg, *args, **kwargs)
@@ -54,11 +58,11 @@ def check_task(cfg: Any) -> None:
     Raises:
         InputError: one line with the task.
     """
-    if getattr(cfg, "data", None) == "":
+    if read(DataFlags, cfg).data == "":
         raise InputError(
             "--data: is not given; name the folder of the dictionaries, which an export does not (arg_overrides in Python)"
         )
-    names = (getattr(cfg, "task", None), getattr(cfg, "_name", None))  # the first of them is text where it is the name
+    names = (getattr(cfg, "task", None), choice_of(cfg))  # of a command line and of a group
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
         raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")

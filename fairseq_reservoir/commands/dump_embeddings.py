@@ -2,13 +2,13 @@
 
 HELP = """\
 Writes the token embeddings of a checkpoint, ours or any of fairseq's, in word2vec's text format: of a translation model
-PREFIX.SRC by the source dictionary and PREFIX.TGT by the target dictionary, of any other PREFIX.txt. Another model starts
-from them with
+PREFIX.SRC by the source dictionary and PREFIX.TGT by the target dictionary, of any other model PREFIX.txt. Another model
+starts from them with
 
   --encoder-embed-path PREFIX.SRC --decoder-embed-path PREFIX.TGT
   --decoder-embed-path PREFIX.txt
 
-A command that is stopped midway leaves no files of two models beside each other: one of them is missing then.
+A command that is stopped midway never leaves files of two models beside each other: one of the files is missing then.
 """
 
 
@@ -33,6 +33,8 @@ def run(known, _):
     from ..checkpoint.translator import task_of_text
     from ..errors import InputError
     from ..files import check_out
+    from ..options.fairseq_flags import DataFlags
+    from ..options.reading import read
 
     source = open_checkpoint(known.checkpoint)
     places = _places(source.model)
@@ -47,7 +49,7 @@ def run(known, _):
     else:
         task = dictionaries.task_of_config(source.config, known.data)
     dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
-    if getattr(task.cfg, "source_lang", None) and len(places) == 2:
+    if read(DataFlags, task.cfg).source_lang and len(places) == 2:
         sides = ((task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary))
     elif len({id(source.model.get_submodule(place)) for place in places}) == 1:
         places, sides = places[:1], (("txt", task.source_dictionary),)
@@ -66,6 +68,6 @@ def run(known, _):
 
 
 def _places(model) -> list[str]:
-    """Where the token embeddings of a model are: of encoder and decoder, or the only one; a tied one has both names."""
+    """The modules of a model's token embeddings: encoder's and decoder's, or the only one. A tied one has both names."""
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
     return [name for name in names if name.rpartition(".")[2] == "embed_tokens"]

@@ -8,6 +8,7 @@ from fairseq import checkpoint_utils, options, utils
 
 from ..errors import InputError
 from . import numpy_values
+from .given import Given
 from .repair import repair, wrap
 
 
@@ -52,7 +53,8 @@ def prune_each_stack_once():
     """
 
     def prune_state_dict(original, state_dict, model_cfg):
-        lists = {stack: getattr(model_cfg, f"{stack}_layers_to_keep", None) for stack in ("encoder", "decoder")}
+        given = Given(model_cfg)
+        lists = {"encoder": given.encoder_layers_to_keep, "decoder": given.decoder_layers_to_keep}
         to_prune = [stack for stack, keep in lists.items() if keep and _is_whole(state_dict, stack, keep)]
         if not to_prune:
             return state_dict
@@ -63,10 +65,13 @@ def prune_each_stack_once():
     def parse_args_and_arch(original, *args, **kwargs):
         parsed = original(*args, **kwargs)
         flags = parsed[0] if isinstance(parsed, tuple) else parsed
-        for stack in ("encoder", "decoder"):
-            keep = getattr(flags, f"{stack}_layers_to_keep", None)
+        given = Given(flags)
+        for stack, keep, depth in (
+            ("encoder", given.encoder_layers_to_keep, given.encoder_layers),
+            ("decoder", given.decoder_layers_to_keep, given.decoder_layers),
+        ):
             if isinstance(keep, list):
-                _check_layers(stack, keep, getattr(flags, f"{stack}_layers", None))
+                _check_layers(stack, keep, depth)
                 setattr(flags, f"{stack}_layers_to_keep", ",".join(map(str, keep)))
         return parsed
 

@@ -13,6 +13,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, FairseqTask
 from omegaconf import MISSING
 
 from ..errors import InputError, flag_of
+from .given import Given
 
 # Every command has the flags of every choice; these are the choices that it makes something of. In all others but training the
 # architecture, and in validation the criterion, are those of the checkpoint.
@@ -39,8 +40,15 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     Raises:
         InputError: a flag is missing.
     """
-    if getattr(flags, "lr_scheduler", None) == "polynomial_decay" and getattr(flags, "total_num_update", 0) is None:
-        flags.total_num_update = getattr(flags, "max_update", 1) or None  # only a training has --max-update
+    given = Given(flags)
+    if (
+        given.lr_scheduler == "polynomial_decay"
+        and hasattr(flags, "total_num_update")
+        and flags.total_num_update is None
+    ):
+        flags.total_num_update = (
+            given.max_update or None if hasattr(flags, "max_update") else 1
+        )  # only a training has it
     _refuse_other_criterion(flags)
     if command == "fairseq-generate":
         _refuse_in_generation(flags)
@@ -60,7 +68,7 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
 
 def _refuse_other_criterion(flags):
     """A task that takes options from its criterion, as sentence_prediction the name of its head, where that has none of the kind."""
-    task, criterion = getattr(flags, "task", None), getattr(flags, "criterion", None)
+    task, criterion = Given(flags).task, Given(flags).criterion
     dataclass, of = TASK_DATACLASS_REGISTRY.get(task), REGISTRIES["criterion"]["dataclass_registry"].get(criterion)
     own = {field.name for field in dataclasses.fields(of)} if of else set()
     for field in dataclasses.fields(dataclass) if dataclass and criterion else ():
@@ -71,12 +79,13 @@ def _refuse_other_criterion(flags):
 
 def _refuse_in_generation(flags):
     """Refuse flags whose input only ``fairseq-interactive`` has: binarised data hold no constraints (fairseq #4332) and no text."""
-    if getattr(flags, "constraints", None):
+    given = Given(flags)
+    if given.constraints:
         raise InputError(
             "--constraints: fairseq-generate reads no constraints; give them to fairseq-interactive --constraints, "
             "behind each sentence, with tabs between them"
         )
-    if getattr(flags, "replace_unk", None) is not None and str(getattr(flags, "dataset_impl", None)) != "raw":
+    if given.replace_unk is not None and str(given.dataset_impl) != "raw":
         raise InputError(
             "--replace-unk: fairseq-generate needs the data as text for it, with --dataset-impl raw; fairseq-interactive takes any"
         )
@@ -84,7 +93,7 @@ def _refuse_in_generation(flags):
 
 def _makes(command, choice, flags):
     """Whether the command reads the choice; a task may have a tokenizer and a splitting into pieces of its own."""
-    task, method = TASK_REGISTRY.get(getattr(flags, "task", None), FairseqTask), f"build_{choice}"
+    task, method = TASK_REGISTRY.get(Given(flags).task, FairseqTask), f"build_{choice}"
     own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
     return choice in _MADE.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
 

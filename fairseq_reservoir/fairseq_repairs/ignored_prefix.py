@@ -3,6 +3,7 @@
 from fairseq.criterions import label_smoothed_cross_entropy_with_rdrop as rdrop
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
+from .given import Given
 from .repair import repair, wrap
 
 
@@ -21,8 +22,8 @@ def count_no_ignored_prefix():
 
     def build_criterion(original, criterion_class, cfg, task):
         criterion = original(criterion_class, cfg, task)
-        size = getattr(cfg, "ignore_prefix_size", 0)
-        if size > 0:
+        size = Given(cfg).ignore_prefix_size
+        if size:
             criterion.ignore_prefix_size = size
             criterion.register_forward_hook(_count_tokens_with_a_loss, with_kwargs=True)
         return criterion

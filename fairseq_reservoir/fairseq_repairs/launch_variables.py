@@ -3,6 +3,7 @@
 import os
 
 from ..errors import InputError, whole_number
+from .given import Given
 
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 # Variables that fairseq converts to numbers, with the smallest value of each.
@@ -56,7 +57,7 @@ def local_rank(flags) -> int:
     if torchrun():
         return number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else 0
     # With a world size of 1 the tasks of srun are runs of their own.
-    if getattr(flags, "distributed_world_size", 1) == 1 or not started_by_slurm() or "SLURM_LOCALID" not in os.environ:
+    if Given(flags).distributed_world_size in (None, 1) or not started_by_slurm() or "SLURM_LOCALID" not in os.environ:
         return 0
     return number("SLURM_LOCALID")
 

@@ -12,6 +12,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import InputError, flag_of
+from .given import Given
 from .repair import repair, wrap
 
 
@@ -112,7 +113,7 @@ def score_everything_in_one_process():
         names += ["distributed_world_size", "num_shards"] if "--context-window" in known else []
         words = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
         for name in names:
-            shares = getattr(flags, name, 1)
+            shares = getattr(Given(flags), name) or 1
             if shares > 1 and not words & {"--distributed-rank", "--shard-id"}:
                 raise InputError(
                     f"{flag_of(name)} {shares}: this command would do the first of as many parts of the data; leave it out, or say which "

@@ -10,6 +10,7 @@ from fairseq.data import LMContextWindowDataset
 from fairseq.tasks import FairseqTask
 
 from ..errors import InputError
+from .given import Given
 from .repair import repair, wrap
 
 logger = logging.getLogger(__name__)
@@ -49,15 +50,15 @@ def _read_flags(original, parser, input_args=None, *args, **kwargs):
     if _CONTEXT not in parser._option_string_actions:
         _scoring.set(None)
         return parsed
-    flags = parsed[0] if isinstance(parsed, tuple) else parsed
+    flags = Given(parsed[0] if isinstance(parsed, tuple) else parsed)
     words = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
-    context, block = getattr(flags, "context_window", 0), getattr(flags, "tokens_per_sample", None)
+    context, block = flags.context_window or 0, flags.tokens_per_sample
     if context < 0:
         raise InputError(f"{_CONTEXT} {context}: must be at least 0")
     if _BLOCK in words and block is not None:
         _check_context(context, block)
-    skips = getattr(flags, "skip_invalid_size_inputs_valid_test", False)
-    _scoring.set(_Scoring(_BLOCK in words, context, skips, getattr(flags, "max_tokens", None)))
+    skips = bool(flags.skip_invalid_size_inputs_valid_test)
+    _scoring.set(_Scoring(_BLOCK in words, context, skips, flags.max_tokens))
     return parsed
 
 
@@ -72,7 +73,7 @@ def _take_block_of_training(original, filenames, arg_overrides=None, task=None, 
     models, config, task = original(filenames, arg_overrides, task, *args, **kwargs)
     scoring, ours = _scoring.get(), getattr(task, "args", None)
     if scoring and not scoring.has_block and hasattr(ours, "tokens_per_sample"):
-        trained = getattr(config.task, "tokens_per_sample", None)
+        trained = Given(config.task).tokens_per_sample
         if trained:
             trained = min(trained, scoring.max_tokens or trained)
             _check_context(scoring.context, trained)

@@ -11,6 +11,7 @@ from fairseq.data import bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
 
 from ..errors import InputError
+from .given import Given
 from .repair import repair, wrap
 
 _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.int64)}
@@ -64,7 +65,7 @@ def keep_bf16_off_tpu():
         parsed = original(parser, input_args, *args, **kwargs)
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed
         words = sys.argv[1:] if input_args is None else input_args
-        if getattr(namespace, "bf16", False) and "--tpu" not in words:
+        if Given(namespace).bf16 and "--tpu" not in words:
             namespace.tpu = bool(parser.get_default("tpu"))
         return parsed
 

@@ -8,6 +8,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.tokenizer import tokenize_line
 
 from ..errors import InputError
+from .given import Given
 from .interactive import current_session, follow_sessions
 from .repair import repair, wrap
 
@@ -48,7 +49,8 @@ def replace_unknown_words():
             ) from error
 
     def build_generator(original, task, models, args, *more, **kwargs):
-        if getattr(args, "replace_unk", None) is None or getattr(args, "score_reference", False):
+        given = Given(args)
+        if given.replace_unk is None or given.score_reference:
             return original(task, models, args, *more, **kwargs)
         generator = original(task, models, args, *more, **kwargs)
         generator.generate = _with_words(generator.generate, task.target_dictionary)

@@ -7,6 +7,7 @@ from pathlib import Path
 from fairseq import utils
 
 from ..errors import InputError
+from .given import Given
 from .repair import repair, wrap
 
 
@@ -19,7 +20,7 @@ def import_user_dirs_once():
     """
 
     def import_user_module(original, args):
-        if not is_imported(getattr(args, "user_dir", None)):
+        if not is_imported(Given(args).user_dir):
             original(args)
 
     wrap(utils, "import_user_module", import_user_module)

@@ -5,6 +5,7 @@ from ..layers.adapters.frozen_adapters import adapt, shared_matrices
 from ..layers.backskip.in_model import add_backskips
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
+from ..options.fairseq_flags import ModelFlags
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
 from ..plan.freeze_spec import FROZEN_INITS, TABLES
@@ -182,9 +183,11 @@ def kept_layers(options) -> dict[str, str]:
     Raises:
         InputError: they name a layer twice, or one that the stack does not have.
     """
-    kept = {}
-    for stack in ("encoder", "decoder"):
-        given, depth = (getattr(options, f"{stack}_{what}", None) for what in ("layers_to_keep", "layers"))
+    kept, flags = {}, read(ModelFlags, options)
+    for stack, given, depth in (
+        ("encoder", flags.encoder_layers_to_keep, flags.encoder_layers),
+        ("decoder", flags.decoder_layers_to_keep, flags.decoder_layers),
+    ):
         if given and depth:  # a language model has no encoder
             layers = layers_kept(given, depth, f"--{stack}-layers-to-keep")
             kept[stack] = ",".join(map(str, layers))

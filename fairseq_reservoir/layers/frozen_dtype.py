@@ -10,22 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-def refuse_fp16(cfg: Any) -> None:
-    """Refuse ``--frozen-dtype`` together with ``--fp16``. It would save nothing in a float16 model, and round twice.
-
-    Raises:
-        InputError: both flags are given.
-    """
-    dtype = getattr(cfg.model, "frozen_dtype", "fp32")
-    if cfg.common.fp16 and dtype != "fp32":
-        raise InputError(
-            f"--frozen-dtype {dtype}: not supported with --fp16, which sets the dtype of the whole model; remove one of them"
-        )
 
 
 def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.Module]]:

@@ -6,8 +6,10 @@ from typing import Optional
 
 from ..errors import InputError
 from ..plan import freeze_spec
+from .fairseq_flags import ModelFlags
 from .flags import SEED, check, option
 from .freeze_cache_options import FreezeCacheOptions
+from .reading import read
 
 ADAPTERS = ("lora", "vera")
 
@@ -84,7 +86,7 @@ def check_components(options: Namespace) -> None:
     freeze_spec.parse(options.freeze or "", "--freeze")
     freeze_spec.parse(options.freeze_except or "", "--freeze-except")
     check(options, ComponentOptions)
-    noise = getattr(options, "quant_noise_scalar", None)
+    noise = read(ModelFlags, options).quant_noise_scalar
     if noise and options.frozen_adapter:
         raise InputError(
             f"--quant-noise-scalar {noise}: not with --frozen-adapter, whose layers it cannot replace; leave one of them out"

@@ -1,4 +1,4 @@
-"""The rules of fairseq's numeric flags: a row for each, and what may be any number.
+"""The rules of fairseq's numeric flags, a row for each. Flags with an empty row may have any finite number.
 
 A value that fairseq reads as "off" or "no limit" is allowed. A value that makes it fail later, or train or search nothing, is refused.
 """
@@ -9,12 +9,14 @@ from typing import Any
 
 from ..errors import InputError, flag_of
 from ..plan.layer_plan import MOST_LAYERS
+from .fairseq_flags import OptimizerFlags, choice_of
 from .number_rules import Options, Rule, check as check_rules, errors, rows
+from .reading import read
 
 _NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "the same"}, {-1: "off"}, {-1: "none"}
 _SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
 _RATE_OF_DROPOUT: dict[str, Any] = {"at_least": 0, "below": 1}
-# Widths and positions of which no machine has the memory.
+# The memory of no machine holds wider matrices or more positions.
 _WIDEST, _LONGEST = 10**6, 10**9
 _MOST_SEED = 2**31 - 1  # numpy takes 32 bits, and is given the seed plus the number of the epoch
 _MOST_WORKERS = 1000
@@ -159,7 +161,7 @@ GENERATION = (
     Rule("bpe.sentencepiece_alpha", at_least=0),
 )  # fmt: skip
 
-# Of ``fairseq-reservoir translate``.
+# The flags of ``fairseq-reservoir translate``.
 TRANSLATE = (
     Rule("translate.beam", at_least=1, at_most=_MOST_BEAM),
     Rule("translate.nbest", at_least=1, at_most="translate.beam"),
@@ -198,7 +200,7 @@ def check_model(options: Any) -> None:
 
 
 def _check_limits(config: Any) -> None:
-    """Refuses 0 for no limit of a batch where there is no other limit."""
+    """Refuse 0, which means no limit of a batch, without another limit."""
     values = Options(config).of("dataset")[1]
     for pair in _LIMITS:
         off = [name for name in pair if values.get(name) == 0]
@@ -217,7 +219,7 @@ def all_errors(config: Any) -> list[str]:
 def _groups_of_composite(config: Any) -> list[Mapping[str, Any]]:
     """The optimizers that ``composite`` puts together, each with its schedule and rate, as configurations of their own."""
     optimizer = getattr(config, "optimizer", None)
-    groups = getattr(optimizer, "groups", None) if getattr(optimizer, "_name", None) == "composite" else None
+    groups = read(OptimizerFlags, optimizer).groups if choice_of(optimizer) == "composite" else None
     return [
         {
             "optimizer": group.get("optimizer"),

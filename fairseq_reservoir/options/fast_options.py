@@ -7,7 +7,7 @@ from .flags import option
 
 @dataclass
 class FastOptions:
-    """The flag of all our models that changes how they are trained and not what they are."""
+    """The flag of all our models that changes their training and not the models."""
 
     fast: bool = option(
         False,

@@ -6,7 +6,9 @@ from typing import Any
 
 from ..errors import InputError, flag_of, whole_number
 from . import fairseq_rules
+from .fairseq_flags import ModelFlags
 from .number_rules import Rule, errors as number_errors, refuse, shown
+from .reading import read
 
 # The default of a seed that follows --seed. hydra resolves it; a command line leaves it to ``for_fairseq.namespaces``.
 SEED = "${common.seed}"
@@ -20,8 +22,8 @@ class FieldRules:
     Attributes:
         bounds: ``above``, ``at_least``, ``below`` and ``at_most`` of a number, as in ``number_rules.Rule``.
         choices: the texts that are allowed.
-        needs: options of which one must be given. Without them the flag would have no effect.
-        excludes: an option that may not be given too -> the reason, which ends the message.
+        needs: options of the same dataclass. One of them must be given, because the flag has no effect without.
+        excludes: another option of the dataclass that may not be given too -> the reason, which ends the message.
     """
 
     bounds: Mapping[str, Any]
@@ -70,7 +72,7 @@ def errors(config: Any, options: type) -> list[str]:
         error
         for one in fields(options)
         if one.name in values
-        for error in _errors_of(one, values[one.name], config, one.metadata[_RULES])
+        for error in _errors_of(one, values, one.metadata[_RULES])
     ]
 
 
@@ -78,20 +80,21 @@ def _choices(one):
     return one.metadata[_RULES].choices if _RULES in one.metadata else ()
 
 
-def _errors_of(one, value, config, rules):
+def _errors_of(one, values, rules):
     """The errors of one field. A value that is refused already is not compared with other options."""
+    value = values[one.name]
     if rules.choices and value != one.default and value not in rules.choices:
         return [f"{flag_of(one.name)} {value!r}: choose from {', '.join(rules.choices)}"]
     if rules.bounds and (found := number_errors({"own": {one.name: value}}, [Rule(f"own.{one.name}", **rules.bounds)])):
         return found
     if value == one.default:
         return []
-    if rules.needs and not any(getattr(config, other) for other in rules.needs):
+    if rules.needs and not any(values[other] for other in rules.needs):
         return [f"{given(one.name, value)}: has no effect without {' or '.join(map(flag_of, rules.needs))}"]
     return [
-        f"{given(one.name, value)}: not with {given(other, getattr(config, other))}, {reason}"
+        f"{given(one.name, value)}: not with {given(other, values[other])}, {reason}"
         for other, reason in rules.excludes.items()
-        if value and getattr(config, other)
+        if value and values[other]
     ]
 
 
@@ -108,8 +111,9 @@ def check_texts(options, dataclass) -> None:
     Raises:
         InputError: one line with the flag.
     """
+    values = vars(read(dataclass, options))
     for one in fields(dataclass):
-        value = getattr(options, one.name, None)
+        value = values.get(one.name)
         if one.name.startswith("_") or not isinstance(value, str) or value == one.default:
             continue
         if not value.strip():
@@ -129,15 +133,16 @@ def check_ranges(options) -> None:
         InputError: one line with the flag.
     """
     fairseq_rules.check_model(options)
-    for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
-        value = getattr(options, name, None)
-        if isinstance(value, str):
-            _check_cutoffs(flag_of(name), value)
-    if getattr(options, "base_layers", 0):
-        raise InputError(
-            f"--base-layers {options.base_layers}: not in models with frozen or masked parts; leave it out"
-        )
-    _check_tied_output(options)
+    flags = read(ModelFlags, options)
+    for flag, cutoffs in (
+        ("--adaptive-softmax-cutoff", flags.adaptive_softmax_cutoff),
+        ("--adaptive-input-cutoff", flags.adaptive_input_cutoff),
+    ):
+        if isinstance(cutoffs, str):
+            _check_cutoffs(flag, cutoffs)
+    if flags.base_layers:
+        raise InputError(f"--base-layers {flags.base_layers}: not in models with frozen or masked parts; leave it out")
+    _check_tied_output(flags)
 
 
 def _check_cutoffs(flag, text):
@@ -146,9 +151,10 @@ def _check_cutoffs(flag, text):
         raise InputError(f"{flag} {text}: must be whole numbers that ascend, such as 10000,50000")
 
 
-def _check_tied_output(options):
-    tied = any(getattr(options, name, False) for name in ("share_decoder_input_output_embed", "share_all_embeddings"))
-    table, output = (getattr(options, f"decoder_{name}_dim", None) for name in ("embed", "output"))
-    translates, adaptive = hasattr(options, "encoder_embed_dim"), getattr(options, "adaptive_softmax_cutoff", None)
-    if tied and translates and not adaptive and isinstance(output, int) and isinstance(table, int) and output != table:
+def _check_tied_output(flags):
+    tied = flags.share_decoder_input_output_embed or flags.share_all_embeddings
+    table, output = flags.decoder_embed_dim, flags.decoder_output_dim
+    if flags.encoder_embed_dim is None or flags.adaptive_softmax_cutoff:  # a language model has a matrix between them
+        return
+    if tied and isinstance(output, int) and isinstance(table, int) and output != table:
         raise InputError(f"--decoder-output-dim {output}: an output tied to the embeddings has their width, {table}")

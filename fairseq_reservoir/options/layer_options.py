@@ -51,7 +51,7 @@ class DecoderPlanOptions:
 
 @dataclass
 class FrozenLayerOptions(ComponentOptions):
-    """The flags of every model with a layer plan, whatever stacks it has."""
+    """The flags of every model with a layer plan, with one stack or two."""
 
     reservoir_type: str = option(
         "ffn", f"kind of the reservoirs of --reservoir-count: {_TYPES_OF_RESERVOIRS}. Default: ffn", "TYPE"
@@ -123,7 +123,7 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
 
 
 def check_layer_options(options: Namespace) -> None:
-    """Refuse values that no layer can have, whatever the plan.
+    """Refuse values that no layer of any plan can have.
 
     Raises:
         InputError: one line with the flag, the value and what is allowed.

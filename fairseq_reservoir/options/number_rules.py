@@ -23,7 +23,7 @@ class Rule:
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A text is the place of the flag with the bound. Of several bounds the largest counts.
+        above, at_least, below, at_most: bounds. A text is the place of the flag with the bound. The largest of several bounds counts.
         besides: other values that are allowed, with their meaning, such as ``{-1: "no limit"}``.
         only_with: choices of the group that the rule is for, such as ``("inverse_sqrt",)``. Empty: all.
         not_with: choices of the group that the rule is not for.
@@ -121,7 +121,7 @@ def refuse(found: list[str]) -> None:
 
 
 def errors(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = flag_of) -> list[str]:
-    """Every value that breaks a rule, each with its flag and what is allowed; at most one for each flag."""
+    """Every value that breaks a rule, each with its flag and the allowed range; at most one for each flag."""
     options = config if isinstance(config, Options) else Options(config)
     found: dict[str, str] = {}
     for rule in rules:
@@ -161,7 +161,7 @@ def _has_too_many_digits(number, rule):
 
 
 def _bound(bound: Bound, options: Options) -> float | None:
-    """A bound as a number. Of a flag with several numbers it is the largest; None if the flag has none."""
+    """A bound as a number. For a flag with several numbers it is the largest; None if the flag has none."""
     bound = _largest(bound, options)
     if not isinstance(bound, str):
         return bound
@@ -184,7 +184,7 @@ def shown(number: float) -> str:
 
 
 def allowed(rule: Rule, chosen: Any, options: Options, number: float, called: Callable[[str], str] = flag_of) -> str:
-    """The part of a message that says what a flag may be."""
+    """The part of a message that states the allowed values of a flag."""
 
     def text(bound):
         bound = _largest(bound, options)

@@ -14,6 +14,8 @@ from typing import Any
 from ..errors import InputError, flag_of
 from ..plan import kinds, layer_plan
 from ..plan.layer_plan import Plans, layers_kept, slots
+from .fairseq_flags import ModelFlags
+from .flags import given
 from .layer_options import FrozenLayerOptions, check_layer_options
 from .reading import read
 
@@ -97,7 +99,7 @@ def resolve(options: Any, depths: dict[str, int]) -> Plans:
     completed = _completed(flags, plans)
     _resolved[completed, stacks] = plans
     for name, value in vars(completed).items():
-        if value != getattr(flags, name):
+        if value != vars(flags)[name]:
             setattr(options, name, value)
     return plans
 
@@ -140,16 +142,17 @@ def check(options: Namespace, plans: Plans) -> None:
             decoder in which no layer attends to the source.
     """
     check_layer_options(options)
-    _check_that_the_source_is_seen(options, plans)
-    noise = getattr(options, "quant_noise_scalar", None)
+    flags = read(ModelFlags, options)
+    _check_that_the_source_is_seen(f"--reservoir-decoder {read(PlanFlags, options).reservoir_decoder}", flags, plans)
+    noise = flags.quant_noise_scalar
     deaf = kinds.letters_where(takes_scalar_noise=False)
     if noise and any(slot.letter in deaf for plan in plans.unpruned.values() for slot in plan):
         raise InputError(
             f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out"
         )
-    _check_flags_of_fairseqs_layer(options, plans)
+    _check_flags_of_fairseqs_layer(flags, plans)
     for stack, plan in plans.unpruned.items():
-        width, heads = getattr(options, f"{stack}_embed_dim"), getattr(options, f"{stack}_attention_heads")
+        width, heads = (vars(flags)[f"{stack}_{name}"] for name in ("embed_dim", "attention_heads"))
         for slot in plan:
             if slot.kind.even_width and width % 2:
                 raise InputError(f"--{stack}-embed-dim {width}: {slot.kind.letter} layers need an even width")
@@ -157,33 +160,32 @@ def check(options: Namespace, plans: Plans) -> None:
             raise InputError(f"--{stack}-attention-heads {heads}: must divide --{stack}-embed-dim {width}")
 
 
-def _check_flags_of_fairseqs_layer(options, plans):
+def _check_flags_of_fairseqs_layer(flags, plans):
     """Refuse flags that only fairseq's own layers follow if another layer is trained, since the layers would differ in two respects."""
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})
     for name in ("quant_noise_pq", *_GAINS):
-        value = getattr(options, name, None)
+        value = vars(flags)[name]
         if value and letters:
-            given = "" if value is True else f" {value}"
             raise InputError(
-                f"{flag_of(name)}{given}: not with {kinds.listed(letters, 'or')} layers, which have none; leave it out"
+                f"{given(name, value)}: not with {kinds.listed(letters, 'or')} layers, which have none; leave it out"
             )
 
 
-def _check_that_the_source_is_seen(options, plans):
-    decoder, plan = plans.built.get("decoder"), f"--reservoir-decoder {getattr(options, 'reservoir_decoder', None)}"
+def _check_that_the_source_is_seen(plan, flags, plans):
+    decoder = plans.built.get("decoder")
     if not decoder or "encoder" not in plans.built:
         return
-    if getattr(options, "cross_self_attention", False) and not all(slot.kind.fairseqs for slot in decoder):
+    if flags.cross_self_attention and not all(slot.kind.fairseqs for slot in decoder):
         raise InputError(
             f"{plan}: with --cross-self-attention only {kinds.listed(kinds.letters_where('decoder', fairseqs=True))} layers"
         )
-    if getattr(options, "no_cross_attention", False) or any(slot.kind.sees_source for slot in decoder):
+    if flags.no_cross_attention or any(slot.kind.sees_source for slot in decoder):
         return
     seeing = kinds.listed(kinds.letters_where("decoder", sees_source=True))
     if any(slot.kind.sees_source for slot in plans.unpruned["decoder"]):
         raise InputError(
-            f"--decoder-layers-to-keep {options.decoder_layers_to_keep}: of {plan} no layer that is kept sees the source; {seeing} do"
+            f"--decoder-layers-to-keep {flags.decoder_layers_to_keep}: of {plan} no layer that is kept sees the source; {seeing} do"
         )
     raise InputError(f"{plan}: no layer of it sees the source; {seeing} do")
 

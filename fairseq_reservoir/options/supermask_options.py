@@ -6,8 +6,10 @@ from typing import Any, Optional
 
 from ..errors import InputError, flag_of, whole_number
 from ..plan.mask_choices import MASK_KINDS, RANKINGS, SCOPES, MaskChoices
+from .fairseq_flags import ModelFlags
 from .fast_options import FastOptions
 from .flags import SEED, check, check_ranges, option
+from .reading import read
 
 # A smaller share keeps one weight of every matrix anyway, scaled up until numbers overflow.
 SMALLEST_SHARE = 1e-9
@@ -161,17 +163,16 @@ def check_mask_options(options: Namespace) -> None:
             f"--mask-trained-weights {options.mask_trained_weights!r}: must be sign, ternary, or a number of levels from 3 to {MOST_LEVELS}"
         )
     check_ranges(options)
+    flags = vars(read(ModelFlags, options))
     for name in ("encoder_layers", "decoder_layers"):
-        depth = getattr(options, name, None)
+        depth = flags[name]
         if depth is not None and depth < 1:
             raise InputError(f"{flag_of(name)} {depth}: must be at least 1")
     for name in ("quant_noise_pq", "quant_noise_scalar"):
-        if getattr(options, name, 0):
-            raise InputError(
-                f"{flag_of(name)} {getattr(options, name)}: masked weights have no quantization noise, leave it out"
-            )
+        if flags[name]:
+            raise InputError(f"{flag_of(name)} {flags[name]}: masked weights have no quantization noise, leave it out")
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
-        if not whole_embeddings(options) and getattr(options, name, None):
+        if flags[name] and not whole_embeddings(options):
             raise InputError(f"{flag_of(name)}: has no masked or rounded form, use --mask-embeddings trained or frozen")
     mask_choices(options)
 
@@ -188,7 +189,7 @@ def embedding_levels(options: Namespace) -> str | None:
     return None if whole_embeddings(options) else options.mask_trained_weights
 
 
-def mask_choices(options: Namespace) -> dict[str, Any]:
+def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
     """The arguments of ``MaskChoices`` that the flags give.
 
     Raises:

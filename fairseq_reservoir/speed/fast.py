@@ -6,7 +6,9 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
-from ..errors import flag_of
+from ..options.fairseq_flags import choice_of
+from ..options.fast_options import FastOptions
+from ..options.reading import read
 from .fast_attention import is_usual, use_fast_attention
 from .fast_dropout import use_fast_dropout
 from .fast_loss import reads_only_logits, use_fast_loss, why_not
@@ -16,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 def asked(cfg) -> bool:
     """Whether a configuration asks for it; ``cfg`` may be flat."""
-    return bool(getattr(getattr(cfg, "model", None) or cfg, "fast", False))
+    return read(FastOptions, _group(cfg, "model")).fast
 
 
 def start(cfg, model, criterion):
     """Prepare a model for training if ``--fast`` is given, and return the criterion to train it with."""
     if not asked(cfg):
         return criterion
-    optimizer = getattr(cfg.optimizer, "_name", None)
+    optimizer = choice_of(cfg.optimizer)
     logger.info("--fast:\n%s", parts(model, type(criterion), criterion, optimizer, _half(cfg)))
     return use(model, criterion)
 
@@ -64,13 +66,19 @@ def parts(model, criterion: type, options, optimizer: str | None, half: str = ""
 
 def planned(model, args) -> str:
     """``parts`` for a model built without data, and the flags of the training it was built for; nothing without ``--fast``."""
-    if not getattr(args, "fast", False):
+    if not asked(args):
         return ""
     return "--fast:\n" + parts(model, CRITERION_REGISTRY[args.criterion], args, args.optimizer, _half(args))
 
 
 def _half(cfg):
     """The flag that leaves the optimizer without float32 copies; ``cfg`` may be flat."""
-    common = getattr(cfg, "common", None) or cfg
-    flags = ("memory_efficient_fp16", "memory_efficient_bf16")
-    return next((flag_of(flag) for flag in flags if getattr(common, flag, False)), "")
+    common = _group(cfg, "common")
+    if common.memory_efficient_fp16:
+        return "--memory-efficient-fp16"
+    return "--memory-efficient-bf16" if common.memory_efficient_bf16 else ""
+
+
+def _group(cfg, name):
+    """A group of a configuration. The flat flags of a command line have all groups in one."""
+    return getattr(cfg, name, None) or cfg

@@ -13,6 +13,8 @@ from ..layers.replace import MixedIn, with_mix_in
 from ..masks.masked_embedding import TiedProjection
 from ..masks.masked_linear import MaskedLinear
 from ..masks.rounded_weight import RoundedLinear
+from ..options.fairseq_flags import CriterionFlags
+from ..options.reading import read
 from .counted_words import CountedWords, Wanted, losses_for
 from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
 
@@ -70,9 +72,10 @@ def why_not(model: nn.Module, criterion: type, options) -> str | None:
         return f"{type(decoder).__name__} has an output of its own"
     if decoder.adaptive_softmax is not None:
         return "--adaptive-softmax-cutoff has a loss of its own"
-    if getattr(options, "ignore_prefix_size", 0):
+    flags = read(CriterionFlags, options)
+    if flags.ignore_prefix_size:
         return "--ignore-prefix-size"
-    return "--report-accuracy reads all logits" if getattr(options, "report_accuracy", False) else None
+    return "--report-accuracy reads all logits" if flags.report_accuracy else None
 
 
 def use_fast_loss(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:

@@ -8,6 +8,9 @@ import torch
 
 from ..errors import InputError
 from ..options.freeze_cache_options import DTYPES, MEMORY, FreezeCacheOptions
+from ..options.freeze_skip_options import FreezeSkipOptions
+from ..options.layer_options import FrozenLayerOptions
+from ..options.reading import read
 from ..random_tensors import digest
 from . import threads
 from .frozen_prefix import FrozenPrefix, encoder_of
@@ -21,7 +24,8 @@ _MIB = 2**20
 
 def asked(cfg: Any) -> tuple[str | None, bool]:
     """(where to keep the prefix's output, whether it is to have no dropout)."""
-    return getattr(cfg.model, "freeze_cache", None), bool(getattr(cfg.model, "frozen_prefix_no_dropout", False))
+    flags = read(FreezeCacheOptions, cfg.model)
+    return flags.freeze_cache, flags.frozen_prefix_no_dropout
 
 
 def check_flags(cfg: Any) -> None:
@@ -34,11 +38,11 @@ def check_flags(cfg: Any) -> None:
     flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
     if not (where or no_dropout):
         return
-    if getattr(cfg.optimizer, "freeze_rotate", None):
+    if read(FreezeSkipOptions, cfg.optimizer).freeze_rotate:
         raise InputError(f"{flag} with --freeze-rotate: no prefix stays frozen; leave one of them out")
     if cfg.distributed_training.ddp_backend == "fully_sharded":
         raise InputError(f"{flag} with --ddp-backend fully_sharded: no process has a whole layer; use legacy_ddp")
-    if where and getattr(cfg.model, "backskip", None):
+    if where and read(FrozenLayerOptions, cfg.model).backskip:
         raise InputError(f"{flag} with --backskip: a frozen prefix has no backward pass to skip; leave one of them out")
     if not where or where == MEMORY:
         return

@@ -12,6 +12,7 @@ import torch
 
 from ..errors import InputError, whole_number
 from ..options.for_fairseq.parser import add_flags
+from ..options.reading import read
 from ..options.thread_options import ThreadOptions
 
 logger = logging.getLogger(__name__)
@@ -31,12 +32,12 @@ def read_flag(parse_args_and_arch, parser, *args, **kwargs):
     if "--max-update" in options and "--threads" not in options:
         add_flags(parser, ThreadOptions)
     parsed = parse_args_and_arch(parser, *args, **kwargs)
-    namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-    if getattr(namespace, "threads", None) is not None:
-        if not namespace.threads.strip():
-            raise InputError(f"--threads {namespace.threads!r}: is empty; give {AUTO} or a number, or leave it out")
-        _number(namespace.threads)
-        os.environ[THREADS] = namespace.threads
+    given = read(ThreadOptions, parsed[0] if isinstance(parsed, tuple) else parsed).threads
+    if given is not None:
+        if not given.strip():
+            raise InputError(f"--threads {given!r}: is empty; give {AUTO} or a number, or leave it out")
+        _number(given)
+        os.environ[THREADS] = given
     return parsed
 
 

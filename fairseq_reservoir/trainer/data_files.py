@@ -17,6 +17,8 @@ from ..fairseq_repairs import index_files
 from ..fairseq_repairs.cpu_launch import is_first_on_host
 from ..fairseq_repairs.error_report import fairseq_command
 from ..fairseq_repairs.index_files import MAKE_IT
+from ..options.fairseq_flags import DataFlags, choice_of
+from ..options.reading import read
 
 # For the commands that read a model and data, the option with the names of the splits.
 READS = {"fairseq-generate": "gen_subset", "fairseq-eval-lm": "gen_subset", "fairseq-validate": "valid_subset"}
@@ -52,8 +54,7 @@ def check_flags(parse_args_and_arch, *args, **kwargs):
     option = READS.get(fairseq_command())
     # Without defaults it is parsed in full besides; other programs parse flags of training in a command's process.
     if option and hasattr(flags, "path") and not kwargs.get("suppress_defaults") and is_first_on_host(flags):
-        names = ("data", "source_lang", "target_lang", "dataset_impl", "regression_target")
-        task = SimpleNamespace(_name=flags.task, **{name: getattr(flags, name, None) for name in names})
+        task = SimpleNamespace(_name=flags.task, **vars(read(DataFlags, flags)))
         check_data(SimpleNamespace(task=task), getattr(flags, option).split(","))
     return parsed
 
@@ -76,8 +77,7 @@ def check_data(cfg, splits=None):
         "masked_lm": check_text,
         "sentence_prediction": check_sentences,
     }
-    check = checks.get(getattr(cfg.task, "_name", None))
-    data = getattr(cfg.task, "data", None)
+    check, data = checks.get(choice_of(cfg.task)), read(DataFlags, cfg.task).data
     if check is None or not data or "://" in data:
         return
     folders = utils.split_paths(data)
@@ -163,7 +163,7 @@ def check_parts(prefix, impl, combine, flag, words, dictionary, scan):
 
 
 def impl_of(task):
-    impl = getattr(task, "dataset_impl", None)
+    impl = read(DataFlags, task).dataset_impl
     return impl and str(impl)
 
 

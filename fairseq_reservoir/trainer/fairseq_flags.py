@@ -7,7 +7,9 @@ from typing import Any
 
 from ..errors import InputError, flag_of
 from ..options import fairseq_rules
+from ..options.fairseq_flags import CriterionFlags, OptimizerFlags, TaskFlags, choice_of
 from ..options.for_fairseq import dictionary_flags
+from ..options.reading import read
 
 # Tasks of fairseq whose batches are made of at most so many tokens or sentences.
 BATCHED = ("translation", "language_modeling", "masked_lm")
@@ -25,7 +27,7 @@ def check(cfg: Any) -> None:
     data = cfg.dataset
     if cfg.optimizer is None:
         raise InputError("--optimizer: is not given, and has no default; adam is the usual one")
-    if getattr(cfg.task, "_name", None) in BATCHED and data.max_tokens is None and data.batch_size is None:
+    if choice_of(cfg.task) in BATCHED and data.max_tokens is None and data.batch_size is None:
         raise InputError(
             "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096, the tokens of a batch"
         )
@@ -36,29 +38,29 @@ def check(cfg: Any) -> None:
             "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out"
         )
     check_rates(cfg)
-    if getattr(cfg.criterion, "_name", None) == "adaptive_loss":
+    if choice_of(cfg.criterion) == "adaptive_loss":
         _check_adaptive_loss(cfg)
     _check_metric(cfg)
     _check_pairs(cfg.optimizer)
     dictionary_flags.check_manual_rates(cfg.lr_scheduler)
     dictionary_flags.check_task(cfg.task)
     dictionary_flags.read_python("--optimizer-overrides", cfg.checkpoint.optimizer_overrides)
-    if getattr(cfg.task, "_name", None) in fairseq_rules.MASKED:
+    if choice_of(cfg.task) in fairseq_rules.MASKED:
         _check_masked_shares(cfg.task)
 
 
 def _check_max_tokens(cfg):
     """Refuse 0 and -1 where fairseq takes them for a length: in a training, and with buckets of lengths."""
-    data, buckets = cfg.dataset, getattr(cfg.task, "num_batch_buckets", None)
+    data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
     most = data.max_tokens
-    if most is not None and most < 1 and getattr(cfg.task, "_name", None) in BATCHED:
+    if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
         raise InputError(
             f"--max-tokens {most}: must be at least 1 in a training, which leaves out longer sentences; for no limit give --batch-size"
             " alone"
         )
     if buckets and most is None:
         raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")
-    of_validation = getattr(data, "max_tokens_valid", None)
+    of_validation = data.max_tokens_valid
     if buckets and of_validation is not None and of_validation < 1:
         raise InputError(f"--max-tokens-valid {of_validation}: must be at least 1 with --num-batch-buckets")
 
@@ -69,7 +71,7 @@ def check_rates(cfg: Any) -> None:
     Raises:
         InputError: one line with the flag.
     """
-    scheduler, rates = getattr(cfg.lr_scheduler, "_name", None), cfg.optimization.lr
+    scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
             f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} takes one; fixed takes one for each epoch"
@@ -94,7 +96,7 @@ def _check_adaptive_loss(cfg):
     backend = cfg.distributed_training.ddp_backend
     if backend in ("c10d", "pytorch_ddp"):
         raise InputError(f"--ddp-backend {backend}: not with --criterion adaptive_loss; give --ddp-backend legacy_ddp")
-    if not getattr(cfg.model, "adaptive_softmax_cutoff", True):
+    if hasattr(cfg.model, "adaptive_softmax_cutoff") and not cfg.model.adaptive_softmax_cutoff:
         raise InputError("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
 
 
@@ -121,9 +123,9 @@ def _check_metric(cfg):
     metric = cfg.checkpoint.best_checkpoint_metric
     if cfg.dataset.disable_validation:
         return
-    if metric == "bleu" and getattr(cfg.task, "eval_bleu", None) is False:
+    if metric == "bleu" and read(TaskFlags, cfg.task).eval_bleu is False:
         raise InputError("--best-checkpoint-metric bleu: needs --eval-bleu")
-    if metric == "accuracy" and getattr(cfg.criterion, "report_accuracy", None) is False:
+    if metric == "accuracy" and read(CriterionFlags, cfg.criterion).report_accuracy is False:
         raise InputError("--best-checkpoint-metric accuracy: needs --report-accuracy")
     if metric in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_bleu"):
         raise InputError(
@@ -133,20 +135,22 @@ def _check_metric(cfg):
 
 def _check_pairs(optimizer):
     """fairseq evaluates them as Python."""
+    flags = read(OptimizerFlags, optimizer)
     for name in ("adam_betas", "adamax_betas", "lamb_betas"):
-        betas = getattr(optimizer, name, None)
+        betas = vars(flags)[name]
         if isinstance(betas, str) and not _are_two(betas, lambda beta: 0 <= beta < 1):
             raise InputError(f"{flag_of(name)} {betas}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'")
-    eps = getattr(optimizer, "adafactor_eps", None)
+    eps = flags.adafactor_eps
     if isinstance(eps, str) and not _are_two(eps, lambda number: 0 <= number < math.inf):
         raise InputError(f"--adafactor-eps {eps}: must be two numbers of at least 0, such as '(1e-30, 1e-3)'")
 
 
 def _check_masked_shares(task):
-    shares = {name: getattr(task, name) for name in ("random_token_prob", "leave_unmasked_prob")}
-    if sum(shares.values()) > 1:
-        first, second = (f"{flag_of(name)} {share:g}" for name, share in shares.items())
-        raise InputError(f"{first} and {second}: must add up to at most 1")
+    random, unmasked = task.random_token_prob, task.leave_unmasked_prob
+    if random + unmasked > 1:
+        raise InputError(
+            f"--random-token-prob {random:g} and --leave-unmasked-prob {unmasked:g}: must add up to at most 1"
+        )
 
 
 def _are_two(text, is_usable):

@@ -8,6 +8,8 @@ import torch
 
 from ..checkpoint.ledger import ledger
 from ..errors import InputError
+from ..options.layer_options import ReservoirOptions
+from ..options.reading import read
 from ..plan.kinds import frozen_letters
 from ..random_tensors import digest
 
@@ -68,9 +70,7 @@ def refuse_quantization(cfg) -> None:
 
 def freezes(model) -> bool:
     """Whether a model's configuration freezes or masks anything."""
-    plans = "".join(getattr(model, f"reservoir_{stack}", None) or "" for stack in ("encoder", "decoder"))
-    given = (
-        getattr(model, name, None)
-        for name in ("freeze", "freeze_except", "reservoir_count", "reservoir_decoder_count", "mask_keep_ratio")
-    )
-    return bool(set(plans) & set(frozen_letters()) or any(given))
+    flags = read(ReservoirOptions, model)
+    plans = (flags.reservoir_encoder or "") + (flags.reservoir_decoder or "")
+    given = (flags.freeze, flags.freeze_except, flags.reservoir_count, flags.reservoir_decoder_count)
+    return any(letter in plans for letter in frozen_letters()) or any(given) or hasattr(model, "mask_keep_ratio")

@@ -3,7 +3,8 @@
 import logging
 
 from ..fairseq_repairs.cpu_launch import is_first_process
-from ..options.supermask_options import mask_choices
+from ..options.reading import read
+from ..options.supermask_options import MaskOptions, mask_choices
 from ..plan.mask_choices import MaskChoices
 
 logger = logging.getLogger(__name__)
@@ -23,12 +24,13 @@ def likely_mistakes(cfg) -> list[str]:
     """What to warn of: a keep schedule that the training does not finish, the worst BLEU or accuracy taken for the best."""
     said = []
     last = cfg.optimization.max_update - 1
-    if getattr(cfg.model, "mask_keep_schedule", None) and last >= 0:
-        choices = MaskChoices(**mask_choices(cfg.model))
+    masks = read(MaskOptions, cfg.model)
+    if masks.mask_keep_schedule and last >= 0:
+        choices = MaskChoices(**mask_choices(masks))
         kept = float(choices.keep_ratios_at(last)[0])
         if kept > choices.keep_ratio + _LITTLE:
             said.append(
-                f"--mask-keep-schedule {cfg.model.mask_keep_schedule}: goes on after --max-update {last + 1}; the trained model keeps"
+                f"--mask-keep-schedule {masks.mask_keep_schedule}: goes on after --max-update {last + 1}; the trained model keeps"
                 f" {kept:.3g} of its weights and not {choices.keep_ratio:g}, in checkpoints and exports too"
             )
     metric = str(cfg.checkpoint.best_checkpoint_metric)

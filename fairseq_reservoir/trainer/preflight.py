@@ -16,10 +16,12 @@ from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import is_first_on_host, is_first_process, is_training, uses_cpu
 from ..freezing import freeze_skip_flags
-from ..layers.frozen_dtype import refuse_fp16
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
+from ..options.fairseq_flags import choice_of
 from ..options.flags import check_texts
+from ..options.layer_options import FrozenLayerOptions
+from ..options.reading import read
 from ..options.supermask_options import MaskOptions
 from ..speed import freeze_cache, threads
 from . import fairseq_flags
@@ -76,12 +78,21 @@ def check_training(cfg):
     freeze_skip_flags.check_flags(cfg)
     freeze_cache.check_flags(cfg)
     refuse_sharding(cfg)
-    refuse_fp16(cfg)
+    refuse_fp16_of_frozen_layers(cfg)
     refuse_flat_fp16_on_cpus(cfg)
     refuse_quantization(cfg)
     threads.asked()
     if is_first_on_host(cfg.distributed_training):
         check_data(cfg)
+
+
+def refuse_fp16_of_frozen_layers(cfg):
+    """Refuse ``--frozen-dtype`` together with ``--fp16``. It would save nothing in a float16 model, and round twice."""
+    dtype = read(FrozenLayerOptions, cfg.model).frozen_dtype
+    if cfg.common.fp16 and dtype != "fp32":
+        raise InputError(
+            f"--frozen-dtype {dtype}: not supported with --fp16, which sets the dtype of the whole model; remove one of them"
+        )
 
 
 def refuse_flat_fp16_on_cpus(cfg):
@@ -93,7 +104,7 @@ def refuse_flat_fp16_on_cpus(cfg):
 
 def refuse_empty_texts(model):
     """Refuse flags of a model of ours that are given and empty; hydra's, as those of a command line have been seen before."""
-    dataclass = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None), object)
+    dataclass = MODEL_DATACLASS_REGISTRY.get(choice_of(model), object)
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):
             check_texts(model, options)

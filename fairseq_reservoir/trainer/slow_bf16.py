@@ -5,6 +5,8 @@ import logging
 import torch
 
 from ..fairseq_repairs.cpu_launch import is_first_process, uses_cpu
+from ..options.layer_options import FrozenLayerOptions
+from ..options.reading import read
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +25,7 @@ def warn_of_slow_bf16(cfg) -> None:
     flags = {
         "--bf16": cfg.common.bf16 and not cfg.common.memory_efficient_bf16,  # which sets both
         "--memory-efficient-bf16": cfg.common.memory_efficient_bf16,
-        "--frozen-dtype bf16": getattr(cfg.model, "frozen_dtype", None) == "bf16",
+        "--frozen-dtype bf16": read(FrozenLayerOptions, cfg.model).frozen_dtype == "bf16",
     }
     asked = [flag for flag, given in flags.items() if given]
     if asked and is_first_process(cfg) and uses_cpu(cfg) and multiplies_in_bf16() is False:

@@ -12,6 +12,9 @@ from ..errors import InputError, flag_of
 from ..freezing.description import Resumed, refuse_change, resuming
 from ..freezing.freeze_skip import LEARNED, PREFIX
 from ..masks.masked_weight import nan_scores, refuse_moving_masks
+from ..options.component_options import ComponentOptions
+from ..options.fairseq_flags import choice_of
+from ..options.reading import read
 from ..plan.slot_table import refuse_all_frozen
 
 logger = logging.getLogger(__name__)
@@ -25,12 +28,12 @@ def refuse_and_print(trainer) -> None:
     Raises:
         InputError: no parameter of the model is trained, or a frozen mask would move.
     """
-    model, options = trainer.get_model(), trainer.cfg.model
+    model, flags = trainer.get_model(), read(ComponentOptions, trainer.cfg.model)
     table = getattr(model, "slot_table", None)
     if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
         # A RoBERTa may be frozen whole if its task adds a head, and this task has added none.
-        refuse_all_frozen(getattr(options, "freeze", None), getattr(options, "freeze_except", None))
-    refuse_moving_masks(model, f"--freeze {getattr(options, 'freeze', None)}")
+        refuse_all_frozen(flags.freeze, flags.freeze_except)
+    refuse_moving_masks(model, f"--freeze {flags.freeze}")
     if table is not None:
         logger.info("what is trained and what is frozen:\n%s", table)
 
@@ -124,7 +127,7 @@ def _refuse_to_drop_schedule(optimizer, schedule):
 
 def _name_of(optimizer):
     options = getattr(optimizer, "cfg", None) or optimizer.args
-    return getattr(options, "_name", None) or options.optimizer
+    return choice_of(options) or options.optimizer
 
 
 def _fits(state_dict, groups):

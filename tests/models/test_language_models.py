@@ -255,7 +255,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked or rounded form, use --mask-embeddings trained or frozen"),
         (SUPERMASK, {**ADAPTIVE, "mask_embeddings": "8"}, "--adaptive-input: has no masked or rounded form, use --mask-embeddings"),
         (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked or rounded form, use --mask-embeddings"),
-        (SUPERMASK, {"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0.0: must be greater than 0 and at most 1"),
+        (SUPERMASK, {"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0: must be greater than 0 and at most 1"),
     ],
 )  # fmt: skip
 def test_refusals_name_the_flag(arch, options, message):

@@ -1,16 +1,18 @@
 """Subclasses of fairseq's models with frozen components, and their options and architecture functions."""
 
 from argparse import Namespace
-from dataclasses import fields, make_dataclass
+from dataclasses import make_dataclass
 
 from ...freezing.description import DescribedInCheckpoint
 from ...freezing.heads import HeadsInTable
 from ...freezing.reservoir_build import COMPONENT_FLAGS, component_description, freeze_and_fill, kept_layers
 from ...layers.replace import adopt
 from ...options.component_options import ComponentOptions, check_components
+from ...options.fairseq_flags import ModelFlags
 from ...options.flags import check_ranges, check_texts
 from ...options.for_fairseq.namespaces import as_namespace, fill_defaults, follow_seed, read_numbers
 from ...options.for_fairseq.parser import add_flags
+from ...options.reading import read
 
 
 class FrozenComponents(DescribedInCheckpoint):
@@ -94,9 +96,5 @@ def architecture(fairseq_architecture):
 
 
 def component_options(cfg) -> Namespace:
-    """Extract ``ComponentOptions``, and the model options on which they depend, from ``cfg``. Missing ones get their defaults."""
-    names = {option.name: option.default for option in fields(ComponentOptions) if option.name != "_name"}
-    given = {name: getattr(cfg, name, default) for name, default in names.items()}
-    further = (f"{stack}_{name}" for stack in ("encoder", "decoder") for name in ("layers", "layers_to_keep"))
-    given |= {name: getattr(cfg, name, None) for name in (*further, "quant_noise_scalar")}
-    return as_namespace(Namespace(**given, seed=getattr(cfg, "seed", 1)))
+    """The flags of components in the options of a model of fairseq, and the flags of that model that they depend on."""
+    return as_namespace(Namespace(**vars(read(ComponentOptions, cfg)) | vars(read(ModelFlags, cfg))))

@@ -73,7 +73,7 @@ def _reservoir_layer(slot, stack, cfg, no_encoder_attn=False):
 
 
 def _slot_config(slot, stack, cfg, no_encoder_attn):
-    sizes = getattr(cfg, stack)
+    sizes = cfg.encoder if stack == "encoder" else cfg.decoder
     norm_first = cfg.reservoir_norm == "paper" and slot.kind.own_norm
     return SlotConfig(
         embed_dim=sizes.embed_dim,

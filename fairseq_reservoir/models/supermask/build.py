@@ -44,12 +44,11 @@ def description_flags(stacks) -> dict[str, str]:
 
 def mask_plans(options, depths: dict[str, int]) -> dict[str, tuple[Slot, ...]]:
     """Slots of each stack in ``depths``, all L. Missing depths in ``options`` are set to those of ``depths``."""
+    plans, values = {}, vars(options)
     for stack, depth in depths.items():
-        setattr(options, f"{stack}_layers", getattr(options, f"{stack}_layers") or depth)
-    plans = {}
-    for stack in depths:
+        values[f"{stack}_layers"] = values[f"{stack}_layers"] or depth
         to_keep = f"{stack}_layers_to_keep"
-        plans[stack] = slots("L" * getattr(options, f"{stack}_layers"), getattr(options, to_keep), flag_of(to_keep))
+        plans[stack] = slots("L" * values[f"{stack}_layers"], values[to_keep], flag_of(to_keep))
     return plans
 
 
@@ -70,12 +69,11 @@ def finish_supermask(model, plans: dict[str, tuple[Slot, ...]], options):
     model.slot_table = compile_mask_table(model, plans, options)
     model.recipes = recipes_in(model)
     model.regenerate_weights = options.regenerate_weights
-    description = {name: getattr(options, name) for name in (*_DESCRIBED, "freeze")} | {"generator": philox.GENERATOR}
+    values = vars(options)
+    description = {name: values[name] for name in (*_DESCRIBED, "freeze")} | {"generator": philox.GENERATOR}
     description = {name: value for name, value in description.items() if name not in _IF_GIVEN or value}
     kept = kept_layers(options)
-    model.remember_description(
-        description | {f"{stack}_layers": getattr(options, f"{stack}_layers") for stack in plans}, kept
-    )
+    model.remember_description(description | {f"{stack}_layers": values[f"{stack}_layers"] for stack in plans}, kept)
     if options.mask_scope == "global":
         model.whole_only = (
             "with --mask-scope global the scores of all layers are ranked together, so that pruning would change the masks of "

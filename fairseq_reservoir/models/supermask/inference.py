@@ -13,6 +13,8 @@ from ...masks.masked_embedding import TiedProjection
 from ...masks.masked_weight import masked_modules
 from ...masks.regenerated import LayerCache, regenerated
 from ...masks.rounded_weight import SharedLinear, rounded_modules
+from ...options.reading import read
+from ...options.supermask_options import MaskOptions
 from .stacks import RandomLayer
 
 logger = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
 
 def refuse_in_training(config) -> None:
     """Raise InputError if ``--regenerate-weights`` is given for training."""
-    if getattr(config, "regenerate_weights", False):
+    if read(MaskOptions, config).regenerate_weights:
         raise InputError(
             "--regenerate-weights: for inference only; give it to fairseq-generate as"
             " --model-overrides \"{'regenerate_weights': True}\""

@@ -1,4 +1,4 @@
-"""Flags whose value is a dictionary in JSON or Python: it is read, and its keys and values are checked, before any work."""
+"""Flags with a dictionary in JSON or Python as value: parse it and check its keys and values before any work."""
 
 import ast
 import dataclasses
@@ -13,6 +13,8 @@ from fairseq.registry import REGISTRIES
 
 from ...errors import InputError, flag_of
 from .. import generation_rules
+from ..fairseq_flags import SchedulerFlags, TaskFlags
+from ..reading import read
 
 # Options of a task that hold arguments of generation in JSON.
 _OF_GENERATION = ("eval_bleu_args", "generation_args", "eval_args")
@@ -25,10 +27,11 @@ def check_task(task: Any) -> None:
     Raises:
         InputError: one line with the flag, the value and what is allowed.
     """
+    flags = read(TaskFlags, task)
     for name in _OF_GENERATION:
-        if isinstance(text := getattr(task, name, None), str):
+        if isinstance(text := vars(flags)[name], str):
             _check_generation(flag_of(name), text)
-    _check_tokenizer(task)
+    _check_tokenizer(flags)
 
 
 def _check_generation(flag: str, text: str) -> None:
@@ -54,10 +57,10 @@ def _has_type(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _check_tokenizer(task: Any) -> None:
-    chosen, text = getattr(task, "eval_bleu_detok", None), getattr(task, "eval_bleu_detok_args", None)
+def _check_tokenizer(flags: TaskFlags) -> None:
+    chosen, text = flags.eval_bleu_detok, flags.eval_bleu_detok_args
     given = read_json("--eval-bleu-detok-args", text) if isinstance(text, str) else {}
-    if not isinstance(chosen, str) or not getattr(task, "eval_bleu", False):
+    if not isinstance(chosen, str) or not flags.eval_bleu:
         return
     tokenizers = REGISTRIES["tokenizer"]
     if chosen not in tokenizers["registry"]:
@@ -119,8 +122,7 @@ def check_manual_rates(scheduler: Any) -> None:
     Raises:
         InputError: one line with the flag.
     """
-    for name in ("epoch2lr", "update2lr"):
-        text = getattr(scheduler, name, None)
+    for name, text in vars(read(SchedulerFlags, scheduler)).items():
         if not isinstance(text, str):
             continue
         try:

@@ -13,8 +13,10 @@ from fairseq.models.transformer_lm import (
 )
 
 from ...errors import InputError
+from ..fairseq_flags import PositionFlags
 from ..flags import option
 from ..layer_options import DecoderPlanOptions, FrozenLayerOptions
+from ..reading import read
 from ..supermask_options import MaskOptions
 from ..vector_options import WordVectorOptions
 from .transformer import as_transformer_config
@@ -67,15 +69,15 @@ class SupermaskLanguageModelConfig(LanguageModelConfig, MaskOptions, FairseqData
 def architecture(args) -> None:
     """fairseq's architecture function of ``transformer_lm``, and our checks."""
     base_lm_architecture(args)
-    args.decoder_embed_path = getattr(args, "decoder_embed_path", None)
+    args.decoder_embed_path = read(WordVectorOptions, args).decoder_embed_path
     check_language_model(args)
 
 
 def check_language_model(options: Namespace) -> None:
-    """Refuses what a language model of ours cannot be built of.
+    """Refuse options that do not make a language model of ours.
 
     Raises:
-        InputError: one line with the flag and what to do.
+        InputError: one line with the flag and the remedy.
     """
     if options.character_embeddings:
         raise InputError("--character-embeddings: not in models with a layer plan or masks, leave it out")
@@ -91,9 +93,11 @@ def check_language_model(options: Namespace) -> None:
         raise InputError(
             "--decoder-embed-path: word vectors of one width do not fit --adaptive-input; leave one of them out"
         )
-    for name in ("cutoff", "factor") if options.tie_adaptive_weights else ():
-        at_input, at_output = (getattr(options, f"adaptive_{place}_{name}") for place in ("input", "softmax"))
-        if not options.adaptive_input or at_input != at_output:
+    for name, at_input, at_output in (
+        ("cutoff", options.adaptive_input_cutoff, options.adaptive_softmax_cutoff),
+        ("factor", options.adaptive_input_factor, options.adaptive_softmax_factor),
+    ):
+        if options.tie_adaptive_weights and (not options.adaptive_input or at_input != at_output):
             raise InputError(
                 f"--tie-adaptive-weights: needs --adaptive-input and the same --adaptive-input-{name} ({at_input}) and "
                 f"--adaptive-softmax-{name} ({at_output})"
@@ -113,10 +117,7 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
             "--adaptive-input: has no one table for a tied output (the presets study and base tie it); give --adaptive-softmax-cutoff too"
         )
     config = as_transformer_config(options)
-    config.max_target_positions = (
-        getattr(options, "max_target_positions", None)
-        or getattr(options, "tokens_per_sample", None)
-        or DEFAULT_MAX_TARGET_POSITIONS
-    )
+    flags = read(PositionFlags, options)
+    config.max_target_positions = flags.max_target_positions or flags.tokens_per_sample or DEFAULT_MAX_TARGET_POSITIONS
     config.checkpoint_activations = options.checkpoint_activations or options.offload_activations
     return config

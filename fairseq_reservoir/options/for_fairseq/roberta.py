@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from fairseq.models.roberta import RobertaModel, model as roberta
 
+from ..fairseq_flags import PositionFlags
 from ..layer_options import EncoderPlanOptions, FrozenLayerOptions
+from ..reading import read
 from ..supermask_options import MaskOptions
 from ..vector_options import RobertaVectorOptions
 from .namespaces import as_namespace
@@ -39,8 +41,9 @@ def add_flags(parser, options) -> None:
 
 
 def complete_options(args, task) -> Namespace:
-    """A copy of the options of a RoBERTa, with as many positions as the task's longest sample if they do not say."""
+    """A copy of the options of a RoBERTa. Its number of positions is that of the task's longest sample, if it is not given."""
     options = as_namespace(args)
-    if getattr(options, "max_positions", None) is None:  # hydra has it with none
-        options.max_positions = getattr(options, "tokens_per_sample", None) or task.max_positions()
+    flags = read(PositionFlags, options)
+    if flags.max_positions is None:
+        options.max_positions = flags.tokens_per_sample or task.max_positions()
     return options
