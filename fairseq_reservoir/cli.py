@@ -24,6 +24,7 @@ from .commands import (
     translate,
 )
 from .commands.plan import plan  # noqa: F401
+from .commands.postponed_imports import postponed
 from .commands.standard_output import writing
 from .errors import InputError, check_arguments, in_one_line
 from .version import __version__, is_plugin
@@ -63,7 +64,8 @@ def main(arguments=None) -> None:
             commands.choices[known.command].error(f"unrecognized arguments: {' '.join(fairseq_flags)}")
         with _quiet():
             if known.command not in _LIGHT:
-                register()
+                with postponed():
+                    register()
                 _import_user_dir(known.user_dir)
             result = known.run(known, fairseq_flags)
         if result is not None:

@@ -1,8 +1,8 @@
 """``fairseq-reservoir average``: the mean of several checkpoints of one run."""
 
 HELP = """\
-Writes a checkpoint whose trained tensors are the means of several checkpoints of one run, as the last ones of it. Masks
-are selected anew from the mean scores; random tensors keep their bits. Checkpoints of different seeds or plans are refused.
+Writes a checkpoint with the mean of the trained tensors of several checkpoints of one run, such as its last ones. Masks
+are selected again from the mean scores; random tensors keep their bits. Checkpoints of different seeds or plans are refused.
 
   fairseq-reservoir average checkpoints/checkpoint8.pt checkpoints/checkpoint9.pt checkpoints/checkpoint10.pt mean.pt
 """

@@ -1,4 +1,4 @@
-"""``fairseq-reservoir doctor``: what is installed, what is repaired in fairseq, what the machine has, and what to do about it."""
+"""``fairseq-reservoir doctor``: versions, repairs of the installed fairseq, features of the machine, and advice."""
 
 import importlib.util
 import os
@@ -11,14 +11,14 @@ from ..errors import InputError
 from ..version import __version__
 
 HELP = """\
-Prints versions, every repair of the installed fairseq, threads, what the processor and the GPUs can do, and advice. Start an
-issue report with it. It needs no network, and runs without torch and fairseq too: then it says what is missing.
+Prints versions, every repair of the installed fairseq, threads, features of the processor and the GPUs, and advice. Start an
+issue report with it. It needs no network, and also runs without torch and fairseq: then it lists the missing packages.
 
 A repair is left out by its name, several with commas between, as in
 
   FAIRSEQ_RESERVOIR_WITHOUT=last-batch,moving-average fairseq-train ...
 """
-# Module, packages that bring it, what to install, what it is for.
+# Module, packages that contain it, requirement for pip, purpose.
 NEEDED = (
     ("torch", ("torch",), "torch>=2.6,<2.14", "all but report and sweep"),
     ("fairseq", ("fairseq-fixed", "fairseq"), "fairseq-fixed==0.12.3.1", "all but report, sweep and reading exports"),
@@ -108,7 +108,7 @@ def _version(packages):
 
 
 def _installed(module, packages, purpose):
-    """(version, True) of a module, or (what is wrong in one line, False)."""
+    """(version, True) of a module, or (the error in one line, False)."""
     found = _version(packages)
     named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
     try:
@@ -170,7 +170,7 @@ def _machine(advice):
 
 
 def processor_name(info: str) -> str:
-    """The name in the text of /proc/cpuinfo, or what Python knows."""
+    """The processor's name in the text of /proc/cpuinfo, or Python's name for it."""
     named = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     return named[1] if named else platform.processor() or platform.machine()
 

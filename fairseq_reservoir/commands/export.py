@@ -3,8 +3,8 @@
 HELP = """\
 Writes a checkpoint of this plugin's models as a safetensors file: the seed and the SHA-256 of every random tensor, masks
 and rounded weights as bits, trained tensors, slot table, configuration and hashes of the dictionaries; no optimizer state.
-Random tensors that every machine draws alike are left out; orthogonal ones are stored unless --regenerate is given. It
-loads without pickle and takes the place of the checkpoint:
+Random tensors that are equal on every machine are left out; orthogonal ones are stored unless --regenerate is given. The file
+loads without pickle and replaces the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
   fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors
@@ -27,7 +27,7 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--dtype",
         default="fp32",
-        help="fp32, fp16 or bf16: type of what is not random (default fp32, which loses nothing)",
+        help="fp32, fp16 or bf16: type of the tensors that are not random (default fp32, which loses nothing)",
     )
     parser.add_argument("--with-weights", action="store_true", help="store every random tensor")
     parser.add_argument(
@@ -39,7 +39,7 @@ def add_parser(commands) -> None:
         "--compact",
         action="store_true",
         help="masks and numbers near their entropy; writing and reading such a file needs the package constriction (extra"
-        " compact). Without it, the default, whoever has this plugin reads the file",
+        " compact). Without it, the default, this plugin alone reads the file",
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained on)")

@@ -1,9 +1,9 @@
 """``fairseq-reservoir plan``: the slot table of a model, without data."""
 
 HELP = """\
-Prints the slot table of a model without data: what each layer is, what is trained, what is frozen, parameters and matmul
-FLOPs per token; with --fast, what it changes, and with --optimizer freeze_skip, what freezes when. Takes every flag of
-fairseq-train, of which others than those of the model change nothing here, for example
+Prints the slot table of a model without data: the kind of each layer, whether it is trained or frozen, parameters and matmul
+FLOPs per token; with --fast the parts that it changes, and with --optimizer freeze_skip the schedule. Takes every flag of
+fairseq-train; flags that do not belong to the model have no effect here. For example
 
   fairseq-reservoir plan --arch reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL
 """
@@ -12,7 +12,7 @@ fairseq-train, of which others than those of the model change nothing here, for 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "plan",
-        help="print what a model trains and what it freezes, without data",
+        help="print the trained and the frozen parts of a model, without data",
         description=HELP,
     )
     parser.add_argument(
@@ -45,7 +45,7 @@ def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, t
         target_words: size of the target dictionary, 10000 if None.
 
     Raises:
-        InputError: no such architecture, or flags that cannot be as they are.
+        InputError: no such architecture, or flags with values that are not allowed.
     """
     from ..checkpoint.dry_build import build_arch
 

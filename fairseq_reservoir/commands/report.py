@@ -31,8 +31,8 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar=("ARM", "OTHER"),
-        help="a comparison decided on before the runs: a table of all that are named has their differences over seeds, the p corrected for "
-        "how many they are; repeat for more",
+        help="a pre-registered comparison: a table shows its difference over seeds; p-values of all --compare pairs are Holm-corrected; "
+        "repeat for more",
     )
     parser.add_argument(
         "--target", type=float, metavar="X", help="score to reach (default: one that every finished run reaches)"

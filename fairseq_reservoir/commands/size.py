@@ -1,4 +1,4 @@
-"""``fairseq-reservoir size``: what a model is made of and what it costs, in bytes."""
+"""``fairseq-reservoir size``: the parts of a model and their cost in bytes."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,9 @@ from ..errors import InputError, in_one_line
 from ..files import check_file
 
 HELP = """\
-Prints the bytes of a model: what is trained, random, masked or frozen, and what training, inference, a checkpoint and
-exports of it cost. Of a file it also prints the paths and names that it tells about its maker. Takes a checkpoint, an
-export, or an architecture with flags of fairseq-train, for example
+Prints the bytes of a model: its trained, random, masked and frozen tensors, and the cost of training, inference, a checkpoint
+and exports. For a file it also prints the paths and names in it that identify its maker. Takes a checkpoint, an export, or an
+architecture with flags of fairseq-train, for example
 
   fairseq-reservoir size checkpoints/checkpoint_best.pt
   fairseq-reservoir size reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL --source-words 8848
@@ -25,7 +25,7 @@ def add_parser(commands) -> None:
 
     parser = commands.add_parser(
         "size",
-        help="print what a model, its training and its exports cost in bytes",
+        help="print the cost of a model, its training and its exports in bytes",
         description=HELP,
     )
     parser.add_argument("model", metavar="CHECKPOINT|ARCH", help="a checkpoint, an export, or an architecture")
@@ -60,7 +60,7 @@ def run(known, fairseq_flags):
 
 
 def _maker(path, checkpoint) -> str:
-    """What a file tells about its maker: paths and names in its configuration, and in the SentencePiece model that it carries."""
+    """Paths and names in a file that identify its maker: in its configuration, and in the SentencePiece model that it carries."""
     from ..checkpoint import maker, packed_file
     from ..checkpoint.export import as_json
 
@@ -76,7 +76,7 @@ def _maker(path, checkpoint) -> str:
 
 
 def describe(found, measured=(), exportable=True) -> str:
-    """Two tables: the tensors of a ledger, and what they cost.
+    """Two tables: the tensors of a ledger, and their cost.
 
     Args:
         found: a ``Ledger``.
@@ -111,7 +111,7 @@ def describe(found, measured=(), exportable=True) -> str:
 
 
 def _groups(found):
-    """Lines (what, entries, bytes), those without entries left out."""
+    """Lines (name, entries, bytes), without the lines that have no entries."""
     groups = {}
     for item in found.items:
         if item.role != "tied":
@@ -144,7 +144,7 @@ def _group(item):
 
 
 def _contents(path):
-    """The tensors of an export as they stand in it, what describes them, and their entropy."""
+    """The tensors of an export as stored, the bytes that describe them, and their entropy."""
     from ..checkpoint import compact, packed_file
 
     if not str(path).endswith(packed_file.SUFFIX):

@@ -1,4 +1,4 @@
-"""Standard output that takes no more: a reader that has stopped, a full disk."""
+"""Handle standard output that cannot be written: its reader has stopped, or the disk is full."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from ..errors import InputError
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """Ends the command quietly where whoever reads has read enough, as ``| head`` has.
+    """End the command quietly when the reader has stopped reading, as ``| head`` does.
 
     Raises:
         InputError: it cannot be written, as on a full disk.
@@ -18,7 +18,7 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # The interpreter writes what is left once more when it ends.
+        # At its end the interpreter tries again to write the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(0)

@@ -11,7 +11,7 @@ from .standard_output import writing
 
 HELP = """\
 Runs every combination in a grid file, each in a folder of its own below DIR, several at a time. Run it again to resume: finished
-runs are kept, interrupted ones continue, a failed one is marked and the others go on. Ctrl-C ends all. Runs that another sweep is
+runs are kept, interrupted ones continue, a failed one is marked and the others continue. Ctrl-C ends all. Runs that another sweep is
 working on, or that a killed sweep left running, are waited for and then continued. The grid file is YAML:
 
   command: fairseq-train {DATA} --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
@@ -20,14 +20,14 @@ working on, or that a killed sweep left running, are waited for and then continu
     lr: [1e-3, 2e-3]
     reservoir-fast-dropout: [yes, no]    # a flag without a value, given or not
     seed: [1, 2]
-  environment:                       # the same for variables; a value that is no list is that of every run, and in no name
+  environment:                       # the same for variables; a single value is for every run, and is in no name
     OMP_NUM_THREADS: 1
   arms:                              # names for flags that belong together, one more axis
     plain: ''
     layerdrop: --encoder-layerdrop 0.2
   exclude:                           # combinations to leave out
     - {lr: 2e-3, arm: layerdrop}
-  defaults:                          # what {DATA} in a command stands for, unless the environment has a variable DATA
+  defaults:                          # the value of {DATA} in a command, unless the environment has a variable DATA
     DATA: data-bin
   choose: lr                         # the first seed has every lr; the others, each arm's best alone
   beyond: 2                          # an arm whose best lr is the smallest or the largest gets the next one, at most twice
@@ -53,11 +53,11 @@ _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "sweep",
-        help="do the training runs of a grid file, resumable and several at a time",
+        help="do the training runs of a grid file, several at a time; can be resumed",
         description=HELP,
     )
     parser.add_argument("grid", metavar="GRID", help="the grid file")
-    parser.add_argument("--out", required=True, metavar="DIR", help="where the folders of the runs are")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the runs' folders")
     parser.add_argument(
         "--jobs", type=int, metavar="N",
         help="runs at a time (default 1, with --slurm all); several share the cores, and each gets one of the GPUs in turn",
@@ -116,7 +116,7 @@ def _run(known):
 
 
 class _Sweep:
-    """The runs of a sweep while it goes on, and what is printed of them.
+    """The runs of a sweep in progress, and the lines printed about them.
 
     Args:
         runs: those of the grid file; runs that follow from others are added to this list.
@@ -142,7 +142,7 @@ class _Sweep:
         return run.is_due(self.retry_failed) and run.name not in self.minutes
 
     def add(self, runs, what: str) -> None:
-        """Makes the folders of runs, and prints how many of them are to be done."""
+        """Make the folders of runs, and print the number of runs to do."""
         for each in runs:
             each.prepare()
         due = sum(each.is_due(self.retry_failed) for each in runs)
@@ -153,12 +153,12 @@ class _Sweep:
                 _print(f"{each.name}: {each.describe()}, left out")
 
     def say(self, run, minutes: float) -> None:
-        """To be called when a run is over."""
+        """Call this when a run is over."""
         self.minutes[run.name] = minutes
         _print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)")
 
     def following(self) -> list:
-        """The runs that follow from what is over by now; the choices behind them are printed and kept in a file."""
+        """The runs that follow from the finished runs. The choices behind them are printed and kept in a file."""
         before, decided = len(self.runs), len(self.decisions.made)
         for line, more in self.decisions.following():
             _print(line)
@@ -184,7 +184,7 @@ class _Sweep:
 
 @contextlib.contextmanager
 def _kept_in(errors):
-    """An InputError of its body is printed and added to the list."""
+    """Print an InputError of the body and add it to the list."""
     try:
         yield
     except InputError as error:
@@ -193,13 +193,13 @@ def _kept_in(errors):
 
 
 def _print(text):
-    """Prints what need not be UTF-8, such as a path. If the reader has gone, as ``| head`` has, the command ends without a traceback."""
+    """Print a text that may not be UTF-8, such as a path. The command ends without a traceback if its reader has stopped."""
     with writing():
         print(printable(text), flush=True)
 
 
 def _shown(runs, decisions):
-    """What --dry-run prints of each run, and of what is not chosen yet."""
+    """The lines of --dry-run: one for each run, and one for runs that are not chosen yet."""
     for _, more in decisions.following():
         for each in more:
             each.check()
@@ -220,7 +220,7 @@ def _keep(lines, path):
 
 
 def _score(run):
-    """The best validation in the log of a run, None where there is none."""
+    """The best validation in the log of a run, or None without any."""
     from ..studies.report import metrics
     from ..studies.report.measures import measure_run, scored
     from ..studies.report.runs import find_runs
@@ -238,7 +238,7 @@ def _score(run):
 
 
 def _slurm_options(known):
-    """What --slurm-time, --slurm-gpus and so on say, by the names after ``slurm_``."""
+    """The values of --slurm-time, --slurm-gpus and so on, by the names after ``slurm_``."""
     options = {}
     for name, (default, least) in _SLURM.items():
         value = getattr(known, f"slurm_{name}")

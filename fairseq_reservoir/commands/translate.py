@@ -20,7 +20,7 @@ their order; it needs no other file:
   fairseq-reservoir translate model.safetensors < text.en > text.de
 
 Text is UTF-8. A blank line stays blank. A line of more than --split-above pieces is translated in parts, which end with
-a sentence or else with a word, and standard error says so.
+a sentence or else with a word; a note on standard error names the line.
 """
 _SECONDS_BETWEEN_NOTES = 10
 _NAMED_LINES = 5
@@ -111,7 +111,7 @@ def run(known, _):
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:
-    """Lines of text without their ends, at most so many together, each time with the number of the first, from 1.
+    """Groups of lines without their ends, each with the number of its first line, from 1.
 
     Raises:
         InputError: a line is not UTF-8.
@@ -142,13 +142,13 @@ def _written(number, hypothesis, with_score) -> bytes:
     if with_score:
         columns.append(f"{hypothesis.score / log(2):.4f}")
     text = hypothesis.text
-    if sys.stdout.isatty():  # words of a stranger's file are not to move the cursor
+    if sys.stdout.isatty():  # a stranger's file must not move the cursor
         text = "".join(c if c.isprintable() else "\ufffd" for c in text)
     return ("\t".join([*columns, text]) + "\n").encode()
 
 
 class _Progress:
-    """Notes on standard error: how many lines every ten seconds, and at the end those that came out in parts or cut short."""
+    """Notes on standard error: every ten seconds the number of lines, and at the end the lines that were split or cut short."""
 
     def __init__(self):
         self.begun = self.told = time.monotonic()
