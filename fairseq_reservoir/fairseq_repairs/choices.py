@@ -40,15 +40,8 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     Raises:
         InputError: a flag is missing.
     """
-    given = Given(flags)
-    if (
-        given.lr_scheduler == "polynomial_decay"
-        and hasattr(flags, "total_num_update")
-        and flags.total_num_update is None
-    ):
-        flags.total_num_update = (
-            given.max_update or None if hasattr(flags, "max_update") else 1
-        )  # only a training has it
+    if Given(flags).lr_scheduler == "polynomial_decay" and vars(flags).get("total_num_update", 0) is None:
+        flags.total_num_update = vars(flags).get("max_update", 1) or None  # only a training has --max-update
     _refuse_other_criterion(flags)
     if command == "fairseq-generate":
         _refuse_in_generation(flags)

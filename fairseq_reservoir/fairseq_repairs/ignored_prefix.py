@@ -22,8 +22,8 @@ def count_no_ignored_prefix():
 
     def build_criterion(original, criterion_class, cfg, task):
         criterion = original(criterion_class, cfg, task)
-        size = Given(cfg).ignore_prefix_size
-        if size:
+        size = Given(cfg).ignore_prefix_size or 0
+        if size > 0:
             criterion.ignore_prefix_size = size
             criterion.register_forward_hook(_count_tokens_with_a_loss, with_kwargs=True)
         return criterion
