@@ -247,7 +247,7 @@ def test_files_of_vectors_are_not_read_for_a_checkpoint():
     [
         ({"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0: must be greater than 0"),
         ({"arch": RESERVOIR, "reservoir_encoder": "LX"}, "--reservoir-encoder 'LX': unknown letter 'X'"),
-        ({"arch": RESERVOIR, "reservoir_encoder": "L", "freeze_except": "layers.4.ffn"}, "its layers encoder 0-0"),
+        ({"arch": RESERVOIR, "reservoir_encoder": "L", "freeze_except": "layers.4.ffn"}, "its layers: encoder 0-0"),
         (
             {"mask_embeddings_from": "a", "encoder_embed_path": "b"},
             "--mask-embeddings-from a and --encoder-embed-path b: give one",
