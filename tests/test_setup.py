@@ -181,7 +181,7 @@ def test_no_headers(clone, bare_path):
 def test_system_torch_is_refused_without_torch(clone, bare_path):
     python = impostor(bare_path, "torch", "exit 1")
     assert "has no torch" in refusal(clone, PYTHON=str(python), SYSTEM_TORCH="1")
-    assert "leave out TORCH_INDEX" in refusal(clone, PYTHON=sys.executable, SYSTEM_TORCH="1", TORCH_VERSION="2.0")
+    assert "remove TORCH_INDEX" in refusal(clone, PYTHON=sys.executable, SYSTEM_TORCH="1", TORCH_VERSION="2.0")
 
 
 def test_foreign_environment_is_not_removed(clone):
