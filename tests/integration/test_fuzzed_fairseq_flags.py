@@ -19,7 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from fairseq_reservoir.checkpoint.training_start import check_whole
-from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.errors import InputError, flag_of
 from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from fairseq_reservoir.options import fairseq_rules
 from fairseq_reservoir.options.for_fairseq import dictionary_flags
@@ -91,7 +91,9 @@ def words_of_generation(random, parser, model):
     flags = {}
     for action in random.sample(numeric, random.randint(1, 3)):
         value = mutated(random, str(random.choice(NUMBERS))) if random.random() < 0.2 else str(random.choice(NUMBERS))
-        flags[action.option_strings[-1]] = value
+        # An error names the flag of the destination, not an alias such as --nval for --max-valid-steps.
+        names = action.option_strings
+        flags[flag_of(action.dest) if flag_of(action.dest) in names else names[-1]] = value
     return ["no-data", "--path", model, *(f"{flag}={value}" for flag, value in flags.items())]
 
 
