@@ -10,13 +10,13 @@ BIN/train.PAIR.SOURCE is the translated file: the log must have all of its sente
 import sys
 from pathlib import Path
 
-from fairseq_reservoir.studies.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import by_line_number, read_sentences
 
 
 def distilled(log, size):
     """H-lines of sentences 0 to ``size`` - 1, without gaps, and T-lines in place of empty ones."""
     found = read_sentences(log)
-    lines = in_order(found.get("H", {})) or []
+    lines = by_line_number(found.get("H", {})) or []
     if len(lines) != size:
         sys.exit(
             f"distilled: the log holds {len(found.get('H', {}))} translations, not each of the {size} sentences once"
@@ -28,7 +28,7 @@ def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     if sys.argv[1] == "--languages":
-        from fairseq_reservoir.checkpoint.opened import read_state
+        from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
 
         task = read_state(sys.argv[2], "TEACHER")["cfg"].task
         print(task.source_lang, task.target_lang)

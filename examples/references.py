@@ -11,13 +11,13 @@ from pathlib import Path
 
 from sacremoses import MosesDetokenizer
 
-from fairseq_reservoir.studies.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import by_line_number, read_sentences
 
 
 def references(log, language):
     """References of sentences 0, 1, 2, ..., without gaps."""
     found = read_sentences(log).get("T", {})
-    lines = in_order(found)
+    lines = by_line_number(found)
     if lines is None:
         sys.exit(f"references: the log holds {len(found)} references, not of sentences 0, 1, 2, ... without a gap")
     join = MosesDetokenizer(language).detokenize

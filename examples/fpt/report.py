@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from summarise import read_training  # noqa: E402
 
-from fairseq_reservoir.studies.report.translations import in_order, read_sentences  # noqa: E402
+from fairseq_reservoir.studies.report.translations import by_line_number, read_sentences  # noqa: E402
 
 
 def read_answers(file):
@@ -26,7 +26,7 @@ def read_answers(file):
 def read_said(log, expected):
     """Words that fairseq-interactive generated after each question."""
     found = read_sentences(log.read_bytes().decode()).get("H", {})
-    said = in_order(found)
+    said = by_line_number(found)
     if said is None or len(said) != len(expected):
         sys.exit(f"report: {log}: {len(found)} answers to {len(expected)} questions")
     return [line.split()[words : words + len(answer)] for line, (_, words, answer) in zip(said, expected)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from pairs import fail, read_lines
 from sacrebleu.metrics import BLEU
 
-from fairseq_reservoir.studies.report.translations import in_order, read_sentences
+from fairseq_reservoir.studies.report.translations import by_line_number, read_sentences
 
 
 def translations(path):
@@ -21,7 +21,7 @@ def main():
     folder, src, tgt, generated = sys.argv[1:]
     sources, references = (read_lines(Path(folder, f"test.{language}")) for language in (src, tgt))
     by_number = translations(Path(generated))
-    ours = in_order(by_number)
+    ours = by_line_number(by_number)
     if ours is None or len(ours) != len(sources):
         fail(f"{generated} translates {len(by_number)} sentences, but the test set has {len(sources)}")
 

@@ -2,6 +2,7 @@
 
 from .build import measure, report
 from .log_reader import read_log
+from .options import ReportOptions
 from .runs import find_runs
 
-__all__ = ["find_runs", "measure", "read_log", "report"]
+__all__ = ["ReportOptions", "find_runs", "measure", "read_log", "report"]

@@ -1,4 +1,4 @@
-"""Score against a flag: one point per arm, a curve for arms that differ in nothing else."""
+"""Score against a flag: one point per arm, one curve for arms that differ only in this flag."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .tables import Cell, Table
 
 @dataclass(frozen=True)
 class Point:
-    """An arm's value of the flag and its scores; ``series`` is the first arm that differs in nothing but this flag."""
+    """An arm's value of the flag and its scores. ``series`` is the first arm that differs only in this flag."""
 
     series: str
     arm: str
@@ -22,7 +22,7 @@ class Point:
 
 
 def points(study: Study) -> list[Point]:
-    """In the order of series and value."""
+    """Return the points, ordered by series and value."""
     series: list[tuple[str, dict]] = []
     found, against = [], study.against or ""
     for arm in study.arms:
@@ -30,15 +30,15 @@ def points(study: Study) -> list[Point]:
         rest = experiment(run.configuration, (against, *study.ignored))
         name = next((name for name, others in series if alike(rest, others)), arm.name)
         series.append((name, rest))
-        best = spread([one.best for one in study.of(arm)])
+        best = spread([one.best for one in study.measured_runs(arm)])
         test = spread([study.tests[run.name].bleu for run in arm.counted])
-        found.append(Point(name, arm.name, _one(run.configuration.get(against)), best, test, str(run.log_file)))
+        found.append(Point(name, arm.name, _unlisted(run.configuration.get(against)), best, test, str(run.log_file)))
     names = [name for name, _ in series]
     return sorted(found, key=lambda point: (names.index(point.series), _order(point.value)))
 
 
-def _one(value):
-    """The number in a list of one, as fairseq has --lr and --update-freq."""
+def _unlisted(value):
+    """Return the number in a list of one number. fairseq logs --lr and --update-freq as lists."""
     listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
     return float(listed[1]) if listed else value
 
@@ -49,6 +49,7 @@ def _order(value):
 
 
 def against_table(study: Study) -> Table:
+    """Build the table of ``--against``."""
     arms = {arm.name: arm for arm in study.arms}
     leaf = (study.against or "").rpartition(".")[2]
     rows, tested = [], any(test.bleu is not None for test in study.tests.values())
@@ -62,5 +63,5 @@ def against_table(study: Study) -> Table:
         row.append(cell(point.best, score_digits(study), arms[point.arm]))
         rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
-    notes = ["Arms of one series differ in nothing but this flag, seeds and paths."]
+    notes = ["Arms of one series differ only in this flag, seeds and paths."]
     return Table("against", f"Score against {leaf}", head, rows, notes)

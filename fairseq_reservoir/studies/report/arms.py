@@ -1,4 +1,4 @@
-"""Arms: runs that differ only in their seed; mean and deviation over seeds."""
+"""Group runs into arms, which differ only in their seed; mean and standard deviation over seeds."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .runs import Run
 
 @dataclass
 class Arm:
-    """Runs of one configuration, a run per seed; ``remark`` says what a reader must know about them."""
+    """Runs of one configuration, one per seed. ``missing`` are seeds that other arms have, ``remark`` is a note for the reader."""
 
     name: str
     runs: list[Run]
@@ -23,12 +23,12 @@ class Arm:
 
     @property
     def counted(self) -> list[Run]:
-        """The runs that means are over: those that were not interrupted, or all if every one was."""
+        """The runs that count in means: the finished runs, or all runs if none has finished."""
         return [run for run in self.runs if not run.interrupted] or self.runs
 
     @property
     def interrupted(self) -> bool:
-        """Whether every run was."""
+        """Whether all runs were interrupted."""
         return all(run.interrupted for run in self.runs)
 
 
@@ -37,7 +37,7 @@ def mean(values: list[float]) -> float:
 
 
 def deviation(values: list[float]) -> float | None:
-    """The sample's standard deviation, with n - 1; None for one value."""
+    """Return the sample standard deviation, with n - 1; None for one value."""
     if len(values) < 2:
         return None
     middle = mean(values)
@@ -45,11 +45,15 @@ def deviation(values: list[float]) -> float | None:
 
 
 def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
-    """Arms in the order of their first run; ``ignored`` are keys of the configuration that do not tell arms apart.
+    """Group runs into arms, in the order of their first run.
 
-    Runs are one arm if their configurations differ only in seeds and paths; without a configuration in the log, if their folders
-    differ only in the seed at the end. A flag that only one of them knows, because the other was trained by another version,
-    tells them apart only if the folders' names do, too. Where the same seed comes twice, names tell arms apart as well.
+    Runs are one arm if their configurations differ only in seeds and paths. Runs without a configuration in the log are one arm if
+    their folders differ only in the seed at the end. Another version may lack a flag; such runs are one arm unless the folders' names
+    differ. If a seed occurs twice, folders' names separate the arms.
+
+    Args:
+        runs: the runs.
+        ignored: keys of the configuration in which runs of one arm may differ.
     """
     groups: list[list[Run]] = []
     for run in runs:
@@ -66,7 +70,7 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
     arms.sort(key=lambda arm: runs.index(arm.runs[0]))
     for arm in arms:
         arm.remark = "; ".join(filter(None, (_versions(arm), _pooled(arm, ignored))))
-    _tell_apart(arms, ignored)
+    _number(arms, ignored)
     _name_missing(arms)
     return arms
 
@@ -80,33 +84,33 @@ def _alike(run, other, ignored):
 
 
 def _versions(arm):
-    """What to say of flags that only some of an arm's runs know."""
+    """Return a remark on flags that only some runs of an arm have; "" without such flags."""
     keys = [experiment(run.configuration).keys() for run in arm.runs]
     partly = sorted(set().union(*keys) - set.intersection(*map(set, keys)))
     if not partly:
         return ""
     more = f" and {len(partly) - 2} more" if len(partly) > 2 else ""
-    return f"seeds trained by different versions: only some know {', '.join(partly[:2])}{more}"
+    return f"seeds trained by different versions: only some have {', '.join(partly[:2])}{more}"
 
 
 def _pooled(arm, ignored):
-    """What to say of ignored keys that differ within an arm."""
-    said = []
+    """Return a remark on ignored keys that differ within an arm; "" without such keys."""
+    remarks = []
     for key in ignored:
         values = []
         for value in (run.configuration[key] for run in arm.runs if key in run.configuration):
             if not any(same(value, known) for known in values):
                 values.append(value)
         if len(values) > 1:
-            said.append(f"its seeds differ in {key}: {', '.join(map(str, values))}")
-    return "; ".join(said)
+            remarks.append(f"its seeds differ in {key}: {', '.join(map(str, values))}")
+    return "; ".join(remarks)
 
 
 def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm:
-    """The arm of this name, or that a run of this name is in; the first if none is given.
+    """Return the arm of this name, or the arm of the run of this name; the first arm without a name.
 
     Raises:
-        InputError: there is no such arm.
+        InputError: no arm has this name.
     """
     if name is None:
         return arms[0]
@@ -116,8 +120,8 @@ def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm
     raise InputError(f"{flag} {name}: the arms are {', '.join(arm.name for arm in arms)}")
 
 
-def _tell_apart(arms, ignored):
-    """Folders of one name but with other flags are other arms: number them and say where they differ."""
+def _number(arms, ignored):
+    """Number arms of the same name, and add a remark on the flags in which they differ."""
     for name in {arm.name for arm in arms}:
         first, *others = [arm for arm in arms if arm.name == name]
         for number, arm in enumerate(others, start=2):

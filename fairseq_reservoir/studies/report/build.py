@@ -1,117 +1,115 @@
-"""A report from folders of runs: read, measure, and only then write."""
+"""Build a report from folders of runs: read them, compute all numbers, then write."""
 
 from ...errors import InputError, printable
 from . import contents, exports, folder, page
 from .arms import find_arm, group
+from .bootstrap import paired_bootstrap, remark_other_test_sets
 from .cautions import cautions
 from .comparisons import find_pairs
 from .configuration import find_key
 from .definitions import DEFINITIONS
-from .measures import Study, common_horizons, common_target, compare, measure_run, scored
-from .metrics import choose
-from .runs import find_runs
+from .measures import Study, common_horizons, common_target, compared, measure_run, scored
+from .metrics import Metric, choose
+from .options import ReportOptions
+from .runs import Run, find_runs
 from .tables import as_csv, escape_markdown, latex, markdown
-from .translations import paired_bootstrap, read_references, read_test, remark_other_test_sets
+from .translations import read_references, read_test
 
 
-def report(
-    runs,
-    out: str,
-    metric: str | None = None,
-    target: float | None = None,
-    horizon: float | None = None,
-    baseline: str | None = None,
-    against: str | None = None,
-    references: str | None = None,
-    ignore=(),
-    with_figures: bool = True,
-    points=(),
-    comparisons=(),
-) -> Study:
-    """Write the report of ``runs`` (folders of runs, or of folders of runs) into the folder ``out``.
-
-    Args:
-        metric: a score of the validations; see ``metrics.choose`` for the default.
-        target: the score to reach; by default ``measures.common_target``.
-        horizon: seconds, T of the AUCC over time; by default ``measures.common_horizons``.
-        baseline: the arm that others are compared with; by default the first.
-        against: a key of the configuration to show scores against.
-        references: a file of references for the translations, instead of fairseq-generate's T-lines.
-        ignore: keys of the configuration in which the runs of an arm may differ.
-        with_figures: whether to draw.
-        comparisons: pairs of arms, by name, that are compared besides; their p are corrected together.
-        points: files beside the arms' exports in the figure of bytes, each (name, bytes, sacreBLEU) as text.
+def report(options: ReportOptions) -> Study:
+    """Write the report that ``options`` describes, and return its numbers.
 
     Raises:
-        InputError: nothing to report, an unknown name, or ``out`` holds something else; nothing has been written then.
+        InputError: as ``measure``; ``options.out`` holds other files. Nothing has been written then.
     """
-    folder.check_out(out)
-    if target is not None and not abs(target) < 1e100:
-        raise InputError(f"--target {target:g}: must be a finite number")
-    if horizon is not None and not 0 < horizon < float("inf"):
-        raise InputError(f"--horizon {horizon:g}: must be a positive number of seconds")
-    if with_figures:
+    folder.check_out(options.out)
+    if options.figures:
         from .figures import check_matplotlib
 
         check_matplotlib()
-    lines, given = read_references(references), exports.read_points(points)
-    study = measure(find_runs(runs), metric, target, horizon, baseline, against, ignore)
-    study.points, study.comparisons = given, find_pairs(comparisons, study.arms)
-    study.tests = {run.name: read_test(run.folder, lines) for arm in study.arms for run in arm.runs}
-    study.pairs = paired_bootstrap(study.arms, study.baseline, study.tests)
-    remark_other_test_sets(study.arms, study.baseline, study.tests)
-    folder.write(out, files(study, with_figures))
+    study = measure(options)
+    folder.write(options.out, files(study))
     return study
 
 
-def measure(runs, metric=None, target=None, horizon=None, baseline=None, against=None, ignore=()) -> Study:
-    """A ``Study`` without test scores; arguments as of ``report``."""
+def measure(options: ReportOptions) -> Study:
+    """Read the runs and compute all numbers of their report. Writes nothing.
+
+    Raises:
+        InputError: there is nothing to report, or an option names something that the runs do not have.
+    """
+    references, points = read_references(options.references), exports.read_points(options.points)
+    runs = find_runs(options.runs)
+    metric, used = _runs_with_scores(runs, options.metric)
+    configurations = [run.configuration for run in used]
+    ignored = tuple(find_key(name, configurations, "--ignore") for name in options.ignore)
+    arms = group(used, ignored)
+    baseline = find_arm(options.baseline, arms)
+    against = find_key(options.against, configurations, "--against") if options.against else None
+    comparisons = find_pairs(options.comparisons, arms)
+    measured = [measure_run(run, metric) for run in used]
+    ended = [one for one in measured if not one.run.interrupted] or measured
+    horizons = common_horizons(measured) | common_horizons(ended)
+    if options.horizon is not None:
+        horizons["seconds"] = options.horizon
+    target = common_target(ended, metric) if options.target is None else options.target
+    tests = {run.name: read_test(run.folder, references) for arm in arms for run in arm.runs}
+    pairs = paired_bootstrap(arms, baseline, tests)
+    remark_other_test_sets(arms, baseline, tests)
+    return Study(
+        options=options,
+        metric=metric,
+        arms=arms,
+        baseline=baseline,
+        measured={one.run.name: compared(one, metric, target, horizons) for one in measured},
+        target=target,
+        horizons=horizons,
+        skipped=_skipped(runs, used, metric),
+        tests=tests,
+        pairs=pairs,
+        against=against,
+        ignored=ignored,
+        points=points,
+        comparisons=comparisons,
+    )
+
+
+def _runs_with_scores(runs: list[Run], name: str | None) -> tuple[Metric, list[Run]]:
+    """Choose the metric (see ``metrics.choose``), and the runs with it."""
     validated = [run for run in runs if run.validations]
+    if not validated:
+        for run in runs:
+            if run.fault:
+                raise InputError(f"RUNS {run.log_file}: {run.fault}, and no other log has a finished validation")
+        raise InputError(f"RUNS {_first_logs(runs)}: no log has a finished validation")
+    metric = choose(name, validated)
+    used = [run for run in validated if scored(run, metric)]
+    if not used:
+        raise InputError(
+            f"RUNS {_first_logs(validated)}: no validation has a finite {metric.name}, give another --metric"
+        )
+    return metric, used
+
+
+def _first_logs(runs: list[Run]) -> str:
+    return ", ".join(str(run.log_file) for run in runs[:3])
+
+
+def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run, str]]:
+    """Return the runs without a score and the reason, runs without any validation first."""
+    names = {run.name for run in used}
     skipped = [
         (run, f"{run.log_file.name} {run.fault}" if run.fault else "no validation yet")
         for run in runs
         if not run.validations
     ]
-    if broken := None if validated else next((run for run in runs if run.fault), None):
-        raise InputError(f"RUNS {broken.log_file}: {broken.fault}, and no other log has a finished validation")
-    if not validated:
-        raise InputError(f"RUNS {', '.join(str(run.log_file) for run in runs[:3])}: no log has a finished validation")
-    chosen = choose(metric, validated)
-    skipped += [(run, f"no valid_{chosen.name}") for run in validated if not scored(run, chosen)]
-    used = [run for run in validated if scored(run, chosen)]
-    if not used:
-        names = ", ".join(str(run.log_file) for run in validated[:3])
-        raise InputError(f"RUNS {names}: no validation has a finite {chosen.name}, give another --metric")
-    configurations = [run.configuration for run in used]
-    ignored = tuple(find_key(name, configurations, "--ignore") for name in ignore)
-    arms = group(used, ignored)
-    base = find_arm(baseline, arms)
-    key = find_key(against, configurations, "--against") if against else None
-    measured = {run.name: measure_run(run, chosen) for run in used}
-    ones = list(measured.values())
-    ended = [one for one in ones if not one.run.interrupted] or ones
-    horizons = common_horizons(ones) | common_horizons(ended) | ({"seconds": horizon} if horizon else {})
-    goal = common_target(ended, chosen) if target is None else target
-    compare(ones, chosen, goal, horizons)
-    return Study(
-        chosen,
-        arms,
-        base,
-        measured,
-        goal,
-        target is not None,
-        horizons,
-        horizon is not None,
-        skipped,
-        against=key,
-        ignored=ignored,
-    )
+    return skipped + [(run, f"no valid_{metric.name}") for run in runs if run.validations and run.name not in names]
 
 
-def files(study: Study, with_figures: bool) -> dict[str, bytes]:
-    """Everything that is written, by its path; index.html last."""
+def files(study: Study) -> dict[str, bytes]:
+    """Return the content of all files of the report by path, index.html last."""
     made, drawn = contents.tables(study), {}
-    if with_figures:
+    if study.options.figures:
         from .figures import figures
 
         drawn = figures(study)

@@ -1,4 +1,4 @@
-"""Cells as the tables of a report share them."""
+"""Cells that the tables of a report share."""
 
 from .arms import Arm
 from .measures import Spread, Study
@@ -24,7 +24,10 @@ def p_cell(p: float, where: str) -> Cell:
 
 
 def cell(found: Spread, digits: int | None, arm: Arm) -> Cell:
-    """``mean ± deviation``, and over how many seeds where not all have a value; None digits are four significant ones."""
+    """Return the cell ``mean ± deviation``, with the number of seeds if some have no value.
+
+    Without ``digits`` it has four significant digits.
+    """
     if found.mean is None:
         return EMPTY
 

@@ -1,4 +1,4 @@
-"""Seconds and tokens that training had cost at an update, out of the parts of a log."""
+"""Training time and tokens at each update, computed from the parts of a log."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from .log_reader import Part, Record
 
 @dataclass
 class Clock:
-    """The cost of training until the model had seen so many updates.
+    """Seconds and tokens of training up to each update.
 
-    Seconds are fairseq's ``train_wall``: the time inside training steps, without validation, saving and loading. Each epoch's
-    total is its end-of-epoch record; within it, and where it has none, time passes as the records in between say. Tokens
-    are ``wpb`` (target tokens per update) times updates, by the same records. A resumed run that went back from update 150 to 100
-    made 50 updates for nothing: their seconds stay on the clock (``lost_seconds``, as far as records tell), their tokens do not.
+    Seconds are fairseq's ``train_wall``, the time inside training steps, without validation, saving and loading. The end-of-epoch
+    record has the total of an epoch. The records within an epoch divide it, and give the time of an epoch without such a record.
+    Tokens are ``wpb`` (target tokens per update) times updates. A run that resumes at update 100 after update 150 has lost 50
+    updates: their seconds stay on the clock (``lost_seconds``), their tokens do not.
     """
 
     updates: list[int] = field(default_factory=lambda: [0])
     seconds: list[float] = field(default_factory=lambda: [0.0])
     tokens: list[float] = field(default_factory=lambda: [0.0])
-    # (update resumed from, seconds lost so far); updates before what the log tells, if it begins late.
+    # (update of the resume, seconds lost so far)
     losses: list[tuple[int, float]] = field(default_factory=list)
     lost_updates: int = 0
-    begins_at: int = 0
-    epoch_ends: list[int] = field(default_factory=list)  # the updates of the totals that are counted
+    begins_at: int = 0  # first update of a log that begins in the middle of training
+    epoch_ends: list[int] = field(default_factory=list)  # updates of the end-of-epoch records that count
     has_tokens: bool = True
 
     @property
@@ -32,12 +32,12 @@ class Clock:
 
     @property
     def rate(self) -> float:
-        """Seconds per update, without those of lost updates; 0 if the log has none."""
+        """Seconds per update without lost updates; 0 if the log has no updates."""
         return self.seconds[-1] / max(1, self.updates[-1] - self.begins_at)
 
     @property
     def rounding(self) -> float:
-        """How far off ``seconds`` may be, as a share of it: fairseq logs an epoch's total in whole seconds."""
+        """Largest relative error of ``seconds``, because fairseq logs the time of an epoch in whole seconds."""
         epochs = len(self.epoch_ends)
         return min(1.0, 0.5 * epochs / self.seconds[-1]) if self.seconds[-1] else float(epochs > 0)
 
@@ -50,7 +50,7 @@ class Clock:
 
 
 def kept_records(parts: list[Part]) -> list[Record]:
-    """The records of the updates that the final model has seen: what a resumed part repeats replaces what was there."""
+    """Return the records of the final model's updates. Updates that a resumed part repeats replace the earlier ones."""
     kept: list[Record] = []
     for part in parts:
         start = _start(part, kept)
@@ -59,7 +59,7 @@ def kept_records(parts: list[Part]) -> list[Record]:
 
 
 def read_clock(parts: list[Part]) -> Clock:
-    """Run the parts one after the other; see ``Clock``."""
+    """Compute the clock of consecutive parts; see ``Clock``."""
     clock, begins_at = Clock(), (parts[0].start or 0) if parts else 0
     kept: list[Record] = []
     if begins_at > 0:
@@ -76,7 +76,7 @@ def read_clock(parts: list[Part]) -> Clock:
 
 
 def _start(part, kept):
-    """Where a part began; a log of records alone does not say, and then it is the last record before its first."""
+    """Return the first update of a part. A log of records alone lacks it; then use the last record before the part's first one."""
     if part.start is not None:
         return part.start
     first = min((record.updates for record in part.records), default=0)
@@ -84,7 +84,7 @@ def _start(part, kept):
 
 
 def _go_back(clock, start):
-    """Cut the clock at ``start`` and keep the seconds of what is cut as lost."""
+    """Cut the clock at ``start``, and count the seconds after it as lost."""
     seconds, tokens = (_at(clock.updates, amounts, start) for amounts in (clock.seconds, clock.tokens))
     lost = max(0.0, clock.seconds[-1] - seconds) + clock.lost_seconds
     clock.lost_updates += max(0, clock.updates[-1] - start)
@@ -98,8 +98,8 @@ def _run(clock, records, start, kept):
     """Append the points of one part, which began at ``start`` after the ``kept`` records."""
     epoch_ends = [record.updates for record in kept if record.kind == "epoch"]
     epoch_begin = max(epoch_ends, default=clock.begins_at)
-    # In the middle of an epoch fairseq restores its meters: the first record then covers time before the resume, too,
-    # since the last record that is kept, or where there is none since the beginning.
+    # In the middle of an epoch fairseq restores its meters. The first record then also covers the time before the resume: since the
+    # last kept record, or since the beginning without one.
     logged = (
         max((r.updates for r in kept if r.kind == "inner"), default=clock.begins_at) if start > epoch_begin else start
     )
@@ -126,7 +126,7 @@ def _run(clock, records, start, kept):
 
 
 def _extend(clock, begin, end, rates, seconds=None, tokens=None):
-    """Points from ``begin`` to ``end`` in the shape of ``rates`` (until, seconds and tokens per update), scaled to totals."""
+    """Append points from ``begin`` to ``end`` in proportion to ``rates`` (last update, seconds and tokens per update), scaled to totals."""
     ends = [until for until, *_ in rates]
     inside = rates[bisect_right(ends, begin) :]
     stops = [until for until, *_ in inside if until < end] + [end]
@@ -134,10 +134,10 @@ def _extend(clock, begin, end, rates, seconds=None, tokens=None):
     shape += [shape[-1]] * (len(stops) - len(shape))
     spans = [stop - last for last, stop in zip([begin, *stops], stops)]
     by_time = _scaled([span * rate[1] for span, rate in zip(spans, shape)], spans, seconds)
-    words = [rate[2] for rate in shape]
-    if None in words and tokens is None:
+    per_update = [rate[2] for rate in shape]
+    if None in per_update and tokens is None:
         clock.has_tokens = False
-    by_token = _scaled([span * (word or 0.0) for span, word in zip(spans, words)], spans, tokens)
+    by_token = _scaled([span * (count or 0.0) for span, count in zip(spans, per_update)], spans, tokens)
     for stop, time, amount in zip(stops, by_time, by_token):
         clock.updates.append(stop)
         clock.seconds.append(clock.seconds[-1] + time)
@@ -145,7 +145,7 @@ def _extend(clock, begin, end, rates, seconds=None, tokens=None):
 
 
 def _scaled(amounts, spans, total):
-    """``amounts`` in proportion, with the sum ``total``; evenly where they say nothing."""
+    """Scale ``amounts`` to the sum ``total``. Divide evenly if all are 0."""
     if total is None:
         return amounts
     whole = sum(amounts)
@@ -153,7 +153,7 @@ def _scaled(amounts, spans, total):
 
 
 def _at(xs, ys, x):
-    """Linear between points, and on with the slope of the last two behind them."""
+    """Interpolate linearly between points. Extrapolate with the slope of the last two."""
     if x <= xs[0]:
         return ys[0]
     if x > xs[-1] and len(xs) < 2:

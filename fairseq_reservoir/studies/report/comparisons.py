@@ -1,17 +1,17 @@
-"""Comparisons of two arms that ``--compare`` names: differences over seeds, and p corrected for how many are named."""
+"""Pre-registered comparisons of ``--compare``: differences over seeds with Holm-corrected p-values."""
 
 from ...errors import InputError
 from .arms import Arm, find_arm
 from .cells import EMPTY, name_cell, p_cell, sources
 from .measures import Study
-from .over_seeds import difference, difference_cells, scores
+from .seed_differences import difference, difference_cells, scores
 from .tables import Cell, Table
 
 FLAG = "--compare"
 
 
 def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
-    """The arms of each of ``names``, pairs of names of arms or of their runs.
+    """Return the pairs of arms for pairs of names. A name is that of an arm or of one of its runs.
 
     Raises:
         InputError: an arm does not exist, a pair names one arm twice, or a pair is given twice.
@@ -20,9 +20,9 @@ def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
     for two in names:
         first, second = (find_arm(name, arms, FLAG) for name in two)
         if first is second:
-            raise InputError(f"{FLAG} {' '.join(two)}: both are of the arm {first.name}; name two arms")
+            raise InputError(f"{FLAG} {' '.join(two)}: both name the arm {first.name}; name two arms")
         if any({first.name, second.name} == {one.name, other.name} for one, other in pairs):
-            raise InputError(f"{FLAG} {' '.join(two)}: is named twice, and would count twice; name it once")
+            raise InputError(f"{FLAG} {' '.join(two)}: is given twice, and would count twice; give it once")
         pairs.append((first, second))
     return pairs
 
@@ -30,8 +30,8 @@ def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
 def corrected(values: list[float | None]) -> list[float | None]:
     """Holm's correction: with p₁ <= ... <= pₘ, the i-th becomes the largest of min(1, (m + 1 - k) pₖ) over k <= i.
 
-    If every comparison whose corrected p is below 0.05 is called shown, the chance that any of them is a false alarm is at most 5 %,
-    however they depend on each other (Holm, 1979). None, of a comparison without p, stays None and counts among the m.
+    If all comparisons with a corrected p below 0.05 count as significant, the probability of at least one false positive is at most
+    5 %, even for dependent comparisons (Holm, 1979). A comparison without p stays None, and counts among the m.
     """
     found: list[float | None] = [None] * len(values)
     order = sorted((p, i) for i, p in enumerate(values) if p is not None)
@@ -43,7 +43,7 @@ def corrected(values: list[float | None]) -> list[float | None]:
 
 
 def comparisons_table(study: Study) -> Table:
-    """The table of the study's named comparisons, each score's p corrected by itself."""
+    """Build the table of comparisons. The p-values of each score are corrected separately."""
     compared = scores(study)
     found = [
         [difference(score.values(one), score.values(other)) for score in compared] for one, other in study.comparisons
@@ -61,7 +61,7 @@ def comparisons_table(study: Study) -> Table:
     for score in compared:
         head += [f"{score.label}: {what}" for what in ("difference", "95 % ±", "p", "corrected p")]
     notes = [
-        f"Welch's t-test over seeds, two-sided; corrected p: Holm's, over the comparisons named, {len(rows)}. Below 0.05 a difference is"
-        " shown, if these comparisons and no others were chosen before the runs. The intervals are not corrected."
+        f"Welch's t-test over seeds, two-sided; corrected p: Holm's correction for {len(rows)} comparisons. Below 0.05 a difference is"
+        " significant, if these comparisons and no others were chosen before the runs. The intervals are not corrected."
     ]
-    return Table("named", "Comparisons named beforehand", head, rows, notes)
+    return Table("named", "Pre-registered comparisons", head, rows, notes)

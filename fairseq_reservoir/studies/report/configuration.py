@@ -1,4 +1,4 @@
-"""The configuration that fairseq-train prints when it starts: read back from its printed form, compared, looked up."""
+"""Read, compare and search the configuration that fairseq-train prints at its start."""
 
 import ast
 import difflib
@@ -7,26 +7,26 @@ import re
 
 from ...errors import InputError, printable
 
-# What may differ between two runs of the same arm: where things lie, how the log is written, and every seed.
+# Keys in which two runs of an arm may differ, besides seeds: paths and the form of the log.
 _NOT_THE_EXPERIMENT = (
     "save_dir log_file log_format log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash"
     " user_dir plasma_path results_path distributed_init_method distributed_port device_id num_workers"
 ).split()
-# Text without an end goes on to the last character. Else a search would begin anew behind each quote, and take the square of the length.
+# A text without a closing quote extends to the end. Otherwise each quote would start another search, in quadratic time.
 _TEXT_OR_OBJECT = re.compile(r"""('(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z))|<[^<>']*>""")
 # fairseq prints some 20,000 characters.
 _LONGEST = 1 << 20
-_LARGEST = 1 << 64  # of a number that stays one; Python does not write numbers of thousands of digits
+_LARGEST = 1 << 64  # larger numbers become text; Python refuses to print numbers of thousands of digits
 
 
 def parse(text: str) -> dict:
-    """The printed dictionary as nested dictionaries.
+    """Return the printed dictionary as nested dictionaries.
 
     fairseq prints some values without quotes (``'activation_fn': relu``), old options as ``Namespace(a=1)`` and a few objects as
-    ``<...>``: names become strings, a Namespace a dictionary, objects None. Nothing is evaluated.
+    ``<...>``. Names become strings, a Namespace becomes a dictionary, objects become None. Nothing is evaluated.
 
     Raises:
-        ValueError: it is no such dictionary.
+        ValueError: the text is not such a dictionary.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"a printed configuration of {len(text):,} characters")
@@ -42,7 +42,7 @@ def parse(text: str) -> dict:
 def _value(node):
     if isinstance(node, ast.Dict):
         if None in node.keys:
-            raise ValueError("**{...} is no printed configuration")
+            raise ValueError("**{...} is not a printed configuration")
         return {_value(key): _value(value) for key, value in zip(node.keys, node.values)}
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         return [_value(item) for item in node.elts]
@@ -56,7 +56,7 @@ def _value(node):
 
 
 def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
-    """``{"model": {"dropout": 0.1}}`` as ``{"model.dropout": 0.1}``; lists become their text."""
+    """Turn ``{"model": {"dropout": 0.1}}`` into ``{"model.dropout": 0.1}``. Lists become text."""
     flat: dict[str, object] = {}
     for key, value in configuration.items():
         name = printable(f"{prefix}{key}")
@@ -68,9 +68,9 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
 
 
 def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
-    """The settings that make two runs the same arm: everything but seeds, paths and the form of the log, and but the keys ``without``.
+    """Return the settings in which runs of one arm agree: all except seeds, paths, the form of the log, and the keys ``without``.
 
-    fairseq prints many a flag in several groups (optimization.lr, model.lr): all of one name go.
+    fairseq prints some flags in several groups (optimization.lr, model.lr). All copies are left out.
     """
     out = {key.rpartition(".")[2] for key in without if key}
 
@@ -82,7 +82,7 @@ def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
 
 
 def same(value, other) -> bool:
-    """Whether two values of a flag are printed alike, or say the same as JSON, where spaces and the order of keys mean nothing."""
+    """Return whether two values of a flag are equal as text, or as JSON, where spaces and the order of keys do not matter."""
     try:
         return str(value) == str(other) or json.loads(value) == json.loads(other)
     except (TypeError, ValueError, RecursionError):
@@ -90,15 +90,15 @@ def same(value, other) -> bool:
 
 
 def alike(flat: dict[str, object], other: dict[str, object]) -> bool:
-    """Whether two configurations have the same flags with the same values."""
+    """Return whether two configurations have the same flags and values."""
     return flat.keys() == other.keys() and all(same(value, other[key]) for key, value in flat.items())
 
 
 def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:
-    """The full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
+    """Return the full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
 
     Raises:
-        InputError: no configuration has such a key, or it could be several that differ.
+        InputError: no configuration has such a key, or several different keys match.
     """
     wanted = name.lstrip("-").replace("-", "_")
     keys = list(dict.fromkeys(key for flat in configurations for key in flat))
@@ -107,12 +107,12 @@ def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> s
         lambda key: key.rpartition(".")[2] == wanted,
         lambda key: key.rpartition(".")[2].endswith(f"_{wanted}"),
     ):
-        # Copies of one flag in several groups (model.dropout, task.dropout) hold one value: any of them will do.
+        # Copies of one flag in several groups (model.dropout, task.dropout) have the same value, so any of them is right.
         found = {tuple(str(flat.get(key)) for flat in configurations): key for key in reversed(keys) if fits(key)}
         if len(found) == 1:
             return found.popitem()[1]
         if found:
             raise InputError(f"{flag} {name}: could be {', '.join(sorted(found.values()))}; name one of them")
     near = difflib.get_close_matches(wanted, {key.rpartition(".")[2] for key in keys}, n=5, cutoff=0.4)
-    hint = f"; near it are {', '.join(near)}" if near else "; the logs hold no configuration" * (not keys)
+    hint = f"; similar names: {', '.join(near)}" if near else "; the logs hold no configuration" * (not keys)
     raise InputError(f"{flag} {name}: no configuration of these runs has it{hint}")

@@ -1,4 +1,4 @@
-"""The tables of a report, out of a ``Study``."""
+"""The tables of a report."""
 
 from .against import against_table
 from .arms import Arm
@@ -6,14 +6,14 @@ from .cells import EMPTY, NEVER, cell, name_cell, score_digits, sources
 from .comparisons import comparisons_table
 from .exports import exported
 from .measures import Spread, Study, spread
-from .over_seeds import over_seeds
+from .seed_differences import seed_differences
 from .tables import Cell, Table
 
 
 def tables(study: Study) -> list[Table]:
-    """Those that the runs have something for, in reading order."""
+    """Build the tables in reading order. Tables without content are left out."""
     made = [results(study)]
-    if table := over_seeds(study):
+    if table := seed_differences(study):
         made.append(table)
     if study.comparisons:
         made.append(comparisons_table(study))
@@ -43,16 +43,14 @@ def results(study: Study) -> Table:
         row = [
             name_cell(arm),
             Cell(_seeds(arm), len(arm.runs)),
-            cell(spread([one.best for one in study.of(arm)]), digits, arm),
+            cell(spread([one.best for one in study.measured_runs(arm)]), digits, arm),
         ]
         if bleu:
             row += [cell(spread([getattr(test, score) for test in tests]), 2, arm) for score in ("bleu", "chrf")]
         row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
         row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
         rows.append([*row, Cell(remarks(arm))])
-    notes = [
-        f"{study.metric.label}: {study.metric.arrow}; the best of the validations. ± is one standard deviation (n − 1)."
-    ]
+    notes = [f"{study.metric.label}: {study.metric.arrow}; the best validation. ± is one standard deviation (n − 1)."]
     scored = [test for test in study.tests.values() if test.bleu is not None]
     notes += [
         f"sacreBLEU: {text}"
@@ -60,7 +58,7 @@ def results(study: Study) -> Table:
     ]
     notes += [f"chrF: {text}, of the same lines" for text in sorted({test.chrf_signature for test in scored})]
     notes += [
-        f"Tokenised BLEU: {text}, of H- against T-lines, so in the words of the binarised text: only comparable where those are the same"
+        f"Tokenised BLEU: {text}, of H- against T-lines, in the tokens of the binarised text: only comparable for the same tokens"
         for text in sorted({test.tokenised_signature for test in study.tests.values() if test.tokenised_signature})
     ]
     notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
@@ -70,27 +68,27 @@ def results(study: Study) -> Table:
 def to_best(study: Study) -> Table:
     rows = []
     for arm in study.arms:
-        best = spread([one.best for one in study.of(arm)])
+        best = spread([one.best for one in study.measured_runs(arm)])
         rows.append([name_cell(arm), cell(best, score_digits(study), arm), *_cost(study, arm, "to_best")])
     head = ["arm", f"best {study.metric.label}", *_cost_head(study)]
-    return Table("to_best", "To the best score", head, rows, ["Best: of equal ones the first validation."])
+    return Table("to_best", "To the best score", head, rows, ["Best: the first validation of equal ones."])
 
 
 def to_target(study: Study) -> Table:
     rows = []
     for arm in study.arms:
-        reached = [one.to_target["updates"] is not None for one in study.of(arm)]
+        reached = [one.to_target["updates"] is not None for one in study.measured_runs(arm)]
         rows.append(
             [name_cell(arm), Cell(f"{sum(reached)} of {len(reached)}", sum(reached)), *_cost(study, arm, "to_target")]
         )
     how = (
         "--target"
-        if study.target_given
-        else "the worst best score of the runs not interrupted, so that all of them reach it"
+        if study.options.target is not None
+        else "the worst best score of the finished runs, so that all of them reach it"
     )
     notes = [
-        f'Target: {study.metric.label} {study.target:g} ({how}). Linear between validations; "never" where a run does not reach'
-        " it, and a mean is over the seeds that do."
+        f'Target: {study.metric.label} {study.target:g} ({how}). Linear between validations. "never": no seed reaches it. A mean is over'
+        " the seeds that reach it."
     ]
     title = f"To the common target, {study.metric.label} {study.target:g}"
     return Table("to_target", title, ["arm", "reached", *_cost_head(study)], rows, notes)
@@ -101,15 +99,16 @@ def _cost_head(study):
 
 
 def _cost(study, arm, what):
-    """Cells: updates, minutes, seconds per update, and PFLOP if any run has them."""
-    costs = [getattr(one, what) for one in study.of(arm)]
+    """Return the cells of updates, minutes, seconds per update, and PFLOP if any run has them."""
+    costs = [getattr(one, what) for one in study.measured_runs(arm)]
     updates, seconds = (spread([cost[key] for cost in costs]) for key in ("updates", "seconds"))
     counted = "flops" in study.horizons
     if not updates.count:
         return [NEVER, NEVER, EMPTY] + [NEVER] * counted
     minutes = spread([None if cost["seconds"] is None else cost["seconds"] / 60 for cost in costs])
     begun = [
-        cost["updates"] - one.run.clock.begins_at if cost["updates"] else 0 for one, cost in zip(study.of(arm), costs)
+        cost["updates"] - one.run.clock.begins_at if cost["updates"] else 0
+        for one, cost in zip(study.measured_runs(arm), costs)
     ]
     rates = spread([cost["seconds"] / own if own > 0 else None for cost, own in zip(costs, begun)])
     assert seconds.count == updates.count
@@ -130,28 +129,29 @@ def ratios(study: Study) -> Table:
         *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×")),
     ]
     notes = [
-        f"Against {study.baseline.name}: below 1 is less. Fewer steps show in the ratio of updates, faster steps in that of"
-        " seconds per update; their product is the ratio of times. Of means over seeds; seconds per update are those means' ratio."
-        " None where a seed of one of the two does not reach the target."
+        f"Relative to {study.baseline.name}; below 1 is less. The ratio of updates shows fewer steps, the ratio of seconds per update shows"
+        " faster steps. Their product is the ratio of times. All are ratios of means over seeds. A ratio is missing if a seed of either"
+        " arm does not reach the target."
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
 
 
 def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
-    """(ratio of updates, of seconds per update, of seconds) to the baseline; None unless every seed of both gets there.
+    """Return the ratios of updates, of seconds per update, and of seconds to the baseline.
 
-    The seeds that do are the fast ones: a mean over them alone would be too small. None, too, where a log begins in the middle of a
-    training, whose seconds before that nobody knows.
+    Returns:
+        None unless every seed of both arms reaches the score. A mean over the seeds that reach it would be too small, because
+        these are the fast ones. None also if a log begins in the middle of training, because it lacks the time before that.
     """
     means: list[float] = []
     for one in (arm, study.baseline):
-        if any(measured.run.clock.begins_at for measured in study.of(one)):
+        if any(measured.run.clock.begins_at for measured in study.measured_runs(one)):
             return None
-        costs = [getattr(measured, what) for measured in study.of(one)]
+        costs = [getattr(measured, what) for measured in study.measured_runs(one)]
         found = [spread([cost[key] for cost in costs]) for key in ("updates", "seconds")]
-        if any(of.count < of.total for of in found):
+        if any(each.count < each.total for each in found):
             return None
-        means += [of.mean or 0.0 for of in found]
+        means += [each.mean or 0.0 for each in found]
     if not all(means):
         return None
     updates, seconds = means[0] / means[2], means[1] / means[3]
@@ -162,7 +162,8 @@ def aucc(study: Study) -> Table:
     head, columns, notes = ["arm"], [], []
     for axis in study.axes:
         areas = {
-            arm.name: spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.of(arm)]) for arm in study.arms
+            arm.name: spread([_over(one.aucc.get(axis.key), axis.scale) for one in study.measured_runs(arm)])
+            for arm in study.arms
         }
         largest = max((area.mean for area in areas.values() if area.mean is not None), default=0)
         head += [f"AUCC, {axis.unit}", f"normalised, {axis.key}"]
@@ -177,19 +178,23 @@ def aucc(study: Study) -> Table:
             row.append(cell(share, 3, arm))
         rows.append(row)
     horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
-    how = "the seconds by --horizon, the others the largest cost" if study.horizon_given else "the largest cost"
+    how = (
+        "the seconds by --horizon, the others the largest cost"
+        if study.options.horizon is not None
+        else "the largest cost"
+    )
     before = (
         "y(0) = 0"
         if study.metric.higher
-        else "before the first validation its value is held (an untrained model has none)"
+        else "before the first validation y has its value, because an untrained model has no score"
     )
     notes.append(
         f"AUCC = ∫ y dx from 0 to the horizon, y the {study.metric.label} ({study.metric.arrow}"
         f"{'' if study.metric.higher else ', so a smaller area is better'}), by trapezoids between validations; {before}; after"
-        " the last validation its value is held; at the horizon the curve is cut with linear interpolation."
+        " the last validation y keeps its value; at the horizon the curve is cut with linear interpolation."
     )
     notes.append(
-        f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the arms' largest."
+        f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the largest value of the arms."
     )
     return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
 
@@ -209,8 +214,8 @@ def bootstrap(study: Study) -> Table:
         for pair in study.pairs
     ]
     notes = [
-        "Paired bootstrap over the sentences of the test set, sacreBLEU's PairedTest: p is the share of resamples that differ by"
-        " chance as much. It speaks of the sentences; whether other seeds would do the same is in the differences over seeds.",
+        "Paired bootstrap over the sentences of the test set, as sacreBLEU's PairedTest: p is the probability of a difference at least this"
+        " large by the choice of sentences alone. For the variation between seeds see the differences over seeds.",
         *(f"sacreBLEU: {signature}" for signature in sorted({pair.signature for pair in study.pairs})),
     ]
     return Table("bootstrap", f"Test score against {study.baseline.name}, sentence by sentence", head, rows, notes)
@@ -244,10 +249,10 @@ def sizes(study: Study) -> Table:
         "bits a parameter",
     ]
     notes = [
-        "Of each arm's first run, exports of the first that has one. A checkpoint holds the optimizer's state, too.",
-        "Entropy: of the tensors, as `export` printed it. Bits a parameter: 8 × entropy ÷ parameters; every entry of a mask is one.",
+        "Sizes are of each arm's first run, and of its first export. A checkpoint also contains the optimizer's state.",
+        "Entropy: of the tensors, as `export` printed it. Bits a parameter: 8 × entropy ÷ parameters; each entry of a mask is a parameter.",
     ]
-    notes += [f"Given by --point: {p.name}, {p.bytes:,} bytes, {p.bleu:g}." for p in study.points]
+    notes += [f"From --point: {p.name}, {p.bytes:,} bytes, {p.bleu:g}." for p in study.points]
     return Table("sizes", "Sizes", head, rows, notes)
 
 
@@ -286,25 +291,25 @@ def runs(study: Study) -> Table:
             row += [EMPTY, EMPTY]
         rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
     notes = [
-        'An interrupted run has no "done training" at the end of its log: it was stopped, or is still running. So was, or is,'
-        " a step that a sweep calls interrupted."
+        'An interrupted run has no "done training" at the end of its log: it was stopped, or is still running. The same holds for a step'
+        " that a sweep marks as interrupted."
     ]
     if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
         notes.append(
-            f"The logs of {', '.join(late)} begin in the middle of training: only updates count what came before."
+            f"The logs of {', '.join(late)} begin in the middle of training. Only updates include the part before."
         )
     return Table("runs", "Runs", head, rows, notes)
 
 
 def remarks(arm: Arm, with_missing: bool = True) -> str:
-    """Remarks on an arm: interrupted runs, resumes, missing seeds."""
-    left_out = "" if arm.interrupted else ", in no mean"
-    said = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
-    said += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
-    said += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(
+    """Return the remarks on an arm: interrupted runs, resumes, missing seeds."""
+    left_out = "" if arm.interrupted else ", not in means"
+    found = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
+    found += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]
+    found += [f"seed{'s' * (len(arm.missing) > 1)} {', '.join(map(str, arm.missing))} missing"] * bool(
         arm.missing and with_missing
     )
-    return "; ".join([*said, arm.remark] if arm.remark else said)
+    return "; ".join([*found, arm.remark] if arm.remark else found)
 
 
 def _seeds(arm):

@@ -1,7 +1,8 @@
-"""Counts of n-grams in translations: BLEU, chrF and the bootstrap are made of them, with no sentence of the test set."""
+"""N-gram counts of translations. BLEU, chrF and the bootstrap are computed from them without any sentence of the test set."""
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +13,24 @@ from .run_files import MOST
 
 FILE = "counts.jsonl"
 SACREBLEU, CHRF, TOKENISED = METRICS = ("sacreBLEU", "chrF", "tokenised BLEU")
-# How long a row is, and where in it are the n-grams that are right and those of the translation.
+_CHRF_ORDER, _CHRF_BETA = 6, 2
+# Length of a row, and where in it are the matching n-grams and the n-grams of the translation.
 _BLEU = (10, slice(2, 6), slice(6, 10))
-_ROWS = {SACREBLEU: _BLEU, CHRF: (18, slice(2, 18, 3), slice(0, 18, 3)), TOKENISED: _BLEU}
+_ROWS = {SACREBLEU: _BLEU, CHRF: (3 * _CHRF_ORDER, slice(2, 18, 3), slice(0, 18, 3)), TOKENISED: _BLEU}
+_SMOOTHING = {SACREBLEU: "exp", TOKENISED: "none"}
 
 
 @dataclass(frozen=True)
 class Counted:
-    """sacreBLEU's counts, a row for each sentence or one for all, and the signature of the score that they make.
+    """The counts of one metric, as sacreBLEU makes them: a row for each sentence, or one row for all of them.
 
-    A row of BLEU: the words of translation and reference; the n-grams of n = 1, 2, 3, 4 words that are in both; those of the
-    translation. A row of chrF, for n = 1 to 6 characters: the n-grams of the translation, of the reference, those in both.
+    A row of BLEU: length of the translation, length of the reference, the matching n-grams of 1, 2, 3, 4 tokens, and the
+    n-grams of the translation. A row of chrF, for n = 1 to 6 characters: the n-grams of the translation, those of the
+    reference, and the matching ones.
+
+    Attributes:
+        signature: sacreBLEU's signature of the score.
+        rows: the counts.
     """
 
     signature: str
@@ -31,9 +39,13 @@ class Counted:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of the translations of one test set, by metric: tokenised BLEU where there are words, the others where there are references.
+    """Counts of the translations of one test set.
 
-    ``references`` is the SHA-256 of their lines, ``unknown`` how many of them hold <<unk>>, ``referred`` where they are from.
+    Attributes:
+        by: counts by metric. Tokenised BLEU needs H- and T-lines, the other metrics need detokenised references.
+        references: SHA-256 of the reference lines.
+        unknown: number of references that contain <<unk>>.
+        referred: where the references are from.
     """
 
     by: dict[str, Counted] = field(default_factory=dict)
@@ -41,36 +53,75 @@ class Counts:
     unknown: int = 0
     referred: str = ""
 
-    def of(self, metric: str) -> tuple[float | None, str]:
-        """The score and its signature; None and "" where nothing is counted."""
+    def score(self, metric: str) -> tuple[float | None, str]:
+        """Return the score and its signature; (None, "") without counts of this metric."""
         if metric not in self.by:
             return None, ""
         counted = self.by[metric]
         return score(metric, counted), counted.signature
 
 
-def _metric(name):
+def count(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> Counted:
+    """Count the n-grams of each sentence for a metric of ``METRICS``."""
     from sacrebleu.metrics import BLEU, CHRF as ChrF
 
-    if name == TOKENISED:  # as fairseq; without sacreBLEU's warning of tokenised words
-        return BLEU(tokenize="none", smooth_method="none", force=True)
-    return BLEU() if name == SACREBLEU else ChrF()
-
-
-def count(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> Counted:
-    """What a metric of ``METRICS`` counts, sentence by sentence."""
-    counter = _metric(metric)
-    rows = counter._extract_corpus_statistics(hypotheses, [references])
-    return Counted(str(counter.get_signature()), [[int(number) for number in row] for row in rows])
+    if metric == CHRF:
+        return Counted(_signature(ChrF()), [_chrf_row(*pair) for pair in zip(hypotheses, references)])
+    options = dict(tokenize="none", smooth_method="none", force=True) if metric == TOKENISED else {}
+    # sacreBLEU warns about single sentences without effective_order. The counts do not depend on it.
+    counter = BLEU(effective_order=True, **options)
+    scores = [counter.sentence_score(ours, [theirs]) for ours, theirs in zip(hypotheses, references)]
+    rows = [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores]
+    return Counted(_signature(BLEU(**options)), rows)
 
 
 def score(metric: str, counted: Counted) -> float:
-    """The score of a corpus, 0 to 100, of the counts of its sentences."""
-    return _metric(metric)._aggregate_and_compute(counted.rows).score
+    """Return the score of a corpus, 0 to 100, from the counts of its sentences."""
+    sums = _sums(counted.rows)
+    return _chrf(sums) if metric == CHRF else bleu(sums, _SMOOTHING[metric])
+
+
+def bleu(sums: Sequence[int], smoothing: str = _SMOOTHING[SACREBLEU]) -> float:
+    """Return BLEU, 0 to 100, of a row of counts that is summed over sentences."""
+    from sacrebleu.metrics import BLEU
+
+    length, reference_length, *counts = map(int, sums)
+    return BLEU.compute_bleu(counts[:4], counts[4:], length, reference_length, smooth_method=smoothing).score
+
+
+def _signature(metric):
+    """Return the signature, which sacreBLEU completes at its first score."""
+    metric.corpus_score(["a"], [["a"]])
+    return str(metric.get_signature())
+
+
+def _chrf_row(hypothesis, reference):
+    """Count as sacreBLEU's CHRF does. Its scores do not show their counts. Spaces are left out."""
+    row = []
+    for n in range(1, _CHRF_ORDER + 1):
+        ours, theirs = (_character_ngrams("".join(text.split()), n) for text in (hypothesis, reference))
+        # sacreBLEU counts an order only if the reference has n-grams of it.
+        row += [ours.total() if theirs else 0, theirs.total(), (ours & theirs).total()]
+    return row
+
+
+def _character_ngrams(text, n):
+    return Counter(text[i : i + n] for i in range(len(text) - n + 1))
+
+
+def _chrf(sums):
+    """chrF (Popović, 2015): the F-score of mean precision and mean recall over the orders that both sides have."""
+    orders = [row for row in zip(sums[0::3], sums[1::3], sums[2::3]) if row[0] and row[1]]
+    precision = sum(matching / ours for ours, _, matching in orders) / max(1, len(orders))
+    recall = sum(matching / theirs for _, theirs, matching in orders) / max(1, len(orders))
+    if not precision + recall:
+        return 0.0
+    factor = _CHRF_BETA**2
+    return 100 * ((1 + factor) * precision * recall / (factor * precision + recall))
 
 
 def compare(hypotheses: Sequence[str], references: Sequence[str], referred: str) -> Counts:
-    """sacreBLEU and chrF of translations."""
+    """Count the n-grams of sacreBLEU and chrF; ``referred`` says where the references are from."""
     by = {metric: count(metric, hypotheses, references) for metric in (SACREBLEU, CHRF)}
     unknown = sum("<<unk>>" in line for line in references)
     return Counts(by, digest(references), unknown, referred)
@@ -81,10 +132,10 @@ def digest(references: Sequence[str]) -> str:
 
 
 def as_text(counts: Counts) -> str:
-    """The lines of a file ``counts.jsonl``: what is counted over all sentences, then sacreBLEU's row of each.
+    """Return the text of a file ``counts.jsonl``: the sums over all sentences, then sacreBLEU's row of each sentence.
 
-    The paired bootstrap resamples sentences, and BLEU alone. The SHA-256 of the references lets whoever has them know that they are
-    the same, and whoever has not guess at the sentences of a test set of very few words.
+    Only BLEU needs a row for each sentence, because the paired bootstrap resamples sentences and computes BLEU alone.
+    The SHA-256 identifies the references. It also lets a reader confirm a guess of a very small test set.
     """
     whole = {name: [one.signature, _sums(one.rows)] for name, one in counts.by.items()}
     head = {"references": counts.references, "unknown": counts.unknown, "referred": counts.referred, **whole}
@@ -93,10 +144,10 @@ def as_text(counts: Counts) -> str:
 
 
 def read(file: Path) -> Counts:
-    """Inverse of ``as_text``.
+    """Read the counts that ``as_text`` wrote.
 
     Raises:
-        InputError: the file cannot be read, lacks something, or its rows do not add up to what its first line says.
+        InputError: the file cannot be read, lacks a key, or its rows do not add up to the sums of its first line.
     """
     try:
         head, *rows = map(json.loads, read_regular(file, MOST).decode().splitlines())

@@ -1,19 +1,19 @@
-"""Measures of a curve of validations, a list of (x, score) in ascending x: best, first reach of a target, and AUCC."""
+"""Measures of a validation curve, a list of (x, score) in ascending x: best score, cost of a target, and AUCC."""
 
 
 def best(curve, higher: bool):
-    """The (x, score) of the best validation, of equals the first."""
+    """Return (x, score) of the best validation, the first of equal ones."""
     return (max if higher else min)(curve, key=lambda point: point[1])
 
 
 def reach(curve, target: float, higher: bool, start: float | None = None) -> float | None:
-    """The x where the curve first reaches ``target``, linear between validations; None if it never does.
+    """Return the x where the curve first reaches ``target``, linear between validations; None if it never does.
 
     Args:
         curve: points (x, score).
         target: a score.
         higher: whether higher scores are better.
-        start: the score at x = 0; None where it is not known, and then nothing is reached before the first validation.
+        start: the score at x = 0. Without it no target is reached before the first validation.
     """
     sign = 1 if higher else -1
     last = None
@@ -29,9 +29,9 @@ def reach(curve, target: float, higher: bool, start: float | None = None) -> flo
 def aucc(curve, horizon: float, start: float | None = None) -> float:
     """Area under the convergence curve from 0 to ``horizon``.
 
-    A(T) = integral of y(x) dx over 0 <= x <= T, trapezoids between validations; behind the last validation y keeps its value;
-    at T the segment is cut with linear interpolation. Before the first validation y runs linearly from ``start`` at 0, or, where
-    ``start`` is None (lower-is-better scores, which have no natural value of an untrained model), is that of the first.
+    A(T) = integral of y(x) dx over 0 <= x <= T, with trapezoids between validations. After the last validation y keeps its value. At T
+    the segment is cut with linear interpolation. Before the first validation y runs linearly from ``start`` at 0. If ``start`` is
+    None, y has the value of the first validation. This is for lower-is-better scores, which an untrained model does not have.
 
     Args:
         curve: points (x, score), x >= 0.
@@ -53,7 +53,7 @@ def aucc(curve, horizon: float, start: float | None = None) -> float:
 
 
 def value_at(curve, x: float) -> float:
-    """Linear between the points; the first and last value outside."""
+    """Interpolate linearly between the points. Outside, return the first or the last value."""
     before = [point for point in curve if point[0] <= x]
     after = [point for point in curve if point[0] > x]
     if not before or not after:

@@ -1,4 +1,4 @@
-"""Exported models of a study: the size of each arm's file, and the arms that no smaller file matches."""
+"""Exported models of a study: the file size of each arm, and the Pareto front of size and score."""
 
 import re
 from collections.abc import Sequence
@@ -10,14 +10,20 @@ from .arms import Arm, mean
 from .measures import OtherFile, Spread, Study, spread
 from .runs import Run
 
-# As sweeps of version 0.1 called it, too.
+# The second name is that of sweeps of version 0.1.
 LOGS = ("export.log", "reservoir.log")
 _PRINTED = re.compile(r": ([\d,]+) bytes \(([\d,]+) of data, whose entropy is ([\d,]+)\)")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A run's packed export: bytes of the file, the entropy of its tensors in bytes, where `export` has said it, and what says so."""
+    """A run's packed export.
+
+    Attributes:
+        bytes: size of the file.
+        entropy: entropy of the tensors in bytes, if a log of `export` has it.
+        source: file with these numbers.
+    """
 
     bytes: int
     entropy: int | None = None
@@ -26,7 +32,14 @@ class Exported:
 
 @dataclass(frozen=True)
 class Sized:
-    """An arm's bytes (mean over seeds) and test scores, of the seeds that have both; or a point that was given, of no arm."""
+    """A point of the figure of sizes.
+
+    Attributes:
+        arm: None for a file of ``--point``.
+        bytes: mean over the seeds with an export and a test score.
+        test: test scores of the same seeds.
+        name: name of the arm or the file.
+    """
 
     arm: Arm | None
     bytes: float
@@ -35,10 +48,10 @@ class Sized:
 
 
 def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
-    """The files that --point adds to the figure of bytes, from their NAME, BYTES and BLEU.
+    """Read the files of --point from their NAME, BYTES and BLEU.
 
     Raises:
-        InputError: the bytes are no positive whole number, the score is not one of 0 to 100, or a name stands twice.
+        InputError: the bytes are not a positive whole number, the score is not between 0 and 100, or a name occurs twice.
     """
     read: list[OtherFile] = []
     for name, size, score in given:
@@ -51,13 +64,13 @@ def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
                 f"--point {name} {size} {score}: BYTES must be a positive whole number, BLEU from 0 to 100"
             )
         if any(point.name == other.name for other in read):
-            raise InputError(f"--point {name}: given twice; each needs a name of its own")
+            raise InputError(f"--point {name}: given twice; each needs its own name")
         read.append(point)
     return read
 
 
 def exported(run: Run) -> Exported | None:
-    """From what the first `fairseq-reservoir export` printed, as a sweep keeps it; else of the first *.safetensors of the folder."""
+    """Return the export of a run from the log of `fairseq-reservoir export`, or else from the first *.safetensors of the folder."""
     for log in run_files.found(run.folder, *LOGS):
         if printed := _PRINTED.findall(run_files.text_of(log) or ""):
             size, _, entropy = (whole_number(number.replace(",", "")) for number in printed[-1])
@@ -68,7 +81,7 @@ def exported(run: Run) -> Exported | None:
 
 
 def sized(study: Study) -> list[Sized]:
-    """The arms that have both an export and a test score, and the points that were given, smallest first."""
+    """Return the arms with an export and a test score, and the files of ``--point``, smallest first."""
     found = []
     for arm in study.arms:
         both = [
@@ -83,9 +96,9 @@ def sized(study: Study) -> list[Sized]:
 
 
 def front(arms: list[Sized]) -> list[Sized]:
-    """Of arms in the order of their bytes those that score better than every smaller one: the Pareto front."""
+    """Return the Pareto front: arms, ordered by size, that score better than all smaller ones."""
     best: list[Sized] = []
     for one in arms:
-        if not best or one.test.mean > best[-1].test.mean:  # type: ignore[operator]  # those without a mean are left out
+        if not best or one.test.mean > best[-1].test.mean:  # type: ignore[operator]  # all arms here have a mean
             best = [*(other for other in best if other.bytes < one.bytes), one]
     return best

@@ -1,4 +1,4 @@
-"""Figures of a report, by matplotlib: PNG and PDF to keep, SVG for the page."""
+"""Figures of a report, made by matplotlib: PNG and PDF as files, SVG for the page."""
 
 import io
 import math
@@ -13,13 +13,13 @@ from .contents import ratio
 from .curves import value_at
 from .exports import front, sized
 from .measures import Axis, Study
-from .over_seeds import Score, scores
+from .seed_differences import Score, scores
 
-# Okabe and Ito's colours, told apart by the colour-blind, without the yellow that paper swallows.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is too light on paper.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
 _STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
-_OTHERS = "*x+1234"  # of files that are no arm's
-# The page gives these two its own colours, which follow its light and dark dress.
+_OTHERS = "*x+1234"  # markers of --point
+# The page replaces these two by the colours of its light and dark theme.
 _INK, _GRID = "#1b1f24", "#d5dae0"
 _RC = {
     "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",
@@ -28,12 +28,14 @@ _RC = {
     "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
 }  # fmt: skip
 _LABELLED, _LONGEST = 12, 22
-_NAMED = "name: "  # begins every label, and is not drawn
+_NAMED = "name: "  # prefix of every label; not drawn
 
 
 def check_matplotlib() -> None:
-    """Raises:
-    InputError: matplotlib is not installed.
+    """Check that matplotlib is installed.
+
+    Raises:
+        InputError: it is not.
     """
     try:
         import matplotlib.figure  # noqa: F401
@@ -41,22 +43,22 @@ def check_matplotlib() -> None:
         raise InputError("figures need matplotlib: pip install matplotlib, or --no-figures") from error
 
 
-# The figure's name by the label of a test score, None for one that has none.
+# Name of the figure of each test score; None for a score without a figure.
 _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss (bits)": "over_seeds_test_loss"}
 
 
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
-    """By name, what it shows and its bytes as "png", "pdf" and "svg"."""
+    """Draw the figures. Return by name the caption, and the bytes of "png", "pdf" and "svg"."""
     import matplotlib
 
     drawn = {}
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # letters of a folder's name that the font lacks
+        warnings.simplefilter("ignore")  # a folder's name may have characters that the font lacks
         metric, *tests = scores(study)
         for name, score in (("over_seeds", metric), *((_OF_TESTS[one.label], one) for one in tests)):
             if name and any(score.differences(study).values()):
                 title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 %)"
-                drawn[name] = title, _saved(_over_seeds(study, score))
+                drawn[name] = title, _saved(_draw_differences(study, score))
         for axis in study.axes:
             title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
             drawn[f"convergence_{axis.key}"] = title, _saved(_convergence(study, axis))
@@ -82,12 +84,12 @@ def _canvas(height=2.9):
 
 
 def _colour(number):
-    """The colour of the arm or series at this place."""
+    """Return the colour of the arm or series at this index."""
     return _COLOURS[number % len(_COLOURS)]
 
 
 def _style(number):
-    """Its line, another one each time that the colours begin anew; so are the markers."""
+    """Return the line style. It changes each time the colours repeat, and so does the marker."""
     return _STYLES[number // len(_COLOURS) % len(_STYLES)]
 
 
@@ -95,8 +97,8 @@ def _marker(number):
     return _MARKERS[number // len(_COLOURS) % len(_MARKERS)]
 
 
-def _over_seeds(study: Study, score: Score):
-    """A row for each arm that can be compared, the best on top: a dot a seed with their mean, and the difference with its interval."""
+def _draw_differences(study: Study, score: Score):
+    """Draw a row for each comparable arm, the best on top: a dot per seed, the mean, and the difference with its interval."""
     from matplotlib.figure import Figure
 
     found = score.differences(study)
@@ -134,7 +136,7 @@ def _convergence(study: Study, axis: Axis):
     unit, scale = _unit(axis, last)
     ends = []
     for number, arm in enumerate(study.arms):
-        curves = [one.curves[axis.key] for one in study.of(arm) if axis.key in one.curves]
+        curves = [one.curves[axis.key] for one in study.measured_runs(arm) if axis.key in one.curves]
         if not curves:
             continue
         xs, middle, spreads = _mean_curve(curves)
@@ -164,7 +166,7 @@ def _label(arm):
 
 
 def _mean_curve(curves):
-    """Mean and deviation over seeds, at the validations of all of them, as far as every seed goes."""
+    """Return mean and deviation over seeds at the validations of all seeds, up to the end of the shortest curve."""
     first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     xs = sorted({x for curve in curves for x, _ in curve if first <= x <= last}) or [last]
     values = [[value_at(curve, x) for curve in curves] for x in xs]
@@ -185,7 +187,7 @@ def _unit(axis, last):
 
 
 def _label_ends(plot, ends):
-    """Names to the right of the curves, moved apart where they would lie on one another, a thin line to each."""
+    """Write names to the right of the curves, with a thin line to each. Move overlapping names apart."""
     low, high = plot.get_ylim()
     step = (high - low) / 17
     ends.sort()
@@ -211,12 +213,12 @@ def _columns(study):
 
 
 def _legend_height(study, entries):
-    """Inches that a legend of so many entries adds to a figure."""
+    """Return the height in inches of a legend with so many entries."""
     return 0.17 * math.ceil(entries / _columns(study))
 
 
 def _legend(figure, plot, study):
-    """A legend of all that has a name. matplotlib leaves out labels that begin with "_", so the names are set afterwards."""
+    """Draw the legend. matplotlib leaves out labels that begin with "_", so the names are set afterwards."""
     handles, labels = plot.get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside lower left", ncols=_columns(study), handlelength=2.4)
     for text, label in zip(legend.get_texts(), labels, strict=True):
@@ -228,8 +230,8 @@ def _steps_or_speed(study):
     found = [(number, arm, ratio(study, arm, "to_target")) for number, arm in enumerate(study.arms)]
     found = [(number, arm, pair) for number, arm, pair in found if pair]
     for number, arm, (updates, speed, _) in found:
-        look = dict(color=_colour(number), markersize=7, label=_NAMED + arm.name, linestyle="none")
-        plot.plot([updates], [speed], _marker(number), **look)
+        style = dict(color=_colour(number), markersize=7, label=_NAMED + arm.name, linestyle="none")
+        plot.plot([updates], [speed], _marker(number), **style)
     plot.set_xscale("log")
     plot.set_yscale("log")
     reach = max(1.25, *(max(ratio, 1 / ratio) * 1.15 for _, _, pair in found for ratio in pair[:2]))
@@ -290,11 +292,12 @@ def _bytes(study):
     if len(best) > 1:
         plot.plot(
             [one.bytes / 1e6 for one in best], [one.test.mean for one in best], drawstyle="steps-post",
-            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label=f"{_NAMED}no smaller file scores as much",
+            color=_INK, linewidth=0.8, linestyle=(0, (4, 3)), label=f"{_NAMED}no smaller file scores as high",
         )  # fmt: skip
     for one in placed:
         plot.errorbar(
-            [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none", **_look(study, one)
+            [one.bytes / 1e6], [one.test.mean], [one.test.deviation or 0], capsize=2, markersize=6, linestyle="none",
+            **_drawn_as(study, one),
         )  # fmt: skip
     plot.set_xscale("log")
     low, high = placed[0].bytes / 1.25e6, placed[-1].bytes * 1.25 / 1e6
@@ -308,7 +311,7 @@ def _bytes(study):
     return figure
 
 
-def _look(study, one):
+def _drawn_as(study, one):
     if one.arm is None:
         place = [point.name for point in study.points].index(one.name)
         return dict(marker=_OTHERS[place % len(_OTHERS)], color=_INK, label=_NAMED + one.name, zorder=3)
@@ -317,7 +320,7 @@ def _look(study, one):
 
 
 def _marks(low, high):
-    """Two to eight round numbers of a logarithmic axis from ``low`` to ``high``, which is at least half as much again."""
+    """Return two to eight round numbers for a logarithmic axis from ``low`` to ``high`` (at least 1.5 times ``low``)."""
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), [tenth / 10 for tenth in range(10, 100)]):
         marks = [float(f"{step}e{power}") for power in range(-9, 9) for step in steps]
         marks = [mark for mark in marks if low <= mark <= high]
@@ -332,7 +335,7 @@ def _saved(figure):
     formats["svg"] = dict(transparent=True)
     saved = {}
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it has done its work, and need not for each format again
+    figure.set_layout_engine("none")  # the layout is final, and need not be computed for each format
     for name, options in formats.items():
         out = io.BytesIO()
         figure.savefig(out, format=name, **options)
@@ -342,7 +345,7 @@ def _saved(figure):
 
 
 def _for_the_page(svg: str) -> str:
-    """The element ``svg`` alone, scaling with its place, in the page's colours and letters."""
+    """Return the element ``svg``, which scales with the page and has its colours and fonts."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*"', r"\1", svg, count=1)

@@ -1,4 +1,4 @@
-"""Folder of a report: written whole, never over something else, and never through a link to another folder."""
+"""Write the folder of a report. Never overwrites other files, and never writes through a link."""
 
 import os
 import stat
@@ -7,7 +7,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files import read_text, replacing, why
 
-# Lists the files of a report, one per line after the first. It marks the folder as ours.
+# List of the files of a report, one per line after the first. It marks a folder as a report.
 _LIST = "files.txt"
 _FIRST = "made by fairseq-reservoir report"
 _LONGEST_LIST = 1 << 16
@@ -33,14 +33,14 @@ def check_out(out: str) -> None:
     """Refuse a folder that does not belong to a report.
 
     Raises:
-        InputError: ``out`` is a file, cannot be written, has files and no earlier report, or has a link in place of one of its folders.
+        InputError: ``out`` is a file, cannot be written, contains other files, or has a link in place of a subfolder.
     """
     folder = Path(out)
     try:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {out}: is not a folder")
         if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
-            raise InputError(f"--out {out}: holds something else than a report; name a new or empty folder")
+            raise InputError(f"--out {out}: contains files that are not a report; name a new or empty folder")
         _check_kinds(out)
         above = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
     except OSError as error:
@@ -52,10 +52,10 @@ def check_out(out: str) -> None:
 def write(out: str, files: dict[str, bytes]) -> None:
     """Write ``files`` (by path below ``out``, all of ``OURS``) and remove the other files of an earlier report.
 
-    Each is written to a temporary name, synchronised and renamed. A link in place of a file is replaced, not followed.
+    Each file is written atomically. A link in place of a file is replaced, not followed.
 
     Raises:
-        InputError: the disk refuses one.
+        InputError: a file cannot be written.
     """
     assert files.keys() <= OURS, "a table or figure that folder.py does not list"
     folder = Path(out)
@@ -94,7 +94,7 @@ def _listing(names):
 
 
 def _earlier(folder):
-    """The files of the earlier report in a folder, None if there is no report."""
+    """Return the files of the earlier report in a folder; None without a report."""
     try:
         first, *names = read_text(folder / _LIST, _LONGEST_LIST).splitlines() or [""]
     except OSError:

@@ -1,4 +1,4 @@
-"""fairseq-train's logs, JSON or text, read into records; the parts of a resumed run stay apart."""
+"""Read fairseq-train's logs, JSON or text, into records. A resumed run has several parts."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from . import configuration
 
-# Patterns are looked for one after the other in what is left of a line: one with two ".*" takes a line of a megabyte for hours.
+# Marks are searched one after the other. A regular expression with two ".*" would need hours for a line of a megabyte.
 _CONFIGURATION = ("{'_name': ", "'common': ", "}")
 _PROGRAM = re.compile(r"\| fairseq_cli\.(\w+) \| ")
 _RESTORED = re.compile(r" \(epoch \d+ @ (\d+) updates\)")
@@ -18,16 +18,16 @@ _SUMMARY = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?")
 _INNER = re.compile(r"epoch (\d+):")
 _INNER_UPDATES, _SUMMARY_UPDATES = re.compile(r"\bnum_updates=\d"), re.compile(r"\bnum_updates \d")
 _PAIR = re.compile(r"\b(\w+)=([^,\s\]]+)")
-# No epoch, update or size of a model has more digits; Python refuses to read thousands of them.
+# Numbers of epochs, updates and parameters are shorter. Python refuses to read thousands of digits.
 _DIGITS = 15
-# Of these, what is no time and no count of words is left out.
+# Values of these keys are left out if they are not a possible time or token count.
 _AMOUNTS = ("wall", "train_wall", "wpb")
 _OLD_SUBSET = re.compile(r"\| (\w+) \| epoch \d+ \|")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One line of numbers. ``kind`` is "inner" (mid-epoch), "epoch" (end of an epoch) or "valid", then of ``subset``."""
+    """One line of numbers. ``kind`` is "inner" (mid-epoch), "epoch" (end of an epoch) or "valid" (of ``subset``)."""
 
     kind: str
     epoch: int
@@ -38,7 +38,7 @@ class Record:
 
 @dataclass
 class Part:
-    """One process: from its start, at update ``start`` (None where the log does not say), to its end or interruption."""
+    """The part of one process. ``start`` is the update at its start; None if the log does not have it."""
 
     start: int | None = None
     records: list[Record] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Part:
 
     @property
     def wall(self) -> float:
-        """Seconds from its start to its last record, validation and saving among them."""
+        """Seconds from its start to its last record, including validation and saving."""
         return max((record.values["wall"] for record in self.records if "wall" in record.values), default=0.0)
 
 
@@ -56,13 +56,17 @@ class Part:
 class Log:
     """The content of one log file.
 
-    ``told`` is whether it is the output of the process; a --log-file holds only records, and does not say whether training ended.
-    ``parameters``, ``trained`` and ``mflop`` (MFLOP per token of the slot table, forward and backward) are None where it does not
-    say; ``table`` is whether there is a slot table, of whatever version.
+    Attributes:
+        parts: one per process.
+        is_output: whether this is the output of the process. A --log-file has only records, and lacks the end of training.
+        parameters: number of parameters; None if the log does not have it.
+        trained: trained parameters of the model; None if the log does not have it.
+        mflop: MFLOP per token from the slot table, forward and backward; None without it.
+        table: whether there is a slot table of any version.
     """
 
     parts: list[Part]
-    told: bool
+    is_output: bool
     parameters: int | None = None
     trained: int | None = None
     mflop: float | None = None
@@ -70,7 +74,7 @@ class Log:
 
     @property
     def configuration(self) -> dict[str, object]:
-        """The last part's, flattened: a run may be resumed with a larger --max-update."""
+        """The configuration of the last part, because a run may be resumed with a larger --max-update."""
         return next((part.configuration for part in reversed(self.parts) if part.configuration), {})
 
     @property
@@ -79,12 +83,12 @@ class Log:
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether a configuration is there and none can be read."""
+        """Whether there is a configuration, but none can be read."""
         return not self.configuration and any(part.is_spoiled for part in self.parts)
 
 
 def looks_like_training(text: str) -> bool:
-    """Whether the beginning of a file is that of a training log: fairseq's other commands print their configuration, too."""
+    """Return whether a file begins like a training log. fairseq's other commands print their configuration, too."""
     programs = set(_PROGRAM.findall(text))
     if programs and not programs & {"train", "hydra_train"}:
         return False
@@ -94,11 +98,11 @@ def looks_like_training(text: str) -> bool:
 
 
 def read_log(text: str) -> Log:
-    """All parts of a log; a part begins where fairseq prints its configuration, or where updates or the wall clock go back."""
-    log, forward = Log([Part()], told=False), 0.0
+    """Read a log. A part begins where fairseq prints its configuration, or where updates or the wall clock decrease."""
+    log, forward = Log([Part()], is_output=False), 0.0
     for line in lines_of_log(text):
         if printed := _span(line, *_CONFIGURATION):
-            log.told = True
+            log.is_output = True
             if log.parts[-1].records or log.parts[-1].configuration:
                 log.parts.append(Part())
             try:
@@ -106,9 +110,9 @@ def read_log(text: str) -> Log:
             except ValueError:
                 log.parts[-1].is_spoiled = True
         elif record := read_record(line):
-            if _goes_back(log.parts[-1].records, record):
+            if _is_earlier(log.parts[-1].records, record):
                 log.parts.append(Part())
-            if not log.parts[-1].records or log.parts[-1].records[-1] != record:  # a bar repeats itself
+            if not log.parts[-1].records or log.parts[-1].records[-1] != record:  # a progress bar repeats records
                 log.parts[-1].records.append(record)
         elif "Loaded checkpoint " in line and (match := _RESTORED.search(line)):
             log.parts[-1].start = _whole(match[1])
@@ -121,23 +125,23 @@ def read_log(text: str) -> Log:
         elif match := _BACKWARD.search(line):
             log.mflop = forward + float(match[1])
         elif "done training in" in line:
-            log.told = log.parts[-1].done = True
-    # A process that ended before it had loaded its checkpoint changed nothing.
+            log.is_output = log.parts[-1].done = True
+    # A process that ended before it loaded its checkpoint has no effect.
     log.parts = [part for part in log.parts if part.start is not None or part.records or part.done] or log.parts[-1:]
     return log
 
 
 def lines_of_log(text: str) -> list[str]:
-    """The lines of a log. A carriage return ends a line as well, because a progress bar writes one before each of its states."""
+    """Split a log into lines. A carriage return also ends a line, because a progress bar writes one before each of its states."""
     return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def read_record(line: str) -> Record | None:
-    """The record in a line, if there is one with a number of updates."""
+    """Return the record in a line; None without one that has a number of updates."""
     if printed := _span(line, *_JSON):
         try:
             return _record(json.loads(printed))
-        # The process was killed in the middle of the line, or it is none of fairseq's.
+        # The process was killed in the middle of the line, or the line is of another program.
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
     if (match := _INNER.search(line)) and _INNER_UPDATES.search(line, match.end()):
@@ -151,7 +155,7 @@ def read_record(line: str) -> Record | None:
 
 
 def _span(line, *marks):
-    """The part of a line from the first of the marks to the last place of the last, if all are there in that order; else None."""
+    """Return the part of a line from the first mark to the last occurrence of the last mark; None unless all occur in that order."""
     at = begin = line.find(marks[0])
     for mark in marks[1:-1]:
         at = line.find(mark, at) if at >= 0 else at
@@ -160,7 +164,7 @@ def _span(line, *marks):
 
 
 def _whole(digits):
-    """The number of a text of digits, 0 where it is none that fairseq counts to."""
+    """Return the number of a text of digits; 0 if it is larger than any count of fairseq."""
     return int(digits) if len(digits) <= _DIGITS else 0
 
 
@@ -180,7 +184,7 @@ def _make(kind, epoch, values, subset=""):
     for key, value in values.items():
         try:
             number = float(value)
-        except (TypeError, ValueError):  # "N/A" or null: not measured
+        except (TypeError, ValueError):  # "N/A" or null
             continue
         if key not in _AMOUNTS or 0 <= number < 10**_DIGITS:
             numbers[key] = number
@@ -192,7 +196,7 @@ def _make(kind, epoch, values, subset=""):
     )
 
 
-def _goes_back(records, new):
+def _is_earlier(records, new):
     same = [record for record in records[-50:] if record.kind == new.kind and record.subset == new.subset]
     clock = [record.values["wall"] for record in records[-50:] if "wall" in record.values]
     return bool(same and new.updates < same[-1].updates or clock and new.values.get("wall", clock[-1]) < clock[-1])

@@ -1,17 +1,20 @@
-"""Measures of each run in a report: curves over four axes, best, target, AUCC; horizon and target are common to all arms."""
+"""Numbers of each run in a report: curves over four axes, best score, target, AUCC. Target and horizon are common to all arms."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import curves
 from .arms import Arm, deviation, mean
+from .bootstrap import Pair
 from .metrics import Metric
+from .options import ReportOptions
 from .runs import Run
+from .translations import Test
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of cost. ``scale`` of its base units (seconds, updates, tokens, FLOPs) are one ``unit``."""
+    """An axis of cost. One ``unit`` is ``scale`` base units (seconds, updates, tokens, FLOPs)."""
 
     key: str
     unit: str
@@ -26,9 +29,18 @@ AXES = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Measured:
-    """One run. Dictionaries have a key per axis that its log has; ``to_target`` has None where it is never reached."""
+    """The numbers of one run. Dictionaries have a key for each axis that its log has.
+
+    Attributes:
+        run: the run.
+        curves: points (cost, score) of its validations.
+        best: the best score.
+        to_best: cost of the best score.
+        to_target: cost of the common target; None if the run does not reach it.
+        aucc: area under the curve up to the common horizon.
+    """
 
     run: Run
     curves: dict[str, list]
@@ -40,50 +52,62 @@ class Measured:
 
 @dataclass(frozen=True)
 class OtherFile:
-    """A file that is no run's export, such as another program's, in the figure of bytes: its size and test sacreBLEU."""
+    """A file in the figure of sizes that belongs to no run, such as another program's model."""
 
     name: str
     bytes: int
     bleu: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class Study:
-    """Everything that tables, figures and page show.
+    """All data behind the tables, the figures and the page.
 
-    ``skipped`` are pairs (run, reason): runs without a validation. ``horizons`` has a value per axis. ``comparisons`` are the pairs of arms
-    that --compare compares.
+    Attributes:
+        options: options of the report.
+        metric: the score of the validations.
+        arms: in the order of their first runs.
+        baseline: the arm that others are compared with.
+        measured: by run name, the numbers of each run.
+        target: the common target.
+        horizons: the common horizon of each axis.
+        skipped: pairs (run, reason) of runs without a score.
+        tests: by run name, the test scores.
+        pairs: results of the paired bootstrap.
+        against: key of the configuration of ``--against``.
+        ignored: keys of the configuration of ``--ignore``.
+        points: files of ``--point``.
+        comparisons: pairs of arms of ``--compare``.
     """
 
+    options: ReportOptions
     metric: Metric
     arms: list[Arm]
     baseline: Arm
     measured: dict[str, Measured]
     target: float
-    target_given: bool
     horizons: dict[str, float]
-    horizon_given: bool
     skipped: list[tuple[Run, str]]
-    tests: dict = field(default_factory=dict)
-    pairs: list = field(default_factory=list)
-    against: str | None = None
-    ignored: tuple[str, ...] = ()
-    points: list[OtherFile] = field(default_factory=list)
-    comparisons: list[tuple[Arm, Arm]] = field(default_factory=list)
+    tests: dict[str, Test]
+    pairs: list[Pair]
+    against: str | None
+    ignored: tuple[str, ...]
+    points: list[OtherFile]
+    comparisons: list[tuple[Arm, Arm]]
 
-    def of(self, arm: Arm) -> list[Measured]:
-        """The runs that the arm's means are over."""
+    def measured_runs(self, arm: Arm) -> list[Measured]:
+        """Return the numbers of the arm's runs that count in its means."""
         return [self.measured[run.name] for run in arm.counted]
 
     @property
     def axes(self) -> list[Axis]:
-        """Those that at least one run has."""
+        """The axes that at least one run has."""
         return [axis for axis in AXES if axis.key in self.horizons]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and deviation (n - 1; None for one value) over the ``count`` of ``total`` seeds that have a value."""
+    """Mean and standard deviation (n - 1; None for one value) over the ``count`` of ``total`` seeds that have a value."""
 
     mean: float | None
     deviation: float | None
@@ -99,7 +123,7 @@ def spread(values) -> Spread:
 
 
 def measure_run(run: Run, metric: Metric) -> Measured:
-    """Curves, best score and what it took to get there."""
+    """Return the curves, the best score and its cost."""
     points = [(record.updates, record.values[metric.name]) for record in scored(run, metric)]
     costs: dict[str, Callable[[int], float]] = {"seconds": run.clock.seconds_at, "updates": float}
     if run.clock.has_tokens:
@@ -112,18 +136,18 @@ def measure_run(run: Run, metric: Metric) -> Measured:
 
 
 def scored(run: Run, metric: Metric):
-    """The validations that have a score one can count with: a run that diverged writes nan, inf or 1e300."""
+    """Return the validations with a usable score. A diverged run logs nan, inf or 1e300."""
     return [r for r in run.validations if abs(r.values.get(metric.name, float("nan"))) < 1e100]
 
 
 def common_target(measured: list[Measured], metric: Metric) -> float:
-    """The worst best score of runs, so that all of them reach it."""
+    """Return the worst of the runs' best scores, which all of them reach."""
     scores = [one.best for one in measured]
     return min(scores) if metric.higher else max(scores)
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """The largest cost of a best score among runs, per axis."""
+    """Return the largest cost of a best score among runs, per axis."""
     found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():
@@ -131,9 +155,10 @@ def common_horizons(measured: list[Measured]) -> dict[str, float]:
     return found
 
 
-def compare(measured: list[Measured], metric: Metric, target: float, horizons: dict[str, float]) -> None:
-    """Fill in what depends on the common target and horizon."""
-    for one in measured:
-        for key, curve in one.curves.items():
-            one.to_target[key] = curves.reach(curve, target, metric.higher, metric.start)
-            one.aucc[key] = curves.aucc(curve, horizons[key], metric.start)
+def compared(one: Measured, metric: Metric, target: float, horizons: dict[str, float]) -> Measured:
+    """Add the numbers of a run that depend on the common target and horizons."""
+    return replace(
+        one,
+        to_target={key: curves.reach(curve, target, metric.higher, metric.start) for key, curve in one.curves.items()},
+        aucc={key: curves.aucc(curve, horizons[key], metric.start) for key, curve in one.curves.items()},
+    )

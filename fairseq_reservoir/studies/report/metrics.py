@@ -1,4 +1,4 @@
-"""The validation score that a report is about, and whether more or less of it is better."""
+"""The metric of a report: a validation score, and whether higher is better."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """``name`` is as in the log, without the subset; ``start`` is y(0) of the curve, None if an untrained model has none."""
+    """A metric. ``name`` is that of the log without the subset. ``start`` is the score of an untrained model, if it has one."""
 
     name: str
     higher: bool
@@ -46,38 +46,37 @@ class Metric:
         return "higher is better" if self.higher else "lower is better"
 
     def far_worse(self, score: float, other: float) -> bool:
-        """Whether a score is below half of another, or above twice where lower is better; of a loss, whether the perplexity is."""
+        """Return whether a score is below half of another, or above twice if lower is better. Losses compare by perplexity."""
         if self.higher:
             return score < other / 2
         return score > other + 1 if self.name in _BITS else score > 2 * other
 
 
 def is_higher(name: str) -> bool:
-    """Whether a score of this name is known as one of which more is better, whatever a training was told."""
+    """Return whether higher is always better for a score of this name."""
     return name in _HIGHER or name.endswith(("bleu", "accuracy"))
 
 
 def scores_of(records) -> set[str]:
-    """The names of the scores in validation records."""
+    """Return the names of the scores in validation records."""
     names = {key for record in records for key in record.values}
     return {name for name in names if name not in _NO_SCORE and not name.startswith("best_")}
 
 
-def choose(asked: str | None, runs) -> Metric:
-    """The metric of a report.
+def choose(given: str | None, runs) -> Metric:
+    """Choose the metric of a report.
 
     Args:
-        asked: ``--metric``, or None: ``bleu`` where all runs have it, else the ``best_checkpoint_metric`` that all were
-            trained with, else ``loss``.
-        runs: those with a finished validation.
+        given: ``--metric``. Without it: ``bleu`` if all runs have it, else their common ``best_checkpoint_metric``, else ``loss``.
+        runs: runs with a finished validation.
 
     Raises:
-        InputError: no run has it.
+        InputError: no run has the metric.
     """
     have = [scores_of(run.validations) for run in runs]
     configured = {run.configuration.get("checkpoint.best_checkpoint_metric", "loss") for run in runs}
     defaults = ["bleu", *(configured if len(configured) == 1 else ()), "loss"]
-    name = (asked or next((name for name in defaults if all(name in names for names in have)), "loss")).removeprefix(
+    name = (given or next((name for name in defaults if all(name in names for names in have)), "loss")).removeprefix(
         "valid_"
     )
     if not any(name in names for names in have):

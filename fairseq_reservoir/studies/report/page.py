@@ -1,4 +1,4 @@
-"""One self-contained HTML page: no file beside it, no network, light and dark, sortable tables."""
+"""One self-contained HTML page without other files or network: light and dark theme, sortable tables."""
 
 import html
 
@@ -77,7 +77,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def page(tables: list[Table], drawn: dict, title: str, lead: str, warnings: list[str]) -> str:
-    """The page as text; ``drawn`` is of ``figures.figures``."""
+    """Return the page as text. ``drawn`` is the result of ``figures.figures``."""
     figures = "\n".join(
         f"<figure><figcaption>{html.escape(caption)}</figcaption>{_labelled(formats['svg'].decode(), caption)}</figure>"
         for caption, formats in drawn.values()

@@ -1,22 +1,22 @@
-"""Files in the folder of a run: found by name, read only if they are regular, and named if they cannot be read."""
+"""Find and read the regular files in the folder of a run, and report files that cannot be read."""
 
 import os
 from pathlib import Path
 
 from ...files import open_regular, read_text, regular, why
 
-# The largest text that is read. A log of a training for weeks has a tenth of this.
+# Largest text to read. The log of a training of weeks has a tenth of this.
 MOST = 1 << 30
 _MOST_OF_STATE = 1 << 16
 
 
 def found(folder: Path, *patterns: str) -> list[Path]:
-    """Regular files of the folder by pattern, those of the first pattern first."""
+    """Return the regular files of the folder that match a pattern, in the order of the patterns."""
     return [path for path in _matching(folder, patterns) if regular(path)]
 
 
 def text_of(path: Path) -> str | None:
-    """The text of a file, None if it cannot be read; ``faults`` has the reason. A line feed ends a line, as in the file."""
+    """Return the text of a file; None if it cannot be read (``faults`` has the reason). Line ends stay as in the file."""
     try:
         return read_text(path, MOST)
     except OSError:
@@ -24,7 +24,7 @@ def text_of(path: Path) -> str | None:
 
 
 def state_of(folder: Path) -> list[str]:
-    """The words of the file in which a sweep keeps the state of a run, [] if it cannot be read."""
+    """Return the words of a sweep's file ``state``; [] if it cannot be read."""
     try:
         return read_text(folder / "state", _MOST_OF_STATE).split()
     except OSError:
@@ -32,13 +32,13 @@ def state_of(folder: Path) -> list[str]:
 
 
 def faults(folder: Path, *patterns: str) -> list[str]:
-    """A line for each file that a report would read and cannot, such as "generate.log is a FIFO"."""
+    """Return a line for each matching file that cannot be read, such as "generate.log is a FIFO"."""
     reasons = ((path, fault_of(path)) for path in _matching(folder, patterns))
     return [f"{path.relative_to(folder)} {reason}" for path, reason in reasons if reason]
 
 
 def fault_of(path: Path) -> str:
-    """Why a file cannot be read; "" if it can."""
+    """Return why a file cannot be read; "" if it can."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""Runs: folders with a training log, found and read."""
+"""Find and read runs: folders with a training log."""
 
 import os
 import re
@@ -18,9 +18,18 @@ _BEGINNING = 1 << 20
 
 @dataclass
 class Run:
-    """One training run. ``name`` is its folder below what all runs share; ``seed`` is None where nothing tells it.
+    """One training run.
 
-    ``fault`` is why its log cannot be read; such a run has no records.
+    Attributes:
+        folder: folder of the run.
+        log_file: the log of its training.
+        name: the folder's name, or its path below the common parent of all runs.
+        log: the parts of the log.
+        clock: seconds and tokens at each update.
+        seed: from the configuration or the folder's name; None if neither has one.
+        validations: records of the first validation subset.
+        updates: number of updates at the last record.
+        fault: why the log cannot be read; such a run has no records.
     """
 
     folder: Path
@@ -43,12 +52,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """ "finished", "interrupted" (or still running), or "end not logged" where only a --log-file is there.
+        """ "finished", "interrupted" (or still running), or "end not logged" (there is only a --log-file).
 
-        With the step that failed, and its exit status, or that was interrupted, where a sweep says so: in this folder, or in the
-        one above, if it is that of a sweep's run whose script made this one.
+        A failed or interrupted step of a sweep is appended. The sweep's file ``state`` is in this folder, or in its parent if a
+        script of the sweep made this folder.
         """
-        trained = "finished" if self.log.done else "interrupted" if self.log.told else "end not logged"
+        trained = "finished" if self.log.done else "interrupted" if self.log.is_output else "end not logged"
         above = self.folder.parent
         for folder in (self.folder, *[above] * (regular(above / "command") is not None)):
             word, *step = run_files.state_of(folder) or [""]
@@ -72,23 +81,23 @@ class Run:
 
     @property
     def stem(self) -> str:
-        """The name without its seed."""
+        """The name without the seed."""
         return without_seed(self.name, self.seed)
 
     def size_of(self, pattern: str) -> int | None:
-        """Bytes of the first file of that name in the run's folder."""
+        """Return the bytes of the first matching file in the run's folder; None without one."""
         sizes = (status.st_size for file in run_files.found(self.folder, pattern) if (status := regular(file)))
         return next(sizes, None)
 
 
 def without_seed(name: str, seed: int | None) -> str:
-    """``dense-1``, ``dense/seed=1`` and ``dense-seed1`` as ``dense``, ``dense-1/4e-3`` as ``dense/4e-3``, for seed 1.
+    """Remove the seed from a name: for seed 1, ``dense-1``, ``dense/seed=1`` and ``dense-seed1`` become ``dense``.
 
-    Of several folders that end in it the deepest is the seed's.
+    ``dense-1/4e-3`` becomes ``dense/4e-3``. If several folders of a path end in the seed, it is removed from the deepest one.
     """
     if seed is None:
         return name
-    # The rates 4e-1 and 0.1 end in no seed.
+    # The learning rates 4e-1 and 0.1 do not end in seed 1.
     before = r"((^|[-_,.])seed[-_=]?|^|(?<!\de)[-_,]|(?<!\d)\.)"
     folders = name.split("/")
     for i in reversed(range(len(folders))):
@@ -100,13 +109,13 @@ def without_seed(name: str, seed: int | None) -> str:
 
 
 def find_runs(paths) -> list[Run]:
-    """All runs below ``paths``, in the order given and then by name. A run whose log cannot be read has a ``fault``.
+    """Find all runs below ``paths``, in the given order and then by name. A run with an unreadable log has a ``fault``.
 
     Raises:
-        InputError: a path does not exist or has no training log below it, a log that is itself a path cannot be read, or two files
-            are of one folder.
+        InputError: a path does not exist or has no training log below it, a path is a log that cannot be read, or two logs are in
+            one folder.
     """
-    logs: dict = {}  # by folder, the log and why it cannot be read
+    logs: dict = {}  # by folder: the log and why it cannot be read
     for path in map(Path, paths):
         if not os.path.exists(path):
             raise InputError(f"RUNS {path}: does not exist")
@@ -122,21 +131,21 @@ def find_runs(paths) -> list[Run]:
         for folder, log, fault in below:
             first, _ = logs.setdefault(folder, (log, fault))
             if is_log and first != log:
-                raise InputError(f"RUNS {path}: {first} is in the same folder; give each run a folder of its own")
+                raise InputError(f"RUNS {path}: {first} is in the same folder; give each run its own folder")
     shared = Path(os.path.commonpath(list(logs))) if len(logs) > 1 else next(iter(logs)).parent
     named = Counter(printable(folder.name) for folder in logs)
     return [_read_run(log, folder, _name(folder, shared, named), fault) for folder, (log, fault) in logs.items()]
 
 
 def _name(folder, shared, named):
-    """The folder's own name where no other has it, as ``named`` counts them, else its path below what they share."""
+    """Return the folder's own name if it is unique in ``named``, else its path below the common parent."""
     name = printable(folder.name)
-    says_more = not re.fullmatch(r"(seed[-_=]?)?\d+", name)
-    return name if named[name] == 1 and says_more else printable(folder.relative_to(shared))
+    is_descriptive = not re.fullmatch(r"(seed[-_=]?)?\d+", name)
+    return name if named[name] == 1 and is_descriptive else printable(folder.relative_to(shared))
 
 
 def _logs_below(path):
-    """Yields each folder below ``path`` that has a training log, with the log and why it cannot be read ("" if it can)."""
+    """Yield each folder below ``path`` with a training log, the log, and why it cannot be read ("" if it can)."""
     closed: list[OSError] = []
     for name, folders, files in os.walk(path, onerror=closed.append):
         folders.sort()
@@ -145,7 +154,7 @@ def _logs_below(path):
         faults: dict[Path, str] = {}
         training = []
         for log in (main, *others):
-            if regular(log):  # a link may lead nowhere
+            if regular(log):  # not a broken link
                 beginning, faults[log] = _beginning(log)
                 training += [log] * (not faults[log] and looks_like_training(beginning))
             elif log == main and main.name in (*files, *folders):
@@ -155,13 +164,13 @@ def _logs_below(path):
         fault = next(((log, reason) for log, reason in faults.items() if reason), None)
         if len(training) > 1:
             raise InputError(
-                f"RUNS {folder}: {training[0].name} and {training[1].name} are logs of training; give each run a folder of its own, or"
-                " call the one to be read train.log"
+                f"RUNS {folder}: {training[0].name} and {training[1].name} are logs of training; give each run its own folder, or"
+                " rename the right one to train.log"
             )
         if training:
             yield folder, training[0], ""
         elif regular(main) and {"state", "command"} <= set(files):
-            yield folder, main, faults[main]  # of a sweep's run that failed before fairseq logged anything
+            yield folder, main, faults[main]  # a run of a sweep that failed before fairseq logged anything
         elif fault:
             yield folder, *fault
     for error in closed:
@@ -169,7 +178,7 @@ def _logs_below(path):
 
 
 def _beginning(log):
-    """The beginning of a log, and why it cannot be read ("" if it can)."""
+    """Return the beginning of a log, and why it cannot be read ("" if it can)."""
     try:
         with open_regular(log) as file:
             return file.read(_BEGINNING).decode("utf-8", "replace"), ""

@@ -1,4 +1,4 @@
-"""One type of table, written as Markdown, LaTeX, CSV and HTML."""
+"""A table, and its forms as Markdown, LaTeX, CSV and HTML."""
 
 import csv
 import html
@@ -9,9 +9,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cell:
-    """The text that is shown, and for CSV and sorting the number behind it; ``source`` names the log it is from.
+    """A cell of a table.
 
-    ``number`` marks what stands where others have a number, such as a dash.
+    Attributes:
+        text: shown.
+        value: the number behind the text, for CSV and sorting.
+        deviation: standard deviation of the number.
+        source: names the log that the number is from.
+        number: whether this is a placeholder for a number, such as a dash.
     """
 
     text: str
@@ -23,7 +28,7 @@ class Cell:
 
 @dataclass
 class Table:
-    """``rows`` are lists of cells, one for each of ``head``; ``notes`` stand below the table."""
+    """A table. Each row has a cell for each column of ``head``. ``notes`` are printed below the table."""
 
     name: str
     title: str
@@ -33,7 +38,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """For each column, whether it holds numbers and is set flush right."""
+        """Whether each column has numbers, which are aligned right."""
         return [
             any(row[column].value is not None or row[column].number for row in self.rows)
             for column in range(len(self.head))
@@ -48,7 +53,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A ``tabular`` of the package booktabs."""
+    """Return a ``tabular`` of the package booktabs."""
     columns = "".join("r" if number else "l" for number in table.numeric)
     lines = [
         "% \\usepackage{booktabs}",
@@ -64,14 +69,14 @@ def latex(table: Table) -> str:
 
 def _latex_row(cells):
     row = " & ".join(map(escape_latex, cells)) + " \\\\"
-    # Of the line break or rule above it a bracket would be the distance, and a star a part.
+    # After a line break or rule, LaTeX would take "[" as a distance and "*" as a variant of the command.
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def as_csv(table: Table) -> str:
-    """Numbers unrounded. A column with deviations is followed by one for them.
+    """Return CSV with unrounded numbers. A column with deviations is followed by a column for them.
 
-    Text that a spreadsheet would take for a formula is written behind an apostrophe.
+    An apostrophe precedes text that a spreadsheet would take for a formula.
     """
     with_deviation = [any(row[column].deviation is not None for row in table.rows) for column in range(len(table.head))]
     out = io.StringIO()
@@ -91,12 +96,12 @@ def as_csv(table: Table) -> str:
 
 
 def _no_formula(text):
-    text = text.replace("\r", "\n")  # which alone the writer would leave without quotes
+    text = text.replace("\r", "\n")  # the writer does not quote a carriage return
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text
 
 
 def as_html(table: Table) -> str:
-    """A table whose columns a click sorts: by ``data-value``, and by text where there is none."""
+    """Return an HTML table. A click sorts it by a column: by ``data-value`` or else by text."""
     right = [' class="number"' if number else "" for number in table.numeric]
     head = "".join(
         f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>'

@@ -1,11 +1,11 @@
-"""Arms out of configurations; seeds; metrics."""
+"""Group runs into arms by their configurations; seeds; metrics."""
 
 import re
 
 import pytest
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.studies.report import measure, runs
+from fairseq_reservoir.studies.report import ReportOptions, measure, runs
 from fairseq_reservoir.studies.report.arms import deviation, find_arm, group, mean
 from fairseq_reservoir.studies.report.metrics import choose
 from fairseq_reservoir.studies.report.runs import find_runs
@@ -21,12 +21,12 @@ def test_mean_and_deviation():
     assert deviation([3.0]) is None
 
 
-def test_runs_that_differ_in_seed_alone_are_an_arm(tmp_path):
+def test_runs_that_differ_only_in_the_seed_are_an_arm(tmp_path):
     for seed in (1, 2, 3):
         plain_run(tmp_path / f"dense-{seed}", [10], [4], seed=seed).write()
     for seed in (1, 3):
         plain_run(tmp_path / f"deep-{seed}", [10], [4], seed=seed, layers=6).write()
-    # Named otherwise, but the same flags and another seed.
+    # Another name, but the same flags and another seed.
     plain_run(tmp_path / "deep-again", [10], [4], seed=4, layers=6).write()
     arms = group(find_runs([tmp_path]))
     assert names(arms) == {"deep": ([1, 3, 4], (2,)), "dense": ([1, 2, 3], (4,))}
@@ -43,28 +43,28 @@ def test_one_name_with_two_configurations_is_two_arms(tmp_path):
     )
 
 
-def test_flags_of_json_are_compared_by_what_they_say(tmp_path):
-    for seed, said in ((1, '{"beam":1,"a":[2]}'), (2, '{"a": [2], "beam": 1}'), (3, '{"beam": 2}')):
+def test_json_flags_are_compared_by_value(tmp_path):
+    for seed, value in ((1, '{"beam":1,"a":[2]}'), (2, '{"a": [2], "beam": 1}'), (3, '{"beam": 2}')):
         log = plain_run(tmp_path / f"a-{seed}", [10], [4], seed=seed, max_update=100 + seed // 3)
-        log.lines[0] = log.lines[0].replace("'choice'", f"'eval_bleu_args': {said!r}, 'choice'")
+        log.lines[0] = log.lines[0].replace("'choice'", f"'eval_bleu_args': {value!r}, 'choice'")
         log.write()
     first, second = group(find_runs([tmp_path]))
     assert (first.seeds, second.seeds) == ([1, 2], [3])
     *ignored, _ = re.findall(r"--ignore (\w+)|$", second.remark)
     assert ignored == ["max_update", "eval_bleu_args"]
-    (arm,) = measure(find_runs([tmp_path]), ignore=ignored).arms
+    (arm,) = measure(ReportOptions([tmp_path], ignore=ignored)).arms
     assert arm.seeds == [1, 2, 3]
 
 
-def test_ignored_flags_tell_no_arms_apart_and_are_told(tmp_path):
+def test_ignored_flags_do_not_separate_arms_and_are_named(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4], seed=1).write()
     plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
     (arm,) = group(find_runs([tmp_path]), ("optimization.max_update",))
     assert (arm.seeds, arm.remark) == ([1, 2], "its seeds differ in optimization.max_update: 100, 200")
-    (arm,) = measure(find_runs([tmp_path]), ignore=["--max-update"]).arms
+    (arm,) = measure(ReportOptions([tmp_path], ignore=["--max-update"])).arms
     assert arm.seeds == [1, 2]
     with pytest.raises(InputError, match="--ignore sizes: no configuration of these runs has it"):
-        measure(find_runs([tmp_path]), ignore=["sizes"])
+        measure(ReportOptions([tmp_path], ignore=["sizes"]))
 
 
 def test_one_configuration_and_seed_twice_are_two_arms(tmp_path):
@@ -73,7 +73,7 @@ def test_one_configuration_and_seed_twice_are_two_arms(tmp_path):
     assert list(names(group(find_runs([tmp_path])))) == ["once", "twice"]
 
 
-def test_seeds_of_another_version_are_one_arm_if_their_folders_say_so(tmp_path):
+def test_seeds_of_another_version_are_one_arm_by_their_folders(tmp_path):
     for seed in (1, 2):
         log = plain_run(tmp_path / f"a-{seed}", [10], [4], seed=seed)
         if seed == 2:
@@ -82,7 +82,7 @@ def test_seeds_of_another_version_are_one_arm_if_their_folders_say_so(tmp_path):
     (arm,) = group(find_runs([tmp_path]))
     assert (arm.name, arm.seeds) == ("a", [1, 2])
     assert arm.remark == "seeds trained by different versions: only some know optimization.new_flag"
-    (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders say that they are two
+    (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders have different names
     assert list(names(group(find_runs([tmp_path])))) == ["a", "b"]
 
 
@@ -114,7 +114,7 @@ def test_the_metric(tmp_path):
 
 
 @pytest.mark.parametrize("name, higher", [("pearson_and_spearman", True), ("pearson", True), ("ppl", False)])
-def test_which_way_is_better(name, higher, tmp_path):
+def test_the_direction_of_metrics(name, higher, tmp_path):
     Writer(tmp_path / "a-1").start().valid(20, loss=4, **{name: 0.8}).write()
     assert choose(name, find_runs([tmp_path])).higher is higher
 
@@ -129,7 +129,7 @@ def test_the_maximize_flag_decides(tmp_path):
 
 
 def test_names_of_folders_are_counted_once(tmp_path, monkeypatch):
-    """A comparison of every name with every other took a second for 1,000 runs. Here it would be 10 * 10 = 100 names."""
+    """Comparing each name with all others took a second for 1,000 runs. For 10 runs it would read 10 * 10 = 100 names."""
     for seed in range(1, 11):
         plain_run(tmp_path / f"dense-{seed}", [10, 20], [4, 4], seed=seed).write()
     asked = []

@@ -1,26 +1,27 @@
-"""Cautions that a report prints before its first number."""
+"""Warnings that a report prints before its first number."""
 
 import csv
 
 import pytest
 
-from fairseq_reservoir.studies.report import find_runs, measure, report
+from fairseq_reservoir.studies.report import ReportOptions, find_runs, measure, report
 from fairseq_reservoir.studies.report.cautions import cautions
 from fairseq_reservoir.studies.report.metrics import Metric
 from tests.support.logs import Writer, plain_run
 
 
-def said(folder, word, **options):
-    return [caution for caution in cautions(measure(find_runs([folder]), **options)) if word in caution]
+def warnings(folder, word, **options):
+    """Return the warnings of a report that contain a word."""
+    return [caution for caution in cautions(measure(ReportOptions([folder], **options))) if word in caution]
 
 
 def test_arms_without_flops_are_named_with_the_reason(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4]).write()
-    assert said(tmp_path, "FLOPs") == []
+    assert warnings(tmp_path, "FLOPs") == []
     old = plain_run(tmp_path / "a-2", [10], [4], seed=2).write() / "train.log"
     old.write_text("".join(line for line in old.read_text().splitlines(True) if not line.startswith("backward")))
     plain_run(tmp_path / "b-1", [10], [4], layers=6, mflop=None).write()
-    first, second = said(tmp_path, "FLOPs")
+    first, second = warnings(tmp_path, "FLOPs")
     assert first.startswith(
         "No FLOPs of b: the log has no slot table, which the plugin prints of its own architectures"
     )
@@ -29,30 +30,32 @@ def test_arms_without_flops_are_named_with_the_reason(tmp_path):
     )
     (tmp_path / "a-1" / "train.log").unlink()
     old.unlink()
-    assert said(tmp_path, "FLOPs") == []  # nobody trained with the plugin
+    assert warnings(tmp_path, "FLOPs") == []  # no run used the plugin
 
 
-def test_losses_of_other_data_are_told_and_bleu_is_not(tmp_path):
+def test_losses_of_other_data_are_named_and_bleu_is_not(tmp_path):
     for arm, data in (("a", "bin-pieces"), ("b", "bin-characters")):
         folder = plain_run(tmp_path / f"{arm}-1", [10], [4], layers=len(data)).write()
         log = folder / "train.log"
         log.write_text(log.read_text().replace("'task': {", f"'task': {{'data': '{data}', "))
-    (caution,) = said(tmp_path, "different data", metric="loss")
+    (caution,) = warnings(tmp_path, "different data", metric="loss")
     assert caution.startswith(
         "These runs were trained on different data: bin-characters (valid), bin-pieces (valid). Their losses"
     )
-    assert said(tmp_path, "different data") == []  # by BLEU
+    assert warnings(tmp_path, "different data") == []  # the metric is BLEU
     log.write_text(log.read_text().replace("bin-characters", "bin-pieces"))
-    assert said(tmp_path, "different data", metric="loss") == []
+    assert warnings(tmp_path, "different data", metric="loss") == []
 
 
-def test_seeds_that_took_their_time(tmp_path):
-    """20 updates in 20 s; a fifth more is still taken for the same machine."""
+def test_seeds_of_different_speed(tmp_path):
+    """20 updates take 20 s. A fifth more still counts as the same machine."""
     plain_run(tmp_path / "a-1", [10], [20]).write()
     plain_run(tmp_path / "a-2", [10], [24], seed=2).write()
-    assert said(tmp_path, "per update") == []
+    assert warnings(tmp_path, "per update") == []
     plain_run(tmp_path / "a-2", [10], [25], seed=2).write()
-    assert said(tmp_path, "per update") == ["a: its seeds took from 1 to 1.25 s per update: do not trust its times."]
+    assert warnings(tmp_path, "per update") == [
+        "a: its seeds took from 1 to 1.25 s per update: do not trust its times."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,18 +65,18 @@ def test_seeds_that_took_their_time(tmp_path):
 def test_epochs_of_a_few_seconds(tmp_path, seconds, share):
     plain_run(tmp_path / "long-1", [10], [60]).write()
     plain_run(tmp_path / "short-1", [10] * len(seconds), seconds, layers=6).write()
-    found = said(tmp_path, "whole seconds")
+    found = warnings(tmp_path, "whole seconds")
     assert [share in caution for caution in found] == ([] if share is None else [True])
 
 
-def test_an_epoch_that_was_done_again_is_rounded_once(tmp_path):
+def test_a_repeated_epoch_is_rounded_once(tmp_path):
     plain_run(tmp_path / "long-1", [10], [60]).write()
     log = plain_run(tmp_path / "short-1", [10, 10], [5, 5], layers=6)
     log.start(restored=20).epoch(40, 5, 100, 10).write()
-    assert said(tmp_path, "whole seconds") == []  # 0.5 s of each of two epochs, of 10 s: no more than a tenth
+    assert warnings(tmp_path, "whole seconds") == []  # 0.5 s for each of two epochs is a tenth of 10 s
 
 
-def test_seconds_of_lost_updates_make_no_seed_slow(tmp_path):
+def test_seconds_of_lost_updates_do_not_count_as_slow(tmp_path):
     plain_run(tmp_path / "a-1", [10], [20]).write()
     log = Writer(tmp_path / "a-2", seed=2).start()
     for update in (5, 10):
@@ -82,21 +85,21 @@ def test_seconds_of_lost_updates_make_no_seed_slow(tmp_path):
     for update in (5, 10, 15, 20):
         log.inner(update, 5, 100, update)
     log.valid(20, loss=9, bleu=10).epoch(20, 20, 100, 20).done().write()
-    assert said(tmp_path, "per update") == []
+    assert warnings(tmp_path, "per update") == []
     assert [run.seconds for run in find_runs([tmp_path])] == [20, 30]
 
 
-def test_a_target_that_a_hopeless_run_sets(tmp_path):
+def test_a_target_set_by_a_very_bad_run(tmp_path):
     plain_run(tmp_path / "a-1", [10, 25.8], [4, 4]).write()
     plain_run(tmp_path / "b-1", [1, 3.4], [4, 4], layers=6).write()
-    assert said(tmp_path, "target") == [
+    assert warnings(tmp_path, "target") == [
         "The common target, 3.4, is the best score of the worst run, and a has 25.8: --target names one that says more."
     ]
-    assert said(tmp_path, "target", target=3.4) == []
-    (of_loss,) = said(tmp_path, "target", metric="loss")
+    assert warnings(tmp_path, "target", target=3.4) == []
+    (of_loss,) = warnings(tmp_path, "target", metric="loss")
     assert of_loss.startswith("The common target, 9.66, is the best score of the worst run, and a has 7.42")
     plain_run(tmp_path / "b-1", [1, 13], [4, 4], layers=6).write()
-    assert said(tmp_path, "target") == []
+    assert warnings(tmp_path, "target") == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_half_as_good_as_30(name, higher, fine, far):
 
 
 def test_a_log_that_begins_in_the_middle(tmp_path):
-    """Seed 2's has its last 40 updates of 80 alone, a second each as seed 1's: no minutes can be compared."""
+    """The log of seed 2 has only the last 40 of 80 updates, so its minutes cannot be compared with those of seed 1."""
     plain_run(tmp_path / "runs" / "a-1", [10, 20, 30, 40], [20] * 4).write()
     plain_run(tmp_path / "runs" / "b-1", [10, 20, 30, 40], [20] * 4, layers=4).write()
     log = Writer(tmp_path / "runs" / "a-2", seed=2).start(restored=40, epoch=3)
@@ -122,7 +125,7 @@ def test_a_log_that_begins_in_the_middle(tmp_path):
             log.inner(inner, 5, 100, wall)
         log.valid(update, loss=10 - update / 20, bleu=update / 2).epoch(update, 20, 100, wall)
     log.done().write()
-    report([tmp_path / "runs"], tmp_path / "out", baseline="b", with_figures=False)
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", baseline="b", figures=False))
     said = (tmp_path / "out" / "report.md").read_text()
     assert "* Logs that begin in the middle of training, without the time before that: a-2." in said
     with open(tmp_path / "out" / "tables" / "to_best.csv", newline="") as file:

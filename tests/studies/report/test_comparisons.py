@@ -1,4 +1,4 @@
-"""Comparisons named with --compare: Holm's correction by hand and against his procedure, and the table of a report."""
+"""Comparisons of --compare: Holm's correction by hand and by his procedure, and the table of a report."""
 
 import csv
 import random
@@ -6,26 +6,26 @@ import random
 import pytest
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.studies.report import report
+from fairseq_reservoir.studies.report import ReportOptions, report
 from fairseq_reservoir.studies.report.comparisons import corrected
-from fairseq_reservoir.studies.report.over_seeds import difference
+from fairseq_reservoir.studies.report.seed_differences import difference
 from tests.support.logs import plain_run
 
 
 def test_by_hand():
-    """0.01 is the smallest of three: 3 x 0.01; then 2 x 0.03; 1 x 0.04 is less than that, so 0.06 stays."""
+    """The smallest of three becomes 3 x 0.01 = 0.03, the next one 2 x 0.03 = 0.06. 1 x 0.04 is smaller, so it becomes 0.06, too."""
     assert corrected([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert corrected([0.7, 0.6]) == [1.0, 1.0]  # 2 x 0.6 is no p
+    assert corrected([0.7, 0.6]) == [1.0, 1.0]  # 2 x 0.6 is above 1
     assert corrected([0.02]) == [0.02]
 
 
-def test_one_without_p_counts_all_the_same():
+def test_a_comparison_without_p_counts():
     assert corrected([None, 0.02]) == [None, 0.04]
     assert corrected([]) == [] and corrected([None]) == [None]
 
 
 def rejected(values, level):
-    """Holm's procedure: from the smallest p on, as long as p <= level / (how many are left)."""
+    """Return the hypotheses that Holm's procedure rejects: from the smallest p, as long as p <= level / (number left)."""
     found = set()
     for left, (p, i) in zip(range(len(values), 0, -1), sorted((p, i) for i, p in enumerate(values))):
         if p > level / left:
@@ -35,7 +35,7 @@ def rejected(values, level):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_below_a_level_is_what_the_procedure_rejects_at_it(seed):
+def test_corrected_p_below_a_level_are_rejected_by_the_procedure(seed):
     draw = random.Random(seed)
     values = [draw.random() ** 3 for _ in range(draw.randint(1, 7))]
     for level in (0.01, 0.05, 0.1, 0.5):
@@ -55,13 +55,13 @@ def runs(tmp_path):
 
 def rows(runs, *comparisons):
     out = runs.parent / "out"
-    report([runs], out, comparisons=comparisons, with_figures=False)
+    report(ReportOptions([runs], out, comparisons=comparisons, figures=False))
     with open(out / "tables" / "named.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def test_in_a_report(runs):
-    """The third pair has one seed on a side: no p of its own, but three comparisons were named."""
+    """An arm of the third pair has a single seed, so the pair has no p. It still counts among the three comparisons."""
     found = rows(runs, ("frozen", "dense"), ("masked", "frozen"), ("lone", "dense"))
     assert [(row["arm"], row["minus"], row["seeds"]) for row in found] == [
         ("frozen", "dense", "3 and 3"), ("masked", "frozen", "3 and 3"), ("lone", "dense", "fewer than two of one"),
@@ -73,7 +73,7 @@ def test_in_a_report(runs):
             [one.value, one.interval, one.p, p]
         )
     assert found[2]["BLEU (validation): corrected p"] == ""
-    assert "Comparisons named beforehand" in (runs.parent / "out" / "report.md").read_text()
+    assert "Pre-registered comparisons" in (runs.parent / "out" / "report.md").read_text()
 
 
 def test_a_run_names_its_arm(runs):
@@ -81,23 +81,23 @@ def test_a_run_names_its_arm(runs):
     assert (row["arm"], row["minus"]) == ("frozen", "dense")
 
 
-def test_a_report_without_any_has_no_such_table(runs):
-    report([runs], runs.parent / "out", with_figures=False)
+def test_a_report_without_comparisons_has_no_such_table(runs):
+    report(ReportOptions([runs], runs.parent / "out", figures=False))
     assert not (runs.parent / "out" / "tables" / "named.csv").exists()
 
 
 @pytest.mark.parametrize(
-    "comparisons, said",
+    "comparisons, message",
     [
         ([("frozen", "dens")], "--compare dens: the arms are dense, frozen, lone, masked"),
-        ([("frozen", "frozen-1")], "--compare frozen frozen-1: both are of the arm frozen; name two arms"),
+        ([("frozen", "frozen-1")], "--compare frozen frozen-1: both name the arm frozen; name two arms"),
         (
             [("frozen", "dense"), ("dense", "frozen")],
-            "--compare dense frozen: is named twice, and would count twice; name it once",
+            "--compare dense frozen: is given twice, and would count twice; give it once",
         ),
     ],
 )
-def test_errors_before_anything_is_written(runs, comparisons, said):
+def test_errors_before_anything_is_written(runs, comparisons, message):
     with pytest.raises(InputError) as error:
         rows(runs, *comparisons)
-    assert str(error.value) == said and not (runs.parent / "out").exists()
+    assert str(error.value) == message and not (runs.parent / "out").exists()

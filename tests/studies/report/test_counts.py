@@ -1,4 +1,4 @@
-"""What is counted of translations makes the scores of the translations, and a file of it is read as it was written."""
+"""N-gram counts give the scores of the translations, and can be written to a file and read again."""
 
 import json
 
@@ -8,34 +8,36 @@ from sacrebleu.metrics import BLEU, CHRF
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.studies.report import counts
 from fairseq_reservoir.studies.report.arms import group
+from fairseq_reservoir.studies.report.bootstrap import paired_bootstrap, remark_other_test_sets
 from fairseq_reservoir.studies.report.runs import find_runs
-from fairseq_reservoir.studies.report.translations import paired_bootstrap, read_test, remark_other_test_sets
+from fairseq_reservoir.studies.report.translations import read_test
 from tests.support.logs import generated, plain_run
 from tests.support.runs_of_a_study import REFERENCES, translations
 
 
 def test_rows_of_one_sentence():
-    """Of 6 words 5 are right (the second "the" is not), of 5 pairs 3, of 4 triples 2, of 3 fours 1."""
+    """5 of 6 words match (all but the second "the"), 3 of 5 pairs, 2 of 4 triples, 1 of 3 groups of four."""
     ours, theirs = ["the cat sat on the mat"], ["the cat sat on a mat"]
     for metric in (counts.SACREBLEU, counts.TOKENISED):
         assert counts.count(metric, ours, theirs).rows == [[6, 6, 5, 3, 2, 1, 6, 5, 4, 3]]
-    # "ab" has two letters and one pair; "abc" three, two and one triple; neither has more.
+    # "ab" has two letters and one pair. "abc" has three letters, two pairs and one triple.
     row = [2, 3, 2, 1, 2, 1, 0, 1, 0, *[0, 0, 0] * 3]
     assert counts.count(counts.CHRF, ["ab"], ["abc"]).rows == [row]
 
 
-def test_a_score_is_that_of_the_sentences():
+def test_scores_equal_sacrebleus():
     ours = translations(7)
     found = counts.compare(ours, REFERENCES, "here")
     for metric, scorer in ((counts.SACREBLEU, BLEU()), (counts.CHRF, CHRF())):
         expected = scorer.corpus_score(ours, [REFERENCES]).score
-        assert found.of(metric) == (expected, str(scorer.get_signature()))
-    assert found.of(counts.TOKENISED) == (None, "")
+        score, signature = found.score(metric)
+        assert score == pytest.approx(expected, rel=1e-14) and signature == str(scorer.get_signature())
+    assert found.score(counts.TOKENISED) == (None, "")
 
 
 @pytest.fixture
 def kept(tmp_path):
-    """A run of which the counts are left, and its scores before."""
+    """The folder of an archived run, which has only counts, and its scores before."""
     plain_run(tmp_path / "a-1", [10], [4]).write()
     (run,) = find_runs([tmp_path])
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
@@ -51,24 +53,24 @@ def test_scores_are_read_from_the_file(kept):
     for score in ("bleu", "signature", "chrf", "chrf_signature", "tokenised", "tokenised_signature"):
         assert getattr(after, score) == getattr(before, score)
     assert after.bleu > 50 and after.tokenised
-    assert after.remarks == ["20 references hold <<unk>>, words not in the dictionary"]
+    assert after.remarks == ["20 references contain <<unk>>, words not in the dictionary"]
     assert after.source == str(folder / counts.FILE)
     assert after.counts.by[counts.SACREBLEU] == before.counts.by[counts.SACREBLEU]
     assert after.counts.references == before.counts.references
 
 
-def test_translations_beside_it_come_first(kept):
+def test_translations_take_precedence_over_counts(kept):
     folder, before = kept
     (folder / counts.FILE).write_text("of another program")
     generated(folder, REFERENCES, translations(3))
-    assert read_test(folder, None).bleu == counts.compare(translations(3), REFERENCES, "").of(counts.SACREBLEU)[0]
+    assert read_test(folder, None).bleu == counts.compare(translations(3), REFERENCES, "").score(counts.SACREBLEU)[0]
     (folder / "generate.log").unlink()
     (folder / "hypotheses").write_text("\n".join(translations(3)))
     after = read_test(folder, None)
-    assert after.bleu is None and "--references names raw text" in after.remarks[0]
+    assert after.bleu is None and "give raw text with --references" in after.remarks[0]
 
 
-def test_other_references_than_those_that_it_counts_against(kept):
+def test_counts_of_other_references(kept):
     folder, before = kept
     remark = "counts.jsonl counts against other references than those of "
     assert read_test(folder, REFERENCES).remarks[0] == f"{remark}--references"
@@ -78,7 +80,7 @@ def test_other_references_than_those_that_it_counts_against(kept):
     assert len(read_test(folder, ["<<unk>> " + line for line in REFERENCES]).remarks) == 1
 
 
-def test_an_empty_log_beside_it_is_no_unfinished_translation(kept):
+def test_an_empty_log_is_not_an_unfinished_translation(kept):
     folder, before = kept
     (folder / "generate.log").write_text("")
     assert (read_test(folder, None).bleu, len(read_test(folder, None).remarks)) == (before.bleu, 1)
@@ -97,7 +99,7 @@ def test_another_signature_is_not_resampled(kept):
     assert tests["b-1"].remarks[-1] == f"another sacreBLEU ({signature}) than a-1, so not in the bootstrap"
 
 
-def test_without_words_there_is_no_tokenised_bleu(tmp_path):
+def test_no_tokenised_bleu_without_tokens(tmp_path):
     text = counts.as_text(counts.compare(translations(7), REFERENCES, "here"))
     head, *rows = map(json.loads, text.splitlines())
     assert len(rows) == 20 and set(head) == {"references", "unknown", "referred", "sacreBLEU", "chrF"}
@@ -106,16 +108,16 @@ def test_without_words_there_is_no_tokenised_bleu(tmp_path):
     assert set(counts.read(tmp_path / counts.FILE).by) == {"sacreBLEU", "chrF"}
 
 
-def test_words_alone(tmp_path):
-    """As of a run with --tokenizer, whose translations and T-lines are not in the same words."""
+def test_tokenised_counts_only(tmp_path):
+    """A run with --tokenizer has detokenised translations and tokenised T-lines, so only H-lines can be compared."""
     words = counts.Counts({counts.TOKENISED: counts.count(counts.TOKENISED, translations(7), REFERENCES)})
     (tmp_path / counts.FILE).write_text(counts.as_text(words))
     test = read_test(tmp_path, None)
-    assert (test.bleu, test.tokenised) == (None, words.of(counts.TOKENISED)[0])
+    assert (test.bleu, test.tokenised) == (None, words.score(counts.TOKENISED)[0])
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda text: "", "not enough values"),
         (lambda text: "[]\n", ""),
@@ -133,12 +135,12 @@ def test_words_alone(tmp_path):
         (lambda text: text + "\0", ""),
     ],
 )
-def test_a_file_of_something_else(kept, spoil, told):
-    """The run has no score then, and the report names the file; other runs are not affected."""
+def test_a_file_of_something_else(kept, spoil, message):
+    """The run has no score, and the report names the file. Other runs are not affected."""
     folder, _ = kept
     file = folder / counts.FILE
     file.write_text(spoil(file.read_text()))
-    with pytest.raises(InputError, match=f"^{file}: holds no counts of translations .*{told}"):
+    with pytest.raises(InputError, match=f"^{file}: holds no counts of translations .*{message}"):
         counts.read(file)
     test = read_test(folder, None)
     (fault,) = test.faults

@@ -1,4 +1,4 @@
-"""AUCC, best and reach on curves that can be worked out by hand."""
+"""AUCC, best score and cost of a target, on curves computed by hand."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def test_a_constant_curve_fills_its_rectangle():
 
 
 def test_a_linear_curve_is_a_triangle():
-    # y = 10 x from 0 to 3: 3 * 30 / 2, though the first validation is at 1.
+    # y = 10 x from 0 to 3 gives 3 * 30 / 2, although the first validation is at 1.
     assert aucc([(1, 10.0), (2, 20.0), (3, 30.0)], 3, 0.0) == pytest.approx(45)
 
 
@@ -50,12 +50,12 @@ def test_best_is_the_first_of_equals():
 def test_reach_is_linear_between_validations():
     curve = [(10, 10.0), (20, 30.0), (30, 20.0)]
     assert reach(curve, 20, True, 0.0) == pytest.approx(15)
-    assert reach(curve, 5, True, 0.0) == pytest.approx(5)  # on the way from (0, 0)
+    assert reach(curve, 5, True, 0.0) == pytest.approx(5)  # on the line from (0, 0)
     assert reach(curve, 30, True, 0.0) == pytest.approx(20)
     assert reach(curve, 30.1, True, 0.0) is None
     falling = [(10, 8.0), (20, 4.0)]
     assert reach(falling, 5, False) == pytest.approx(17.5)
-    assert reach(falling, 9, False) == 10  # nothing is known before the first validation
+    assert reach(falling, 9, False) == 10  # there is no score before the first validation
     assert reach(falling, 3.9, False) is None
 
 

@@ -1,4 +1,4 @@
-"""Folders of runs that are damaged, or made to do harm: one line each, the other runs are reported, and nothing is written elsewhere."""
+"""Damaged or malicious folders of runs: each gives one line, other runs are reported, and nothing is written outside."""
 
 import os
 import random
@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.studies.report import report, translations
+from fairseq_reservoir.studies.report import ReportOptions, bootstrap, report
 from tests.support.logs import generated, plain_run
 from tests.support.odd_files import damage, deadline, make_victim, snapshot
 
@@ -29,7 +29,7 @@ def runs(tmp_path):
 
 
 def change(old, new):
-    """Spoils the training log."""
+    """Damage the training log."""
 
     def spoil(run):
         text = (run / "train.log").read_text()
@@ -87,7 +87,7 @@ ODD = {
 def test_one_damaged_run_is_named_and_the_others_are_reported(runs, tmp_path, spoil, caution):
     spoil(runs / "a-1")
     with deadline(60, "report"):
-        study = report([runs], tmp_path / "out", with_figures=False)
+        study = report(ReportOptions([runs], tmp_path / "out", figures=False))
     assert {run.name for arm in study.arms for run in arm.runs} >= {"a-2", "b-1", "b-2"}
     page = (tmp_path / "out" / "report.md").read_text()
     assert caution.replace("_", "\\_") in page
@@ -96,24 +96,24 @@ def test_one_damaged_run_is_named_and_the_others_are_reported(runs, tmp_path, sp
 def test_a_run_that_needs_its_damaged_counts(runs, tmp_path):
     (runs / "a-1" / "generate.log").unlink()
     (runs / "a-1" / "counts.jsonl").write_text("[1\n")
-    study = report([runs], tmp_path / "out", with_figures=False)
+    study = report(ReportOptions([runs], tmp_path / "out", figures=False))
     assert study.tests["a-1"].bleu is None and study.tests["a-2"].bleu is not None
     assert "\n* a-1: counts.jsonl: holds no counts of translations" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_names_that_are_not_utf8_are_escaped(tmp_path):
     plain_run(tmp_path / "r\udce9" / "b\udce9-1", [10, 20], [4, 4]).write()
-    report([tmp_path / "r\udce9"], tmp_path / "out\udce9", with_figures=False)
+    report(ReportOptions([tmp_path / "r\udce9"], tmp_path / "out\udce9", figures=False))
     page = (tmp_path / "out\udce9" / "index.html").read_text(encoding="utf-8")
     assert "b\\udce9" in page and f"{tmp_path}/r\\udce9/b\\udce9-1/train.log" in page
 
 
-def test_a_log_that_cannot_be_read_is_named_where_no_other_has_a_validation(runs, tmp_path):
+def test_an_unreadable_log_is_named_if_no_other_has_a_validation(runs, tmp_path):
     fifo("train.log")(runs / "a-1")
     with pytest.raises(
         InputError, match="^RUNS .*/a-1/train.log: is a FIFO, and no other log has a finished validation$"
     ):
-        report([runs / "a-1"], tmp_path / "out", with_figures=False)
+        report(ReportOptions([runs / "a-1"], tmp_path / "out", figures=False))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_flags_of_excessive_length(runs, tmp_path, words, message):
 
 
 def test_no_file_is_deleted_or_written_through_a_link(runs, tmp_path):
-    """A report folder from somebody else: ``tables`` leads to a home folder, and the list names what to delete there."""
+    """A malicious report folder: ``tables`` links to a home folder, and the list names files in it to delete."""
     home, out = make_victim(tmp_path / "home"), tmp_path / "out"
     before = snapshot(home)
     out.mkdir()
@@ -139,11 +139,11 @@ def test_no_file_is_deleted_or_written_through_a_link(runs, tmp_path):
     )
     (out / "tables").symlink_to(home)
     with pytest.raises(InputError, match=r"--out .*/out: tables is a link, and a report is not written through links"):
-        report([runs], out, with_figures=False)
+        report(ReportOptions([runs], out, figures=False))
     assert snapshot(home) == before and sorted(os.listdir(out)) == ["files.txt", "tables"]
 
 
-def test_files_that_a_list_names_and_no_report_writes_stay(runs, tmp_path):
+def test_listed_files_that_no_report_writes_stay(runs, tmp_path):
     out = tmp_path / "out"
     (out / "tables").mkdir(parents=True)
     for name in ("tables/aucc.csv", "tables/notes.csv", "thesis.tex", "tables/named.csv"):
@@ -151,7 +151,7 @@ def test_files_that_a_list_names_and_no_report_writes_stay(runs, tmp_path):
     names = "\n".join(("tables/aucc.csv", "tables/notes.csv", "thesis.tex", "tables/named.csv", "../victim"))
     (out / "files.txt").write_text(f"made by fairseq-reservoir report\n{names}\n")
     (tmp_path / "victim").write_text("mine")
-    report([runs], out, with_figures=False)
+    report(ReportOptions([runs], out, figures=False))
     for kept in (out / "tables/notes.csv", out / "thesis.tex", tmp_path / "victim"):
         assert kept.read_text() == "mine"
     assert not (out / "tables/named.csv").exists()  # of a report with --compare
@@ -161,14 +161,14 @@ def test_files_that_a_list_names_and_no_report_writes_stay(runs, tmp_path):
 def test_links_in_place_of_files_are_replaced(runs, tmp_path):
     home, out = make_victim(tmp_path / "home"), tmp_path / "out"
     before = snapshot(home)
-    report([runs], out, with_figures=False)
+    report(ReportOptions([runs], out, figures=False))
     for name in ("files.txt", "report.md", "tables/aucc.csv"):
         (out / name).unlink()
         (out / name).symlink_to(home / "own.txt")
     (out / "files.txt").unlink()
     (home / "files.txt").write_text("made by fairseq-reservoir report\n")
     (out / "files.txt").symlink_to(home / "files.txt")
-    report([runs], out, with_figures=False)
+    report(ReportOptions([runs], out, figures=False))
     assert not any(path.is_symlink() for path in out.rglob("*"))
     assert snapshot(home) == before | {"files.txt": b"made by fairseq-reservoir report\n"}
 
@@ -176,17 +176,17 @@ def test_links_in_place_of_files_are_replaced(runs, tmp_path):
 @pytest.mark.parametrize("name", ["tables", "report.md", "files.txt"])
 def test_a_folder_with_another_kind_of_file_is_refused_before_work(runs, tmp_path, name):
     out = tmp_path / "out"
-    report([runs], out, with_figures=False)
+    report(ReportOptions([runs], out, figures=False))
     before = snapshot(out)
     shutil.rmtree(out / name) if (out / name).is_dir() else (out / name).unlink()
     os.mkfifo(out / name) if name == "tables" else (out / name).mkdir()
     with pytest.raises(InputError, match=r"^--out .*/out: "), deadline(60, name):
-        report([runs], out, with_figures=False)
+        report(ReportOptions([runs], out, figures=False))
     assert set(snapshot(out)) <= set(before)
 
 
 def try_one(seed, folder, template):
-    """A report of damaged runs into a damaged folder; an error must be one line, and the folder beside must stay as it is."""
+    """Write a report of damaged runs into a damaged folder. An error must be one line, and the folder beside it must not change."""
     dice = random.Random(seed)
     shutil.copytree(template, folder, symlinks=True)
     victim = make_victim(folder / "victim")
@@ -206,7 +206,7 @@ def try_one(seed, folder, template):
     said = f"seed {seed}: {'; '.join(done)}"
     try:
         with deadline(120, said):
-            study = report([runs], out, with_figures=False)
+            study = report(ReportOptions([runs], out, figures=False))
     except InputError as error:
         assert "\n" not in str(error) and not one_run, f"{said}: {error}"
     except Exception as error:
@@ -224,7 +224,7 @@ def template(tmp_path_factory):
         (folder / "runs" / "a-1" / name).write_text(text)
     (folder / "runs" / "a-1" / "export.log").write_text(": 1,234 bytes (1,200 of data, whose entropy is 1,100)\n")
     (folder / "runs" / "a-1" / "test.log").write_text("Loss (base 2): 3.4567, Perplexity: 1\n")
-    report([folder / "runs"], folder / "out", with_figures=False)
+    report(ReportOptions([folder / "runs"], folder / "out", figures=False))
     return folder
 
 
@@ -232,7 +232,7 @@ def template(tmp_path_factory):
     "seeds", [range(12), pytest.param(range(12, 1012), marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_odd_folders(tmp_path, template, seeds, monkeypatch):
-    monkeypatch.setattr(translations, "SAMPLES", 20)
+    monkeypatch.setattr(bootstrap, "SAMPLES", 20)
     for seed in seeds:
         try_one(seed, tmp_path / str(seed), template)
         shutil.rmtree(tmp_path / str(seed))

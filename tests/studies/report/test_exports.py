@@ -1,4 +1,4 @@
-"""Sizes of exports in a report: where they are read, which arms no smaller file matches, and their figure."""
+"""Sizes of exports in a report: their source, the Pareto front, and the figure."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from tests.support.runs_of_a_study import write_runs
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three arms; dense has a file of 567 bytes beside its first run, keep30 and keep70 an export.log each."""
+    """Three arms. dense has a file of 567 bytes, keep30 and keep70 have an export.log."""
     write_runs(tmp_path / "runs")
     for arm, size, entropy in (("keep30", 200_000, 180_000), ("keep70", 300_000, 290_000)):
         for seed in (1, 2, 3):
@@ -29,14 +29,14 @@ def of_name(runs, name):
     return next(run for run in find_runs([runs]) if run.name == name)
 
 
-def test_what_export_printed(runs):
+def test_sizes_from_the_log(runs):
     log = runs / "keep30-2" / "export.log"
     assert exported(of_name(runs, "keep30-2")) == Exported(200_002, 180_000, str(log))
-    log.rename(log.with_name("reservoir.log"))  # as earlier versions called it
+    log.rename(log.with_name("reservoir.log"))  # the name in earlier versions
     assert exported(of_name(runs, "keep30-2")).entropy == 180_000
 
 
-def test_the_file_where_nothing_was_printed(runs):
+def test_the_size_of_the_file_without_a_log(runs):
     assert exported(of_name(runs, "dense-1")).bytes == 567 and exported(of_name(runs, "dense-2")) is None
     (runs / "dense-1" / "export.log").write_text("Traceback\n")
     assert exported(of_name(runs, "dense-1")) == Exported(567, None, str(runs / "dense-1"))
@@ -45,11 +45,11 @@ def test_the_file_where_nothing_was_printed(runs):
 @pytest.mark.parametrize(
     "points, expected",
     [
-        ("10:20 20:30 30:25 40:31", "10 20 40"),  # 30 bytes score less than 20
-        ("10:20 20:20", "10"),  # as much is not more
-        ("10:20 10:21 20:19", "10"),  # of one size the better
+        ("10:20 20:30 30:25 40:31", "10 20 40"),  # 30 bytes score less than 20 bytes
+        ("10:20 20:20", "10"),  # an equal score is not better
+        ("10:20 10:21 20:19", "10"),  # the better one of equal size
         ("10:30", "10"),
-        ("10:30 10:30", "10"),  # of two alike the first
+        ("10:30 10:30", "10"),  # the first of two equal ones
         ("", ""),
     ],
 )
@@ -60,7 +60,7 @@ def test_front(points, expected):
     ]
     best = front(arms)
     assert " ".join(f"{one.bytes:g}" for one in best) == expected
-    for one in best:  # by the definition
+    for one in best:  # by definition
         others = [o for o in arms if (o.bytes, o.test.mean) != (one.bytes, one.test.mean)]
         assert not [o for o in others if o.bytes <= one.bytes and o.test.mean >= one.test.mean]
 
@@ -106,7 +106,7 @@ def test_a_point_of_another_program(runs, tmp_path):
 @pytest.mark.parametrize(
     "size, bleu", [("0", "30"), ("1.5", "30"), ("10", "-1"), ("10", "nan"), ("10", "100.5"), ("x", "3")]
 )
-def test_points_that_are_none(runs, tmp_path, size, bleu):
+def test_invalid_points(runs, tmp_path, size, bleu):
     with pytest.raises(SystemExit) as refusal:
         cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", size, bleu])
     told = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, BLEU from 0 to 100"

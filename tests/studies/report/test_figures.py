@@ -1,14 +1,14 @@
-"""The figure of each seed's score and of the differences: what it draws are the numbers of the tables."""
+"""The figure of seeds and differences draws the numbers of the tables."""
 
 import pytest
 
-from fairseq_reservoir.studies.report import report
-from fairseq_reservoir.studies.report.over_seeds import difference, scores
+from fairseq_reservoir.studies.report import ReportOptions, report
+from fairseq_reservoir.studies.report.seed_differences import difference, scores
 from tests.support.logs import generated, plain_run
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 from fairseq_reservoir.studies.report import figures  # noqa: E402  which needs matplotlib
-from fairseq_reservoir.studies.report.figures import _over_seeds  # noqa: E402
+from fairseq_reservoir.studies.report.figures import _draw_differences  # noqa: E402
 
 SCORES = {"dense": [30.0, 31.0, 32.0], "frozen": [27.0, 28.5, 30.0], "better": [33.0, 35.0], "lone": [29.0]}
 
@@ -24,20 +24,20 @@ def write(folder, arms, with_tests=False):
 
 
 def drawn(folder, **options):
-    study = report([folder / "runs"], folder / "out", baseline="dense", with_figures=False, **options)
-    figure = _over_seeds(study, scores(study)[0])
+    study = report(ReportOptions([folder / "runs"], folder / "out", baseline="dense", figures=False, **options))
+    figure = _draw_differences(study, scores(study)[0])
     figure.draw_without_rendering()
     return figure
 
 
 def rows_of(plot, marker):
-    """By row, the values drawn with this marker."""
+    """Return the values that are drawn with a marker, by row."""
     lines = [line for line in plot.lines if line.get_marker() == marker]
     return {line.get_ydata()[0]: [float(x) for x in line.get_xdata()] for line in lines}
 
 
 def test_a_dot_for_each_seed_the_mean_and_the_interval(tmp_path):
-    """The best arm is on top; one of a single seed cannot be compared and has no row."""
+    """The best arm is on top. An arm with a single seed has no row."""
     write(tmp_path / "runs", SCORES)
     seeds, apart = drawn(tmp_path).axes
     assert [label.get_text() for label in seeds.get_yticklabels()] == ["better", "dense", "frozen"]
@@ -52,7 +52,7 @@ def test_a_dot_for_each_seed_the_mean_and_the_interval(tmp_path):
     assert apart.get_xlabel() == "difference\nbetter →"
 
 
-def test_where_less_is_better_the_lowest_is_on_top(tmp_path):
+def test_the_lowest_loss_is_on_top(tmp_path):
     write(tmp_path / "runs", SCORES)
     seeds, apart = drawn(tmp_path, metric="loss").axes
     means = [bar[0] for _, bar in sorted(rows_of(seeds, "|").items())]
@@ -73,12 +73,12 @@ def test_a_long_name_leaves_room_for_both_panels(tmp_path):
 
 
 def test_legends_have_arms_whose_names_begin_with_an_underscore(tmp_path):
-    """matplotlib leaves out such labels. The names are too long to stand at the ends of curves."""
+    """matplotlib leaves out such labels. The names are too long for the ends of curves."""
     arms = {f"_mask-of-a-name-of-many-letters{number}": values for number, values in enumerate(SCORES.values())}
     write(tmp_path / "runs", arms, with_tests=True)
     for i, folder in enumerate(sorted((tmp_path / "runs").iterdir())):
         (folder / "model.safetensors").write_bytes(b"x" * (1000 + 100 * i))
-    study = report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+    study = report(ReportOptions([tmp_path / "runs"], tmp_path / "out", figures=False))
     names = {arm.name for arm in study.arms}
     assert len(names) == 4 and all(name.startswith("_") for name in names)
     wanted = {"equal time"} | names, {"no smaller file scores as much"} | names, names
@@ -91,11 +91,9 @@ def test_legends_have_arms_whose_names_begin_with_an_underscore(tmp_path):
 
 def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path):
     write(tmp_path / "runs", {arm: SCORES[arm] for arm in ("dense", "frozen")}, with_tests=True)
-    for i, folder in enumerate(
-        sorted((tmp_path / "runs").iterdir())
-    ):  # of a run that also was scored as a language model
+    for i, folder in enumerate(sorted((tmp_path / "runs").iterdir())):  # a run that was also scored as a language model
         (folder / "eval-lm.log").write_text(f"Loss (base 2): {3 + i / 10}, Perplexity: 1\n")
-    report([tmp_path / "runs"], tmp_path / "out", baseline="dense")
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", baseline="dense"))
     page = (tmp_path / "out" / "report.md").read_text()
     drawn = {
         "over_seeds": "BLEU (validation)",
@@ -108,6 +106,6 @@ def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path):
         caption = f"{label}: each seed, and difference from dense (95 %)"
         assert f"![{caption}](figures/{name}.png)" in page
     write(tmp_path / "few", {arm: SCORES[arm][:1] for arm in ("dense", "frozen")})
-    report([tmp_path / "few"], tmp_path / "out", baseline="dense")
+    report(ReportOptions([tmp_path / "few"], tmp_path / "out", baseline="dense"))
     assert list((tmp_path / "out" / "figures").glob("convergence_*"))
     assert not list((tmp_path / "out" / "figures").glob("over_seeds*"))

@@ -1,4 +1,4 @@
-"""Logs read back: formats, configurations, and the clock over interruptions and resumes."""
+"""Read logs: formats, configurations, and the clock with interruptions and resumes."""
 
 import time
 
@@ -14,7 +14,7 @@ from tests.support.logs import Writer, plain_run
 
 
 def resumed_twice(folder, **options):
-    """Epochs of 20 updates; stopped at 30 and begun again at 20, at 55 and begun again at 50, in the middle of an epoch."""
+    """Epochs of 20 updates. Stopped at 30 and resumed at 20, stopped at 55 and resumed at 50, in the middle of an epoch."""
     log = Writer(folder, **options).start()
     log.inner(5, 2, 100, 2).inner(10, 2, 100, 4).inner(15, 2, 100, 6).inner(20, 2, 100, 8)
     log.valid(20, loss=9, bleu=10).epoch(20, 8, 100, 9).inner(25, 2, 100, 12).inner(30, 2, 100, 14)
@@ -47,7 +47,7 @@ def test_two_resumes(tmp_path, text):
 
 
 def test_a_resume_before_the_first_record(tmp_path):
-    """2 s an update, a checkpoint every 2 and a record every 5; stopped at 4 and begun again at 2, stopped at 7 and begun again at 4.
+    """2 s per update, a checkpoint every 2 and a record every 5 updates. Stopped at 4 and resumed at 2, stopped at 7 and resumed at 4.
 
     The first record covers all updates from 0 on, both times. Lost are update 5 and, untold by any record, 3, 4, 6 and 7.
     """
@@ -69,8 +69,8 @@ def test_a_log_file_of_records_alone_is_split_where_updates_go_back(tmp_path):
     assert (run.clock.lost_updates, run.clock.lost_seconds) == (15, pytest.approx(7))
 
 
-def test_epoch_totals_stretch_what_rounding_lost():
-    # Inner records of 0.4 s are written as 0, those of 0.6 s as 1; the epoch took 2 s.
+def test_epoch_totals_scale_rounded_records():
+    # Inner records of 0.4 s are logged as 0, those of 0.6 s as 1. The epoch took 2 s.
     log = Writer(None).start()
     for update, seconds in ((5, 0), (10, 1), (15, 0), (20, 0)):
         log.inner(update, seconds, 100, 1)
@@ -78,12 +78,12 @@ def test_epoch_totals_stretch_what_rounding_lost():
     assert [clock.seconds_at(update) for update in (5, 10, 20)] == [0, 2, 2]
 
 
-def test_without_records_in_between_an_epoch_passes_evenly():
+def test_an_epoch_without_inner_records_is_divided_evenly():
     clock = read_clock(read_log("\n".join(Writer(None).start().epoch(20, 10, 150, 11).lines)).parts)
     assert (clock.seconds_at(5), clock.tokens_at(5), clock.tokens_at(20)) == (2.5, 750, 3000)
 
 
-def test_a_start_from_nothing_throws_all_away():
+def test_a_start_from_scratch_discards_everything():
     log = Writer(None).start().inner(5, 2, 100, 2).valid(5, loss=3).start().inner(5, 3, 100, 3)
     parts = read_log("\n".join(log.lines)).parts
     clock = read_clock(parts)
@@ -91,7 +91,7 @@ def test_a_start_from_nothing_throws_all_away():
     assert (clock.seconds_at(5), clock.lost_updates, clock.lost_seconds) == (5, 5, 2)
 
 
-def test_a_start_that_ended_before_it_had_loaded_anything_changes_nothing():
+def test_a_start_that_ended_before_loading_changes_nothing():
     log = Writer(None).start().inner(5, 2, 100, 2).valid(5, loss=3).inner(10, 2, 100, 4).valid(10, loss=2).done()
     configuration = log.lines[0]
     before, after = (read_log("\n".join(lines)) for lines in (log.lines, [*log.lines, configuration]))
@@ -111,7 +111,7 @@ def test_lines_of_other_formats():
     assert (old.kind, old.subset, old.values["bleu"]) == ("valid", "valid1", 4.5)
     bar = read_record("epoch 002:  40%|####   | 20/265 [00:13<02:00, loss=9.1, num_updates=285, wpb=100.5]")
     assert (bar.kind, bar.updates, bar.values["wpb"]) == ("inner", 285, 100.5)
-    assert read_record('{"epoch": 1, "valid_loss": "9') is None  # killed while it wrote
+    assert read_record('{"epoch": 1, "valid_loss": "9') is None  # killed while writing
     assert read_record('{"epoch": 1, "valid_loss": null, "valid_num_updates": "5"}').values == {}
 
 
@@ -129,7 +129,7 @@ def test_an_interrupted_run_and_one_that_diverged(tmp_path):
         ("", "interrupted", True),
     ],
 )
-def test_a_run_that_a_sweep_says_has_failed(state, said, interrupted, tmp_path):
+def test_a_run_that_failed_in_a_sweep(state, said, interrupted, tmp_path):
     Writer(tmp_path / "a-1").start().inner(5, 2, 100, 2).valid(5, bleu=0.1).write()
     (tmp_path / "a-1" / "state").write_text(state)
     (run,) = find_runs([tmp_path])
@@ -148,7 +148,7 @@ def test_a_recipe_in_a_sweep_has_its_log_one_folder_below_the_state(tmp_path):
     plain_run(tmp_path / "arm-1" / "mixing-T-1", [10], [4]).write()
     (tmp_path / "arm-1" / "state").write_text("failed bash 2\n")
     (run,) = find_runs([tmp_path])
-    assert run.state == "finished"  # a file of that name alone is no sweep's
+    assert run.state == "finished"  # a file of that name alone does not make a sweep
     (tmp_path / "arm-1" / "command").write_text("bash run.sh\n")
     assert run.state == "finished: bash failed with status 2"
 
@@ -160,7 +160,7 @@ def test_a_printed_configuration():
         "_name": None, "common.seed": 1, "common.x": -0.5, "model.a": "relu", "model.b": "[1, 2]", "c": None, "i": "inf",
     }  # fmt: skip
     texts = {"unk": "<unk>", "quoted": "it's <b>", "escaped": "'\"<x>"}
-    assert parse(str(texts)) == texts  # what stands in a text is no object
+    assert parse(str(texts)) == texts  # objects inside a text stay text
     for wrong in ("{'_name': ", "[1]", "__import__('os').system('false')"):
         with pytest.raises(ValueError, match="not a printed configuration"):
             parse(wrong)
@@ -209,8 +209,8 @@ def test_one_log_per_folder(tmp_path):
         find_runs([tmp_path / "a-1" / "train.log", again])
 
 
-def test_logs_of_several_runs_in_one_folder_are_refused(tmp_path):
-    """But for one called train.log, which is the run's."""
+def test_several_logs_in_one_folder_are_refused(tmp_path):
+    """Unless one of them is called train.log."""
     for name in ("dense-1.log", "dense-2.log"):
         plain_run(tmp_path / "two", [10], [4]).write(name)
     with pytest.raises(
@@ -219,8 +219,8 @@ def test_logs_of_several_runs_in_one_folder_are_refused(tmp_path):
         find_runs([tmp_path])
 
 
-def test_logs_of_other_commands_are_none_of_training(tmp_path):
-    """They print their configuration as fairseq-train does, and fairseq-validate a line of results like its own."""
+def test_logs_of_other_commands_are_not_training_logs(tmp_path):
+    """They begin with their configuration, as fairseq-train does. fairseq-validate also prints a similar line of results."""
     lines = plain_run(tmp_path / "a-1", [10], [4]).lines
     plain_run(tmp_path / "a-1", [10], [4]).write("training.log")
     begin, valid = lines[0], next(line for line in lines if "| valid |" in line)
@@ -232,11 +232,11 @@ def test_logs_of_other_commands_are_none_of_training(tmp_path):
         (tmp_path / "a-1" / "test" / f"{program}.log").write_text(f"{other}\n{valid}\n")
     assert [run.log_file.name for run in find_runs([tmp_path])] == ["training.log"]
     prepared = "2026-11-20 10:00:00 | INFO | fairseq_cli.preprocess | Namespace(no_progress_bar=False)"
-    assert looks_like_training(f"{prepared}\n{begin}\n{valid}")  # of a script that prepares its data and trains
+    assert looks_like_training(f"{prepared}\n{begin}\n{valid}")  # a script that prepares data and trains
 
 
-def test_a_decimal_at_the_end_of_a_name_is_no_seed(tmp_path):
-    """Of logs without a configuration only the names tell the seed."""
+def test_a_decimal_at_the_end_of_a_name_is_not_a_seed(tmp_path):
+    """Without a configuration in the log the seed is read from the folder's name."""
     for name in ("dropout0.1", "dropout0.2", "b-1", "b-2"):
         lines = [line for line in plain_run(tmp_path / name, [10], [4]).lines if "'_name'" not in line]
         (tmp_path / name).mkdir()
@@ -263,7 +263,7 @@ def test_a_decimal_at_the_end_of_a_name_is_no_seed(tmp_path):
     ],
 )
 def test_a_line_of_a_megabyte_is_read_at_once(part):
-    """A pattern with two stretches of anything in it takes the square of the length: hours."""
+    """A regular expression with two ".*" would take hours, quadratic in the length."""
     line, begin = part * (1_000_000 // len(part)), time.process_time()
     looks_like_training(line)
     read_log(line)
@@ -281,11 +281,11 @@ def test_a_line_of_a_megabyte_is_read_at_once(part):
         '{"epoch": ' + "[" * 100_000 + "}",
     ],
 )
-def test_numbers_without_end_are_no_records(line):
+def test_very_long_numbers_are_not_records(line):
     assert read_record(line) is None
 
 
-def test_amounts_without_end_are_left_out():
+def test_very_long_amounts_are_left_out():
     record = read_record(
         '{"epoch": 1, "valid_loss": "inf", "valid_wall": "1e999", "valid_wpb": "-5", "valid_num_updates": "20"}'
     )
@@ -295,6 +295,6 @@ def test_amounts_without_end_are_left_out():
 @pytest.mark.parametrize(
     "line", ["total   ,   ,   ,.0", "backward 1.2.3 MFLOP/token", "num. shared model params: , (num. trained: ,)"]
 )
-def test_sizes_that_are_no_numbers_are_not_read(line):
+def test_malformed_sizes_are_not_read(line):
     log = read_log(line)
     assert (log.parameters, log.mflop, log.table) == (None, None, False)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from fairseq_reservoir.studies.report import report
+from fairseq_reservoir.studies.report import ReportOptions, report
 from tests.support.logs import plain_run
 from tests.support.runs_of_a_study import ODD, write_runs
 
@@ -34,11 +34,11 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The page of the mini runs, and of one with a name as long as names get."""
+    """The page of the mini runs and of a run with a very long name."""
     folder = tmp_path_factory.mktemp("page")
     write_runs(folder / "runs")
     plain_run(folder / "runs" / f"{'a' * 60}-1", [1, 2], [4, 4], layers=9).write()
-    report([folder / "runs"], folder / "out", baseline="dense", against="keep_ratio")
+    report(ReportOptions([folder / "runs"], folder / "out", baseline="dense", against="keep_ratio"))
     return (folder / "out" / "index.html").as_uri()
 
 
@@ -79,7 +79,7 @@ def test_a_phone_does_not_scroll_sideways(browser, address):
     wide = browser.execute_script(
         "const e = document.querySelector('#aucc .scroll'); e.scrollLeft = 200; return e.scrollLeft"
     )
-    assert wide == 200  # the table scrolls in its own place
+    assert wide == 200  # only the table scrolls
 
 
 def column(browser, table, place):
@@ -105,7 +105,7 @@ def test_a_click_sorts_a_column(browser, address):
     assert names == sorted(names) and ODD in names
 
 
-def test_what_is_missing_sorts_last(browser, address):
+def test_missing_values_sort_last(browser, address):
     open_page(browser, address, 1200)
     button = browser.find_elements("css selector", "#aucc th button")[7]
     for _ in range(2):  # up, and down
@@ -113,7 +113,7 @@ def test_what_is_missing_sorts_last(browser, address):
         assert column(browser, "aucc", 7)[-1] == "—"
 
 
-def test_the_dark_dress_can_be_read(browser, address):
+def test_the_dark_theme_is_readable(browser, address):
     luminance = """
         const style = getComputedStyle(document.querySelector(arguments[0]));
         const [r, g, b] = style[arguments[1]].match(/\\d+/g).map(v => (v / 255) ** 2.2);

@@ -1,4 +1,4 @@
-"""A report of twelve mini runs: every number of its tables worked out again from the logs, by other code."""
+"""A report of twelve mini runs. Other code recomputes every number of its tables from the logs."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_reservoir.cli import main
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.studies.report import report
+from fairseq_reservoir.studies.report import ReportOptions, report
 from tests.support.logs import Writer, plain_run
 from tests.support.runs_of_a_study import ODD, REFERENCES, SCORES, train_a_run, write_runs
 
@@ -27,7 +27,7 @@ PLAIN = ["dense", "keep30", "keep70"]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, toy_data):
-    """The folder of the runs and that of their report."""
+    """The folders of the runs and of their report."""
     from importlib import import_module
     from unittest.mock import patch
 
@@ -49,7 +49,7 @@ def study(tmp_path_factory, toy_data):
     )  # fmt: skip
     assert ended.stdout == f"{folder}/out/index.html: 5 arms, 12 runs, 0 left out\n", ended.stderr
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # 11 s of CPU time were seen where other processes kept the cores busy. Only work without a bound reaches a minute.
+    # On a busy machine it took 11 s of CPU time. Only an unbounded computation reaches a minute.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60
     imported = re.findall(r"^import time: .*\| +(\S+)$", ended.stderr, flags=re.MULTILINE)
     assert "matplotlib" in imported and not {"torch", "fairseq"} & set(imported)
@@ -57,7 +57,7 @@ def study(tmp_path_factory, toy_data):
 
 
 def read_csv(out, name):
-    """Rows by arm or run, each a dictionary of its columns; numbers as numbers."""
+    """Return the rows by arm or run, each a dictionary of its columns, with numbers as floats."""
 
     def number(text):
         try:
@@ -70,7 +70,7 @@ def read_csv(out, name):
 
 
 def validations(log):
-    """(update, BLEU, seconds, tokens) of each epoch of a run that was never interrupted, from its end-of-epoch records."""
+    """Return (update, BLEU, seconds, tokens) of each epoch from the end-of-epoch records of an uninterrupted run."""
     text, rows, seconds, tokens, last = log.read_text(), [], 0.0, 0.0, 0
     if '{"epoch"' in text:
         records = [json.loads(line) for line in re.findall(r'\{"epoch".*', text)]
@@ -89,7 +89,7 @@ def validations(log):
 
 
 def area(points, horizon):
-    """The integral from (0, 0) in 10,000 steps, the last value held."""
+    """Integrate from (0, 0) in 10,000 steps. The last value is held."""
     total, steps = 0.0, 10_000
     points = [(0.0, 0.0), *points, (float("inf"), points[-1][1])]
     place, width = 0, horizon / steps
@@ -103,7 +103,7 @@ def area(points, horizon):
 
 
 def curves(runs):
-    """Of the arms and seeds that are neither resumed nor odd: rows of ``validations``."""
+    """Return the rows of ``validations`` of the plain arms by seed."""
     return {arm: [validations(runs / f"{arm}-{seed}" / "train.log") for seed in (1, 2, 3)] for arm in PLAIN}
 
 
@@ -129,14 +129,14 @@ def test_best_scores_and_their_cost(study):
         same(table[arm], "seconds per update", [row[2] / row[0] for row in best])
         mflop = {"dense": 7.48, "keep30": 5.0, "keep70": 5.0}[
             arm
-        ]  # a target token's, as the slot tables of these logs say
+        ]  # per target token, from the slot tables of these logs
         same(table[arm], "PFLOP", [row[3] * mflop * 1e6 for row in best], 1e15)
 
 
 def test_the_target_and_the_two_ratios(study):
     runs, out = study
     real = [row[1] for row in validations(runs / "real-3" / "train.log")]
-    # The worst best score of the runs that were not interrupted.
+    # The worst best score of the finished runs.
     target = min(*(max(scores) for scores, _ in SCORES.values()), 20.0, max(real))
     title = re.search(r"To the common target, BLEU \\?\(validation\\?\) (\S+)", (out / "report.md").read_text())
     assert float(title[1]) == pytest.approx(target, rel=1e-5)
@@ -231,7 +231,7 @@ def test_sacrebleu_from_the_translations(study):
 
 
 def resampled(run, samples):
-    """BLEU of samples of a run's sentences; here translations are as long as references, and n-grams of each order match."""
+    """Compute BLEU of samples of a run's sentences. Translations are as long as references here, and n-grams of each order match."""
     text = (run / "generate.log").read_text()
     pairs = sorted((int(n), line.split()) for n, line in re.findall(r"^T-(\d+)\t(.*)", text, flags=re.MULTILINE))
     found = dict(re.findall(r"^D-(\d+)\t.*\t(.*)", text, flags=re.MULTILINE))
@@ -268,10 +268,10 @@ def test_interrupted_resumed_and_missing_runs_are_shown_as_such(study):
         "finished",
         "interrupted",
     )
-    # Of 20 and 5 only the 20 of the run that ended counts.
+    # Only the 20 of the finished run counts, not the 5.
     assert read_csv(out, "to_best")[ODD]["best BLEU (validation)"] == 20
     remark = read_csv(out, "results")[ODD]["remarks"]
-    assert remark == "seed 2 interrupted, in no mean; seed 1 resumed 1 ×; seed 3 missing"
+    assert remark == "seed 2 interrupted, not in means; seed 1 resumed 1 ×; seed 3 missing"
     assert read_csv(out, "results")["real"]["remarks"] == "seeds 1, 2 missing"
     text = (out / "report.md").read_text()
     assert "seed 2 interrupted" in text and "odd & \\<b\\>name\\_50%" in text
@@ -289,21 +289,21 @@ def test_a_real_run_is_read_as_fairseq_wrote_it(study):
 
 def test_the_same_runs_give_the_same_files_and_old_ones_go(study, tmp_path):
     runs, out = study
-    report([runs / "dense-1"], tmp_path / "out", against="encoder_layers", with_figures=False)
-    report([runs], tmp_path / "out", baseline="dense", against="keep_ratio")
+    report(ReportOptions([runs / "dense-1"], tmp_path / "out", against="encoder_layers", figures=False))
+    report(ReportOptions([runs], tmp_path / "out", baseline="dense", against="keep_ratio"))
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert files == {
         str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()
     }
     assert [name for name in files if (out / name).read_bytes() != (tmp_path / "out" / name).read_bytes()] == []
-    report([runs / "dense-1"], tmp_path / "out", with_figures=False)
+    report(ReportOptions([runs / "dense-1"], tmp_path / "out", figures=False))
     assert not list((tmp_path / "out").glob("figures/*")) and not (tmp_path / "out" / "tables" / "against.csv").exists()
 
 
 def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="--out .*: holds something else than a report"):
-        report([study[0]], tmp_path)
+    with pytest.raises(InputError, match="--out .*: contains files that are not a report"):
+        report(ReportOptions([study[0]], tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -320,7 +320,7 @@ def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
 def test_errors_come_before_anything_is_written(study, tmp_path, options, message):
     runs = [study[0] / name for name in ("dense-1", "keep30-1")]
     with pytest.raises(InputError) as error:
-        report(runs, tmp_path / "out", **options)
+        report(ReportOptions(runs, tmp_path / "out", **options))
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
@@ -336,7 +336,7 @@ def test_runs_without_a_validation(tmp_path, capsys):
 
 
 def test_a_run_of_a_sweep_that_failed_at_once_is_named(tmp_path, capsys):
-    """fairseq ended before it printed a configuration: in its log is a line about a flag, or nothing."""
+    """fairseq ended before it printed a configuration. Its log has a line about a flag, or is empty."""
     plain_run(tmp_path / "runs" / "LL-1", [10, 20], [4, 4]).write()
     failed = tmp_path / "runs" / "LX-1"
     failed.mkdir()
@@ -349,23 +349,23 @@ def test_a_run_of_a_sweep_that_failed_at_once_is_named(tmp_path, capsys):
     main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
     assert "1 arms, 1 runs, 1 left out" in capsys.readouterr().out
     assert "LX-1: " in (tmp_path / "out" / "report.md").read_text()
-    (failed / "command").unlink()  # somebody's folder with a log of something else
+    (failed / "command").unlink()  # a folder with a log of another program
     main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--no-figures"])
     assert "1 arms, 1 runs, 0 left out" in capsys.readouterr().out
 
 
-def test_a_target_that_nobody_reaches(tmp_path):
+def test_a_target_that_no_run_reaches(tmp_path):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
-    report([tmp_path / "runs"], tmp_path / "out", target=25, with_figures=False)
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", target=25, figures=False))
     assert read_csv(tmp_path / "out", "to_target")["a"]["updates"] == "never"
     assert "never" in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_no_ratio_of_an_arm_of_which_only_a_seed_reaches_the_target(tmp_path):
-    """Of b one seed gets to 15 in 15 updates, half of what the seeds of a need; the other, which never does, would not show."""
+def test_no_ratio_if_a_seed_does_not_reach_the_target(tmp_path):
+    """One seed of b reaches 15 in 15 updates, half of those of a. The other seed never does, and a ratio would hide that."""
     for arm, seed, scores in (("a", 1, [10, 20]), ("a", 2, [10, 20]), ("b", 1, [20, 20]), ("b", 2, [10, 12])):
         plain_run(tmp_path / "runs" / f"{arm}-{seed}", scores, [4, 4], seed=seed, layers=ord(arm)).write()
-    report([tmp_path / "runs"], tmp_path / "out", target=15, with_figures=False)
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", target=15, figures=False))
     assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == 15
     ratios = read_csv(tmp_path / "out", "steps_or_speed")
     assert (ratios["a"]["time ×, target"], ratios["b"]["time ×, target"], ratios["b"]["updates ×, best"]) == (
@@ -373,25 +373,25 @@ def test_no_ratio_of_an_arm_of_which_only_a_seed_reaches_the_target(tmp_path):
         "",
         0.75,
     )
-    report([tmp_path / "runs"], tmp_path / "out", target=11, with_figures=False)
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", target=11, figures=False))
     assert read_csv(tmp_path / "out", "steps_or_speed")["b"]["updates ×, target"] == pytest.approx(
         (11 + 30) / (22 + 22)
     )
 
 
-def test_an_arm_that_was_interrupted_sets_neither_target_nor_horizon(tmp_path):
+def test_an_interrupted_arm_sets_neither_target_nor_horizon(tmp_path):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     Writer(tmp_path / "runs" / "b-1", layers=9).start().inner(5, 20, 100, 20).valid(5, loss=9, bleu=2).write()
-    study = report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+    study = report(ReportOptions([tmp_path / "runs"], tmp_path / "out", figures=False))
     assert (study.target, study.horizons["seconds"]) == (20, 8)
     assert read_csv(tmp_path / "out", "to_target")["b"]["updates"] == "never"
 
 
 @pytest.mark.parametrize("target", [float("nan"), float("inf"), -float("inf")])
-def test_a_target_that_is_no_number_is_refused(tmp_path, target):
+def test_a_target_that_is_not_finite_is_refused(tmp_path, target):
     plain_run(tmp_path / "runs" / "a-1", [10, 20], [4, 4]).write()
     with pytest.raises(InputError, match=f"--target {target:g}: must be a finite number"):
-        report([tmp_path / "runs"], tmp_path / "out", target=target)
+        report(ReportOptions([tmp_path / "runs"], tmp_path / "out", target=target))
     assert not (tmp_path / "out").exists()
 
 
@@ -401,7 +401,7 @@ def test_runs_that_all_diverged_are_refused(tmp_path):
     with pytest.raises(
         InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu, give another --metric"
     ):
-        report([tmp_path / "runs"], tmp_path / "out", metric="bleu")
+        report(ReportOptions([tmp_path / "runs"], tmp_path / "out", metric="bleu"))
     assert not (tmp_path / "out").exists()
 
 
@@ -410,8 +410,8 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match="figures need matplotlib: pip install matplotlib, or --no-figures"):
-        report([tmp_path / "runs"], tmp_path / "out")
-    report([tmp_path / "runs"], tmp_path / "out", with_figures=False)
+        report(ReportOptions([tmp_path / "runs"], tmp_path / "out"))
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", figures=False))
 
 
 def test_neither_torch_nor_fairseq_is_needed(tmp_path):
@@ -419,8 +419,8 @@ def test_neither_torch_nor_fairseq_is_needed(tmp_path):
     program = f"""
 import sys
 sys.modules["torch"] = sys.modules["fairseq"] = None
-from fairseq_reservoir.studies.report import report
-report([{str(tmp_path / "runs")!r}], {str(tmp_path / "out")!r})
+from fairseq_reservoir.studies.report import ReportOptions, report
+report(ReportOptions([{str(tmp_path / "runs")!r}], {str(tmp_path / "out")!r}))
 assert not [name for name in sys.modules if name.startswith(("torch.", "fairseq.", "omegaconf"))]
 """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path.cwd())

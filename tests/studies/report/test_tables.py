@@ -1,4 +1,4 @@
-"""Tables in four forms; names of folders that mean something in each of them."""
+"""Tables in four formats, with names of folders that are special in each of them."""
 
 import csv
 import html
@@ -28,7 +28,7 @@ def test_csv_reads_back_unrounded(table):
     assert {float(row[1]) for row in rows} == {1.2345678901234567} and {float(row[2]) for row in rows} == {0.1}
 
 
-def test_html_holds_text_and_no_elements_of_names(table):
+def test_html_escapes_names(table):
     page = as_html(table)
     assert "<script" not in page and "Odd &amp; &lt;names&gt;" in page
     cells = re.findall(r'<th scope="row" title="([^"]*)">(.*?)</th>', page, flags=re.DOTALL)
@@ -37,7 +37,7 @@ def test_html_holds_text_and_no_elements_of_names(table):
     assert page.count('data-value="1.2345678901234567"') == len(ODD)
 
 
-def test_latex_means_what_it_says(table):
+def test_latex_escapes_names(table):
     text = latex(table)
     body = text.split("\\midrule\n")[1].split("\\bottomrule")[0].splitlines()
     assert len(body) == len(ODD) and all(
@@ -45,7 +45,7 @@ def test_latex_means_what_it_says(table):
     )
     assert body[0].startswith("a\\&b\\_50\\%\\$\\#\\{x\\}\\textasciitilde{}\\textasciicircum{} & 1.23 $\\pm$ 0.10")
     assert escape_latex("back\\slash|pipe") == "back\\textbackslash{}slash\\textbar{}pipe"
-    # No special letter is left bare: without what the escapes add, nothing remains that LaTeX would read.
+    # All special characters are escaped: without the escapes LaTeX has nothing to interpret.
     bare = re.sub(r"\\(text\w+\{\}|[&%$#_{}])", "", "".join(escape_latex(name) for name in ODD))
     assert not set(bare) & set("&%$#_{}~^\\<>")
     assert "\\begin{tabular}{lr}" in text and "% a & b < c_d" in text
@@ -58,8 +58,8 @@ def test_markdown_keeps_its_columns(table):
     assert "\\<script\\>" in lines[3] and "new line" in lines[6]
 
 
-def test_a_column_without_a_value_stays_one_of_numbers():
-    """Dashes, "never" and the seeds of runs that say none stand as the numbers beside them do, and so do the heads above them."""
+def test_a_column_of_placeholders_is_numeric():
+    """Dashes, "never" and unknown seeds are aligned like numbers, and so are their heads."""
     rows = [[Cell(arm), EMPTY, NEVER, Cell("?", None, number=True), Cell("")] for arm in "ab"]
     table = Table("none", "None", ["arm", "score", "updates", "seed", "remarks"], rows)
     assert markdown(table).splitlines()[1] == "| --- | ---: | ---: | ---: | --- |"
@@ -77,7 +77,7 @@ def test_no_name_is_a_formula_of_a_spreadsheet():
     assert read == [["'" + name.replace("\r", "\n"), "-0.5"] for name in formulas] + [["a=1", "-0.5"]]
 
 
-def test_no_row_of_latex_is_an_option_of_what_stands_above_it():
+def test_no_row_of_latex_is_an_option_of_the_line_above():
     rows = [[Cell("[2pt] a"), Cell("1")], [Cell("*"), Cell("[2]")], [Cell("a [2]"), Cell("*")]]
     body = latex(Table("t", "t", ["[arm]", "score"], rows)).splitlines()
     assert body[3:5] == ["{}[arm] & score \\\\", "\\midrule"]

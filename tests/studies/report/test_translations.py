@@ -1,4 +1,4 @@
-"""Test scores out of a run's folder."""
+"""Test scores in a run's folder."""
 
 import json
 
@@ -6,15 +6,12 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.studies.report.arms import group
 from fairseq_reservoir.studies.report.runs import find_runs
 from fairseq_reservoir.studies.report.translations import (
-    in_order,
-    paired_bootstrap,
+    by_line_number,
     read_references,
     read_sentences,
     read_test,
-    remark_other_test_sets,
     tokenised_bleu,
 )
 from tests.support.logs import generated, plain_run
@@ -31,18 +28,18 @@ def expected(hypotheses, references=REFERENCES):
     return BLEU().corpus_score(hypotheses, [references]).score
 
 
-def test_lines_by_number_and_the_best_of_several():
+def test_lines_by_number_and_the_best_hypothesis():
     text = "T-1\tdas ist\nD-1\t-0.1\tbest\nD-1\t-0.9\tworse\nD-0\t-0.3\t\nH-0\t-0.3\ta b\nepoch\nT-0\tb\n"
     assert read_sentences(text) == {"T": {1: "das ist", 0: "b"}, "D": {1: "best", 0: ""}, "H": {0: "a b"}}
 
 
-def test_a_number_that_nobody_counts_to_is_no_sentence():
+def test_a_very_long_number_is_not_a_sentence():
     assert read_sentences(f"H-{'9' * 5000}\t-0.1\ta\nT-0\tb\n") == {"T": {0: "b"}}
 
 
 def test_sentences_in_order():
-    assert in_order({1: "b", 0: "a"}) == ["a", "b"]
-    assert in_order({}) is in_order({0: "a", 2: "c"}) is in_order({1: "b"}) is None
+    assert by_line_number({1: "b", 0: "a"}) == ["a", "b"]
+    assert by_line_number({}) is by_line_number({0: "a", 2: "c"}) is by_line_number({1: "b"}) is None
 
 
 def test_from_d_and_t_lines(run):
@@ -52,20 +49,20 @@ def test_from_d_and_t_lines(run):
     assert test.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
 
 
-def test_words_are_compared_with_words():
-    """Of 5 words 4 are right, of 4 pairs 3, of 3 triples 2, of 2 fours 1: (4/5 3/4 2/3 1/2) ** (1/4) = 0.2 ** 0.25 = .6687."""
+def test_tokenised_bleu_by_hand():
+    """4 of 5 tokens match, 3 of 4 pairs, 2 of 3 triples, 1 of 2 groups of four: (4/5 3/4 2/3 1/2) ** (1/4) = 0.2 ** 0.25 = .6687."""
     score, signature = tokenised_bleu({"T": {0: "the cat 's fur ."}, "H": {0: "the cat 's fur !"}})
     assert score == pytest.approx(66.87, abs=0.005) and "tok:none|smooth:none" in signature
     assert tokenised_bleu({"T": {0: "a"}, "H": {}}) is tokenised_bleu({"T": {0: "a"}, "H": {1: "a"}}) is None
 
 
 def test_detokenised_translations_are_not_compared_with_tokenised_references(run):
-    """fairseq-generate --tokenizer joins the words of D-lines, and not those of T-lines."""
+    """fairseq-generate --tokenizer detokenises D-lines, but not T-lines."""
     words = [line.replace(".", " .") for line in REFERENCES]
     generated(run.folder, words, REFERENCES, words=words)
     test = read_test(run.folder, None)
     assert (test.bleu, test.tokenised) == (None, pytest.approx(100))
-    assert "--references names raw text" in test.remarks[0]
+    assert "give raw text with --references" in test.remarks[0]
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(100)
 
 
@@ -76,11 +73,11 @@ def test_from_results_path_and_from_a_file_of_hypotheses(run):
     (run.folder / "translation" / "generate-test.txt").unlink()
     (run.folder / "hypotheses").write_text("\n".join(translations(9)) + "\n")
     assert read_test(run.folder, None).bleu is None
-    assert "--references names" in read_test(run.folder, None).remarks[0]
+    assert "with --references" in read_test(run.folder, None).remarks[0]
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(9)))
 
 
-def test_a_translation_that_stops_in_the_middle_has_no_score(run):
+def test_an_incomplete_translation_has_no_score(run):
     generated(run.folder, REFERENCES, translations(12))
     log = run.folder / "generate.log"
     whole = log.read_text()
@@ -94,12 +91,12 @@ def test_a_translation_that_stops_in_the_middle_has_no_score(run):
     assert read_test(run.folder, None).remarks == [
         "translation not finished: generate.log lacks 1 of its sentences, so no test score"
     ]
-    # Without a test set's references fairseq prints no last line of scores.
+    # Without references fairseq prints no last line of scores.
     log.write_text("".join(line for line in whole.splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-")))
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(12)))
 
 
-def test_of_several_translations_generate_log_counts_and_the_others_are_told(run):
+def test_generate_log_takes_precedence_and_the_others_are_named(run):
     generated(run.folder, REFERENCES, translations(7))
     (run.folder / "generate.log").rename(run.folder / "generate-2.log")
     generated(run.folder, REFERENCES, translations(12))
@@ -114,20 +111,20 @@ def test_of_several_translations_generate_log_counts_and_the_others_are_told(run
 
 
 @pytest.mark.parametrize("piece", ["▁{}", "{}@@ s"])
-def test_scores_of_pieces_are_told(run, piece):
+def test_scores_of_subwords_are_named(run, piece):
     generated(
         run.folder, [piece.format(line) for line in REFERENCES], [piece.format(line) for line in translations(12)]
     )
     (remark,) = read_test(run.folder, None).remarks
     assert remark.startswith(
-        "its translations or references hold pieces of words (▁ or @@), and so the scores are of those: translate with"
+        "its translations or references contain subwords (▁ or @@), so the scores are of subwords; translate with"
     )
 
 
-def test_references_of_ones_own(run, tmp_path):
+def test_other_references(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run.folder, None).remarks == [
-        "20 references hold <<unk>>, words not in the dictionary: --references names the real ones"
+        "20 references contain <<unk>>, words not in the dictionary; give the original text with --references"
     ]
     (run.folder / "references").write_text("\n".join(REFERENCES) + "\n")
     assert read_test(run.folder, None).bleu == pytest.approx(expected(translations(12)))
@@ -141,17 +138,15 @@ def test_references_of_ones_own(run, tmp_path):
         read_references(tmp_path / "nowhere")
 
 
-def test_another_bleu_beside_it_is_told(run):
+def test_another_bleu_in_the_folder_is_named(run):
     generated(run.folder, REFERENCES, translations(12))
     (run.folder / "bleu.json").write_text(json.dumps({"score": 12.34}))
-    assert read_test(run.folder, None).remarks == [
-        "bleu.json beside it says 12.34, against the references that it was given"
-    ]
+    assert read_test(run.folder, None).remarks == ["bleu.json beside it has 12.34, for its own references"]
     (run.folder / "bleu.json").write_text(json.dumps({"score": round(expected(translations(12)), 2)}))
     assert read_test(run.folder, None).remarks == []
 
 
-def test_translations_of_the_validation_set_are_no_test(run):
+def test_translations_of_the_validation_set_do_not_count(run):
     def of(subset, name, quality):
         generated(run.folder, REFERENCES, translations(quality))
         text = (run.folder / "generate.log").read_text().replace("Generate test", f"Generate {subset}")
@@ -174,8 +169,8 @@ def test_translations_of_the_validation_set_are_no_test(run):
     assert (test.bleu, test.remarks) == (pytest.approx(expected(translations(9))), [])
 
 
-def test_the_subset_is_in_the_name_where_fairseq_does_not_say_it(run):
-    """Without references fairseq's last line is missing."""
+def test_the_subset_from_the_name_of_the_file(run):
+    """Without references fairseq's last line, which has the subset, is missing."""
     generated(run.folder, REFERENCES, translations(12))
     log = run.folder / "generate.log"
     text = "".join(line for line in log.read_text().splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-"))
@@ -188,14 +183,14 @@ def test_the_subset_is_in_the_name_where_fairseq_does_not_say_it(run):
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(12)))
 
 
-@pytest.mark.parametrize("name", ["test.log", "eval-lm.log"])  # of a recipe, of a sweep
+@pytest.mark.parametrize("name", ["test.log", "eval-lm.log"])  # names in a recipe and in a sweep
 def test_loss_of_a_language_model(run, name):
     (run.folder / name).write_text("INFO:fairseq_cli.eval_lm:Loss (base 2): 3.2811, Perplexity: 9.72\n")
     assert read_test(run.folder, None).bits == 3.2811
 
 
-def test_a_loss_of_the_validation_text_is_no_test(run):
-    """What fairseq prints: the folder, the subset, how many blocks, the loss."""
+def test_a_loss_of_the_validation_text_does_not_count(run):
+    """fairseq prints the folder, the subset, the number of blocks and the loss."""
     for name, subset, bits in (
         ("eval-lm.log", "valid", 1.5),
         ("eval-lm-2.log", "test", 2.5),
@@ -223,60 +218,23 @@ SKIPS = "WARNING:fairseq.tasks.fairseq_task:1,205 samples have invalid sizes and
     [
         (ALL + SKIPS + LOSS.replace("5,149 tokens in", "0 tokens in").replace("2.5", "0.0"), "0 tokens"),
         (ALL + SKIPS + LOSS, "a part of the text: 1,205 blocks were too long for the model's positions"),
-        (ALL.replace("'num_shards': 1", "'num_shards': 12") + LOSS, "one of 12 shares of the text"),
+        (ALL.replace("'num_shards': 1", "'num_shards': 12") + LOSS, "one of 12 shards of the text"),
         (ALL.replace("'none'", "'truncate'") + LOSS, "shortened lines (--shorten-method truncate)"),
     ],
 )
-def test_a_loss_of_a_part_of_the_text_is_no_test(run, log, part):
+def test_a_loss_of_a_part_of_the_text_does_not_count(run, log, part):
     (run.folder / "eval-lm.log").write_text(log)
     test = read_test(run.folder, None)
     assert (test.bits, test.remarks) == (None, [f"no test loss: eval-lm.log is of {part}"])
-    # A second attempt, of all of it, counts.
+    # A second attempt with the whole text counts.
     (run.folder / "eval-lm.log").write_text(log + ALL + LOSS)
     assert (read_test(run.folder, None).bits, read_test(run.folder, None).remarks) == (2.5, [])
 
 
 def test_translations_without_the_longest_sentence_have_no_score(run):
-    """The sentence that is left out may be the last one, so that the numbers of the others have no gap."""
+    """The last sentence may be missing, so that the other numbers have no gap."""
     log = generated(run.folder, REFERENCES, translations(12)) or run.folder / "generate.log"
     log.write_text(SKIPS.replace("1,205", "1") + log.read_text())
     test = read_test(run.folder, None)
     said = "no test score: generate.log leaves out 1 sentences that were too long for the model"
     assert (test.bleu, test.remarks) == (None, [said])
-
-
-SOME = translations(12)
-EQUAL = {
-    "in every letter": (SOME, SOME),
-    "in every word": (SOME, [line.replace(" ", "  ") for line in SOME]),
-    "without a right word": (["all wrong"] * len(SOME), ["wrong, too"] * len(SOME)),
-}
-
-
-@pytest.mark.parametrize("how", EQUAL)
-def test_equal_translations_have_p_1(tmp_path, how):
-    for arm, layers, lines in zip("ab", (2, 3), EQUAL[how]):
-        plain_run(tmp_path / f"{arm}-1", [10], [4], layers=layers).write()
-        generated(tmp_path / f"{arm}-1", REFERENCES, lines)
-    runs = find_runs([tmp_path])
-    arms = group(runs)
-    (pair,) = paired_bootstrap(arms, arms[0], {run.name: read_test(run.folder, None) for run in runs})
-    assert pair.bleu == pair.baseline and pair.p == 1
-
-
-def test_pairs_are_of_one_seed_and_one_test_set(tmp_path):
-    for seed in (1, 2):
-        for arm, layers, quality in (("a", 2, 15), ("b", 3, 5)):
-            plain_run(tmp_path / f"{arm}-{seed}", [10], [4], seed=seed, layers=layers).write()
-            generated(tmp_path / f"{arm}-{seed}", REFERENCES, translations(quality))
-    generated(tmp_path / "b-2", REFERENCES[:10], translations(5)[:10])
-    runs = find_runs([tmp_path])
-    arms = group(runs)
-    tests = {run.name: read_test(run.folder, None) for run in runs}
-    (pair,) = paired_bootstrap(arms, arms[0], tests)
-    assert (pair.arm, pair.seed) == ("b", 1) and pair.bleu < pair.baseline and 0 < pair.p <= 0.05
-    assert paired_bootstrap(arms, arms[0], tests) == [pair]  # the random seed is fixed
-    remark_other_test_sets(arms, arms[0], tests)
-    assert {name: test.remarks for name, test in tests.items() if test.remarks} == {
-        "b-2": ["other references than a-2, so not in the bootstrap"]
-    }

@@ -1,4 +1,4 @@
-"""Differences over seeds: Welch's formulas by hand, Student's distribution by adding up its density."""
+"""Differences over seeds: Welch's formulas by hand, Student's distribution by numerical integration."""
 
 import csv
 import math
@@ -8,27 +8,27 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
-from fairseq_reservoir.studies.report import report
-from fairseq_reservoir.studies.report.over_seeds import Difference, difference
+from fairseq_reservoir.studies.report import ReportOptions, report
+from fairseq_reservoir.studies.report.seed_differences import Difference, difference
 from tests.support.logs import generated, plain_run
 
 
 def within(bound, degrees):
-    """The share of Student's distribution between -bound and bound: the density in steps of bound / 100,000."""
+    """Integrate the density of Student's distribution from -bound to bound, in steps of bound / 100,000."""
     middle = (np.arange(100_000) + 0.5) * bound / 100_000
     scale = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
     return 2 * scale * ((1 + middle**2 / degrees) ** (-(degrees + 1) / 2)).sum() * bound / 100_000
 
 
 def test_by_hand():
-    """1, 2, 3 have mean 2 and variance 1; 2, 4, 6 mean 4 and variance 4: the squared errors of the means are 1/3 and 4/3."""
+    """1, 2, 3 have mean 2 and variance 1. 2, 4, 6 have mean 4 and variance 4. The squared standard errors are 1/3 and 4/3."""
     found = difference([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
     error, degrees = math.sqrt(1 / 3 + 4 / 3), (5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (4 / 3) ** 2 / 2)
     assert degrees == pytest.approx(2.9412, abs=1e-4)
     assert found.value == -2.0
     assert within(found.interval / error, degrees) == pytest.approx(0.95, abs=1e-6)
     assert found.p == pytest.approx(1 - within(2.0 / error, degrees), abs=1e-6)
-    assert found.interval > 2.0 and found.p > 0.05  # three seeds do not settle a difference of two deviations
+    assert found.interval > 2.0 and found.p > 0.05  # three seeds are too few for a difference of two deviations
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -51,7 +51,7 @@ def test_numbers_whose_powers_overflow():
     assert found.p == pytest.approx(small.p) and found.interval == pytest.approx(small.interval * 1e90)
 
 
-def test_one_seed_says_nothing_and_equal_seeds_have_no_interval():
+def test_a_single_seed_has_no_difference_and_equal_seeds_no_interval():
     assert difference([36.0], [35.0, 35.5]) is None and difference([36.0, 36.2], [35.0]) is None
     assert difference([36.0, 36.0], [35.5] * 3) == Difference(0.5, None, None, (2, 3))
 
@@ -60,19 +60,19 @@ REFERENCES = [f"the {number} small red cats sat on the mat number {number} ." fo
 
 
 def translations(score):
-    """As many of them right as the score is above 15."""
+    """Return translations with score - 15 right lines."""
     return [line if n < int(score) - 15 else line.replace("cats", "dogs") for n, line in enumerate(REFERENCES)]
 
 
 def test_in_a_report(tmp_path):
-    """Two arms of three seeds and one of a single seed, which has no row."""
+    """Two arms have three seeds. The third arm has a single seed, so it has no row."""
     scores = {"dense": [30.0, 31.0, 32.0], "frozen": [27.0, 28.5, 30.0], "lone": [29.0]}
     for layers, (arm, values) in enumerate(scores.items(), start=1):
         for seed, score in enumerate(values, start=1):
             folder = tmp_path / "runs" / f"{arm}-{seed}"
             plain_run(folder, [score - 5, score], [8, 8], seed=seed, layers=layers).write()
             generated(folder, REFERENCES, translations(score))
-    report([tmp_path / "runs"], tmp_path / "out", baseline="dense", with_figures=False)
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", baseline="dense", figures=False))
     with open(tmp_path / "out" / "tables" / "over_seeds.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     with open(tmp_path / "out" / "tables" / "results.csv", newline="") as file:
@@ -95,14 +95,14 @@ def test_in_a_report(tmp_path):
 
 
 def only_row(folder):
-    report([folder / "runs"], folder / "out", baseline="dense", with_figures=False)
+    report(ReportOptions([folder / "runs"], folder / "out", baseline="dense", figures=False))
     with open(folder / "out" / "tables" / "over_seeds.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     return row
 
 
-def test_other_references_are_not_compared_and_seeds_are_those_that_count(tmp_path):
-    """Of the arm's three seeds one is without translations and one has a test set of its own: a single score, so no difference."""
+def test_only_seeds_with_the_same_references_count(tmp_path):
+    """One of the arm's three seeds has no translations, and one has another test set. A single score is left, so no difference."""
     for layers, arm in enumerate(("dense", "frozen"), start=1):
         for seed in (1, 2, 3):
             folder = tmp_path / "runs" / f"{arm}-{seed}"
@@ -118,7 +118,7 @@ def test_other_references_are_not_compared_and_seeds_are_those_that_count(tmp_pa
 
 
 def test_losses_of_test_texts(tmp_path):
-    """3.1, 3.2 and 3.3 minus 3.0, 3.1 and 3.2: one tenth."""
+    """3.1, 3.2 and 3.3 minus 3.0, 3.1 and 3.2 is one tenth."""
     for layers, arm in enumerate(("dense", "frozen"), start=1):
         for seed in (1, 2, 3):
             folder = tmp_path / "runs" / f"{arm}-{seed}"
@@ -131,5 +131,5 @@ def test_losses_of_test_texts(tmp_path):
 def test_an_arm_beside_a_single_seed_has_no_table(tmp_path):
     for layers, arm in enumerate(("dense-1", "frozen-1", "frozen-2"), start=1):
         plain_run(tmp_path / "runs" / arm, [20, 30 + layers], [8, 8], seed=int(arm[-1]), layers=min(layers, 2)).write()
-    report([tmp_path / "runs"], tmp_path / "out", baseline="dense", with_figures=False)
+    report(ReportOptions([tmp_path / "runs"], tmp_path / "out", baseline="dense", figures=False))
     assert not (tmp_path / "out" / "tables" / "over_seeds.csv").exists()

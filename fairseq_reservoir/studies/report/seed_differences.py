@@ -1,0 +1,137 @@
+"""Differences of arms from the baseline over seeds, by Welch's t-test: would other seeds show the same?"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .arms import Arm, mean
+from .cells import EMPTY, name_cell, p_cell, score_digits, sources
+from .measures import Study
+from .runs import Run
+from .tables import Cell, Table
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Difference of two means.
+
+    Attributes:
+        value: the difference.
+        interval: half the width of its 95 % confidence interval; None if all seeds of each arm are equal.
+        p: probability of a difference at least this large by chance alone; None like ``interval``.
+        counts: number of seeds of either arm.
+    """
+
+    value: float
+    interval: float | None
+    p: float | None
+    counts: tuple[int, int]
+
+
+def difference(ours: list[float], theirs: list[float]) -> Difference | None:
+    """Compare two means by Welch's two-sided t-test, which allows unequal variances.
+
+    Returns:
+        The difference of the mean of ``ours`` from the mean of ``theirs``; None unless both have at least two values.
+    """
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    value, counts = mean(ours) - mean(theirs), (len(ours), len(theirs))
+    if len(set(ours)) == len(set(theirs)) == 1:
+        return Difference(value, None, None, counts)
+    from scipy.stats import ttest_ind  # takes a second to import
+
+    scale = max(map(abs, [*ours, *theirs]))  # keeps the fourth powers of very large scores finite
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # scipy warns about equal values in one of the arms
+        test = ttest_ind([x / scale for x in ours], [x / scale for x in theirs], equal_var=False)
+        low, high = test.confidence_interval()
+    return Difference(value, float(high - low) / 2 * scale, float(test.pvalue), counts)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score by which arms are compared.
+
+    Attributes:
+        label: its name in tables and figures.
+        digits: decimals shown.
+        higher: whether higher is better.
+        read: returns the score of a run, or None if it has none or its test set differs from the baseline's.
+    """
+
+    label: str
+    digits: int
+    higher: bool
+    read: Callable[[Run], float | None]
+
+    def values(self, arm: Arm) -> list[float]:
+        """Return the scores of the arm's seeds. Interrupted runs are left out."""
+        return [value for value in map(self.read, arm.counted) if value is not None and math.isfinite(value)]
+
+    def differences(self, study: Study) -> dict[str, Difference | None]:
+        """Return the difference of each other arm from the baseline, by the arm's name."""
+        theirs = self.values(study.baseline)
+        others = [arm for arm in study.arms if arm is not study.baseline]
+        return {arm.name: difference(self.values(arm), theirs) for arm in others}
+
+
+def scores(study: Study) -> list[Score]:
+    """Return the scores to compare: the metric, and the test scores that the baseline has.
+
+    sacreBLEU and chrF count only for runs with the baseline's references.
+    """
+    metric = study.metric
+    found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
+    tests = [study.tests[run.name] for run in study.baseline.counted]
+    references = next((test.counts.references for test in tests if test.bleu is not None), None)
+
+    def read_test_score(name):
+        def read(run):
+            test = study.tests[run.name]
+            return getattr(test, name) if test.bleu is not None and test.counts.references == references else None
+
+        return read
+
+    if references is not None:
+        found.append(Score("test sacreBLEU", 2, True, read_test_score("bleu")))
+        found.append(Score("test chrF", 2, True, read_test_score("chrf")))
+    if any(test.bits is not None for test in tests):
+        found.append(Score("test loss (bits)", 4, False, lambda run: study.tests[run.name].bits))
+    return found
+
+
+def seed_differences(study: Study) -> Table | None:
+    """Build the table of differences; None unless the baseline and another arm have two seeds each."""
+    compared = [(score, score.differences(study)) for score in scores(study)]
+    rows = []
+    for arm in study.arms:
+        found = [differences.get(arm.name) for _, differences in compared]
+        if any(found):
+            counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in found if one)
+            row = [name_cell(arm), Cell("; ".join(counts))]
+            for one, (score, _) in zip(found, compared):
+                row += difference_cells(one, score.digits, sources(arm))
+            rows.append(row)
+    if not rows:
+        return None
+    head = ["arm", "seeds"]
+    for score, _ in compared:
+        head += [f"{score.label}: difference", f"{score.label}: 95 % ±", f"{score.label}: p"]
+    notes = [
+        "Welch's t-test over seeds, two-sided. A difference is not significant if its interval contains 0. p: probability of a difference"
+        " at least this large by chance alone. One in twenty such p is below 0.05 even without any true difference, so choose the"
+        " comparisons before the runs (--compare)."
+    ]
+    return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes)
+
+
+def difference_cells(one: Difference | None, digits: int, where: str) -> list[Cell]:
+    """Return the cells of a difference, its interval and p; ``where`` names the logs."""
+    if one is None:
+        return [EMPTY] * 3
+    cells = [Cell(f"{one.value:+.{digits}f}", one.value, source=where)]
+    if one.interval is None or one.p is None:
+        return [*cells, EMPTY, EMPTY]
+    return [*cells, Cell(f"{one.interval:.{digits}f}", one.interval, source=where), p_cell(one.p, where)]
