@@ -351,3 +351,14 @@ def _fault(status):
 def _check_kind(status):
     if kind := _KINDS.get(stat.S_IFMT(status.st_mode)):
         raise OSError(errno.EINVAL, kind)
+
+
+def is_alive(process_id: int) -> bool:
+    """Return whether a process of this machine exists. It may be of another user."""
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

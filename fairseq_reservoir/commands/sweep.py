@@ -10,41 +10,40 @@ from ..files import replacing
 from .standard_output import writing
 
 HELP = """\
-Runs every combination in a grid file, each in a folder of its own below DIR, several at a time. Run it again to resume: finished
-runs are kept, interrupted ones continue, a failed one is marked and the others continue. Ctrl-C ends all. Runs that another sweep is
-working on, or that a killed sweep left running, are waited for and then continued. The grid file is YAML:
+Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs stay,
+interrupted runs continue, failed runs are marked and do not stop the others. Ctrl-C ends all. The command waits for runs of another sweep,
+and for commands that a killed sweep has left running, and then continues them. The grid file is YAML:
 
   command: fairseq-train {DATA} --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
-  axes:                              # flags of the command; every combination is a run
+  axes:                              # flags of the command; each combination is a run
     reservoir-encoder: [LLL, LTLTL]
     lr: [1e-3, 2e-3]
-    reservoir-fast-dropout: [yes, no]    # a flag without a value, given or not
+    reservoir-fast-dropout: [yes, no]    # a flag without a value: given or not
     seed: [1, 2]
-  environment:                       # the same for variables; a single value is for every run, and is in no name
+  environment:                       # the same for variables; a single value applies to all runs and is in no name
     OMP_NUM_THREADS: 1
-  arms:                              # names for flags that belong together, one more axis
+  arms:                              # one more axis: names for flags that belong together
     plain: ''
     layerdrop: --encoder-layerdrop 0.2
   exclude:                           # combinations to leave out
     - {lr: 2e-3, arm: layerdrop}
-  defaults:                          # the value of {DATA} in a command, unless the environment has a variable DATA
+  defaults:                          # text of {DATA} in a command, unless the environment has a variable DATA
     DATA: data-bin
-  choose: lr                         # the first seed has every lr; the others, each arm's best alone
-  beyond: 2                          # an arm whose best lr is the smallest or the largest gets the next one, at most twice
-  then:                              # commands run in turn after the first one
+  choose: lr                         # the first seed runs every lr, the other seeds only the best lr of each arm
+  beyond: 2                          # if an arm's best lr is the smallest or the largest, add the next one, at most twice
+  then:                              # commands to run in turn after the first one
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
-The best value is that of the run with the lowest validation loss, or the best score by --best-checkpoint-metric; a failed training
-does not count. An arm's other seeds begin once all its runs of the first one are over, those beyond the edge too, whatever other arms
-are at. DIR/choices.txt keeps what was chosen, with the scores. Where the best value is the smallest or the largest one it says so;
-`beyond`, which is meant for rates, goes on from there in the ratio of the last two, after 4e-3 and 8e-3 with 1.6e-2. For {DATA}, the
-shell that starts the sweep may set a variable DATA, which is split into words as in a command.
+`choose` takes the value with the lowest validation loss, or the best score by --best-checkpoint-metric. A failed training does not count.
+An arm's other seeds begin after all its runs of the first seed, including those of `beyond`, and do not wait for other arms.
+DIR/choices.txt has the chosen values and their scores. It notes if a chosen value is the smallest or the largest one. `beyond` is for
+learning rates: it continues in the ratio of the last two values, after 4e-3 and 8e-3 with 1.6e-2. A variable DATA of the shell replaces
+{DATA}; it is split into words as in a command.
 
-{out} is the folder of the run; fairseq-train gets it as --save-dir. A folder is named after the values that are in lists, the seed
-last, such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. In it are `command`, `state` (waiting, running, done or failed) and a log of
-each command, here train.log and generate.log. Commands run in the folder where the sweep was started. A run is left out, and named, if its
-folder or one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al` makes them);
-the others go on.
+{out} is the folder of the run; fairseq-train gets it as --save-dir. The folder's name has the values of all lists, the seed last, such as
+plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. It contains `command`, `state` (waiting, running, done or failed) and a log of each command,
+here train.log and generate.log. Commands run in the folder where the sweep was started. A run is reported and left out if its folder or
+one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al` makes them).
 """
 # Flags of Slurm's jobs: (default, least).
 _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}
@@ -53,28 +52,31 @@ _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "sweep",
-        help="do the training runs of a grid file, several at a time; can be resumed",
+        help="run the trainings of a grid file, several at a time; resumable",
         description=HELP,
     )
     parser.add_argument("grid", metavar="GRID", help="the grid file")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the runs' folders")
+    parser.add_argument("--out", required=True, metavar="DIR", help="parent folder of the runs")
     parser.add_argument(
         "--jobs", type=int, metavar="N",
-        help="runs at a time (default 1, with --slurm all); several share the cores, and each gets one of the GPUs in turn",
+        help="runs at a time (default: 1, with --slurm all); they share the cores, and each gets one of the GPUs in turn",
     )  # fmt: skip
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the runs, their states and commands, and run none"
+        "--dry-run", action="store_true", help="print the runs, their states and commands, and do not run them"
     )
-    parser.add_argument("--retry-failed", action="store_true", help="try failed runs again")
+    parser.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     parser.add_argument(
         "--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)"
     )
-    parser.add_argument("--slurm-partition", metavar="NAME", help="of the jobs")
+    parser.add_argument("--slurm-partition", metavar="NAME", help="partition of the jobs")
     parser.add_argument(
-        "--slurm-time", type=int, metavar="MINUTES", help="limit of a job, then it is queued again (default 1440)"
+        "--slurm-time",
+        type=int,
+        metavar="MINUTES",
+        help="time limit of a job; after it the job is queued again (default: 1440)",
     )
-    parser.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of a job (default 1)")
-    parser.add_argument("--slurm-cpus", type=int, metavar="N", help="cores of a job (default 4)")
+    parser.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of a job (default: 1)")
+    parser.add_argument("--slurm-cpus", type=int, metavar="N", help="cores of a job (default: 4)")
     parser.set_defaults(run=run)
 
 
@@ -98,16 +100,16 @@ def _run(known):
         each.check()
     sweep = _Sweep(runs, choices, known.out, known.retry_failed)
     if known.dry_run:
-        return "\n".join(_shown(runs, sweep.decisions))
+        return "\n".join(_dry_run(runs, sweep.decisions))
     executor = slurm.executor(known.out, **options) if known.slurm else None
     sweep.add(list(runs), "runs of the first seed" if choices else "runs")
     for each in [run for run in runs if run.is_due(known.retry_failed)][:1]:
-        each.is_locked()  # refused where the file system has no locks, before anything runs
-    sweep.following()
+        each.is_locked()  # refuses a file system without locks before anything runs
+    sweep.next_runs()
     if executor:
-        finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, sweep.say, sweep.following)
+        finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, sweep.end, sweep.next_runs)
     else:
-        finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, sweep.say, sweep.following)
+        finished = local.run_all(list(runs), known.jobs or 1, known.retry_failed, sweep.end, sweep.next_runs)
     table = "\n".join([_table(runs, sweep.minutes), *sweep.decisions.lines, *map(str, sweep.errors)])
     if finished and sweep.is_done():
         return table
@@ -116,17 +118,17 @@ def _run(known):
 
 
 class _Sweep:
-    """The runs of a sweep in progress, and the lines printed about them.
+    """The runs of a sweep and its printed lines.
 
     Args:
-        runs: those of the grid file; runs that follow from others are added to this list.
-        choices: as of ``read_grid``.
+        runs: the runs of the grid file. Runs that a choice adds are appended to this list.
+        choices: see ``read_grid``.
         out: the folder of the sweep.
-        retry_failed: whether failed runs are tried again.
+        retry_failed: whether to run failed runs again.
 
     Attributes:
-        minutes: by name, how long each run took that is over.
-        errors: what was wrong with runs that followed; the others go on.
+        minutes: duration of each run that has ended, by name.
+        errors: errors of added runs. The other runs continue.
     """
 
     def __init__(self, runs, choices, out: str, retry_failed: bool):
@@ -142,7 +144,7 @@ class _Sweep:
         return run.is_due(self.retry_failed) and run.name not in self.minutes
 
     def add(self, runs, what: str) -> None:
-        """Make the folders of runs, and print the number of runs to do."""
+        """Make the folders of runs, and print how many of them are due."""
         for each in runs:
             each.prepare()
         due = sum(each.is_due(self.retry_failed) for each in runs)
@@ -152,29 +154,29 @@ class _Sweep:
             if each.state[0] == "damaged":
                 _print(f"{each.name}: {each.describe()}, left out")
 
-    def say(self, run, minutes: float) -> None:
-        """Call this when a run is over."""
+    def end(self, run, minutes: float) -> None:
+        """Print the result of a run that has ended."""
         self.minutes[run.name] = minutes
         _print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)")
 
-    def following(self) -> list:
-        """The runs that follow from the finished runs. The choices behind them are printed and kept in a file."""
+    def next_runs(self) -> list:
+        """Return the runs that follow from the finished ones. Print the choices behind them, and write them to choices.txt."""
         before, decided = len(self.runs), len(self.decisions.made)
-        for line, more in self.decisions.following():
+        for line, more in self.decisions.next_runs():
             _print(line)
-            with _kept_in(self.errors):
+            with _collecting(self.errors):
                 for each in more:
                     each.check()
                 if more:
                     self.add(more, "more runs")
                 self.runs.extend(more)
-        with _kept_in(self.errors):
+        with _collecting(self.errors):
             if len(self.decisions.made) > decided:
                 _keep(self.decisions.made.values(), Path(self.out) / "choices.txt")
         return self.runs[before:]
 
     def is_done(self) -> bool:
-        """Whether everything was decided and done, without an error."""
+        """Return whether all runs are done and all choices made, without an error."""
         undecided = any(
             choice.others and choice.best(choice.scores(_score)) is None for choice in self.decisions.choices
         )
@@ -183,7 +185,7 @@ class _Sweep:
 
 
 @contextlib.contextmanager
-def _kept_in(errors):
+def _collecting(errors):
     """Print an InputError of the body and add it to the list."""
     try:
         yield
@@ -193,14 +195,14 @@ def _kept_in(errors):
 
 
 def _print(text):
-    """Print a text that may not be UTF-8, such as a path. The command ends without a traceback if its reader has stopped."""
+    """Print text that may contain bytes outside UTF-8. A closed pipe (``| head``) ends the command without a traceback."""
     with writing():
         print(printable(text), flush=True)
 
 
-def _shown(runs, decisions):
-    """The lines of --dry-run: one for each run, and one for runs that are not chosen yet."""
-    for _, more in decisions.following():
+def _dry_run(runs, decisions):
+    """Yield the lines of --dry-run: each run, and each choice."""
+    for _, more in decisions.next_runs():
         for each in more:
             each.check()
         runs += more
@@ -211,7 +213,7 @@ def _shown(runs, decisions):
         if choice not in decisions.open:
             yield decisions.made[choice.name]
         elif first:
-            yield f"{choice.name}: {len(first)} more, of the other seeds, once the first has chosen its {choice.axis}"
+            yield f"{choice.name}: {len(first)} more of the other seeds, after the first seed has chosen its {choice.axis}"
 
 
 def _keep(lines, path):
@@ -220,7 +222,7 @@ def _keep(lines, path):
 
 
 def _score(run):
-    """The best validation in the log of a run, or None without any."""
+    """Return the best validation score in the log of a run; None if there is none."""
     from ..studies.report import metrics
     from ..studies.report.measures import measure_run, scored
     from ..studies.report.runs import find_runs
@@ -238,7 +240,7 @@ def _score(run):
 
 
 def _slurm_options(known):
-    """The values of --slurm-time, --slurm-gpus and so on, by the names after ``slurm_``."""
+    """Return the values of --slurm-time, --slurm-gpus and so on, by the name after ``slurm_``."""
     options = {}
     for name, (default, least) in _SLURM.items():
         value = getattr(known, f"slurm_{name}")

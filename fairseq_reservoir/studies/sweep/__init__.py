@@ -1,1 +1,1 @@
-"""Many runs from one grid file: which they are, their folders, and how they are run, here or by Slurm. Needs no torch."""
+"""Train the runs of a grid file on this machine or with Slurm. Needs no torch."""

@@ -1,11 +1,11 @@
-"""Reads a grid file and lists its runs: every combination of the values of its axes.
+"""Read a grid file and list its runs: all combinations of the values of its axes.
 
     command: fairseq-train data-bin --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
     axes: {reservoir-encoder: [LLL, LTLTL], lr: [1e-3, 2e-3], seed: [1, 2]}
     exclude: [{reservoir-encoder: LLL, lr: 2e-3}]
     then: [fairseq-generate data-bin --user-dir fairseq_reservoir --path "{out}/checkpoint_best.pt" --results-path "{out}"]
 
-are six runs, LLL-lr1e-3-1 and so on. See ``commands/sweep.py`` for every key.
+gives six runs: LLL-lr1e-3-1 and so on. ``commands/sweep.py`` explains all keys.
 """
 
 import functools
@@ -13,33 +13,30 @@ import itertools
 import math
 import os
 import re
-import shlex
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-import yaml
-
 from ...errors import InputError
 from ...files import why
 from .choose import Choice
+from .grid_file import GridFile
 from .run import Run, Step
 
-_LONGEST_NAME = 255  # of a folder
-_NAMES = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")  # not ${HOME}, which is for a shell that a command may start
-# More would take hours to name, and years to train.
+_LONGEST_NAME = 255  # bytes of a folder's name
+# Listing more runs would take hours.
 MOST_RUNS = 10_000
-KEYS = ("command", "environment", "axes", "arms", "exclude", "then", "choose", "beyond", "defaults")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting that differs between runs, or is the same in all of them.
+    """A setting of the runs, with one value or several.
 
     Attributes:
+        name: name of the setting.
         kind: ``arm``, ``variable`` of the environment, or ``flag``.
-        values: by the name that they have in the file.
-        named: whether the names of runs have them; so it is with a list in the file, even of one value.
+        values: as written in the file.
+        named: whether the names of runs contain the value. They do if the file has a list, even of one value.
     """
 
     name: str
@@ -52,7 +49,7 @@ class Axis:
         return self.name.lower() == "seed"
 
     def tag(self, value: str) -> str:
-        """The text that a value adds to the name of a run: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
+        """Return the part of a run's name for a value: ``LLL``, ``lr1e-3``, ``share-all-embeddings``."""
         if self.kind == "flag" and value in ("yes", "no"):
             tag = self.name if value == "yes" else f"no-{self.name}"
         elif self.is_seed or self.kind == "arm" or value[:1].isalpha():
@@ -63,14 +60,14 @@ class Axis:
 
 
 def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
-    """The runs that a grid file asks for in any case, those of the first seed first, and what ``choose`` leaves to the first seed.
+    """Read the runs of a grid file, the first seed first, and the choices that the first seed makes.
 
     Args:
         path: the grid file, YAML.
         out: the folder of the sweep.
 
     Raises:
-        InputError: one line with the file, the key and what is allowed.
+        InputError: one line with the file, the key and the allowed values.
     """
     grid = _Grid(path)
     axes = grid.axes()
@@ -82,15 +79,7 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
     chosen = grid.without_excluded([{axis: values[axis] for axis in axes} for values in chosen])
     if not chosen:
         raise grid.error("exclude", "no run is left")
-    folder, runs = Path(out).absolute(), {}  # commands have the folder in them, and ../runs is runs
-    if ".." in folder.parts:
-        folder = Path(os.path.realpath(folder))
-    try:
-        os.stat(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # the first run makes it, or finds that it cannot
-    except OSError as error:
-        raise InputError(f"--out {out}: cannot be used ({why(error)})") from error
+    folder, runs = _folder(out), {}
     for values in chosen:
         run = grid.run(folder, values)
         if len(os.fsencode(run.name)) > _LONGEST_NAME:
@@ -107,48 +96,36 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
     return grid.split(chosen_axis, list(zip(chosen, runs.values())), folder)
 
 
-class _Grid:
-    """The keys of a grid file; all that they hold is text, as it was written."""
+def _folder(out):
+    """Return the absolute folder of a sweep, which the commands contain. Two spellings of one folder give the same text."""
+    folder = Path(out).absolute()
+    if ".." in folder.parts:
+        folder = Path(os.path.realpath(folder))
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the first run makes it, or reports why it cannot
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be used ({why(error)})") from error
+    return folder
 
-    def __init__(self, path):
-        self.path = path
-        try:
-            found = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"GRID {path}: cannot be read ({why(error)})") from None
-        except yaml.YAMLError as error:
-            line = f"line {error.problem_mark.line + 1}: " if getattr(error, "problem_mark", None) else ""
-            raise InputError(f"GRID {path}: {line}{getattr(error, 'problem', None) or error}") from None
-        except RecursionError:
-            raise InputError(f"GRID {path}: is nested too deeply") from None
-        self.found = found if isinstance(found, dict) else {}
-        for key in self.found.keys() - set(KEYS):
-            raise self.error(key, f"unknown; choose from {', '.join(KEYS)}")
-        self.texts = {f"{{{name}}}": self._text_of(name, text) for name, text in self._mapping("defaults").items()}
-        self.command = self._words("command", self.found.get("command"))
-        self.arms = {name: self._words(f"arms: {name}", text, "flags") for name, text in self._mapping("arms").items()}
-        self.then = [self._words("then", text) for text in self._list("then")]
-        written = repr([self.found.get(key) for key in ("command", "arms", "environment", "axes", "then")])
-        for name in self.texts:
-            if name not in written:
-                raise self.error("defaults", f"nothing has {name}")
 
-    def error(self, key, problem):
-        return InputError(f"GRID {self.path}: {key}: {problem}")
+class _Grid(GridFile):
+    """The axes and the runs of a grid file."""
 
     def _place_of(self, flag):
-        """Where the file gives a flag outside the axes, None if nowhere."""
+        """Return the place outside the axes where the file sets a flag; None if no other place does."""
         places = {"the command": self.command} | {f"arms: {name}": words for name, words in self.arms.items()}
         return next((place for place, words in places.items() if flag in [word.split("=")[0] for word in words]), None)
 
     def axes(self):
-        """In the order of the file, arms before variables before flags before the seed."""
+        """Return the axes in the order of the file: arms, variables, flags, the seed."""
         axes = [Axis("arm", "arm", tuple(self.arms), True)] if self.arms else []
-        axes += [self._axis("environment", name, "variable") for name in self._mapping("environment")]
-        axes += [self._axis("axes", name.removeprefix("--"), "flag", name) for name in self._mapping("axes")]
+        axes += [self._axis("environment", name, "variable") for name in self.mapping("environment")]
+        axes += [self._axis("axes", name.removeprefix("--"), "flag", name) for name in self.mapping("axes")]
         for axis in axes:
             for value in axis.values:
-                # "", "." and ".." would be the sweep's own folder and the one above it.
+                # "", "." and ".." would name the sweep's own folder and its parent.
                 if axis.named and not re.search(r"[^\W_]", axis.tag(value)):
                     raise self.error(
                         "arms" if axis.kind == "arm" else axis.name, f"{value!r}: a name needs a letter or a digit"
@@ -162,20 +139,20 @@ class _Grid:
             seeds = [Axis("seed", "flag", ("1",), True)]
         for value in itertools.chain.from_iterable(axis.values for axis in seeds):
             if not value.isdecimal():
-                raise self.error("axes: seed", f"{value!r} is no whole number")
+                raise self.error("axes: seed", f"{value!r} is not a whole number")
         return [*(axis for axis in axes if not axis.is_seed), *seeds]
 
     def without_excluded(self, chosen):
-        """Of combinations, axis -> value, those that no entry of ``exclude`` describes."""
+        """Return the combinations (value by axis) that no entry of ``exclude`` matches."""
         known = {axis.name: axis.values for axis in chosen[0]}
-        for entry in self._list("exclude"):
+        for entry in self.sequence("exclude"):
             if not isinstance(entry, dict) or not entry:
                 raise self.error("exclude", f"{entry!r} is not a mapping such as {{lr: 1e-3, seed: 2}}")
             entry = {
                 name.removeprefix("--"): [value] if isinstance(value, str) else value for name, value in entry.items()
             }
             entry = {
-                name: [self._filled("exclude", value) if isinstance(value, str) else value for value in values]
+                name: [self.filled("exclude", value) if isinstance(value, str) else value for value in values]
                 for name, values in entry.items()
             }
             for name, values in entry.items():
@@ -191,36 +168,37 @@ class _Grid:
         return chosen
 
     def chosen_axis(self, axes):
-        """The axis whose value the first seed chooses, None where every value is run with every seed."""
+        """Return the axis of ``choose``; None if every seed runs all values."""
         if "choose" not in self.found:
             if "beyond" in self.found:
-                raise self.error("beyond", "needs choose, which says of what")
+                raise self.error("beyond", "needs choose, which names the axis")
             return None
         name = self.found["choose"]
         if self.command[0] != "fairseq-train":
-            raise self.error("choose", "needs fairseq-train as the command, whose log has the scores")
+            raise self.error("choose", "needs fairseq-train as the command, because the scores are in its log")
         several = {axis.name: axis for axis in axes if len(axis.values) > 1 and not axis.is_seed}
         axis = several.get(name.removeprefix("--")) if isinstance(name, str) else None
         if axis is None:
             raise self.error(
-                "choose", f"{name or 'nothing'}: no axis of several values; choose from {', '.join(several) or 'none'}"
+                "choose",
+                f"{name or 'nothing'}: not an axis of several values; choose from {', '.join(several) or 'none'}",
             )
         if sum(axis.is_seed for axis in axes) > 1:
             raise self.error("choose", "needs one axis of seeds; there is one of flags and one of the environment")
         return axis
 
     def further(self, axis):
-        """How many values beyond those of an axis may be tried for each combination of the others."""
+        """Return how many values beyond those of an axis may be added for each combination of the other axes."""
         number = self.found.get("beyond", "0")
         if not isinstance(number, str) or not number.isdecimal():
-            raise self.error("beyond", f"{number!r} is no whole number of further values")
+            raise self.error("beyond", f"{number!r} is not a whole number of further values")
         for value in axis.values if int(number) else ():
             if not _is_positive(value):
-                raise self.error("beyond", f"{axis.name}: {value} is no number above 0, so that nothing follows it")
+                raise self.error("beyond", f"{axis.name}: {value} is not a number above 0, so no value can follow it")
         return int(number)
 
     def split(self, axis, made, folder):
-        """From pairs (values, run) those of the first seed, and a choice for each combination of the other axes."""
+        """Split pairs (values, run) into the runs of the first seed, and a choice for each combination of the other axes."""
         seed = next(other for other in made[0][0] if other.is_seed)
         further = self.further(axis)
         choices: dict = {}
@@ -239,10 +217,10 @@ class _Grid:
             elif values[axis] in choice.first:
                 choice.others.setdefault(values[axis], []).append(run)
             else:
-                raise self.error("choose", f"{run.name} has no run of the first seed, {seed.values[0]}, to go by")
+                raise self.error("choose", f"{run.name} has no run of the first seed, {seed.values[0]}, to choose by")
         runs = [run for choice in choices.values() for run in choice.first.values()]
         several = [choice for choice in choices.values() if len(choice.first) > 1]
-        # Where exclude leaves one value there is nothing to choose.
+        # A single value, left by exclude, needs no choice.
         runs += [
             run
             for choice in choices.values()
@@ -253,121 +231,84 @@ class _Grid:
         return runs, several
 
     def _with_another(self, folder, values, axis, seed, seeds, value):
-        """The runs of some seeds with a value of the axis beyond the best one; none where the file excludes it."""
-        # In a file that names it, it may be written in another way: 0.016 for 1.6e-2.
+        """Return the runs of some seeds with a value beyond the best one; none if the file excludes it."""
+        # The file may have the same number in another notation: 0.016 for 1.6e-2.
         value = next((named for named in axis.values if _same_number(named, value)), value)
         further = [values | {axis: value, seed: each} for each in seeds]
-        if value in axis.values:  # no exclude may name another
+        if value in axis.values:  # exclude accepts values of the file only
             further = self.without_excluded(further)
         has_first_seed = further and further[0][seed] == seed.values[0]
         return [self.run(folder, each) for each in further] if has_first_seed else []
 
     def run(self, out, values):
-        """The run of one combination, axis -> value, in a folder of its own below ``out``."""
+        """Return the run of one combination of values, by axis, in its own folder below ``out``."""
         name = _name(values)
-        folder, words, environment = out / name, list(self.command), {}
+        folder = out / name
+        commands = [self._first_command(values), *self.then]
+        environment = {axis.name: _in(folder, value) for axis, value in values.items() if axis.kind == "variable"}
+        named = zip(commands, _numbered(map(_program, commands)), _numbered(map(_log_stem, commands)))
+        steps = [
+            Step(step, tuple(_in(folder, word) for word in command), folder / f"{stem}{_log_suffix(command)}")
+            for command, step, stem in named
+        ]
+        return Run(name, folder, environment, tuple(steps))
+
+    def _first_command(self, values):
+        """Return the grid's command with the flags of the chosen values."""
+        words = list(self.command)
         for axis, value in values.items():
-            if axis.kind == "variable":
-                environment[axis.name] = value
-            elif axis.kind == "arm":
+            if axis.kind == "arm":
                 words += self.arms[value]
-            elif value != "no":
+            elif axis.kind == "flag" and value != "no":
                 words += [f"--{axis.name}"] if value == "yes" else [f"--{axis.name}", value]
         if words[0] == "fairseq-train" and not any(word.split("=")[0] == "--save-dir" for word in words):
             words += ["--save-dir", "{out}"]
-        steps, taken, logs = [], [], []
-        for command in (words, *self.then):
-            program = Path(command[0]).name.removeprefix("fairseq-")
-            # States of runs hold the program's name; the log of a subcommand, such as export, has that of the subcommand.
-            is_ours = program == "reservoir" and re.fullmatch(r"[a-z][a-z-]*", "".join(command[1:2]))
-            taken.append(program)
-            logs.append(command[1] if is_ours else program)
-            called, log = (f"{of[-1]}-{of.count(of[-1])}" if of.count(of[-1]) > 1 else of[-1] for of in (taken, logs))
-            # A log of a script repeats the log of its training; by another ending the report is told not to read it.
-            log += ".log" if command[0].startswith("fairseq-") else ".out"
-            steps.append(Step(called, tuple(_in(folder, word) for word in command), folder / log))
-        return Run(
-            name, folder, {variable: _in(folder, value) for variable, value in environment.items()}, tuple(steps)
-        )
+        return words
 
     def _axis(self, key, name, kind, written=None):
         values = self.found[key][written or name]
         if kind == "variable" and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise self.error(f"{key}: {name!r}", "is no name of a variable: letters, digits and _")
+            raise self.error(f"{key}: {name!r}", "is not a name of a variable: letters, digits and _")
         if kind == "flag" and not re.fullmatch(r"[A-Za-z][\w.-]*", name):
-            raise self.error(f"{key}: {name!r}", "is no name of a flag")
+            raise self.error(f"{key}: {name!r}", "is not a name of a flag")
         listed = values if isinstance(values, list) else [values]
         if not listed or not all(isinstance(value, str) and value for value in listed):
             raise self.error(f"{key}: {name}", "must be a value or a list of values")
-        listed = [self._filled(f"{key}: {name}", value) for value in listed]
+        listed = [self.filled(f"{key}: {name}", value) for value in listed]
         if len(set(listed)) < len(listed):
-            raise self.error(f"{key}: {name}", f"{next(v for v in listed if listed.count(v) > 1)} is there twice")
+            raise self.error(f"{key}: {name}", f"{next(v for v in listed if listed.count(v) > 1)} appears twice")
         axis = Axis(name, kind, tuple(listed), isinstance(values, list))
         return Axis(name, kind, axis.values, True) if axis.is_seed else axis
-
-    def _text_of(self, name, text):
-        """What {name} in a command stands for: the variable of the environment, where it is set and not empty."""
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name == "out":
-            raise self.error(
-                f"defaults: {name!r}", "is no name of a variable: letters, digits and _; {out} is the folder of a run"
-            )
-        if not isinstance(text, str):
-            raise self.error(f"defaults: {name}", "must be text, in one line")
-        for other in _NAMES.findall(text):
-            if other != "{out}":
-                raise self.error(f"defaults: {name}", f"{other} stands for nothing here; write out what it stands for")
-        return os.environ.get(name) or text
-
-    def _filled(self, key, text):
-        """``text`` with what each {NAME} of the defaults stands for; {out} is filled in for each run."""
-        unknown = [name for name in _NAMES.findall(text) if name not in self.texts and name != "{out}"]
-        if unknown:
-            allowed = ", ".join(["{out}", *self.texts])
-            raise self.error(key, f"{unknown[0]} stands for nothing; choose from {allowed}, or add it to defaults")
-        return _NAMES.sub(lambda name: self.texts.get(name[0], name[0]), text)
-
-    def _words(self, key, text, what="a command"):
-        if isinstance(text, str):
-            text = self._filled(key, text)
-        try:
-            words = shlex.split(text) if isinstance(text, str) else None
-        except ValueError as error:
-            raise self.error(key, f"{text!r}: {error}") from None
-        if words is None or what == "a command" and not words:
-            raise self.error(key, f"must be {what}, in one line")
-        return words
-
-    def _mapping(self, key):
-        found = self.found.get(key) or {}
-        if not isinstance(found, dict):
-            raise self.error(key, "must be a mapping, as in {lr: [1e-3, 2e-3]}")
-        return found
-
-    def _list(self, key):
-        found = self.found.get(key) or []
-        if not isinstance(found, list):
-            raise self.error(key, "must be a list")
-        return found
-
-
-class _Loader(yaml.BaseLoader):
-    """YAML whose values all stay text, so that 1e-3, 0.10 and no are what they look like; a key may be there only once."""
-
-    def construct_mapping(self, node, deep=False):
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no text", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _name(values):
     tags = [axis.tag(value) for axis, value in values.items() if axis.named]
     unnamed = all(axis.is_seed for axis in values if axis.named)
     return "-".join(["run", *tags] if unnamed else tags)
+
+
+def _program(command):
+    """Return the name of a step: its program, without fairseq's prefix."""
+    return Path(command[0]).name.removeprefix("fairseq-")
+
+
+def _log_stem(command):
+    """Return the name of a step's log: the program, or the subcommand of fairseq-reservoir."""
+    program, subcommand = _program(command), "".join(command[1:2])
+    return subcommand if program == "reservoir" and re.fullmatch(r"[a-z][a-z-]*", subcommand) else program
+
+
+def _log_suffix(command):
+    """Return the ending of a step's log. The report skips ``.out``, because a script's log repeats the log of its training."""
+    return ".log" if command[0].startswith("fairseq-") else ".out"
+
+
+def _numbered(names):
+    """Return the names with -2, -3, ... behind the second, third, ... of the same name."""
+    found = []
+    for name in names:
+        found.append(name)
+        yield f"{name}-{found.count(name)}" if found.count(name) > 1 else name
 
 
 def _is_positive(text):

@@ -1,4 +1,10 @@
-"""Runs on this machine, several at a time."""
+"""Runs on this machine, several at a time.
+
+submitit's local executor does not fit here, although ``slurm.py`` uses submitit. It kills a job 1 s after an interrupt, too soon for
+fairseq to save a checkpoint, and leaves the job's command running. It accepts GPUs by number only, and hides all GPUs from a job without
+a number. Its job, not the sweep, would be the parent of the command, so a killed sweep would look like a running one. Each run would
+need two more Python processes.
+"""
 
 import contextlib
 import os
@@ -6,168 +12,181 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
 from ...errors import InputError, in_one_line
-from .run import Run, begin
+from .run import ActiveRun, Run, begin
 
 _POLL_SECONDS = 0.1
+OnEnd = Callable[[Run, float], None]
+NextRuns = Callable[[], list[Run]]
 
 
-def run_all(runs: list[Run], jobs: int, retry_failed: bool, say, following=list) -> bool:
-    """Runs what is due, ``jobs`` at a time; returns False where an interrupt ended that, and all commands with it.
+def run_all(runs: list[Run], jobs: int, retry_failed: bool, on_end: OnEnd, next_runs: NextRuns = list) -> bool:
+    """Run all due runs, ``jobs`` at a time, and return True. Ctrl-C ends all commands and returns False.
 
-    Of several, each has one of the GPUs in turn, where there are any, and its share of the cores; one alone has all of them.
-    A run that somebody else has begun is waited for, and gone on with if it is then not over. So the commands that a killed sweep
-    has left come to their end, and what is to follow them is done; they count among the ``jobs``.
+    With ``jobs`` above 1 each run gets one of the GPUs, in turn, and its share of the cores. Runs of another sweep are waited for, and
+    resumed if they are not finished then. So are orphaned commands, which a killed sweep has left running. These count among the ``jobs``.
 
     Args:
-        say: called with a run and its minutes when it is over.
-        following: called after that, and when nothing is left; the runs to add.
+        runs: the runs.
+        jobs: largest number of active runs.
+        retry_failed: whether to run failed runs again.
+        on_end: called with each run that has ended, and its minutes.
+        next_runs: called after ``on_end``, and when nothing is left; returns the runs to add.
     """
-    queue = Queue(runs, retry_failed, say, following)
-    active: dict = {}  # devices by what is under way
+    queue = Queue(runs, retry_failed, on_end, next_runs)
+    active: dict[ActiveRun, str | None] = {}  # the GPU of each run
     gpus = devices() if jobs > 1 else []
-    shared = {}
-    if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
-        shared["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
     with interrupts() as interrupted:
         try:
             while not interrupted and (active or queue.has_more()):
                 queue.take_back()
-                while queue.waiting and len(active) + queue.elsewhere.count_left_over() < jobs:
-                    run, environment = queue.waiting.pop(0), dict(shared)
-                    if gpus:
-                        taken = list(active.values())
-                        environment["CUDA_VISIBLE_DEVICES"] = min(gpus, key=taken.count)
-                    try:
-                        under_way = begin(run, retry_failed, environment)
-                    except InputError as error:
-                        print(error, flush=True)
-                        queue.over(run, 0.0)
-                        continue
-                    if under_way:
-                        active[under_way] = environment.get("CUDA_VISIBLE_DEVICES")
-                    else:
-                        queue.elsewhere.add(run)
+                while queue.waiting and len(active) + queue.foreign.count_orphaned() < jobs:
+                    environment = _environment(jobs, gpus, list(active.values()))
+                    if started := _begin_next(queue, environment):
+                        active[started] = environment.get("CUDA_VISIBLE_DEVICES")
                 time.sleep(_POLL_SECONDS)
-                for under_way in list(active):
-                    if _is_over(under_way):
-                        del active[under_way]
-                        queue.over(under_way.run, under_way.minutes)
+                for run in list(active):
+                    if _has_ended(run):
+                        del active[run]
+                        queue.end(run.run, run.minutes)
         finally:
-            for under_way in active:
-                under_way.terminate()
-            for under_way in active:
-                under_way.end()
+            for run in active:
+                run.terminate()
+            for run in active:
+                run.end()
     return not interrupted
 
 
-def _is_over(under_way) -> bool:
-    """Whether a run is over; one whose folder cannot be written any more is ended, and the others go on."""
+def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
+    """Return the variables of a run: its share of the cores, and the GPU with the fewest runs."""
+    environment: dict[str, str] = {}
+    if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
+        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = min(gpus, key=taken.count)
+    return environment
+
+
+def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None:
+    """Start the first waiting run. A run of another sweep becomes foreign. A run with an unwritable folder has ended."""
+    run = queue.waiting.pop(0)
     try:
-        return under_way.poll()
+        started = begin(run, queue.retry_failed, environment)
     except InputError as error:
         print(error, flush=True)
-        under_way.terminate()
-        under_way.end()
+        queue.end(run, 0.0)
+        return None
+    if started is None:
+        queue.foreign.add(run)
+    return started
+
+
+def _has_ended(run: ActiveRun) -> bool:
+    """Return whether a run has ended. If its folder cannot be written any more it is stopped, and the others continue."""
+    try:
+        return run.poll()
+    except InputError as error:
+        print(error, flush=True)
+        run.terminate()
+        run.end()
         return True
 
 
 class Queue:
-    """The runs that wait for their turn, those that somebody else is at, and what follows from those that are over.
+    """The waiting runs of a sweep, and the runs of other sweeps that it waits for.
 
     Args:
-        say, following: as of ``run_all``.
+        runs: the runs. Those that another sweep runs become foreign.
+        retry_failed, on_end, next_runs: see ``run_all``.
     """
 
-    def __init__(self, runs: list[Run], retry_failed: bool, say, following):
-        self.retry_failed, self.say, self.following = retry_failed, say, following
-        self.elsewhere = Elsewhere()
-        self.waiting = self.elsewhere.without_begun([run for run in runs if run.is_due(retry_failed)])
+    def __init__(self, runs: list[Run], retry_failed: bool, on_end: OnEnd, next_runs: NextRuns):
+        self.retry_failed, self.on_end, self.next_runs = retry_failed, on_end, next_runs
+        self.foreign = ForeignRuns()
+        self.waiting = self.foreign.split_off([run for run in runs if run.is_due(retry_failed)])
 
     def has_more(self) -> bool:
-        """Whether anything waits or is waited for; asks what follows before it says no."""
-        if not (self.waiting or self.elsewhere.runs):
+        """Return whether any run is waiting or foreign. Adds the next runs first if nothing is left."""
+        if not (self.waiting or self.foreign.runs):
             self._add()
-        return bool(self.waiting or self.elsewhere.runs)
+        return bool(self.waiting or self.foreign.runs)
 
-    def over(self, run: Run, minutes: float) -> None:
-        """To be called with every run that is over."""
-        self.say(run, minutes)
+    def end(self, run: Run, minutes: float) -> None:
+        """Report a run that has ended, and add the next runs."""
+        self.on_end(run, minutes)
         self._add()
 
     def take_back(self) -> None:
-        """Queues what somebody else has left before its end."""
-        self.waiting += self.elsewhere.left(self.retry_failed, self.over)
+        """Queue unfinished foreign runs that no sweep runs any more."""
+        self.waiting += self.foreign.released(self.retry_failed, self.end)
 
     def _add(self):
-        self.waiting += [run for run in self.following() if run.is_due(self.retry_failed)]
+        self.waiting += [run for run in self.next_runs() if run.is_due(self.retry_failed)]
 
 
-class Elsewhere:
-    """Runs that another sweep has begun, or what a killed one has left of itself; they are waited for."""
+class ForeignRuns:
+    """Runs of another sweep, or orphaned commands of a killed sweep. This sweep waits for them."""
 
     def __init__(self):
-        self.runs = []
+        self.runs: list[tuple[Run, float]] = []  # with the time since when this sweep waits
 
     def add(self, run: Run) -> None:
         self.runs.append((run, time.monotonic()))
         if run.is_locked():
             host, sweep, command = run.holder or ("?", "?", "?")
-            whose = "left by a sweep that is gone" if run.is_left_over else f"of another sweep, process {sweep}"
-            print(in_one_line(f"{run.name}: waiting for process {command} on {host}, {whose}"), flush=True)
+            owner = "left by a sweep that has ended" if run.is_orphaned else f"of another sweep, process {sweep}"
+            print(in_one_line(f"{run.name}: waiting for process {command} on {host}, {owner}"), flush=True)
 
-    def without_begun(self, runs: list[Run]) -> list[Run]:
-        """``runs`` without those that somebody else is at; these are waited for."""
-        begun = [run for run in runs if run.state[0] == "running" and run.is_locked()]
-        for run in begun:
+    def split_off(self, runs: list[Run]) -> list[Run]:
+        """Add those of ``runs`` that another sweep runs, and return the others."""
+        foreign = [run for run in runs if run.state[0] == "running" and run.is_locked()]
+        for run in foreign:
             self.add(run)
-        return [run for run in runs if run not in begun]
+        return [run for run in runs if run not in foreign]
 
-    def count_left_over(self) -> int:
-        return sum(run.is_left_over for run, _ in self.runs)
+    def count_orphaned(self) -> int:
+        return sum(run.is_orphaned for run, _ in self.runs)
 
-    def left(self, retry_failed: bool, say) -> list[Run]:
-        """Those that nobody runs any more and that are not over; ``say`` is called with the others of these, and their minutes."""
+    def released(self, retry_failed: bool, on_end: OnEnd) -> list[Run]:
+        """Remove the runs without a holder. Call ``on_end`` for finished ones, and return the others."""
         free = [pair for pair in self.runs if not _is_locked(pair[0])]
         self.runs = [pair for pair in self.runs if pair not in free]
         due = [run for run, _ in free if run.is_due(retry_failed)]
         for run, since in free:
             if run not in due:
-                say(run, (time.monotonic() - since) / 60)
+                on_end(run, (time.monotonic() - since) / 60)
         return due
 
 
 def _is_locked(run):
-    """Whether somebody runs it. A folder that was damaged in the meantime is waited for no longer."""
+    """Return whether a process holds the lock. A folder that was damaged in the meantime counts as free."""
     with contextlib.suppress(InputError):
         return run.is_locked()
     return False
 
 
 def perform(run: Run, retry_failed: bool) -> None:
-    """Does one run and waits for it; whatever ends this process ends the run's commands."""
-    under_way = begin(run, retry_failed, {})
-    if not under_way:
+    """Do one run and wait for its end. If this process is interrupted, it ends the run's commands first."""
+    active = begin(run, retry_failed, {})
+    if not active:
         return
     try:
-        while not under_way.poll():
+        while not active.poll():
             time.sleep(_POLL_SECONDS)
     except BaseException:
-        under_way.terminate()
-        under_way.end()
+        active.terminate()
+        active.end()
         raise
 
 
 @contextlib.contextmanager
 def interrupts():
-    """Yields a list that is empty until Ctrl-C, SIGTERM or SIGHUP arrive, which so end nothing by themselves.
-
-    What is ignored already, as SIGHUP under nohup, stays ignored.
-    """
-    received = []
-    heeded = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in heeded}
+    """Collect Ctrl-C, SIGTERM and SIGHUP in a list, so that they do not end the process. Ignored signals (nohup) stay ignored."""
+    received: list[int] = []
+    handled = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in handled}
     try:
         yield received
     finally:
@@ -176,7 +195,7 @@ def interrupts():
 
 
 def devices() -> list[str]:
-    """The GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the usable GPUs, named as in CUDA_VISIBLE_DEVICES."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
     if not shutil.which("nvidia-smi"):

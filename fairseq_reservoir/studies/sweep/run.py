@@ -1,9 +1,9 @@
-"""One run of a sweep: its commands, and what its folder says of it.
+"""One run of a sweep: its commands, and the files in its folder.
 
-command   the commands, quoted, as a shell would take them
-state     waiting; running STEP; done; failed STEP STATUS. A folder that cannot be used counts as damaged; that word is never written
-lock      held by whoever runs it, and by the commands themselves, so that not even after a killed sweep a run is started twice;
-          names the host, the process of the sweep and that of the command
+command   the quoted commands, as for a shell
+state     waiting; running STEP; done; failed STEP STATUS. A folder that cannot be used counts as damaged; this state is never written
+lock      the sweep and the running command hold an flock on it, so no run starts twice, even after a sweep was killed; it contains
+          the host, the process of the sweep and the process of the command
 """
 
 import contextlib
@@ -21,23 +21,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError, whole_number
-from ...files import fault_of_own_file, open_own_file, read_regular, read_text, replacing, why
+from ...files import fault_of_own_file, is_alive, open_own_file, read_regular, read_text, replacing, why
 
-# What ends a run without being a fault of its own; it is resumed then.
+# Signals that stop a run without a fault of its own. It is resumed later.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-# What a shell gives back of a command that it cannot start.
-_NOT_STARTED = 127
+_NOT_STARTED = 127  # a shell's exit status for a command that it cannot start
 _GRACE_SECONDS = 10
 _STATES = ("waiting", "running", "done", "failed")
 _MOST = 1 << 24  # bytes of a command, a state or a lock
-_LARGEST_PROCESS = 1 << 22  # Linux has no number above
-# Threads that spin while they wait slow each other down several times beside another busy process. A user's own value stays.
+_LARGEST_PROCESS = 1 << 22  # Linux's limit of process numbers
+# Threads that spin while they wait slow down other busy processes by a factor of several. A value set by the user stays.
 WAITING = {"OMP_WAIT_POLICY": "passive"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command of a run, and the file for all that it says."""
+    """A command of a run, and the log file of its output."""
 
     name: str
     words: tuple[str, ...]
@@ -49,8 +48,10 @@ class Run:
     """A run of a sweep.
 
     Attributes:
+        name: name of the run and its folder.
+        folder: folder of the run.
         environment: variables of all its commands, besides those of the sweep.
-        steps: its commands, each run once the one before has ended well.
+        steps: its commands. Each one starts after the one before has succeeded.
     """
 
     name: str
@@ -65,9 +66,9 @@ class Run:
 
     @property
     def state(self) -> list[str]:
-        """The words of the state, such as ["failed", "train", "1"]; "?" stands for a missing word.
+        """The words of the state, such as ["failed", "train", "1"]. A missing word is "?".
 
-        The state of a damaged run is ["damaged", REASON]. Such a run is neither due nor over.
+        The state of a damaged run is ["damaged", REASON]. A damaged run is neither due nor finished.
         """
         words = []
         try:
@@ -75,15 +76,15 @@ class Run:
                 words = read_text(self.folder / "state", _MOST).split()
             words = words or ["waiting"]
             if words[0] not in _STATES:
-                return ["damaged", f"state begins with {_in_short(words[0])}; must be one of {', '.join(_STATES)}"]
+                return ["damaged", f"state begins with {_shortened(words[0])}; must be one of {', '.join(_STATES)}"]
             if words[0] != "done" and (fault := self._fault()):
                 return ["damaged", fault]
         except OSError as error:
-            return ["damaged", f"state {_in_a_sentence(error)}"]
+            return ["damaged", f"state {_describe(error)}"]
         return words + ["?"] * ({"failed": 3, "running": 2}.get(words[0], 1) - len(words))
 
     def _fault(self) -> str:
-        """Reason not to write in the folder: it, or a file that a sweep writes there, is a link or a FIFO; "" if there is none."""
+        """Return why nothing can be written in the folder, such as "lock is a link"; "" if it can."""
         try:
             if not stat.S_ISDIR(self.folder.lstat().st_mode):
                 return f"the folder {fault_of_own_file(self.folder, in_place=False) or 'is a file'}"
@@ -97,7 +98,7 @@ class Run:
                 if name == "command" and self._written_commands() not in (None, _encoded(self.commands)):
                     read_regular(self.folder / name, _MOST).decode()
             except OSError as error:
-                return f"{name} {_in_a_sentence(error)}"
+                return f"{name} {_describe(error)}"
             except UnicodeDecodeError:
                 return f"{name} is not UTF-8"
         return ""
@@ -108,12 +109,12 @@ class Run:
         return None
 
     def is_due(self, retry_failed: bool) -> bool:
-        """Whether the run is to be started: it waits, was interrupted, or has failed and is to be tried again."""
+        """Return whether to start the run: it waits, was interrupted, or has failed and ``retry_failed`` is set."""
         word = self.state[0]
         return word in ("waiting", "running") or word == "failed" and retry_failed
 
     def check(self) -> None:
-        """Refuses a folder that other commands have written to, and commands that do not exist. A damaged folder stops no other run.
+        """Refuse a folder of other commands, and commands that do not exist. A damaged folder passes: other runs can continue.
 
         Raises:
             InputError: one line with the folder or the command.
@@ -126,20 +127,20 @@ class Run:
             return
         with _naming_the_folder(self.folder):
             written = self._written_commands()
-            # Another sweep may be at the same, which begins with a .tmp.
+            # Another sweep may be making the same folder. It begins with a .tmp file.
             found = self.folder.is_dir() and [name for name in os.listdir(self.folder) if not name.endswith(".tmp")]
         if written is not None and written != _encoded(self.commands):
             raise InputError(
                 f"--out: {self.folder} is a run of other commands, see {self.folder / 'command'}; take another --out, or move it away"
             )
         if written is None and (found or is_file):
-            raise InputError(f"--out: {self.folder} is there and no run of a sweep; take another --out")
+            raise InputError(f"--out: {self.folder} exists and is not a run of a sweep; take another --out")
 
     def prepare(self) -> None:
-        """Makes the folder unless it is there. Writes nothing for a run that is done or damaged: its folder may be a link.
+        """Make the folder if it does not exist. Write nothing for a finished or damaged run, because its folder may be a link.
 
         Raises:
-            InputError: the disk refuses it.
+            InputError: the folder cannot be written.
         """
         if self.state[0] in ("done", "damaged"):
             return
@@ -154,19 +155,22 @@ class Run:
             state.write("waiting\n")
 
     def write(self, name: str, text: str) -> None:
-        """A file of the folder, which has the old text or the new one, whatever happens.
+        """Write a file of the folder atomically.
 
         Raises:
-            InputError: the disk refuses it.
+            InputError: the file cannot be written.
         """
         with replacing(self.folder / name, "--out: {path} cannot be written ({why})") as temporary:
             temporary.write_bytes(_encoded(text if text.endswith("\n") else f"{text}\n"))
 
     def locked(self):
-        """The open lock, or None where somebody else has it.
+        """Take the lock and return its open file; None if another process has it.
+
+        The lock is a plain ``flock``, because the command inherits the open file and keeps the lock if the sweep is killed.
+        ``filelock`` has no public descriptor to pass on, and unlocks inherited copies when it releases its own.
 
         Raises:
-            InputError: it cannot be written, or the file system has no locks.
+            InputError: the lock cannot be written, or the file system has no locks.
         """
         with _naming_the_folder(self.folder / "lock"):
             file = open(open_own_file(self.folder / "lock", os.O_WRONLY | os.O_APPEND), "a")
@@ -184,7 +188,7 @@ class Run:
             ) from error
 
     def is_locked(self) -> bool:
-        """Whether somebody runs it; nobody does whose folder is gone."""
+        """Return whether a process holds the lock. No process holds that of a missing folder."""
         if not os.path.isdir(self.folder):
             return False
         lock = self.locked()
@@ -194,7 +198,7 @@ class Run:
 
     @property
     def holder(self) -> tuple[str, int, int] | None:
-        """Host, process of the sweep and process of the command of whoever runs it, None where the lock does not say."""
+        """Host, process of the sweep and process of the command in the lock file; None if the file is not readable."""
         with contextlib.suppress(OSError, ValueError):
             host, *processes = read_text(self.folder / "lock", _MOST).split()
             sweep, command = map(whole_number, processes)
@@ -203,13 +207,13 @@ class Run:
         return None
 
     @property
-    def is_left_over(self) -> bool:
-        """Whether its command goes on here without the sweep that started it."""
+    def is_orphaned(self) -> bool:
+        """Whether the command runs on this machine while the sweep that started it has ended."""
         holder = self.holder
-        return holder is not None and holder[0] == socket.gethostname() and not _is_alive(holder[1])
+        return holder is not None and holder[0] == socket.gethostname() and not is_alive(holder[1])
 
     def describe(self) -> str:
-        """The state in words; a run that says it is running and whose lock is free was interrupted."""
+        """Describe the state. A run in the state "running" with a free lock was interrupted."""
         word, *rest = self.state
         if word == "damaged":
             return f"damaged: {rest[0]}"
@@ -221,13 +225,13 @@ class Run:
         return word
 
 
-class UnderWay:
-    """A run whose commands this process runs; ``begin`` makes one."""
+class ActiveRun:
+    """A run that this process has started. ``begin`` makes one."""
 
     def __init__(self, run: Run, lock, environment: dict[str, str]):
         self.run, self.lock, self.environment, self.started = run, lock, environment, time.monotonic()
         names = [step.name for step in run.steps]
-        # An interrupted or failed run goes on with the step that it had come to.
+        # An interrupted or failed run resumes with the step that it had reached.
         self.next = names.index(run.state[1]) if run.state[1:] and run.state[1] in names else 0
         self._start()
 
@@ -236,15 +240,15 @@ class UnderWay:
         return (time.monotonic() - self.started) / 60
 
     def poll(self) -> bool:
-        """Whether the run is over; starts its next step where there is one.
+        """Return whether the run has ended. Starts the next step when a step has succeeded.
 
         Raises:
-            InputError: its folder cannot be written any more.
+            InputError: the folder cannot be written any more.
         """
         status = self.process.poll() if self.process else _NOT_STARTED
         if status is None:
             return False
-        if status < 0:  # killed by a signal; of a command of its own that was, a shell gives back the same
+        if status < 0:  # killed by a signal; a shell returns this status for its own commands
             status = 128 - status
         step = self.run.steps[self.next]
         if status == 0 and self.next + 1 < len(self.run.steps):
@@ -259,18 +263,18 @@ class UnderWay:
         return True
 
     def terminate(self) -> None:
-        """Asks the commands to end."""
+        """Send SIGTERM to the commands."""
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Waits for their end, and kills what is left of them."""
+        """Wait for the end of the commands, and kill them after a grace period."""
         if self.process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GRACE_SECONDS)
             self._signal(signal.SIGKILL)
             self.process.wait()
         self.lock.close()
-        # What the commands have started has the lock too, and dies a moment later.
+        # Child processes of the commands inherit the lock. They end a moment later.
         end = time.monotonic() + _GRACE_SECONDS
         with contextlib.suppress(InputError):  # the folder cannot be used any more
             while time.monotonic() < end and self.run.is_locked():
@@ -280,21 +284,17 @@ class UnderWay:
         step = self.run.steps[self.next]
         self.run.write("state", f"running {step.name}")
         self._name_holder(0)
-        self.process = None  # what cannot be started, or whose log cannot be written, has failed: others may go on
-        # A training that is resumed goes on with its log, as with everything else.
+        self.process = (
+            None  # without a process the command counts as failed: it cannot start, or its log cannot be written
+        )
+        # The log of a resumed training is continued. Later steps start again, so their logs do too.
         with contextlib.suppress(OSError), open(open_own_file(step.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             if self.next:
                 os.ftruncate(log.fileno(), 0)
             try:
                 self.process = subprocess.Popen(
                     step.words,
-                    env={
-                        **WAITING,
-                        **os.environ,
-                        **self.environment,
-                        **self.run.environment,
-                        "PATH": _path(self.run.environment),
-                    },
+                    env=self._environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -306,8 +306,12 @@ class UnderWay:
         if self.process:
             self._name_holder(self.process.pid)
 
+    def _environment(self):
+        path = {"PATH": _path(self.run.environment)}
+        return {**WAITING, **os.environ, **self.environment, **self.run.environment, **path}
+
     def _name_holder(self, command):
-        with contextlib.suppress(OSError):  # the lock itself needs no room on the disk
+        with contextlib.suppress(OSError):  # on a full disk the lock still works
             os.ftruncate(self.lock.fileno(), 0)
             os.write(self.lock.fileno(), f"{socket.gethostname()} {os.getpid()} {command}\n".encode())
 
@@ -317,50 +321,40 @@ class UnderWay:
                 os.killpg(self.process.pid, number)
 
 
-def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> UnderWay | None:
-    """Starts a run, unless somebody else runs it, or has meanwhile."""
+def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> ActiveRun | None:
+    """Start a run; None if another process runs it, or has finished it in the meantime."""
     lock = run.locked()
     if lock and run.is_due(retry_failed):
-        return UnderWay(run, lock, environment)
+        return ActiveRun(run, lock, environment)
     if lock:
         lock.close()
     return None
 
 
-def _is_alive(process_id):
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 @contextlib.contextmanager
 def _naming_the_folder(path):
-    """An error of the system in its body becomes one line."""
+    """Turn an error of the system into one line that names ``path``."""
     try:
         yield
     except OSError as error:
         raise InputError(f"--out: {path} cannot be written ({why(error)})") from error
 
 
-def _in_short(text):
+def _shortened(text):
     return repr(text if len(text) <= 20 else f"{text[:20]}...")
 
 
-def _in_a_sentence(error):
+def _describe(error):
     reason = why(error)
     return reason if reason.startswith("is ") else f"cannot be read ({reason})"
 
 
 def _encoded(text):
-    return text.encode("utf-8", "surrogateescape")  # paths in commands need not be UTF-8
+    return text.encode("utf-8", "surrogateescape")  # paths in commands may contain bytes that are not UTF-8
 
 
 def _path(environment):
-    """Where commands are looked for: beside this Python first, so that fairseq's are found without an activated environment."""
+    """Return the search path of commands: this Python's folder first, which has fairseq's commands without an activated environment."""
     return os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.environ.get("PATH", os.defpath))]
     )

@@ -1,4 +1,4 @@
-"""Runs as jobs of Slurm, by submitit. A job does what ``local.perform`` does, so its folder looks the same as elsewhere."""
+"""Runs as jobs of Slurm, submitted by submitit. A job calls ``local.perform``, so its folder is the same as on one machine."""
 
 import math
 import shutil
@@ -6,14 +6,14 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ...errors import InputError
-from .local import Queue, interrupts, perform
+from .local import NextRuns, OnEnd, Queue, interrupts, perform
 from .run import Run
 
 _POLL_SECONDS = 1
 
 
 class Job:
-    """The work of one job. One that reaches its time limit or gives way to another is queued again, and goes on from there."""
+    """The work of one job. Slurm queues a job again that reaches its time limit or is preempted; it then resumes."""
 
     def __init__(self, run: Run, retry_failed: bool):
         self.run, self.retry_failed = run, retry_failed
@@ -22,22 +22,25 @@ class Job:
         perform(self.run, self.retry_failed)
 
     def checkpoint(self):
+        """Return the job to queue again. It does not retry a step that has failed in this job."""
         from submitit.helpers import DelayedSubmission
 
-        # What has failed in this job has not been resumed by it.
         return DelayedSubmission(Job(self.run, False))
 
 
 def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, cluster: str = "slurm"):
-    """What submits jobs.
+    """Return submitit's executor.
 
     Args:
-        folder: of submitit's own files.
-        time, gpus, cpus: of every job, its limit in minutes.
+        folder: of the sweep.
+        time: limit of each job in minutes.
+        gpus: of each job.
+        cpus: of each job.
+        partition: of Slurm.
         cluster: of submitit; ``local`` for processes on this machine.
 
     Raises:
-        InputError: submitit is not installed, or there is no Slurm here.
+        InputError: submitit is not installed, or this machine cannot submit to Slurm.
     """
     try:
         import submitit
@@ -55,13 +58,16 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
     return found
 
 
-def run_all(runs: list[Run], executor, jobs: int | None, retry_failed: bool, say, following=list) -> bool:
-    """Submits what is due, ``jobs`` at a time or all, and waits for it; False where an interrupt ended that, and cancelled the jobs.
+def run_all(
+    runs: list[Run], executor, jobs: int | None, retry_failed: bool, on_end: OnEnd, next_runs: NextRuns = list
+) -> bool:
+    """Submit all due runs, ``jobs`` at a time or all at once, wait for them, and return True. Ctrl-C cancels the jobs and returns False.
 
-    What somebody else has begun is waited for, and submitted if it is then not over. ``say`` and ``following`` as in ``local.run_all``.
+    Runs of another sweep are waited for, and submitted if they are not finished then. For ``on_end`` and ``next_runs`` see
+    ``local.run_all``.
     """
-    queue = Queue(runs, retry_failed, say, following)
-    submitted: list = []  # run, job, when
+    queue = Queue(runs, retry_failed, on_end, next_runs)
+    submitted: list = []  # run, job, time of submission
     with interrupts() as interrupted:
         try:
             while not interrupted and (submitted or queue.has_more()):
@@ -73,10 +79,10 @@ def run_all(runs: list[Run], executor, jobs: int | None, retry_failed: bool, say
                 for each in [each for each in submitted if each[1].done()]:
                     submitted.remove(each)
                     run, _, since = each
-                    if run.is_locked():  # its job found somebody else at it
-                        queue.elsewhere.add(run)
+                    if run.is_locked():  # another sweep runs it
+                        queue.foreign.add(run)
                     else:
-                        queue.over(run, (monotonic() - since) / 60)
+                        queue.end(run, (monotonic() - since) / 60)
         finally:
             for _, job, _ in submitted:
                 job.cancel()

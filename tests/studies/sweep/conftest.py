@@ -1,4 +1,4 @@
-"""Fixtures of the tests of sweeps."""
+"""Fixtures for tests of sweeps."""
 
 import multiprocessing
 import signal
@@ -10,7 +10,7 @@ from fairseq_reservoir import cli
 
 
 class Sweep:
-    """A sweep of a grid file in a folder of a test's own."""
+    """A sweep of a grid file in a temporary folder."""
 
     def __init__(self, tmp_path):
         self.grid, self.out = tmp_path / "grid.yaml", tmp_path / "out"
@@ -20,7 +20,7 @@ class Sweep:
         return self
 
     def __call__(self, *flags):
-        """Runs the command in this process; its exit status."""
+        """Run the command in this process, and return its exit status."""
         try:
             cli.main(["sweep", str(self.grid), "--out", str(self.out), *flags])
         except SystemExit as leaving:
@@ -28,10 +28,10 @@ class Sweep:
         return 0
 
     def start(self, *flags):
-        """Runs it in a process of its own, which is forked, as importing fairseq again takes seconds."""
+        """Run it in a forked process. Importing fairseq in a new one would take seconds."""
 
         def run():
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell put into the background
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of a shell
             exit(self(*flags))
 
         process = multiprocessing.get_context("fork").Process(target=run)
@@ -42,13 +42,13 @@ class Sweep:
     def wait_for(condition, seconds=20):
         end = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < end, "waited in vain"
+            assert time.monotonic() < end, "the condition did not become true"
             time.sleep(0.02)
 
     def states(self):
         return {file.parent.name: file.read_text().strip() for file in sorted(self.out.glob("*/state"))}
 
-    def said(self, run, log="sh.out"):
+    def output(self, run, log="sh.out"):
         return (self.out / run / log).read_text().split()
 
 

@@ -1,4 +1,4 @@
-"""The first seed chooses the value of one axis; the other seeds are run with that value alone."""
+"""The first seed chooses the value of one axis. The other seeds run with that value only."""
 
 import re
 
@@ -21,7 +21,7 @@ choose: lr
 
 @pytest.fixture
 def studied(sweep):
-    """A sweep whose runs of the first seed are over, with the best losses given by name; None is a run that has failed."""
+    """Make a sweep with finished runs of the first seed and the given best losses, by name. None marks a failed run."""
 
     def study(losses, text=GRID):
         sweep.write(text)
@@ -63,14 +63,14 @@ LOSSES_IN_ORDER = [f"{arm}-lr{lr}-1" for arm in ("plain", "deep") for lr in ("1e
 
 
 def shown(sweep, capsys, *flags):
-    """The runs that --dry-run shows, and its last lines."""
+    """Return the runs that --dry-run prints, and its last two lines."""
     capsys.readouterr()
     assert sweep("--dry-run", *flags) == 0
     out = capsys.readouterr().out
     return re.findall(r"^(\S+-\d): ", out, flags=re.MULTILINE), *out.splitlines()[-2:]
 
 
-def test_each_arm_goes_on_with_its_own_best(studied, capsys):
+def test_each_arm_continues_with_its_own_best_value(studied, capsys):
     assert shown(studied(LOSSES), capsys)[0][6:] == [
         "plain-lr2e-3-2",
         "plain-lr2e-3-3",
@@ -79,23 +79,21 @@ def test_each_arm_goes_on_with_its_own_best(studied, capsys):
     ]
 
 
-def test_each_arm_goes_on_once_its_own_rates_are_over(studied):
-    """plain's other seeds while one of deep's rates is not over; then deep's, whose best rate wants 8e-3 first. Nothing comes twice."""
+def test_each_arm_continues_after_its_own_rates_have_ended(studied):
+    """First plain's other seeds, while one rate of deep is running. Then deep needs 8e-3 before its other seeds. No run comes twice."""
     sweep = studied({name: loss for name, loss in LOSSES.items() if name != "deep-lr4e-3-1"}, GRID + "beyond: 1\n")
     decisions = Decisions(read_grid(str(sweep.grid), str(sweep.out))[1], _score, lambda run: False)
 
-    def following():
-        return {line.partition(",")[0]: [run.name for run in runs] for line, runs in decisions.following()}
+    def next_runs():
+        return {line.partition(",")[0]: [run.name for run in runs] for line, runs in decisions.next_runs()}
 
-    assert following() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and following() == {}
+    assert next_runs() == {"plain: lr 2e-3": ["plain-lr2e-3-2", "plain-lr2e-3-3"]} and next_runs() == {}
     assert [line.partition(",")[0] for line in decisions.lines] == ["plain: lr 2e-3", "deep: no lr chosen"]
     finish(sweep, "deep-lr4e-3-1", 3.0)
-    assert (
-        following() == {"deep: the best lr is at the edge; one beyond it follows": ["deep-lr8e-3-1"]}
-        and following() == {}
-    )
+    line = "deep: the best lr is at the edge; adding the value beyond it"
+    assert next_runs() == {line: ["deep-lr8e-3-1"]} and next_runs() == {}
     finish(sweep, "deep-lr8e-3-1", 2.9)
-    assert following() == {"deep: lr 8e-3": ["deep-lr8e-3-2", "deep-lr8e-3-3"]} and following() == {}
+    assert next_runs() == {"deep: lr 8e-3": ["deep-lr8e-3-2", "deep-lr8e-3-3"]} and next_runs() == {}
     assert (
         decisions.lines[1] == "deep: lr 8e-3, loss 2.9 (1e-3: 3.5, 4e-3: 3, 2e-3: 3.25); no value beyond 8e-3 was tried"
     )
@@ -107,11 +105,11 @@ def test_a_failed_rate_that_is_tried_again_is_waited_for(studied, capsys):
     assert "deep-lr2e-3-2" in names and last.startswith("deep: lr 2e-3, loss 3.25")
     names, _, last = shown(sweep, capsys, "--retry-failed")
     assert not {f"deep-lr{lr}-2" for lr in ("1e-3", "2e-3", "4e-3")} & set(names)
-    assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
+    assert last == "deep: 2 more of the other seeds, after the first seed has chosen its lr"
 
 
-def test_what_is_wrong_with_one_arm_does_not_end_the_others(studied, capsys):
-    """deep's rate beyond the edge has a folder of other commands, found in the middle of the sweep; plain's other seeds are over."""
+def test_an_error_of_one_arm_does_not_end_the_others(studied, capsys):
+    """The folder of deep's rate beyond the edge has other commands, which the sweep finds late. plain's other seeds are done."""
     sweep = studied(LOSSES, GRID + "beyond: 1\n")
     for run in read_grid(str(sweep.grid), str(sweep.out))[1][0].others["2e-3"]:
         run.prepare()
@@ -125,20 +123,20 @@ def test_what_is_wrong_with_one_arm_does_not_end_the_others(studied, capsys):
     assert (sweep.out / "choices.txt").read_text().splitlines() == [plain]
 
 
-def test_nothing_is_chosen_before_all_rates_are_over(studied, capsys):
+def test_nothing_is_chosen_before_all_rates_have_ended(studied, capsys):
     names, plain, last = shown(
         studied({name: loss for name, loss in LOSSES.items() if name != "deep-lr1e-3-1"}), capsys
     )
     assert names[6:] == ["plain-lr2e-3-2", "plain-lr2e-3-3"]
     assert plain == "plain: lr 2e-3, loss 4 (1e-3: 5, 4e-3: 4.5)"
-    assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
+    assert last == "deep: 2 more of the other seeds, after the first seed has chosen its lr"
 
 
 def test_a_rate_that_failed_does_not_count(studied, capsys):
     assert "deep-lr2e-3-2" in shown(studied(LOSSES | {"deep-lr4e-3-1": None}), capsys)[0]
 
 
-def test_a_loss_that_is_no_number_does_not_count(studied, capsys):
+def test_a_loss_of_nan_does_not_count(studied, capsys):
     sweep = studied(LOSSES)
     log = sweep.out / "deep-lr4e-3-1" / "train.log"
     log.write_text(re.sub(r'"valid_loss": "[^"]+"', '"valid_loss": "nan"', log.read_text()))
@@ -151,22 +149,22 @@ def test_a_run_whose_translation_failed_counts(studied, capsys):
     assert "deep-lr4e-3-2" in shown(sweep, capsys)[0]
 
 
-def test_where_one_value_is_left_nothing_is_chosen(sweep):
+def test_a_single_value_needs_no_choice(sweep):
     sweep.write(GRID + "exclude: [{arm: deep, lr: [1e-3, 2e-3]}]\n")
     runs, choices = read_grid(str(sweep.grid), str(sweep.out))
     assert [choice.name for choice in choices] == ["plain"]
     assert [run.name for run in runs[3:]] == ["deep-lr4e-3-1", "deep-lr4e-3-2", "deep-lr4e-3-3"]
 
 
-def test_without_scores_the_sweep_does_not_end_well(studied, capsys):
+def test_a_sweep_without_scores_fails(studied, capsys):
     sweep = studied(LOSSES)
     for log in sweep.out.glob("*/train.log"):
         log.write_text("")
     assert sweep() == 1
-    assert capsys.readouterr().out.count("no lr chosen, for want of scores") == 4
+    assert capsys.readouterr().out.count("no lr chosen, because the logs of the first seed have no scores") == 4
 
 
-def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
+def test_the_choice_is_printed_with_a_note_at_the_edge(studied, capsys):
     seed_one = GRID.replace("[1, 2, 3]", "1")
     assert studied(LOSSES, seed_one)() == 0
     choices = [
@@ -176,25 +174,25 @@ def test_the_choice_is_told_and_the_edge_of_the_values_too(studied, capsys):
     assert capsys.readouterr().out.splitlines()[1:3] == choices
     assert (studied(LOSSES, seed_one).out / "choices.txt").read_text().splitlines() == choices
     assert studied(dict.fromkeys(LOSSES), seed_one)() == 1
-    assert "deep: no lr chosen, for want of scores in the logs of the first seed" in capsys.readouterr().out
+    assert "deep: no lr chosen, because the logs of the first seed have no scores" in capsys.readouterr().out
 
 
 def test_values_are_in_order_as_numbers(studied, capsys):
-    """1.6e-2 is beyond 8e-3, whatever the order of their letters."""
+    """1.6e-2 is larger than 8e-3, although it sorts before it as text."""
     losses = {"lr1.6e-2-1": 5.0, "lr4e-3-1": 4.5, "lr8e-3-1": 4.0}
     text = "command: fairseq-train data-bin\naxes: {lr: [1.6e-2, 4e-3, 8e-3], seed: [1]}\nchoose: lr\n"
     assert studied(losses, text)() == 0
     assert "all: lr 8e-3, loss 4 (1.6e-2: 5, 4e-3: 4.5)\n" in capsys.readouterr().out
 
 
-def test_values_that_are_no_numbers_have_no_edge(studied, capsys):
+def test_text_values_have_no_edge(studied, capsys):
     text = "command: fairseq-train data-bin\naxes: {optimizer: [adam, sgd], seed: [1]}\nchoose: optimizer\n"
     assert studied({"adam-1": 4.0, "sgd-1": 5.0}, text)() == 0
     assert "all: optimizer adam, loss 4 (sgd: 5)\n" in capsys.readouterr().out
 
 
 def finish(sweep, name, loss):
-    """The run of a value that the grid file does not have is over."""
+    """Write a finished run with a value outside the grid file."""
     commands = (sweep.out / "deep-lr4e-3-1" / "command").read_text()
     lr = name.split("-lr")[1].removesuffix("-1")
     (sweep.out / name).mkdir(exist_ok=True)
@@ -208,19 +206,19 @@ def finish(sweep, name, loss):
 
 
 def test_a_best_value_at_the_edge_gets_the_next_one(studied, capsys):
-    """deep is best at 4e-3, the largest of 1e-3, 2e-3, 4e-3, so 8e-3 is run before its other seeds; plain is best at 2e-3."""
+    """deep is best at 4e-3, the largest value, so 8e-3 runs before its other seeds. plain is best at 2e-3."""
     sweep = studied(LOSSES, GRID + "beyond: 2\n")
     names, _, last = shown(sweep, capsys)
     assert names[6:] == ["deep-lr8e-3-1", "plain-lr2e-3-2", "plain-lr2e-3-3"]
-    assert last == "deep: 2 more, of the other seeds, once the first has chosen its lr"
+    assert last == "deep: 2 more of the other seeds, after the first seed has chosen its lr"
     finish(sweep, "deep-lr8e-3-1", 3.5)
     names, _, last = shown(sweep, capsys)
     assert names[6:] == ["deep-lr8e-3-1", "plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr4e-3-2", "deep-lr4e-3-3"]
     assert last == "deep: lr 4e-3, loss 3 (1e-3: 3.5, 2e-3: 3.25, 8e-3: 3.5)"
 
 
-def test_no_more_values_than_beyond_says(studied, capsys):
-    """Better and better up to 1.6e-2, the second one; a seed that is left out for an arm stays so."""
+def test_at_most_as_many_values_as_beyond(studied, capsys):
+    """Scores improve up to 1.6e-2, the second added value. A seed that is excluded for an arm stays excluded."""
     sweep = studied(LOSSES, GRID + "beyond: 2\nexclude: [{arm: deep, seed: 3}]\n")
     finish(sweep, "deep-lr8e-3-1", 2.9)
     finish(sweep, "deep-lr1.6e-2-1", 2.8)
@@ -229,20 +227,20 @@ def test_no_more_values_than_beyond_says(studied, capsys):
     assert last.endswith("; no value beyond 1.6e-2 was tried")
 
 
-def test_values_go_on_below_the_smallest_too(studied, capsys):
+def test_values_are_added_below_the_smallest_too(studied, capsys):
     sweep = studied(LOSSES | {"plain-lr1e-3-1": 1.0}, GRID + "beyond: 1\n")
     assert shown(sweep, capsys)[0][6:8] == ["plain-lr5e-4-1", "deep-lr8e-3-1"]
 
 
-def test_what_is_excluded_stays_so(studied, capsys):
-    """deep is not to have 4e-3, and is best at 2e-3, the larger one that is left."""
+def test_excluded_values_are_not_added(studied, capsys):
+    """4e-3 is excluded for deep, which is best at 2e-3, its largest value."""
     losses = {name: loss for name, loss in LOSSES.items() if name != "deep-lr4e-3-1"}
     sweep = studied(losses | {"deep-lr1e-3-1": 4.0}, GRID + "beyond: 2\nexclude: [{arm: deep, lr: 4e-3}]\n")
     assert shown(sweep, capsys)[0][5:] == ["plain-lr2e-3-2", "plain-lr2e-3-3", "deep-lr2e-3-2", "deep-lr2e-3-3"]
 
 
-def test_what_is_excluded_stays_so_however_it_is_written(studied, capsys):
-    """The grid file has 0.004 where 4e-3 follows 1e-3 and 2e-3."""
+def test_excluded_values_are_not_added_in_another_notation(studied, capsys):
+    """After 1e-3 and 2e-3 comes 4e-3, which the grid file writes as 0.004."""
     grid = GRID.replace("4e-3", "0.004") + "beyond: 2\nexclude: [{arm: deep, lr: 0.004}]\n"
     assert grid != GRID
     losses = {name.replace("4e-3", "0.004"): loss for name, loss in LOSSES.items() if name != "deep-lr4e-3-1"}
@@ -258,12 +256,12 @@ def test_what_follows_has_to_be_beyond(studied, capsys):
 
 
 @pytest.mark.parametrize(
-    "value, edge, following",
+    "value, edge, beyond",
     [("4e-3", "8e-3", "1.6e-2"), ("2E-3", "1E-3", "5e-4"), ("0.2", "0.1", "0.05"), ("4", "8", "16"), ("2e-3", "5e-3", "1.2e-2"),
      ("1e-3", "1e-2", "1e-1"), ("1e-3", "0.01", "0.1"), ("2", "3", "4"), ("2", "1", "1")],
 )  # fmt: skip
-def test_what_follows(value, edge, following):
-    assert _beyond(value, edge) == following
+def test_the_value_beyond_the_edge(value, edge, beyond):
+    assert _beyond(value, edge) == beyond
 
 
 def test_the_table_has_the_runs_of_all_seeds(studied, capsys):
@@ -282,14 +280,14 @@ def test_the_table_has_the_runs_of_all_seeds(studied, capsys):
     assert re.findall(r"^(\S+-\d) ", table, flags=re.MULTILINE) == [*LOSSES_IN_ORDER, *others]
 
 
-def test_a_folder_that_another_seed_cannot_have_is_named_at_once(studied):
+def test_an_unusable_folder_of_another_seed_is_named_at_once(studied):
     sweep = studied(LOSSES)
     (sweep.out / "plain-lr4e-3-3").write_text("a file")
-    assert "out/plain-lr4e-3-3 is there and no run of a sweep" in sweep()
+    assert "out/plain-lr4e-3-3 exists and is not a run of a sweep" in sweep()
 
 
 def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
-    """By the metric, and in the direction, that fairseq keeps checkpoint_best.pt by."""
+    """The metric and its direction are those of checkpoint_best.pt."""
     from tests.support import logs
 
     by_bleu = logs._CONFIGURATION.replace("metric': 'loss'", "metric': 'bleu'").replace(
@@ -303,21 +301,21 @@ def test_a_score_is_best_where_it_is_highest(studied, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("choose: lr", "choose: dropout", "choose: dropout: no axis of several values; choose from arm, lr"),
-        ("choose: lr", "choose: seed", "choose: seed: no axis of several values; choose from arm, lr"),
-        ("choose: lr", "choose: [lr]", "choose: ['lr']: no axis"),
-        ("choose: lr", "choose:", "choose: nothing: no axis of several values; choose from arm, lr"),
+        ("choose: lr", "choose: dropout", "choose: dropout: not an axis of several values; choose from arm, lr"),
+        ("choose: lr", "choose: seed", "choose: seed: not an axis of several values; choose from arm, lr"),
+        ("choose: lr", "choose: [lr]", "choose: ['lr']: not an axis"),
+        ("choose: lr", "choose:", "choose: nothing: not an axis of several values; choose from arm, lr"),
         ("choose: lr", "choose: lr\nenvironment: {SEED: [1, 2]}", "choose: needs one axis of seeds; there is one of flags"),
-        ("choose: lr", "beyond: 2", "beyond: needs choose, which says of what"),
-        ("choose: lr", "choose: lr\nbeyond: -1", "beyond: '-1' is no whole number of further values"),
-        ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is no number above 0, so that nothing follows it"),
-        ("4e-3, 2e-3], seed: [1, 2, 3]}", "0], seed: 1}\nbeyond: 1", "beyond: lr: 0 is no number above 0"),
-        ("[1e-3, 4e-3, 2e-3]", "1e-3", "choose: lr: no axis of several values; choose from arm"),
-        ("fairseq-train data-bin", "bash run.sh", "choose: needs fairseq-train as the command, whose log has the scores"),
+        ("choose: lr", "beyond: 2", "beyond: needs choose, which names the axis"),
+        ("choose: lr", "choose: lr\nbeyond: -1", "beyond: '-1' is not a whole number of further values"),
+        ("choose: lr", "choose: arm\nbeyond: 1", "beyond: arm: plain is not a number above 0, so no value can follow it"),
+        ("4e-3, 2e-3], seed: [1, 2, 3]}", "0], seed: 1}\nbeyond: 1", "beyond: lr: 0 is not a number above 0"),
+        ("[1e-3, 4e-3, 2e-3]", "1e-3", "choose: lr: not an axis of several values; choose from arm"),
+        ("fairseq-train data-bin", "bash run.sh", "choose: needs fairseq-train as the command, because the scores are in its log"),
         ("choose: lr", "choose: lr\nexclude: [{lr: 4e-3, seed: 1}]", "choose: plain-lr4e-3-2 has no run of the first seed, 1"),
     ],
 )  # fmt: skip
-def test_mistakes_are_named(old, new, message, sweep):
+def test_errors_name_the_key(old, new, message, sweep):
     sweep.write(GRID.replace(old, new))
     with pytest.raises(InputError, match=rf"^GRID \S*grid.yaml: {re.escape(message)}"):
         read_grid(str(sweep.grid), str(sweep.out))
@@ -325,7 +323,7 @@ def test_mistakes_are_named(old, new, message, sweep):
 
 @pytest.mark.slow
 def test_real_trainings_choose(sweep, toy_data, capsys):
-    """A rate that learns nothing in 60 updates is not run with the second seed; a better one, added later, is."""
+    """A rate that learns nothing in 60 updates does not run with the second seed. A better rate, added later, does."""
     flags = (
         " ".join(TINY)
         .replace("--log-format none", "--log-format json")
@@ -347,4 +345,4 @@ def test_real_trainings_choose(sweep, toy_data, capsys):
     assert "all: lr 1e-2, loss" in capsys.readouterr().out
     assert sweep.write(text + "beyond: 1\n")("--jobs", "2") == 0  # 1e-5 / 1e-9 beyond 1e-5
     assert sweep.states()["lr1e-1-1"] == "done"
-    assert "all: the best lr is at the edge; one beyond it follows\n1 more runs in" in capsys.readouterr().out
+    assert "all: the best lr is at the edge; adding the value beyond it\n1 more runs in" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Folders of sweeps that are damaged, or made to do harm: one line each, the other runs go on, and nothing is written elsewhere."""
+"""Damaged or malicious folders of sweeps: each gives one line, other runs continue, and nothing is written outside."""
 
 import errno
 import fcntl
@@ -19,7 +19,7 @@ TWO = "command: sh -c 'echo hi' x\naxes: {a: [1, 2]}\n"
 
 
 def lock(make):
-    """Puts something in the place of the lock of a run that is to be done."""
+    """Replace the lock of a due run."""
 
     def spoil(run, home):
         (run / "state").write_text("waiting\n")
@@ -74,7 +74,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("fault, spoil", [pytest.param(fault, spoil, id=fault[:20]) for fault, spoil in ODD.items()])
-def test_a_damaged_run_is_named_and_the_others_go_on(sweep, tmp_path, capsys, fault, spoil):
+def test_a_damaged_run_is_named_and_the_others_continue(sweep, tmp_path, capsys, fault, spoil):
     assert sweep.write(TWO)() == 0
     home = make_victim(tmp_path / "home")
     spoil(sweep.out / "a1", home)
@@ -85,12 +85,12 @@ def test_a_damaged_run_is_named_and_the_others_go_on(sweep, tmp_path, capsys, fa
         assert sweep() == 1
     said = capsys.readouterr().out
     assert f"a1: damaged: {fault}, left out\n" in said and f"a1            damaged: {fault}\n" in said
-    assert sweep.said("a2") == ["hi", "hi"]
+    assert sweep.output("a2") == ["hi", "hi"]
     assert snapshot(home) == before
 
 
-def test_files_that_are_replaced_may_have_second_names(sweep, tmp_path):
-    """As `cp -al` and `rsync --link-dest` make them: the run goes on, and the backup keeps its text."""
+def test_replaced_files_may_have_hard_links(sweep, tmp_path):
+    """`cp -al` and `rsync --link-dest` make hard links. The run continues, and the backup keeps its text."""
     assert sweep.write(TWO)() == 0
     run, backup = sweep.out / "a1", tmp_path / "backup"
     (run / "state").write_text("waiting\n")
@@ -103,7 +103,7 @@ def test_files_that_are_replaced_may_have_second_names(sweep, tmp_path):
     assert snapshot(backup) == before
 
 
-def test_a_finished_run_behind_a_link_is_read_and_not_written(sweep, tmp_path):
+def test_a_finished_run_behind_a_link_is_only_read(sweep, tmp_path):
     assert sweep.write(TWO)() == 0
     shutil.move(sweep.out / "a1", tmp_path / "home")
     (sweep.out / "a1").symlink_to(tmp_path / "home")
@@ -112,8 +112,8 @@ def test_a_finished_run_behind_a_link_is_read_and_not_written(sweep, tmp_path):
     assert {path.name: path.stat() for path in (tmp_path / "home").iterdir()} == before
 
 
-def test_a_log_that_has_become_a_link_in_the_meantime_is_not_followed(sweep, tmp_path):
-    """The first command puts a link in the place of the second one's log."""
+def test_a_log_that_becomes_a_link_is_not_followed(sweep, tmp_path):
+    """The first command replaces the log of the second by a link."""
     victim = tmp_path / "victim"
     victim.write_text("precious\n")
     sweep.write(f"command: sh -c 'ln -s {victim} {{out}}/sh-2.out'\nthen: [sh -c 'echo then']\naxes: {{a: [1]}}\n")
@@ -131,7 +131,7 @@ def test_a_file_system_without_locks_is_one_line(sweep, monkeypatch, number):
     assert sweep.states() == {"a1": "waiting", "a2": "waiting"}
 
 
-def test_a_lock_of_nonsense_is_of_nobody_known(sweep):
+def test_a_lock_of_nonsense_has_no_holder(sweep):
     assert sweep.write(TWO)() == 0
     (run, _), _ = read_grid(str(sweep.grid), str(sweep.out))
     for text in (
@@ -144,7 +144,7 @@ def test_a_lock_of_nonsense_is_of_nobody_known(sweep):
         "\xb3 \xb3 \xb3",
     ):
         (sweep.out / "a1" / "lock").write_text(text)
-        assert run.holder is None and not run.is_left_over, text
+        assert run.holder is None and not run.is_orphaned, text
     (sweep.out / "a1" / "lock").write_text("host 12 0")
     assert run.holder == ("host", 12, 0)
 
@@ -153,7 +153,7 @@ def test_paths_that_are_not_utf8(sweep, capsys):
     sweep.out = sweep.out.with_name("out\udce9")
     assert sweep.write("command: sh -c 'echo hi' {out}\naxes: {a: [1, 2]}\n")() == 0
     assert b"out\xe9/a1" in (sweep.out / "a1" / "command").read_bytes()
-    assert sweep() == 0 and sweep.said("a1") == ["hi"]  # it knows its own folder again
+    assert sweep() == 0 and sweep.output("a1") == ["hi"]  # it recognises its own folder
     assert "out\\udce9" in capsys.readouterr().out
 
 
@@ -163,7 +163,7 @@ def test_a_name_of_excessive_length_is_one_line(sweep):
 
 
 def test_a_reader_that_leaves_ends_the_sweep_without_a_traceback(sweep, monkeypatch):
-    """As ``sweep ... | head -1`` does. What has been done stays, and the sweep can be resumed."""
+    """As in ``sweep ... | head -1``. Finished runs stay, and the sweep can be resumed."""
     sweep.write(TWO)
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdout", open(writing, "w"))
@@ -184,7 +184,7 @@ then: [sh -c 'echo then']
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """A finished sweep whose fairseq-train is a script that prints a log."""
+    """A folder with a fairseq-train that is a script and prints a log."""
     folder = tmp_path_factory.mktemp("template")
     plain_run(folder, [10, 20], [4, 4]).write()
     script = folder / "bin" / "fairseq-train"
@@ -209,7 +209,7 @@ def sweep_once(folder, *flags):
 
 
 def try_one(seed, folder):
-    """A sweep of damaged folders; an error must be one line, runs that are not damaged end well, and the folder beside stays as it is."""
+    """Run a sweep in randomly damaged folders. An error must be one line, and the folder beside them must not change."""
     dice, out = random.Random(seed), folder / "out"
     folder.mkdir()
     (folder / "grid.yaml").write_text(GRID)

@@ -1,4 +1,4 @@
-"""Grid files: which runs they describe, what these are called, and how mistakes are named."""
+"""Grid files: the runs that they describe, the names of the runs, and errors."""
 
 import re
 import shlex
@@ -51,8 +51,8 @@ def flags(run):
     return shlex.split(run.commands)[1:]
 
 
-def test_values_are_what_they_look_like(read):
-    """YAML would make the number 0.1 of 0.10, and False of no."""
+def test_values_stay_text(read):
+    """YAML would read 0.10 as the number 0.1, and no as False."""
     runs = read("command: x\naxes: {dropout: [0.10], --freeze: [emb, 'ln,pos'], fast: [yes, no]}")
     assert [flags(run) for run in runs.values()][:3] == [
         ["--dropout", "0.10", "--freeze", "emb", "--fast"],
@@ -64,7 +64,7 @@ def test_values_are_what_they_look_like(read):
     ]
 
 
-def test_a_value_that_is_no_list_is_in_no_name(read):
+def test_a_single_value_is_not_in_the_name(read):
     (run,) = read("command: fairseq-train d\naxes: {lr: 1e-3, max-update: [700]}").values()
     assert run.name == "max-update700-1" and flags(run)[1:-2] == ["--lr", "1e-3", "--max-update", "700", "--seed", "1"]
     assert list(read("command: fairseq-train d\naxes: {lr: 1e-3}")) == ["run-1"]
@@ -82,24 +82,22 @@ def test_variables_and_arms(read):
     assert [step.words for step in run.steps] == [
         ("bash", "run.sh", "--save-dir", f"{run.folder}/x", "--encoder-layerdrop", "0.2", "--x")
     ]
-    # Not bash.log: it repeats the log of the training inside, which the report finds in its own place.
+    # Not bash.log: it repeats the log of the training, which the report finds in another place.
     assert run.steps[0].log == run.folder / "bash.out"
 
 
-def test_defaults_stand_in_values_too(read):
+def test_defaults_are_replaced_in_values_too(read):
     run = read(
         "command: fairseq-train d\ndefaults: {DATA: /there}\nenvironment: {ROOT: '{DATA}'}\naxes: {file: ['{DATA}/a', b]}"
     )["file_there_a-1"]
     assert run.environment == {"ROOT": "/there"} and "/there/a" in flags(run)
-    with pytest.raises(
-        InputError, match="axes: file: {DATA} stands for nothing; choose from {out}, or add it to defaults"
-    ):
+    with pytest.raises(InputError, match="axes: file: {DATA} has no value; choose from {out}, or add it to defaults"):
         read("command: fairseq-train d\naxes: {file: '{DATA}/a'}")
     axes = "command: x\ndefaults: {DATA: /there}\naxes: {file: ['{DATA}/a', b]}\nexclude: [{file: '{DATA}/a'}]"
     assert len(read(axes)) == 1
 
 
-def test_the_same_folder_by_another_way(read, tmp_path):
+def test_two_spellings_of_one_folder(read, tmp_path):
     outs = (tmp_path / "runs", tmp_path / "sub" / ".." / "runs")
     (one,), (other,) = (read("command: fairseq-train d", out).values() for out in outs)
     assert one.folder == other.folder and one.commands == other.commands
@@ -115,8 +113,8 @@ def test_logs_of_the_same_program_twice(read):
     assert [step.log.name for step in run.steps] == ["x.out", "generate.log", "generate-2.log", "x-2.out"]
 
 
-def test_logs_of_our_own_commands_have_the_subcommands_name(read):
-    """The names of the steps, which states of runs hold, are those that earlier versions gave."""
+def test_logs_of_fairseq_reservoir_are_named_after_the_subcommand(read):
+    """The names of the steps stay as in earlier versions, because the files ``state`` contain them."""
     (run,) = read("command: /bin/x\nthen: [fairseq-reservoir export a, fairseq-reservoir --version]").values()
     assert [step.log.name for step in run.steps] == ["x.out", "export.log", "reservoir.log"]
     assert [step.name for step in run.steps] == ["x", "reservoir", "reservoir-2"]
@@ -127,7 +125,7 @@ def test_several_values_are_excluded_at_once(read):
     assert list(runs) == ["a1-1", "a2-1", "a3-1", "a2-2"]
 
 
-def test_defaults_give_way_to_the_environment(read, monkeypatch):
+def test_the_environment_overrides_defaults(read, monkeypatch):
     text = (
         "command: >\n  fairseq-train {DATA} {SIZE} --eval-bleu-args '{\"beam\": 1}'\n"
         "defaults: {DATA: runs/bin, SIZE: --arch small --max-tokens 9}\n"
@@ -156,10 +154,10 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("command: x\naxes: {? [a, b] : c}", "line 2: a key is no text"),
-        ("command: x\nenvironment: {a=b: c}", "environment: 'a=b': is no name of a variable: letters, digits and _"),
-        ("command: x\nenvironment: {'': c}", "environment: '': is no name of a variable"),
-        ("command: x\naxes: {'a b': c}", "axes: 'a b': is no name of a flag"),
+        ("command: x\naxes: {? [a, b] : c}", "line 2: a key is not text"),
+        ("command: x\nenvironment: {a=b: c}", "environment: 'a=b': is not a name of a variable: letters, digits and _"),
+        ("command: x\nenvironment: {'': c}", "environment: '': is not a name of a variable"),
+        ("command: x\naxes: {'a b': c}", "axes: 'a b': is not a name of a flag"),
         (
             f"command: x\naxes: {{{', '.join(f'{c}: {list(range(10))}' for c in 'abcdefgh')}}}",
             "axes: 100000000 combinations; at most 10000",
@@ -176,8 +174,8 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ("command: x\naxes: {lr: []}", "axes: lr: must be a value or a list of values"),
         ("command: x\naxes: {lr: {a: b}}", "axes: lr: must be a value or a list of values"),
         ("command: x\naxes: [lr]", "axes: must be a mapping, as in {lr: [1e-3, 2e-3]}"),
-        ("command: x\naxes: {lr: [1e-3, 1e-3]}", "axes: lr: 1e-3 is there twice"),
-        ("command: x\naxes:\n  lr: 1\n  lr: 2", "line 4: lr is there twice"),
+        ("command: x\naxes: {lr: [1e-3, 1e-3]}", "axes: lr: 1e-3 appears twice"),
+        ("command: x\naxes:\n  lr: 1\n  lr: 2", "line 4: lr appears twice"),
         ("command: x\naxes: {lr: [1", "line 3: expected ',' or ']', but got"),
         ("command: x --lr=3\naxes: {lr: [1]}", "axes: lr: --lr is in the command too; leave it out there"),
         (
@@ -187,7 +185,7 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ("command: fairseq-train d --seed 1", "command: --seed belongs to the axes, as in seed: [1, 2]"),
         ("command: fairseq-train d --seed=3", "command: --seed belongs to the axes, as in seed: [1, 2]"),
         ("command: fairseq-train d\narms: {a: --seed 7}", "arms: a: --seed belongs to the axes, as in seed: [1, 2]"),
-        ("command: x\naxes: {seed: [one]}", "axes: seed: 'one' is no whole number"),
+        ("command: x\naxes: {seed: [one]}", "axes: seed: 'one' is not a whole number"),
         (
             "command: x\naxes: {a: [b/c, b_c]}",
             "axes: two runs would be called b_c; give their flags a name each, under arms",
@@ -206,26 +204,26 @@ def test_defaults_give_way_to_the_environment(read, monkeypatch):
         ("command: x\naxes: {a: [1, 2]}\nexclude: [{b: 3}]", "exclude: b: 3: no axis; choose from a"),
         ("command: x\naxes: {a: [1]}\nexclude: [{a: 1}]", "exclude: no run is left"),
         ("command: x\nthen: y", "then: must be a list"),
-        ("command: x\ndefaults: {DATA: y}", "defaults: nothing has {DATA}"),
+        ("command: x\ndefaults: {DATA: y}", "defaults: no command contains {DATA}"),
         (
             "command: x {DATA}\ndefaults: {BIN: y}\nthen: ['z {BIN}']",
-            "command: {DATA} stands for nothing; choose from {out}, {BIN}, or",
+            "command: {DATA} has no value; choose from {out}, {BIN}, or",
         ),
-        ("command: x\ndefaults: {out: y}", "defaults: 'out': is no name of a variable"),
+        ("command: x\ndefaults: {out: y}", "defaults: 'out': is not a name of a variable"),
         ("command: x {A}\ndefaults: {A: [b]}", "defaults: A: must be text, in one line"),
         (
             "command: x {A}{B}\ndefaults: {A: 'y/{B}', B: z}",
-            "defaults: A: {B} stands for nothing here; write out what it stands for",
+            "defaults: A: {B} has no value here; write its text instead",
         ),
         ("command: x\nthen: [{a: b}]", "then: must be a command, in one line"),
     ],
 )
-def test_mistakes_are_named(text, message, read):
+def test_errors_name_the_key(text, message, read):
     with pytest.raises(InputError, match=rf"^GRID \S*grid.yaml: {re.escape(message)}") as error:
         read(f"{text}\n")
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match="GRID nowhere.yaml: cannot be read .No such file"):
         read_grid("nowhere.yaml", str(tmp_path))

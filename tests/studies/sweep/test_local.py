@@ -15,7 +15,7 @@ FAILS = "command: sh -c 'echo $0; exit $0'\narms: {good: '0', bad: '3', fine: '0
 
 
 def is_alive(process_id):
-    """Whether a process runs; one that is over but was not waited for does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         with open(f"/proc/{process_id}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -23,27 +23,27 @@ def is_alive(process_id):
         return False
 
 
-def test_a_failed_run_is_marked_and_the_others_go_on(sweep, capsys):
+def test_a_failed_run_is_marked_and_the_others_continue(sweep, capsys):
     assert sweep.write(FAILS)() == 1
     assert sweep.states() == {"bad": "failed sh 3", "fine": "done", "good": "done"}
     out = capsys.readouterr().out
     assert f"[2/3] bad: failed: sh, exit status 3, see {sweep.out}/bad/sh.out (0.0 min)\n[3/3] fine: done" in out
     assert out.splitlines()[-3].split() == ["good", "0.0", "done"]
-    # Nothing is done again, failed or not, and it still says so.
-    assert sweep() == 1 and sweep.said("good") == ["0"] and sweep.said("bad") == ["3"]
+    # No run starts again, failed or not, and the exit status is the same.
+    assert sweep() == 1 and sweep.output("good") == ["0"] and sweep.output("bad") == ["3"]
     assert "3 runs in" in (out := capsys.readouterr().out) and ", 0 of them to do" in out
-    assert sweep("--retry-failed") == 1 and sweep.said("good") == ["0"] and sweep.said("bad") == ["3", "3"]
+    assert sweep("--retry-failed") == 1 and sweep.output("good") == ["0"] and sweep.output("bad") == ["3", "3"]
 
 
-def test_a_sweep_of_good_runs_ends_well(sweep):
+def test_a_sweep_of_good_runs_succeeds(sweep):
     assert sweep.write("command: sh -c 'echo $X $SEED'\nenvironment: {X: [1, 2], SEED: [5, 6]}")("--jobs", "3") == 0
-    assert sweep.states() == dict.fromkeys(["x1-5", "x1-6", "x2-5", "x2-6"], "done") and sweep.said("x2-6") == [
+    assert sweep.states() == dict.fromkeys(["x1-5", "x1-6", "x2-5", "x2-6"], "done") and sweep.output("x2-6") == [
         "2",
         "6",
     ]
 
 
-def test_steps_follow_each_other_and_a_failed_one_is_tried_again(sweep):
+def test_steps_run_in_order_and_a_failed_one_is_retried(sweep):
     sweep.write(
         "command: sh -c 'echo one'\n"
         "then:\n"
@@ -54,11 +54,11 @@ def test_steps_follow_each_other_and_a_failed_one_is_tried_again(sweep):
     assert sweep() == 1 and sweep.states() == {"a1": "failed sh-2 1"} and not (sweep.out / "a1" / "sh-3.out").exists()
     (sweep.out / "a1" / "there").touch()
     assert sweep("--retry-failed") == 0
-    # The first step is not done again, and the log of the second begins anew.
-    assert [sweep.said("a1", log) for log in ("sh.out", "sh-2.out", "sh-3.out")] == [["one"], ["two"], ["three"]]
+    # The first step does not run again, and the log of the second starts empty.
+    assert [sweep.output("a1", log) for log in ("sh.out", "sh-2.out", "sh-3.out")] == [["one"], ["two"], ["three"]]
 
 
-# The first time it leaves its process id and sleeps; the second time it says so.
+# The first time it writes its process id and sleeps. The second time it prints "again".
 SLEEPS = (
     "command: sh -c 'test -f {out}/first && echo again || { echo $$ > {out}/1; mv {out}/1 {out}/first; sleep 60; }'\n"
 )
@@ -76,10 +76,10 @@ def test_an_interrupt_ends_the_commands_and_leaves_all_resumable(how, sweep, cap
     assert sweep.states() == {"run-1": "running sh", "run-2": "running sh", "run-3": "waiting"}
     assert "run-2           interrupted: sh\nrun-3           waiting\n" in capfd.readouterr().out
     (sweep.out / "run-3").joinpath("first").touch()
-    assert sweep() == 0 and [sweep.said(f"run-{seed}") for seed in (1, 2, 3)] == [["again"]] * 3
+    assert sweep() == 0 and [sweep.output(f"run-{seed}") for seed in (1, 2, 3)] == [["again"]] * 3
 
 
-# The first time it leaves its process id and waits for the file "end"; every time it says so at its end. Then another step.
+# The first time it writes its process id and waits for the file "end". At its end it prints "over". Another step follows.
 WAITS = (
     "command: sh -c 'test -f {out}/first || { echo $$ > {out}/1; mv {out}/1 {out}/first; };"
     " until test -f {out}/end; do sleep 0.05; done; echo over'\n"
@@ -88,7 +88,7 @@ WAITS = (
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_what_a_killed_sweep_has_left_is_waited_for_and_gone_on_with(jobs, sweep, capfd):
+def test_orphaned_commands_are_waited_for_and_their_runs_resumed(jobs, sweep, capfd):
     process = sweep.write(f"{WAITS}axes: {{seed: [1, 2]}}").start()
     first, second = (sweep.out / f"run-{seed}" / "first" for seed in (1, 2))
     sweep.wait_for(
@@ -97,35 +97,35 @@ def test_what_a_killed_sweep_has_left_is_waited_for_and_gone_on_with(jobs, sweep
     process.kill()
     process.join()
     again = sweep.start("--jobs", jobs)
-    waits = f"run-1: waiting for process {first.read_text().strip()} on {socket.gethostname()}, left by a sweep that is gone\n"
-    said = []
-    sweep.wait_for(lambda: said.append(capfd.readouterr().out) or waits in "".join(said))
+    waits = f"run-1: waiting for process {first.read_text().strip()} on {socket.gethostname()}, left by a sweep that has ended\n"
+    printed = []
+    sweep.wait_for(lambda: printed.append(capfd.readouterr().out) or waits in "".join(printed))
     if jobs == "2":  # one of two places is free
         sweep.wait_for(second.exists)
     else:
         assert not second.exists()
-    assert again.is_alive() and sweep.said("run-1") == []
+    assert again.is_alive() and sweep.output("run-1") == []
     for run in ("run-1", "run-2"):
         (sweep.out / run / "end").touch()
     again.join(30)
     assert again.exitcode == 0 and sweep.states() == {"run-1": "done", "run-2": "done"}
-    # Its end was seen by nobody, so that step is done once more, as after every interrupt; then what follows it.
+    # No sweep saw the end of that step, so it runs again, as after every interrupt. Then the next step runs.
     assert (
-        sweep.said("run-1") == ["over", "over"]
-        and [sweep.said(run, "sh-2.out") for run in ("run-1", "run-2")] == [["then"]] * 2
+        sweep.output("run-1") == ["over", "over"]
+        and [sweep.output(run, "sh-2.out") for run in ("run-1", "run-2")] == [["then"]] * 2
     )
 
 
-def test_an_interrupt_ends_the_waiting_and_leaves_what_others_run(sweep, capfd):
+def test_an_interrupt_ends_the_waiting_and_not_the_runs_of_others(sweep, capfd):
     process = sweep.write(f"{SLEEPS}axes: {{seed: [1]}}").start()
     first = sweep.out / "run-1" / "first"
     sweep.wait_for(
         lambda: first.exists() and (sweep.out / "run-1" / "lock").read_text().split()[2:] == [first.read_text().strip()]
     )
-    said = []
+    printed = []
     again = sweep.start()
     waits = f"on {socket.gethostname()}, of another sweep, process {process.pid}\n"
-    sweep.wait_for(lambda: said.append(capfd.readouterr().out) or waits in "".join(said))
+    sweep.wait_for(lambda: printed.append(capfd.readouterr().out) or waits in "".join(printed))
     os.kill(again.pid, signal.SIGINT)
     again.join(30)
     assert again.exitcode == 130 and is_alive(first.read_text().strip())
@@ -147,47 +147,47 @@ def test_a_full_disk_is_one_line_and_leaves_all_resumable(what, sweep, monkeypat
     line = f"--out: {sweep.out}/run-2/{what} cannot be written (No space left on device)"
     if what == "command":  # before anything runs
         assert sweep() == f"fairseq-reservoir: error: {line}"
-    else:  # other runs go on
+    else:  # other runs continue
         assert sweep() == 1 and line in capsys.readouterr().out.splitlines()
         assert sweep.states() == {"run-1": "done", "run-2": "waiting"}
     assert not list(sweep.out.glob("*/*.tmp"))
     monkeypatch.undo()
-    assert sweep() == 0 and sweep.said("run-1") == ["done"]
+    assert sweep() == 0 and sweep.output("run-1") == ["done"]
 
 
-def test_a_run_whose_folder_is_taken_away_is_told_and_the_others_go_on(sweep, capsys):
+def test_a_removed_folder_is_reported_and_the_others_continue(sweep, capsys):
     sweep.write("command: sh -c 'test $0 = stay || rm -rf {out}'\narms: {a: stay, b: go, c: stay}")
     assert sweep() == 1 and sweep.states() == {"a": "done", "c": "done"}
     out = capsys.readouterr().out
     assert f"--out: {sweep.out}/b/state cannot be written (No such file or directory)" in out and "3/3] c: done" in out
 
 
-@pytest.mark.parametrize("state, said", [("failed", "failed: ?, exit status ?"), ("running", "interrupted: ?")])
-def test_a_state_that_was_written_by_hand_may_lack_words(state, said, sweep, capsys):
+@pytest.mark.parametrize("state, described", [("failed", "failed: ?, exit status ?"), ("running", "interrupted: ?")])
+def test_a_state_with_missing_words(state, described, sweep, capsys):
     sweep.write("command: sh -c 'echo one'\naxes: {a: [1]}")
     assert sweep() == 0
     (sweep.out / "a1" / "state").write_text(f"{state}\n")
     sweep("--dry-run")
-    assert f"a1: {said}" in capsys.readouterr().out
+    assert f"a1: {described}" in capsys.readouterr().out
 
 
-def test_a_command_that_is_killed_has_failed_and_one_that_is_asked_to_end_was_interrupted(sweep, capsys):
+def test_a_killed_command_has_failed_and_a_terminated_one_was_interrupted(sweep, capsys):
     sweep.write("command: sh -c 'kill -$0 $$'\narms: {killed: KILL, ended: TERM}")
     assert sweep() == 1 and sweep.states() == {"ended": "running sh", "killed": "failed sh 137"}
     assert "interrupted: sh" in capsys.readouterr().out
 
 
-def test_what_a_shell_gives_back_of_a_command_that_was_asked_to_end_is_an_interrupt_too(sweep):
-    """A recipe ends with 128 and the signal's number where its fairseq-train was sent one."""
+def test_a_shell_whose_command_was_terminated_was_interrupted(sweep):
+    """A shell returns 128 plus the number of the signal that ended its command."""
     sweep.write("command: sh -c 'sh -c \"kill -$0 \\$\\$\"; exit $?'\narms: {killed: KILL, ended: TERM, told: USR1}")
     assert sweep() == 1 and sweep.states() == {"ended": "running sh", "killed": "failed sh 137", "told": "running sh"}
 
 
-def test_a_command_that_cannot_be_started_has_failed_and_the_others_go_on(sweep, tmp_path):
+def test_a_command_that_cannot_start_has_failed_and_the_others_continue(sweep, tmp_path):
     tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
-    # The first step of one run makes a folder where the log would be, that of another leaves a tool which cannot be started.
+    # The first step of run a makes a folder in place of the log. That of run c writes a tool that cannot start.
     sweep.write(
         "command: sh -c 'eval \"$0\"'\n"
         f"then: ['{tool}']\n"
@@ -196,7 +196,7 @@ def test_a_command_that_cannot_be_started_has_failed_and_the_others_go_on(sweep,
     )
     assert sweep() == 1
     assert sweep.states() == {"a": "failed tool 127", "b": "done", "c": "failed tool 127"}
-    assert sweep.said("c", "tool.out")[:2] == ["[Errno", "2]"]
+    assert sweep.output("c", "tool.out")[:2] == ["[Errno", "2]"]
 
 
 def test_two_sweeps_share_the_runs(sweep):
@@ -206,10 +206,10 @@ def test_two_sweeps_share_the_runs(sweep):
         process.join(30)
     assert [process.exitcode for process in both] == [0, 0]
     assert sweep.states() == {f"run-{seed}": "done" for seed in range(1, 7)}
-    assert all(sweep.said(run) == ["once"] for run in sweep.states())
+    assert all(sweep.output(run) == ["once"] for run in sweep.states())
 
 
-# Ends when as many runs are there as its word says.
+# Ends when as many runs have started as its argument says.
 MEET = (
     "command: sh -c 'touch {out}/here; until [ $(ls {out}/../*/here | wc -l) -ge $0 ]; do sleep 0.05; done;"
     " echo $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS'\n"
@@ -221,11 +221,11 @@ def test_several_at_a_time_have_a_gpu_each_and_their_share_of_the_cores(sweep, m
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert sweep.write(f"{MEET}arms: {{run: '3'}}\naxes: {{seed: [1, 2, 3]}}")("--jobs", "3") == 0
     share = str(max(1, len(os.sched_getaffinity(0)) // 3))
-    assert [sweep.said(f"run-{seed}") for seed in (1, 2, 3)] == [["3", share], ["5", share], ["3", share]]
+    assert [sweep.output(f"run-{seed}") for seed in (1, 2, 3)] == [["3", share], ["5", share], ["3", share]]
 
 
-def test_what_follows_from_a_run_begins_while_others_go_on(sweep):
-    """`slow` ends once `added` is there, which follows from `quick`; a run that is done already is not done again."""
+def test_added_runs_begin_while_others_are_running(sweep):
+    """`quick` adds `added` and `old`. `slow` ends after `added` has started. `old` is done already and does not run again."""
     sweep.write(
         "command: sh -c 'echo $0; touch {out}/here; until [ -e {out}/../$0/here ]; do sleep 0.05; done'\n"
         "arms: {slow: added, quick: quick, added: added, old: old}\n"
@@ -245,16 +245,16 @@ def test_what_follows_from_a_run_begins_while_others_go_on(sweep):
 def test_one_at_a_time_has_everything(sweep, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert sweep.write(f"{MEET}arms: {{run: '1'}}")() == 0 and sweep.said("run") == ["3,5"]
+    assert sweep.write(f"{MEET}arms: {{run: '1'}}")() == 0 and sweep.output("run") == ["3,5"]
 
 
 @pytest.mark.parametrize("own", [None, "active"])
-def test_threads_of_a_run_sleep_while_they_wait_unless_the_user_has_chosen(sweep, monkeypatch, own):
+def test_waiting_threads_sleep_unless_the_user_has_set_the_policy(sweep, monkeypatch, own):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if own:
         monkeypatch.setenv("OMP_WAIT_POLICY", own)
     sweep.write("command: sh -c 'echo $OMP_WAIT_POLICY'\narms: {run: ''}")()
-    assert sweep.said("run") == [own or "passive"]
+    assert sweep.output("run") == [own or "passive"]
 
 
 def test_gpus_are_counted(sweep, monkeypatch, tmp_path):
@@ -266,7 +266,7 @@ def test_gpus_are_counted(sweep, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert sweep.write(f"{MEET}arms: {{run: '2'}}\naxes: {{seed: [1, 2]}}")("--jobs", "2") == 0
-    assert [sweep.said(f"run-{seed}") for seed in (1, 2)] == [["0", "7"], ["1", "7"]]
+    assert [sweep.output(f"run-{seed}") for seed in (1, 2)] == [["0", "7"], ["1", "7"]]
 
 
 def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
@@ -275,15 +275,15 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
     folder = sweep.out / "run-2"
     refusal = f"--out: {folder} is a run of other commands, see {folder}/command; take another --out, or move it away"
     assert message == f"fairseq-reservoir: error: {refusal}"
-    assert not (sweep.out / "run-1").exists() and sweep.said("run-2") == ["a"]
-    # One that has grown is not refused.
-    assert sweep.write("command: sh -c 'echo a'\naxes: {seed: [1, 2]}")() == 0 and sweep.said("run-2") == ["a"]
+    assert not (sweep.out / "run-1").exists() and sweep.output("run-2") == ["a"]
+    # A grid with more runs is not refused.
+    assert sweep.write("command: sh -c 'echo a'\naxes: {seed: [1, 2]}")() == 0 and sweep.output("run-2") == ["a"]
 
 
 def test_folders_of_others_and_unknown_commands_are_refused(sweep):
     (sweep.out / "run").mkdir(parents=True)
     (sweep.out / "run" / "thesis.tex").touch()
-    refusal = f"--out: {sweep.out}/run is there and no run of a sweep; take another --out"
+    refusal = f"--out: {sweep.out}/run exists and is not a run of a sweep; take another --out"
     assert sweep.write("command: sh -c 'echo'")() == f"fairseq-reservoir: error: {refusal}"
     assert sweep.write("command: fairseq-brain")() == "fairseq-reservoir: error: GRID: fairseq-brain: no such command"
 
@@ -306,7 +306,7 @@ def test_a_dry_run_prints_and_writes_nothing(sweep, capsys):
         (["--slurm"], "--slurm: sbatch is not found; start the sweep where jobs are submitted"),
     ],
 )
-def test_mistakes_are_named(flags, message, sweep, monkeypatch):
+def test_wrong_flags_are_named(flags, message, sweep, monkeypatch):
     monkeypatch.setattr("fairseq_reservoir.studies.sweep.slurm.shutil", SimpleNamespace(which=lambda name: None))
     assert sweep.write("command: sh -c 'echo'")(*flags) == f"fairseq-reservoir: error: {message}"
     assert not sweep.out.exists()

@@ -1,4 +1,4 @@
-"""Runs as jobs, by submitit's executor of processes on this machine: the jobs are real, Slurm is not."""
+"""Runs as jobs. submitit's local executor takes the place of Slurm."""
 
 import os
 import signal
@@ -19,8 +19,8 @@ JOBS = (
 
 
 @pytest.mark.slow
-def test_jobs_do_the_runs_and_one_that_gives_way_goes_on(sweep):
-    """Of three jobs one fails, and one is told to give way, as Slurm does, and is queued again."""
+def test_jobs_do_the_runs_and_a_preempted_one_resumes(sweep):
+    """One of three jobs fails. Another is preempted by the signal that Slurm sends, and is queued again."""
     sweep.write(JOBS)
     runs, over = read_grid(str(sweep.grid), str(sweep.out))[0], []
     *first, late = runs
@@ -36,26 +36,26 @@ def test_jobs_do_the_runs_and_one_that_gives_way_goes_on(sweep):
 
     executor.submit = submit_and_count
 
-    def let_it_give_way():
+    def preempt():
         sweep.wait_for(lambda: (sweep.out / "late" / "begun").exists(), seconds=120)
         controller = jobs[2].job_id
         (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
         os.kill(int(job), signal.SIGUSR2)
 
-    threading.Thread(target=let_it_give_way, daemon=True).start()
-    # `late` follows from the first that is over; two jobs at a time.
+    threading.Thread(target=preempt, daemon=True).start()
+    # The first run that ends adds `late`. Two jobs run at a time.
     follow = {1: [late]}
     assert slurm.run_all(
         first, executor, 2, False, lambda run, minutes: over.append(run.name), lambda: follow.pop(len(over), [])
     )
     assert max(at_a_time) == 2
     assert over[2] == "late" and sweep.states() == {"bad": "failed sh 3", "good": "done", "late": "done"}
-    assert [sweep.said(run) for run in ("good", "bad", "late")] == [["begun"], ["begun"], ["begun", "begun"]]
-    # Nothing is due but what failed, and only if asked for.
+    assert [sweep.output(run) for run in ("good", "bad", "late")] == [["begun"], ["begun"], ["begun", "begun"]]
+    # Only the failed run is due, and only with retry_failed.
     assert slurm.run_all(runs, executor, None, False, print) and len(over) == 3
 
 
-def test_what_slurm_is_told(tmp_path, monkeypatch):
+def test_parameters_for_slurm(tmp_path, monkeypatch):
     monkeypatch.setattr(slurm.shutil, "which", lambda name: f"/usr/bin/{name}")
     parameters = slurm.executor(str(tmp_path), time=90, gpus=2, cpus=8, partition="short")._executor.parameters
     expected = {"time": 90, "gpus_per_node": 2, "cpus_per_task": 8, "partition": "short"}

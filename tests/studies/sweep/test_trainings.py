@@ -1,4 +1,4 @@
-"""Real trainings in a sweep: stopped, resumed, translated from, read by the report."""
+"""Real trainings in a sweep: stop, resume, translate, and read by the report."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from tests.support.commands import TINY, USER_DIR
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_stopped_goes_on_where_it_was(sweep, toy_data):
+def test_a_stopped_sweep_resumes(sweep, toy_data):
     flags = " ".join(TINY).replace("--log-format none", "--log-format json --log-interval 10").replace("--seed 3", "")
     sweep.write(
         f"command: fairseq-train {toy_data} --user-dir {USER_DIR} {flags} --max-update 90 --save-interval-updates 20\n"
@@ -27,7 +27,7 @@ def test_a_sweep_that_is_stopped_goes_on_where_it_was(sweep, toy_data):
     process.join(30)
     assert process.exitcode == 130 and sweep.states()["LT-1"].startswith("running train")
     assert sweep("--jobs", "2") == 1
-    # There is no layer Q; a mistake has the exit status 2.
+    # There is no layer Q. fairseq-train exits with 2 for wrong flags.
     assert sweep.states() == {"LT-1": "done", "LT-2": "done", "LQ-1": "failed train 2"}
     log = (sweep.out / "LT-1" / "train.log").read_text()
     assert re.search(r"Loaded checkpoint .*LT-1/checkpoint_last.pt \(epoch \d+ @ \d+ updates\)", log)
