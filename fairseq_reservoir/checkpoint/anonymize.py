@@ -1,6 +1,6 @@
-"""Removes what names the maker of an export: paths, hosts and projects in a configuration and in a SentencePiece model.
+"""Remove paths, hosts and project names from the configuration and the SentencePiece model of an export.
 
-An export is given away, so it carries none of them. fairseq's checkpoints keep all.
+An export is made to be given away. fairseq's checkpoints keep these names.
 """
 
 import dataclasses
@@ -15,34 +15,34 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 LEFT_OUT = "left-out"
-# Options that hold a path, a host or a name even where it has no slash.
+# Options with a path, a host or a name, even without a slash.
 _KEY = re.compile(
     r".*(_path|_dir|_file|_logdir|_codes|_project|_repo|_run_hash|_model|_init_method|_from|_vocab|_merges|_json"
     r"|(?<!pipeline)_checkpoint)|data|path"
 )
 _PATH = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://")
-# Groups that are not the model's: there any text with a slash is a path.
+# In all other groups any text with a slash is a path.
 _BUILT_FROM = ("model",)
-# Of SentencePiece's TrainerSpec: input, model_prefix and seed_sentencepieces_file. Of its NormalizerSpec: normalization_rule_tsv.
+# Fields of SentencePiece's TrainerSpec: input, model_prefix, seed_sentencepieces_file; of NormalizerSpec: normalization_rule_tsv.
 _SPECS = {2: (1, 2, 54), 3: (6,), 5: (6,)}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def without_maker(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration, as an export writes it, in which fairseq's defaults stand in place of paths, hosts and names.
+def anonymized(config: dict[str, Any]) -> dict[str, Any]:
+    """Return an export's configuration with fairseq's defaults in place of paths, hosts and names.
 
-    An option of the model, such as ``encoder_embed_path``, becomes ``left-out``: whether it is set may decide what is frozen.
+    An option of the model, such as ``encoder_embed_path``, becomes ``left-out``, because it may matter for freezing that it is set.
     """
     return {group: _cleaned(group, options) for group, options in config.items()}
 
 
-def told(config: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the options of a configuration that tell about its maker, as (``task.data``, value)."""
+def identifying_options(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the options of a configuration with paths, hosts or names, as (``task.data``, value)."""
     return [
         (f"{group}.{name}", value)
         for group, options in config.items()
         for name, value in _entries(options)
-        if _tells(group, name, value) and value not in (_default(group, name, options), LEFT_OUT, "")
+        if _is_identifying(group, name, value) and value not in (_default(group, name, options), LEFT_OUT, "")
     ]
 
 
@@ -50,7 +50,7 @@ def _cleaned(group: str, options: Any) -> Any:
     if not isinstance(options, dict):
         return options
     kept = {
-        name: _without(value, group, name, options) if _tells(group, name, value) else value
+        name: _without(value, group, name, options) if _is_identifying(group, name, value) else value
         for name, value in _entries(options)
     }
     return kept if _names(options) is options else {"__namespace__": kept}
@@ -62,7 +62,7 @@ def _without(value: str, group: str, name: str, options: dict[str, Any]) -> str 
         return value
     if group in _BUILT_FROM:
         return LEFT_OUT
-    # No other file may take the place of the maker's own.
+    # A default path could name another file on the reader's machine.
     return "" if group in ("task", "bpe", "tokenizer") else default
 
 
@@ -71,12 +71,12 @@ def _entries(options: Any) -> list[tuple[str, Any]]:
 
 
 def _names(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a group, which stand in a namespace where the model is of old flags."""
+    """Return the options of a group, which may be in a namespace."""
     namespace = options.get("__namespace__")
     return namespace if isinstance(namespace, dict) else options
 
 
-def _tells(group: str, name: str, value: Any) -> bool:
+def _is_identifying(group: str, name: str, value: Any) -> bool:
     if not isinstance(value, str) or name == "_name":
         return False
     return bool(_KEY.fullmatch(name) or _PATH.match(value) or group not in _BUILT_FROM and "/" in value)
@@ -88,7 +88,7 @@ def _defaults() -> Any:
 
 
 def _default(group: str, name: str, options: dict[str, Any]) -> Any:
-    """fairseq's own value of an option, None where there is no such option."""
+    """Return fairseq's default of an option; None if there is no such option."""
     common = _defaults().get(group)
     values = [common.get(name)] if isinstance(common, dict) else []
     values += [
@@ -98,7 +98,7 @@ def _default(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
-    """The dataclasses of what a group chooses, such as that of ``--bpe gpt2``; a namespace of old flags chooses for all groups."""
+    """Yield the dataclasses of a group's choices, such as that of ``--bpe gpt2``. A namespace of flags chooses for all groups."""
     registries = {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
     registries["task"] = TASK_DATACLASS_REGISTRY
     choices = {group: options.get("_name"), **_names(options)}
@@ -109,14 +109,14 @@ def _chosen(group: str, options: dict[str, Any]) -> Iterator[Any]:
 
 
 def names_in_sentencepiece(model: bytes) -> list[str]:
-    """Return the names of files in a SentencePiece model: the text that it was trained on, and where it was written."""
+    """Return the file names in a SentencePiece model: its training text and its output."""
     found: list[str] = []
     _rewritten(model, found.append)
     return found
 
 
 def sentencepiece_without_names(model: bytes) -> bytes:
-    """Return a SentencePiece model without them; it cuts text into the same pieces. Bytes of another kind come back as they are."""
+    """Return a SentencePiece model without file names. It splits text as before. Other bytes are returned unchanged."""
     return _rewritten(model, lambda name: None)
 
 
@@ -139,7 +139,7 @@ def _rewritten(model: bytes, take: Callable[[str], object]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yield the number, all bytes, and for texts and messages the content of each field of a protocol buffer."""
+    """Yield number, bytes and content of each field of a protocol buffer. Only texts and messages have content."""
     at = 0
     while at < len(message):
         begin = at

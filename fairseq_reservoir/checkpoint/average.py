@@ -1,4 +1,4 @@
-"""The mean of several checkpoints of one training run."""
+"""Average several checkpoints of one training run."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -10,43 +10,42 @@ from ..fairseq_repairs import archive
 from ..files import check_out, replacing
 from ..freezing.description import BUFFER, NOT_COMPARED, read_description
 from . import packed_file
-from .opened import Checkpoint, open_checkpoint
+from .meta_checkpoint import Checkpoint, Tensors, open_checkpoint
 from .origin import origin, without_run
 
 
 def average(checkpoints: list[str], out: str, force: bool = False) -> str:
-    """Writes a checkpoint whose trained tensors are the means of those of ``checkpoints``.
+    """Write a checkpoint with the mean of each trained tensor of ``checkpoints``.
 
-    Mask scores are averaged too, and the mask is what the mean scores select. The mean of the masks themselves would have
-    entries between 0 and 1, which neither an export of single bits nor the model that is to be used can hold. What all have
-    in common, as random tensors, keeps its bits; integers that differ, and the configuration, are those of the checkpoint
-    with most updates. There is no state of the optimizer and no place in the data, so that training from it is a new one
-    (--finetune-from-model).
+    Mask scores are averaged too, and the mean scores select the mask. A mean of the masks would have entries between 0 and 1, which
+    neither the model nor an export can represent. Tensors that are equal in all checkpoints, such as random ones, keep their bits.
+    Integers that differ, and the configuration, are those of the checkpoint with most updates. The file has no optimizer state and no
+    position in the data, so a training from it is a new one (--finetune-from-model).
 
     Args:
-        checkpoints: two or more.
+        checkpoints: paths of two or more checkpoints.
         out: file to write, ending in .pt.
         force: replace ``out`` if it exists.
 
     Returns:
-        What was written, in a line.
+        A line about the written file.
 
     Raises:
-        InputError: a file is not usable, or they are not checkpoints of one run: of one model, with the same random and frozen
-            tensors, and with the same mark of a run (see ``origin``), or where one has none with the same ``--seed``.
+        InputError: a file is not usable, or they are not checkpoints of one run. One run means: the same model, random and frozen
+            tensors, and run id (see ``origin``), or the same ``--seed`` if a run id is missing.
     """
     check_out(out, force, ".pt", *checkpoints)
     if len(checkpoints) < 2:
         raise InputError(f"CHECKPOINT {' '.join(checkpoints)}: an average needs two or more")
     latest = first = _open(checkpoints[0])
-    constant = {item.name: item.role for item in first.ledger.of("random", "frozen")}
+    constant = {item.name: item.role for item in first.ledger.with_roles("random", "frozen")}
     sums = {name: tensor.double() for name, tensor in first.tensors.items() if tensor.is_floating_point()}
     equal = set(first.tensors)
-    earlier = [_Run.of(first)]
+    earlier = [_Run.from_checkpoint(first)]
     for path in checkpoints[1:]:
         other = _open(path)
         _check_description(first, other)
-        run = _Run.of(other)
+        run = _Run.from_checkpoint(other)
         for before in earlier:
             _check_run(before, run)
         earlier.append(run)
@@ -61,40 +60,45 @@ def average(checkpoints: list[str], out: str, force: bool = False) -> str:
                 sums[name] += tensor
         latest = max(latest, other, key=lambda checkpoint: checkpoint.num_updates)
     averaged = {name for name in sums if name not in equal}
-    model = {
+    tensors = {
         name: (sums[name] / len(checkpoints)).to(tensor.dtype) if name in averaged else tensor
         for name, tensor in latest.tensors.items()
     }
-    model |= {item.name: model[item.owner] for item in first.ledger.of("tied") if item.owner is not None}
-    state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
-    config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
-    state |= {
-        "cfg": config,
-        "model": model,
-        "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)},
-    }
-    # torch's own file would not say that the disk is full.
-    with replacing(out) as temporary, temporary.open("wb") as file:
-        archive.save(state, file)
+    tensors |= {item.name: tensors[item.owner] for item in first.ledger.with_roles("tied") if item.owner is not None}
+    _write(out, latest, tensors)
     size = Path(out).stat().st_size
     found = f"{len(averaged)} tensors averaged, {len(equal)} the same in all"
     return f"{out}: {size:,} bytes, the mean of {len(checkpoints)} checkpoints; {found}"
 
 
+def _write(out: str, latest: Checkpoint, tensors: Tensors) -> None:
+    """Write a checkpoint with the configuration of ``latest`` and other tensors."""
+    state = {key: value for key, value in latest.state.items() if key != "last_optimizer_state"}
+    config = OmegaConf.to_container(latest.config, resolve=True, enum_to_str=True)
+    state |= {
+        "cfg": config,
+        "model": tensors,
+        "extra_state": {"train_iterator": {"epoch": 1}, **without_run(latest.state)},
+    }
+    # torch does not report a full disk for files that it opens itself.
+    with replacing(out) as temporary, temporary.open("wb") as file:
+        archive.save(state, file)
+
+
 def _open(path: str) -> Checkpoint:
     if str(path).endswith(packed_file.SUFFIX):
         raise InputError(
-            f"CHECKPOINT {path}: an export; average the checkpoints, which have the scores behind the masks"
+            f"CHECKPOINT {path}: an export; average the checkpoints instead, which have the scores of the masks"
         )
     checkpoint = open_checkpoint(path)
     for name, tensor in checkpoint.tensors.items():
         if tensor.is_floating_point() and tensor.isnan().any():
-            raise InputError(f"CHECKPOINT {path}: {name} holds NaN")
+            raise InputError(f"CHECKPOINT {path}: {name} contains NaN")
     return checkpoint
 
 
 def _check_description(first: Checkpoint, other: Checkpoint) -> None:
-    """Plan, seed and options of both must agree, and so must names and shapes."""
+    """Refuse checkpoints that differ in plan, seed, options, names or shapes."""
     ours, theirs = ({name: tuple(t.shape) for name, t in c.tensors.items() if name != BUFFER} for c in (first, other))
     descriptions = [read_description(c.tensors[BUFFER]) if BUFFER in c.tensors else {} for c in (first, other)]
     for field in sorted(descriptions[0].keys() | descriptions[1].keys()):
@@ -110,27 +114,27 @@ def _check_description(first: Checkpoint, other: Checkpoint) -> None:
 
 
 class _Run(NamedTuple):
-    """The training run of a checkpoint: its mark, None without one, and ``--seed``."""
+    """The training run of a checkpoint: its run id, if it has one, and ``--seed``."""
 
     path: str
-    mark: str | None
+    run_id: str | None
     seed: int
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> "_Run":
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "_Run":
         return cls(checkpoint.path, origin(checkpoint.state).get("run"), checkpoint.config.common.seed)
 
 
 def _check_run(run: _Run, other: _Run) -> None:
-    """A run that is resumed may go on with another ``--seed``; without marks nothing else tells runs of equal models apart.
+    """Refuse checkpoints of two runs. A resumed run may have another ``--seed``, so the seed counts only if a run id is missing.
 
-    Asked of every pair: behind a mean, which has no mark, there may be two runs.
+    Every pair is compared, because a mean has no run id and may be of another run.
     """
-    if run.mark and other.mark and run.mark != other.mark:
+    if run.run_id and other.run_id and run.run_id != other.run_id:
         raise InputError(
             f"CHECKPOINT {other.path}: of another training run than {run.path}; average checkpoints of one run"
         )
-    if not (run.mark and other.mark) and run.seed != other.seed:
+    if not (run.run_id and other.run_id) and run.seed != other.seed:
         raise InputError(
             f"CHECKPOINT {other.path}: trained with --seed {other.seed}, {run.path} with {run.seed}; average checkpoints of one run"
         )

@@ -1,7 +1,7 @@
-"""Compares the sizes that an export claims with its architecture, before memory is taken for them.
+"""Compare the tensor sizes in an export's description with its architecture, before memory is allocated.
 
-Random tensors are drawn and compact forms unfold, so a file of a megabyte may ask for gigabytes. The model of its configuration is
-built on the device ``meta`` first, which costs no memory, and every claim must be one of its tensors.
+Random tensors are drawn and compact forms are decoded, so a file of a megabyte may need gigabytes. The model of the configuration is
+built on the meta device, which needs no memory. Every described tensor must be a tensor of this model.
 """
 
 import math
@@ -13,28 +13,28 @@ from ..errors import InputError
 from ..options.plans import PlanFlags
 from ..options.reading import read
 from ..text.parts import MOST_SYMBOLS
-from . import opened
+from . import meta_checkpoint
 from .compact import is_shape
-from .dry_build import WITHOUT_ITS_TASK
+from .dry_build import NEEDS_ITS_TASK
 
-# Tensors of fewer entries are left to fairseq, which names all that do not fit.
+# Smaller tensors are left to fairseq, which names all that do not fit.
 _SMALL = 2**16
-_UNBUILT = 2**26  # entries that are read of a file whose model cannot be built
-# A model has several tensors a layer; configurations of more layers than this many a tensor would take long to build.
+_UNBUILT = 2**26  # most entries of a file whose model cannot be built
+# A model has several tensors per layer. A configuration of many more layers than tensors would take long to build.
 _LAYERS_PER_NAME, _FEW_LAYERS = 2, 1000
 
 
 def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config: Any) -> None:
-    """Check the claims of an export.
+    """Check the described sizes of an export.
 
     Args:
-        path: of the file, for errors.
-        body: its description.
-        shapes: of the tensors that it stores.
+        path: of the file, for error messages.
+        body: description of the export.
+        shapes: of the stored tensors.
         config: fairseq's configuration of the model.
 
     Raises:
-        InputError: a tensor would be drawn or unfolded that its model does not have in that shape.
+        InputError: the model does not have a described tensor, or has it in another shape.
     """
     claimed = {name: list(shape) for name, shape in shapes.items()}
     for group in ("masks", "levels", "random"):
@@ -44,17 +44,17 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
             _refuse(path, name, f"shape {str(shape)[:80]}")
     _check_layers(path, config, len(claimed) + len(body["tied"]))
     metas = {name: torch.empty(shape, device="meta") for name, shape in claimed.items()}
-    words = max(opened.dictionary_sizes(metas))
+    words = max(meta_checkpoint.dictionary_sizes(metas))
     if words > MOST_SYMBOLS and any(name not in shapes for name in claimed):
         _refuse(path, "the dictionary", f"{words:,} entries; at most {MOST_SYMBOLS:,} are drawn")
     try:
-        expected = opened.shapes_of(opened.build_model(config, metas))
-    except WITHOUT_ITS_TASK:
-        return  # fairseq builds it with its task; the sum of all that is drawn is limited
-    except Exception as error:  # a kind of layer of a user's own may raise any
+        expected = meta_checkpoint.shapes_of(meta_checkpoint.build_model(config, metas))
+    except NEEDS_ITS_TASK:
+        return  # fairseq builds it with its task; the total size of random tensors is limited elsewhere
+    except Exception as error:  # a user-defined kind of layer may raise any exception
         if sum(map(math.prod, claimed.values())) > _UNBUILT:
             raise InputError(f"{path}: its model cannot be built ({type(error).__name__}: {error})") from error
-        return  # a kind of layer that is not registered here, for example: fairseq's loader names it
+        return  # such as an unregistered kind of layer, which fairseq's loader names
     unknown = 0
     for name, shape in claimed.items():
         size = math.prod(shape)
@@ -66,8 +66,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
 
 
 def _check_layers(path: str, config: Any, names: int) -> None:
-    """Refuse a model of many more layers than the file has tensors; building it would take long."""
-    flags = read(PlanFlags, config)
+    """Refuse a model with many more layers than tensors, because building it would take long."""
     for name in ("encoder_layers", "decoder_layers", "reservoir_encoder", "reservoir_decoder"):
         value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0

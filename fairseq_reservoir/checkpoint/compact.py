@@ -1,17 +1,18 @@
-"""The compact form of an export's tensors: masks and numbers written near their entropy, all in one row of bytes.
+"""The compact form of an export: entropy-coded masks and numbers in one tensor of bytes.
 
-A tensor is one plane of symbols or several: the entries of a mask less the smallest one; the first bytes of all numbers, then the second
-bytes, and so on (of floating-point numbers, those with the exponent repeat themselves). A plane has its own table, made from the
-counts of its symbols (``entropy_code``), which stand in the description. A plane of one symbol needs no bytes at all; a plane or a
-tensor that would not become smaller stays as it is. So do all if there would be more than 1,024 symbols for a byte: what a file
-unfolds to is bounded by its own size.
+A tensor has one or several planes of symbols. The plane of a mask has its entries minus the smallest one. Numbers have a plane of their
+first bytes, a plane of their second bytes, and so on: the bytes with the exponent of floating-point numbers repeat often. Each plane has
+its own table, made from the counts of its symbols (``entropy_code``), which are in the description. A plane with a single symbol needs
+no bytes. A plane or a tensor that would not become smaller is stored as it is. So are all tensors if a byte would stand for more than
+1,024 symbols. The size of the decoded tensors is therefore bounded by the size of the file.
 
-In the description, ``coded`` maps the name of every tensor to its ``shape``, and to its ``dtype``, or to ``bits`` if it is whole numbers
-packed to so many (``masks.bits``). Of one that is not as it was, ``planes`` has for each plane its counts and its bytes, or null for
-a plane as it is. The bytes are those of the tensors in the order of their names, of each its planes one after the other.
+In the description, ``coded`` maps the name of each tensor to its ``shape``, and to its ``dtype``, or to ``bits`` for packed whole numbers
+(``masks.bits``). For a coded tensor, ``planes`` has the counts and the number of bytes of each plane, or null for a plane that is stored
+as it is. The bytes are in the order of the tensors' names, plane after plane.
 """
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,17 +33,98 @@ _DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
 }
 _MOST_PER_BYTE = 1024
-# One to two words of the coder's state, and by how much its steps may differ from their mean.
+# Bits of the coder's state (one to two words), and how far the code length may be from its expected value.
 _STATE_BITS, _SLACK_BITS, _SLACK = 48, 32, 2**-10
-# Bytes of a plane and of each of its counts in the description, rounded up.
+# Estimated bytes of a plane and of each of its counts in the description.
 _PLANE_BYTES, _COUNT_BYTES = 8, 4
 
 
+@dataclass(frozen=True)
+class Plane:
+    """A coded plane: the count of each symbol, and the number of stored bytes."""
+
+    counts: list[int]
+    bytes: int
+
+    @classmethod
+    def from_json(cls, raw: Any, count: int, alphabet: int) -> "Plane | None":
+        """Read the description of a plane of ``count`` symbols; None for a plane that is stored as it is.
+
+        Raises:
+            ValueError: these cannot be the counts of so many symbols, or their code has another number of bytes.
+        """
+        if raw is None:
+            return None
+        counts, stored = (raw.get("counts"), raw.get("bytes")) if type(raw) is dict else (None, None)
+        if not (_is_count(stored) and type(counts) is list and 1 <= len(counts) <= alphabet):
+            raise ValueError(f"counts or bytes do not fit {count:,} symbols")
+        plane = cls(counts, stored)
+        if not all(map(_is_count, counts)) or sum(counts) != count or not counts[-1] or not plane._is_length_possible():
+            raise ValueError(f"counts or bytes do not fit {count:,} symbols")
+        return plane
+
+    def _is_length_possible(self) -> bool:
+        """Return whether symbols of these counts can have a code of this length."""
+        if self.counts[-1] == sum(self.counts):
+            return self.bytes == 0
+        needed = entropy_code.coded_bits(self.counts)
+        return self.bytes % 4 == 0 and abs(8 * self.bytes - needed - _STATE_BITS) <= _SLACK_BITS + _SLACK * needed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The description of a tensor: numbers of a dtype, or whole numbers of a few bits.
+
+    Attributes:
+        shape: of the tensor.
+        dtype: None for packed whole numbers.
+        bits: of each packed whole number; 8 with a dtype.
+        planes: the coded planes; empty for a tensor that is stored as it is.
+    """
+
+    shape: list[int]
+    dtype: torch.dtype | None
+    bits: int
+    planes: tuple[Plane | None, ...]
+
+    @classmethod
+    def from_json(cls, raw: Any, payload_bytes: int) -> "Entry":
+        """Read the description of a tensor from a file with so many bytes of tensors.
+
+        Raises:
+            ValueError: it is not the description of a tensor, or the tensor is far too large for the file.
+        """
+        raw = raw if type(raw) is dict else {}
+        shape, dtype, width = raw.get("shape"), _DTYPES.get(str(raw.get("dtype"))), raw.get("bits", 8)
+        if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * payload_bytes:
+            raise ValueError(f"shape {str(shape)[:80]} in {payload_bytes:,} bytes")
+        if not _is_count(width) or not 1 <= width <= 8 or ("bits" in raw) == bool(dtype):
+            raise ValueError("not a type of numbers")
+        if dtype and "planes" not in raw:
+            return cls(shape, dtype, width, ())
+        planes, number = raw.get("planes"), dtype.itemsize if dtype else 1
+        if type(planes) is not list or len(planes) != number:
+            raise ValueError("its type has another number of planes")
+        count = math.prod(shape)
+        return cls(shape, dtype, width, tuple(Plane.from_json(plane, count, 2**width) for plane in planes))
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the tensor in the file."""
+        if not self.planes and self.dtype:
+            return self.count * self.dtype.itemsize
+        return sum(_length(plane, self.count) for plane in self.planes)
+
+
 def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
-    """The description of an export in the compact form, and the bytes of all its tensors, uint8.
+    """Return the description of an export in the compact form, and the bytes of all tensors, uint8.
 
     Args:
-        body: with the ``masks`` and ``levels`` among the tensors.
+        body: description of the export, with its ``masks`` and ``levels``.
         tensors: of the export.
 
     Raises:
@@ -66,30 +148,27 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
 
 
 def checked_shapes(path: str | Path, body: Body, payload: torch.Tensor) -> dict[str, list[int]]:
-    """The shapes of the tensors that ``unpack`` would return; those of masks and levels are their numbers of entries.
+    """Return the shapes of the tensors that ``unpack`` would return. Masks and levels count as one row of entries.
 
     Raises:
-        InputError: as ``unpack``, as far as that can be seen before memory is taken.
+        InputError: the description is not usable; see ``unpack``. Nothing has been decoded then.
     """
-    _check(path, body["coded"], digest.raw_bytes(payload).nbytes)
-    return {name: entry["shape"] for name, entry in body["coded"].items()}
+    entries = _read_entries(path, body["coded"], digest.raw_bytes(payload).nbytes)
+    return {name: entry.shape for name, entry in entries.items()}
 
 
 def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, Tensors]:
-    """The description and the tensors that ``pack`` was given.
+    """Return the description and the tensors that ``pack`` was given.
 
     Raises:
-        InputError: the package of the coder is not installed; the description asks for more than these bytes can hold, or is
-            not one of theirs.
+        InputError: the package of the coder is not installed, or the description does not fit the bytes.
     """
     rest, tensors = digest.raw_bytes(payload), {}
-    _check(path, body["coded"], rest.nbytes)
-    for name, entry in sorted(body["coded"].items()):
-        count, planes = math.prod(entry["shape"]), []
+    for name, entry in sorted(_read_entries(path, body["coded"], rest.nbytes).items()):
+        planes, lengths = [], [_length(plane, entry.count) for plane in entry.planes]
         try:
-            for plane in entry.get("planes", [None]):
-                length = _length(plane, count) if "planes" in entry else _bytes_of(entry)
-                planes.append(_read(plane, rest[:length], count))
+            for plane, length in zip(entry.planes or [None], lengths or [entry.stored]):
+                planes.append(_read(plane, rest[:length], entry.count))
                 rest = rest[length:]
             tensors[name] = _tensor(entry, planes)
         except InputError as error:
@@ -100,14 +179,14 @@ def unpack(path: str | Path, body: Body, payload: torch.Tensor) -> tuple[Body, T
 
 
 def entropy_bytes(body: Body, tensors: Tensors) -> int:
-    """The entropy of an export's tensors, plane by plane, in bytes."""
+    """Return the entropy of an export's tensors in bytes, summed over planes."""
     whole_numbers = _whole_numbers(body)
     planes = (plane for name in tensors for plane in _in_planes(tensors[name], whole_numbers.get(name))[1])
     return math.ceil(math.fsum(entropy_code.entropy_bits(entropy_code.counts_of(plane)) for plane in planes) / 8)
 
 
 def _whole_numbers(body: Body) -> dict[str, tuple[list[int], int]]:
-    """Shape and bits of the tensors that are whole numbers packed: masks, and the levels of rounded weights."""
+    """Return shape and bits of the packed tensors: masks, and the levels of rounded weights."""
     masks = {name: (mask["shape"], mask["bits"]) for name, mask in body["masks"].items()}
     levels = body.get("levels", {})
     return masks | {name: (rounded["shape"], Levels(rounded["kind"]).bits) for name, rounded in levels.items()}
@@ -117,14 +196,8 @@ def _plain(tensor: torch.Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
 
 
-def _bytes_of(entry: dict[str, Any]) -> int:
-    """The bytes of a tensor as it is."""
-    size: int = math.prod(entry["shape"]) * _DTYPES[entry["dtype"]].itemsize
-    return size
-
-
 def _in_planes(tensor: torch.Tensor, packed: tuple[list[int], int] | None) -> tuple[dict[str, Any], list[Symbols]]:
-    """A tensor's entry in the description, and its planes; ``packed``, if it is whole numbers, has their shape and bits."""
+    """Return the description of a tensor, and its planes. ``packed`` has shape and bits of packed whole numbers."""
     if packed:
         shape, width = packed
         entries = bits.unpack(tensor, shape, width).numpy().reshape(-1).view(np.uint8)
@@ -133,15 +206,15 @@ def _in_planes(tensor: torch.Tensor, packed: tuple[list[int], int] | None) -> tu
     return _plain(tensor), [np.ascontiguousarray(plane) for plane in numbers.T]
 
 
-def _tensor(entry: dict[str, Any], planes: list[Symbols]) -> torch.Tensor:
-    if "bits" in entry:
-        return bits.pack(torch.from_numpy(planes[0]), entry["bits"])
+def _tensor(entry: Entry, planes: list[Symbols]) -> torch.Tensor:
+    if entry.dtype is None:
+        return bits.pack(torch.from_numpy(planes[0]), entry.bits)
     numbers = torch.from_numpy(np.stack(planes, axis=-1))
-    return numbers.reshape(-1).view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return numbers.reshape(-1).view(entry.dtype).reshape(entry.shape)
 
 
 def _written(plane: Symbols) -> tuple[dict[str, Any] | None, bytes]:
-    """A plane's entry in the description, and its bytes."""
+    """Return the description of a plane, and its bytes."""
     counts = entropy_code.counts_of(plane)
     if not counts or entropy_code.entropy_bits(counts) / 8 + _cost(counts) >= len(plane):
         return None, plane.tobytes()
@@ -153,64 +226,45 @@ def _cost(counts: list[int]) -> int:
     return _PLANE_BYTES + _COUNT_BYTES * len(counts)
 
 
-def _read(entry: dict[str, Any] | None, payload: memoryview, count: int) -> Symbols:
-    if entry is None:
+def _read(plane: Plane | None, payload: memoryview, count: int) -> Symbols:
+    if plane is None:
         return np.array(payload, dtype=np.uint8)
     if not payload.nbytes:
-        return np.full(count, len(entry["counts"]) - 1, dtype=np.uint8)
-    return entropy_code.decode(payload, entry["counts"])
+        return np.full(count, len(plane.counts) - 1, dtype=np.uint8)
+    return entropy_code.decode(payload, plane.counts)
 
 
-def _length(entry: dict[str, Any] | None, count: int) -> int:
-    """The bytes of a plane in its tensor."""
-    return count if entry is None else int(entry["bytes"])
+def _length(plane: Plane | None, count: int) -> int:
+    """Return the stored bytes of a plane of ``count`` symbols."""
+    return count if plane is None else plane.bytes
 
 
-def _check(path: str | Path, coded: dict[str, Any], stored: int) -> None:
-    """Refuses, before any memory is taken, a description that is not one of tensors in so many bytes."""
-    described = symbols = 0
-    for name, entry in coded.items():
-        shape: Any = entry.get("shape") if type(entry) is dict else None
-        if not is_shape(shape) or math.prod(shape) > _MOST_PER_BYTE * stored:
-            _refuse(path, name, f"shape {str(shape)[:80]} in {stored:,} bytes")
-        count, dtype, width = math.prod(shape), _DTYPES.get(str(entry.get("dtype"))), entry.get("bits", 8)
-        if type(width) is not int or not 1 <= width <= 8 or ("bits" in entry) == bool(dtype):
-            _refuse(path, name, "no numbers of this type")
-        if "planes" not in entry and dtype:
-            described += _bytes_of(entry)
-        else:
-            planes = entry.get("planes")
-            if type(planes) is not list or len(planes) != (dtype.itemsize if dtype else 1):
-                _refuse(path, name, "another number of planes than its type has")
-            for plane in planes:
-                if plane is not None and not _is_plane(plane, count, 2**width):
-                    _refuse(path, name, f"counts or bytes that are not those of {count:,} symbols")
-            described += sum(_length(plane, count) for plane in planes)
-            symbols += count * len(planes)
+def _read_entries(path: str | Path, coded: Body, stored: int) -> dict[str, Entry]:
+    """Read the entries of all tensors, and refuse them before memory is taken if they do not fit ``stored`` bytes."""
+    entries, described, symbols = {}, 0, 0
+    for name, raw in coded.items():
+        try:
+            entry = Entry.from_json(raw, stored)
+        except ValueError as error:
+            _refuse(path, name, str(error))
+        described += entry.stored
+        symbols += entry.count * len(entry.planes)
         if described > stored or symbols > _MOST_PER_BYTE * stored:
-            _refuse(path, name, f"shape {str(shape)[:80]}, too much for {stored:,} bytes in all")
+            _refuse(path, name, f"shape {str(entry.shape)[:80]}, too much for {stored:,} bytes in all")
+        entries[name] = entry
     if described != stored:
         _refuse(path, "tensors", f"{described:,} bytes in all, not {stored:,}")
-
-
-def _is_plane(entry: Any, count: int, alphabet: int) -> bool:
-    """Whether these can be the counts of so many symbols, and the bytes such as their table needs."""
-    if type(entry) is not dict:
-        return False
-    counts, stored = entry.get("counts"), entry.get("bytes")
-    if type(counts) is not list or not 1 <= len(counts) <= alphabet or type(stored) is not int:
-        return False
-    if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != count or not counts[-1]:
-        return False
-    if counts[-1] == count:
-        return stored == 0
-    needed = entropy_code.coded_bits(counts)
-    return stored % 4 == 0 and abs(8 * stored - needed - _STATE_BITS) <= _SLACK_BITS + _SLACK * needed
+    return entries
 
 
 def is_shape(shape: Any) -> bool:
-    """Whether this, read from a file, is a tensor's shape."""
-    return type(shape) is list and len(shape) <= 8 and all(type(size) is int and 0 <= size for size in shape)
+    """Return whether a value read from a file is the shape of a tensor."""
+    return type(shape) is list and len(shape) <= 8 and all(_is_count(size) for size in shape)
+
+
+def _is_count(value: Any) -> bool:
+    """Return whether a value read from a file is a whole number of at least 0. True and False are not."""
+    return type(value) is int and value >= 0
 
 
 def _refuse(path: str | Path, name: str, what: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""CTranslate2's folder of a model, by way of a checkpoint of fairseq's own ``transformer``."""
+"""Convert a model to CTranslate2, through a checkpoint of fairseq's own ``transformer``."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ from ..options.reading import read
 from ..text.parts import TextParts
 from . import dictionaries, packed_file
 from .materialize import materialize
-from .opened import Checkpoint, open_checkpoint
+from .meta_checkpoint import Checkpoint, open_checkpoint
 from .origin import dictionaries_of
 
-_MODEL = "model.bin"  # in every folder of CTranslate2
+_MODEL = "model.bin"  # in every CTranslate2 model
 _PIECES = {"sentencepiece": "sentencepiece.model", "byte_pairs": "bpe.codes"}
 
 
@@ -28,34 +28,30 @@ def convert(
     data: str | None = None,
     force: bool = False,
 ) -> str:
-    """Writes CTranslate2's model of a checkpoint or an export, and the file of its pieces beside it if the export carries one.
+    """Write a checkpoint or an export as a CTranslate2 model, with the subword model beside it if the export has one.
 
     Args:
-        checkpoint: of a model that ``materialize`` takes.
+        checkpoint: a model that ``materialize`` accepts.
         folder: to write.
-        out: file to which the checkpoint of fairseq's transformer is written, too.
-        quantization: type in which CTranslate2 stores weights, float32 if None.
-        data: folder of the dictionaries, if not the one trained on; an export may carry them.
-        force: replace ``folder``, if it is one of CTranslate2's, and ``out``.
+        out: file for the checkpoint of fairseq's transformer; not kept by default.
+        quantization: type of the stored weights, by default float32.
+        data: folder of the dictionaries, by default the one of the training. An export may contain them.
+        force: replace ``out``, and ``folder`` if it is a CTranslate2 model.
 
     Returns:
-        What was written, in a line each.
+        A line about each written file.
 
     Raises:
         InputError: the package is not installed, a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the
             model.
     """
     package = _package()
-    _check_folder(folder, force)
-    for what, path in (("CHECKPOINT", checkpoint), ("OUT", out)):
-        if path and Path(folder).resolve() in Path(path).resolve().parents:
-            raise InputError(f"{what} {path}: is in the folder of --ctranslate2 {folder}, which is replaced whole")
+    _check_folder(folder, force, checkpoint, out)
     if out:
         check_out(out, force, ".pt", checkpoint)
-    if quantization and quantization not in package.specs.model_spec.ACCEPTED_MODEL_TYPES:
-        raise InputError(
-            f"--quantization {quantization}: choose from {', '.join(package.specs.model_spec.ACCEPTED_MODEL_TYPES)}"
-        )
+    types = package.specs.model_spec.ACCEPTED_MODEL_TYPES
+    if quantization and quantization not in types:
+        raise InputError(f"--quantization {quantization}: choose from {', '.join(types)}")
     source = open_checkpoint(checkpoint)
     _check_options(source)
     text = packed_file.text_of(checkpoint)
@@ -64,7 +60,7 @@ def convert(
         replacing_folder(folder, "--ctranslate2 {path}: cannot be written ({why})") as written,
     ):
         plain = Path(temporary, "plain.pt")
-        said = materialize(checkpoint, str(plain), force=True)
+        line = materialize(checkpoint, str(plain), force=True)
         languages = _write_dictionaries(source, Path(temporary), text, data)
         converter = package.converters.FairseqConverter(str(plain), temporary, *languages)
         try:
@@ -78,7 +74,7 @@ def convert(
             with replacing(out) as copy:
                 shutil.copyfile(plain, copy)
     size = Path(folder, _MODEL).stat().st_size
-    lines = [said.replace(str(plain), out)] if out else []
+    lines = [line.replace(str(plain), out)] if out else []
     return "\n".join(
         [*lines, f"{folder}: {size:,} bytes, CTranslate2's model{f' in {quantization}' if quantization else ''}"]
     )
@@ -96,15 +92,16 @@ def _package() -> Any:
 
 
 def _check_options(source: Checkpoint) -> None:
-    """Refuses what CTranslate2's Transformer has not; with some of it, it would write a model that computes something else."""
-    flags = read(ModelFlags, source.config.model)
+    """Refuse options that CTranslate2's Transformer does not have. With some of them its model would give other outputs."""
+    config = source.config.model
     found = {
-        "--cross-self-attention": flags.cross_self_attention,
-        "--no-cross-attention": flags.no_cross_attention,
-        # A matrix after the embeddings, which it would leave out.
-        "--quant-noise-pq": flags.quant_noise_pq,
-        "--adaptive-softmax-cutoff": flags.adaptive_softmax_cutoff,
-        "--decoder-output-dim": flags.decoder_output_dim != flags.decoder_embed_dim,
+        "--cross-self-attention": getattr(config, "cross_self_attention", False),
+        "--no-cross-attention": getattr(config, "no_cross_attention", False),
+        # Adds a matrix after the embeddings, which CTranslate2 would leave out.
+        "--quant-noise-pq": getattr(config, "quant_noise_pq", 0),
+        "--adaptive-softmax-cutoff": getattr(config, "adaptive_softmax_cutoff", None),
+        "--decoder-output-dim": getattr(config, "decoder_output_dim", None)
+        != getattr(config, "decoder_embed_dim", None),
     }
     for flag, given in found.items():
         if given:
@@ -113,11 +110,11 @@ def _check_options(source: Checkpoint) -> None:
             )
 
 
-def _check_folder(folder: str, force: bool) -> None:
+def _check_folder(folder: str, force: bool, checkpoint: str, out: str | None) -> None:
     path = Path(folder)
     parent = path.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"--ctranslate2 {folder}: {parent} is no folder that can be written to")
+        raise InputError(f"--ctranslate2 {folder}: {parent} is not a folder that can be written to")
     if path.is_symlink() or path.resolve() == Path.cwd():
         raise InputError(
             f"--ctranslate2 {folder}: is {'a link' if path.is_symlink() else 'the current folder'}; name another one"
@@ -125,11 +122,16 @@ def _check_folder(folder: str, force: bool) -> None:
     if path.exists() and not force:
         raise InputError(f"--ctranslate2 {folder}: exists; --force replaces it")
     if path.exists() and not (path / _MODEL).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"--ctranslate2 {folder}: exists and is no folder of CTranslate2; --force replaces no other")
+        raise InputError(
+            f"--ctranslate2 {folder}: exists and is not a CTranslate2 model; --force only overwrites CTranslate2 models"
+        )
+    for argument, name in (("CHECKPOINT", checkpoint), ("OUT", out)):
+        if name and path.resolve() in Path(name).resolve().parents:
+            raise InputError(f"{argument} {name}: is in the folder of --ctranslate2 {folder}, which will be replaced")
 
 
 def _write_dictionaries(source: Checkpoint, folder: Path, text: TextParts | None, data: str | None) -> tuple[str, str]:
-    """The dictionaries where the converter looks for them; returns the names of the languages."""
+    """Write the dictionaries for the converter, and return the names of the languages."""
     if text and not data:
         for language, words in zip(text.languages, (text.source, text.target)):
             (folder / f"dict.{language}.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")

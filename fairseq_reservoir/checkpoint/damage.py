@@ -1,4 +1,4 @@
-"""Checkpoints whose bytes are no longer those that were written."""
+"""Detect corrupted checkpoints."""
 
 import functools
 import logging
@@ -19,15 +19,14 @@ _PICKLE = b"\x80"
 
 
 def refuse_damaged(path: str | Path, flag: str = "") -> None:
-    """Refuses a checkpoint that has been cut short or of which a bit has changed, and names the newest one beside it that is whole.
+    """Refuse a truncated or altered checkpoint, and name the newest intact one beside it.
 
-    ``torch.load`` loads a tensor with another sign or exponent without a word, though a checksum of it stands in the file; see
-    ``archive``. What is no such archive (an export, an older format, another program's file) is let pass. One warning per file
-    names a checkpoint without any checksum: damage in it cannot be found.
+    ``torch.load`` ignores the checksums in its files, and loads a flipped sign without an error; see ``archive``. Exports, older formats
+    and files of other programs pass. A checkpoint without checksums gives one warning, because its damage cannot be detected.
 
     Args:
-        path: of a file, or of nothing.
-        flag: what it was given to, with a blank after it.
+        path: of a file; a missing file passes.
+        flag: the flag that named it, and a space.
 
     Raises:
         InputError: one line.
@@ -36,32 +35,32 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
     if not path.is_file():
         return
     if not is_whole(path):
-        raise _refusal(path, _what(path), flag)
+        raise _refusal(path, _describe(path), flag)
     stat = path.stat()
     _warn_unless_verified(path, stat.st_size, stat.st_mtime_ns)
 
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """While fairseq reads a checkpoint: refuses a damaged one before, and says in one line what torch or fairseq finds in it.
+    """Context in which fairseq reads a checkpoint. Refuses a corrupted file first, and turns errors of the reader into one line.
 
     Raises:
-        InputError: as of ``refuse_damaged``; the file asks for what is no part of a checkpoint; it is none.
+        InputError: the file is corrupted, is not a checkpoint, or refers to classes that do not belong in one.
     """
     refuse_damaged(path)
     try:
         yield
     except (InputError, OSError):
         raise
-    except Exception as error:  # bytes that are no pickle, or somebody's own, end in errors of any kind
+    except Exception as error:  # other bytes than a pickle, or a user's own class, can raise any exception
         raise InputError(f"{path}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
-    if asked := re.search(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL) (\S+)", text):
+    if found := re.search(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL) (\S+)", text):
         return (
-            f"not loaded: it asks for {asked[1][:80]}, which is no part of a checkpoint and may run any program"
+            f"not loaded: it refers to {found[1][:80]}, which does not belong in a checkpoint and may run any program"
             " (see docs/files-from-others.md)"
         )
     text = (text.partition("WeightsUnpickler error: ")[2] or text).partition(" Check the documentation")[0]
@@ -69,12 +68,12 @@ def _reason(error: Exception) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether nothing is known against a file."""
-    return _what(path) is None
+    """Return whether no damage of a file was detected."""
+    return _describe(path) is None
 
 
 def _is_usable(path: Path) -> bool:
-    """Whether it can be read, and is whole."""
+    """Return whether a file can be read and is intact."""
     try:
         return is_whole(path)
     except OSError:
@@ -86,23 +85,23 @@ def _refusal(path: Path, what: str | None, flag: str) -> InputError:
     others.sort(key=lambda other: other.stat().st_mtime, reverse=True)
     newest = next(filter(_is_usable, others), None)
     how = (
-        f"{newest} is the newest beside it that is whole (--restore-file, --path)"
+        f"{newest} is the newest intact one beside it (--restore-file, --path)"
         if newest
-        else "no other beside it is whole"
+        else "no other checkpoint beside it is intact"
     )
     return InputError(f"{flag}{path}: a damaged checkpoint, {what}; {how}")
 
 
-def _what(path: Path) -> str | None:
+def _describe(path: Path) -> str | None:
     stat = path.stat()
     return _damage(path, stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache
 def _damage(path: Path, size: int, changed: int) -> str | None:
-    """What is wrong with a file of this size and time; reading it once is enough.
+    """Return the damage of a file, None without one. The result is cached by size and time.
 
-    An export begins with a length, which may look like the beginning of an archive; its own hashes are compared when it is read.
+    An export is left out: it begins with a length, which may look like an archive, and its hashes are compared when it is read.
     """
     if path.suffix == packed_file.SUFFIX:
         return None
@@ -126,6 +125,6 @@ def _warn_unless_verified(path: Path, size: int, changed: int) -> None:
 
 
 def _has_checksums(path: Path) -> bool:
-    """Whether a whole archive has our seal as its comment, or a CRC-32 for each tensor, which torch writes unless told otherwise."""
+    """Return whether an intact archive has this plugin's seal as its comment, or CRC-32 checksums, which torch writes by default."""
     with zipfile.ZipFile(path) as found:
         return bool(found.comment) or any(record.CRC for record in found.infolist())

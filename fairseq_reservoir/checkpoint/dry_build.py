@@ -1,4 +1,4 @@
-"""Models built without data and without memory for their tensors, to look at names, shapes and what is frozen."""
+"""Build models on the meta device, without data or memory for tensors, to get names, shapes and the slot table."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,33 +19,34 @@ from ..options.reading import read
 from .pretrained_embeddings import building_for_a_checkpoint
 
 DEFAULT_WORDS = 10_000
-# The task whose flags a kind of model is trained with, unless --task says another.
+# Default task of each kind of model, which defines its flags.
 _TASKS = {
     models.FairseqEncoderDecoderModel: "translation",
     models.FairseqLanguageModel: "language_modeling",
     models.FairseqEncoderModel: "masked_lm",
 }
 
-# What building a model ends in that asks its task for more than dictionaries.
-WITHOUT_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
+# Exceptions of a model that needs more of its task than dictionaries.
+NEEDS_ITS_TASK = (AttributeError, AssertionError, ImportError, OmegaConfBaseException)
 
-# Functions (model, flags) -> what ``fairseq-reservoir plan`` prints of flags of training, or nothing.
+# Functions (model, flags) -> lines that ``fairseq-reservoir plan`` prints about training flags, or "".
 notes: list[Callable[[Any, Any], str]] = []
 
 
 def build_arch(
     arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None
 ) -> Any:
-    """A model of an architecture, on the device ``meta``, with the flags as ``flags``; fairseq's own get a ``slot_table`` too.
+    """Build a model of an architecture on the meta device. Its attribute ``flags`` has the flags; every model gets a ``slot_table``.
 
     Args:
-        arch: a registered architecture: of a translation model, of a language model or of an encoder such as RoBERTa.
+        arch: a registered architecture of a translation model, a language model or an encoder such as RoBERTa.
         fairseq_flags: flags of fairseq-train.
-        source_words, target_words: dictionary sizes, 10,000 if not given; a joined dictionary (--share-all-embeddings) and
-            the only one of a language model or an encoder have ``source_words``.
+        source_words: size of the source dictionary, of a joined dictionary (--share-all-embeddings), or of the only dictionary of a
+            language model or an encoder. The default is 10,000.
+        target_words: size of the target dictionary. The default is 10,000.
 
     Raises:
-        InputError: the architecture is unknown, or its flags do not exist, have values of another type or contradict each other.
+        InputError: the architecture is unknown, or flags do not exist, have values of another type or contradict each other.
     """
     if arch not in models.ARCH_MODEL_REGISTRY:
         ours = sorted(name for name in models.MODEL_REGISTRY if name.startswith(("reservoir", "supermask")))
@@ -69,7 +70,7 @@ def build_arch(
         sizes["--target-words"] = sizes["--source-words"]
     parser = options.get_training_parser(default_task=task)
     line = [NO_DATA, "--arch", arch, *fairseq_flags]
-    # argparse's own prints all flags of fairseq.
+    # argparse's own error prints all flags of fairseq.
     parser.error = partial(raise_as_mistake, command="fairseq-train", words=line)
     args = options.parse_args_and_arch(parser, input_args=line)
     if read(ModelFlags, args).share_all_embeddings and target_words not in (None, sizes["--source-words"]):
@@ -84,7 +85,7 @@ def build_arch(
         if classes := _classes(args):
             with torch.device("meta"):
                 model.register_classification_head(*classes)
-    except WITHOUT_ITS_TASK as error:
+    except NEEDS_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"--arch {arch}: cannot be built with these flags alone: {reason}") from error
     model.flags = args
@@ -94,7 +95,7 @@ def build_arch(
 
 
 def _classes(args: Any) -> tuple[str, int] | None:
-    """The head that fairseq's task gives a RoBERTa, its name and the number of its classes."""
+    """Return the name and the number of classes of the head that fairseq's task adds to a RoBERTa."""
     if args.task in ("sentence_prediction", "sentence_prediction_adapters") and args.num_classes > 0:
         return read(TaskFlags, args).classification_head_name, args.num_classes
     if args.task == "sentence_ranking":
@@ -103,13 +104,13 @@ def _classes(args: Any) -> tuple[str, int] | None:
 
 
 def build_config(config: Any, source_words: int, target_words: int, device: str = "meta") -> Any:
-    """A model of fairseq's model configuration; the two sizes of a model with one dictionary are equal."""
-    with torch.device(device), _NothingToCopyFromMeta(), building_for_a_checkpoint():
+    """Build the model of a configuration. Both sizes are equal for a model with one dictionary."""
+    with torch.device(device), _MetaStaysOnMeta(), building_for_a_checkpoint():
         return models.build_model(config, _NoTask(source_words, target_words, config))
 
 
-class _NothingToCopyFromMeta(TorchFunctionMode):
-    """RoBERTa's initialisation takes every tensor to the CPU, for which one on the device ``meta`` has no data."""
+class _MetaStaysOnMeta(TorchFunctionMode):
+    """Make ``Tensor.cpu`` a no-op on the meta device. RoBERTa's initialisation copies every tensor to the CPU."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -120,22 +121,22 @@ class _NothingToCopyFromMeta(TorchFunctionMode):
 
 
 class _NoTask:
-    """As much of a task as a model needs to be built: its dictionaries, under the names that fairseq's tasks give them."""
+    """A stand-in for a task. It has the dictionaries, under the names of fairseq's tasks."""
 
     def __init__(self, source_words: int, target_words: int, config: Any) -> None:
         self.args = self.cfg = config
         self.source_dictionary = self.target_dictionary = self.dictionary = _dictionary(source_words)
         if target_words != source_words and not read(ModelFlags, config).share_all_embeddings:
             self.target_dictionary = _dictionary(target_words)
-        self.output_dictionary = self.target_dictionary  # what language_modeling calls it
+        self.output_dictionary = self.target_dictionary  # the name in language_modeling
 
     def max_positions(self) -> int:
-        """That of sentence_prediction, unless its flag says another."""
+        """Return the default of sentence_prediction."""
         return 512
 
 
 class _CountedDictionary(Dictionary):
-    """A dictionary of so many entries that holds only the special ones: its size costs no memory."""
+    """A dictionary that reports a size, but contains the special symbols only. Its size needs no memory."""
 
     def __init__(self, words: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Symbols written near their entropy by the package constriction, with tables made from whole numbers alone.
+"""Entropy coding with the package constriction. Its tables are computed with integers only.
 
-Symbols 0 to k - 1 of which symbol i occurs n_i times among n have the entropy sum n_i log2(n / n_i) bits. The coder, asymmetric
-numeral systems (Duda, 2013), gives symbol i the probability f_i / 2**24, where the f_i follow from the counts by the
-division of integers and sum to 2**24: every machine has the same table, and decodes the same symbols. It keeps a state of 64 bits,
-2**32 at first and again when everything is decoded, and writes words of 32 bits.
+If symbol i of 0 to k - 1 occurs n_i times among n symbols, the entropy is sum n_i log2(n / n_i) bits. The coder uses asymmetric numeral
+systems (Duda, 2013) and the probabilities f_i / 2**24. The f_i are computed from the counts by integer division and sum to 2**24, so
+every machine has the same table and decodes the same symbols. The coder has a state of 64 bits, which is 2**32 at the beginning and again
+after decoding, and writes words of 32 bits.
 """
 
 import math
@@ -18,12 +18,12 @@ Symbols = np.ndarray[Any, np.dtype[np.uint8]]
 
 PACKAGE = "constriction"
 _PRECISION = 24
-_START = (0, 1)  # words of the state 2**32, the lowest first
-_AT_ONCE = 2**20  # symbols that are counted or decoded together: numpy and the package take 4 to 8 bytes for each
+_START = (0, 1)  # words of the state 2**32, lowest first
+_AT_ONCE = 2**20  # symbols per step, because numpy and constriction need 4 to 8 bytes for each
 
 
 def counts_of(symbols: Symbols) -> list[int]:
-    """The number of each symbol, from 0 to the largest that occurs."""
+    """Count each symbol, from 0 to the largest that occurs."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(symbols), _AT_ONCE):
         counts += np.bincount(symbols[start : start + _AT_ONCE], minlength=256)
@@ -31,13 +31,13 @@ def counts_of(symbols: Symbols) -> list[int]:
 
 
 def entropy_bits(counts: Sequence[float]) -> float:
-    """The entropy of symbols of these counts, sum n_i log2(n / n_i); of shares that sum to 1, that of one symbol."""
+    """Return the entropy of symbols with these counts, sum n_i log2(n / n_i). Shares that sum to 1 give the entropy per symbol."""
     n = sum(counts)
     return math.fsum(count * math.log2(n / count) for count in counts if count)
 
 
 def frequencies(counts: Sequence[int]) -> list[int]:
-    """2**24 shared out in proportion to the counts: 1 and floor(n_i (2**24 - k) / n) each, and the rest to the most frequent symbol."""
+    """Return frequencies with the sum 2**24: 1 + floor(n_i (2**24 - k) / n) each, and the rest to the most frequent symbol."""
     n, free = sum(counts), 2**_PRECISION - len(counts)
     shared = [1 + count * free // n for count in counts]
     shared[counts.index(max(counts))] += 2**_PRECISION - sum(shared)
@@ -45,19 +45,19 @@ def frequencies(counts: Sequence[int]) -> list[int]:
 
 
 def coded_bits(counts: Sequence[int]) -> float:
-    """The bits that ``encode`` needs for symbols of these counts, but for its state and whole words: two words more or less."""
+    """Return the expected code length in bits. ``encode`` may differ by two words, because of its state and whole words."""
     return math.fsum(n * (_PRECISION - math.log2(f)) for n, f in zip(counts, frequencies(counts)))
 
 
 def encode(symbols: Symbols, counts: Sequence[int]) -> bytes:
-    """The symbols as 32-bit words, the lowest byte of each first.
+    """Encode symbols as little-endian 32-bit words.
 
     Args:
-        symbols: in the order in which ``decode`` returns them.
-        counts: ``counts_of`` the symbols; at least two of them.
+        symbols: at least two different ones.
+        counts: ``counts_of(symbols)``.
 
     Raises:
-        InputError: the package is not installed.
+        InputError: constriction is not installed.
     """
     coder = package("--compact needs").stream.stack.AnsCoder(np.array(_START, dtype=np.uint32))
     coder.encode_reverse(symbols.astype(np.int32), _model(counts))
@@ -66,11 +66,11 @@ def encode(symbols: Symbols, counts: Sequence[int]) -> bytes:
 
 
 def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
-    """The symbols that ``encode`` was given.
+    """Decode the output of ``encode``.
 
     Raises:
-        InputError: the package is not installed.
-        ValueError: these are not the words of symbols of these counts.
+        InputError: constriction is not installed.
+        ValueError: this is not the code of symbols with these counts.
     """
     words = np.frombuffer(coded, dtype="<u4").astype(np.uint32)
     coder, model = package("a compact export; reading it needs").stream.stack.AnsCoder(words), _model(counts)
@@ -79,21 +79,21 @@ def decode(coded: bytes | memoryview, counts: Sequence[int]) -> Symbols:
         part = symbols[start : start + _AT_ONCE]
         part[:] = coder.decode(model, len(part))
     if tuple(coder.get_compressed()) != _START or counts_of(symbols) != list(counts):
-        raise ValueError("not the words of symbols of these counts")
+        raise ValueError("not the code of symbols with these counts")
     return symbols
 
 
 def _model(counts: Sequence[int]) -> Any:
-    """The package adds 1 to each weight and scales them to 2**24; these sum to what is left, so that the scale is exactly 1."""
+    """Return the model of the table. constriction adds 1 to each weight and scales the sum to 2**24, here with a scale of exactly 1."""
     weights = np.array(frequencies(counts), dtype=np.float64) - 1
     return package("a compact export; reading it needs").stream.model.Categorical(weights, perfect=False)
 
 
 def package(what: str) -> Any:
-    """The package.
+    """Import constriction.
 
     Args:
-        what: what needs it, and a verb.
+        what: subject and verb of the message, such as "--compact needs".
 
     Raises:
         InputError: it is not installed.

@@ -1,4 +1,4 @@
-"""Turns a checkpoint into an export: trained tensors, masks and rounded weights as bits, and the seed of what is random."""
+"""Convert a checkpoint into an export: trained tensors, masks and rounded weights as bits, and the seed of random tensors."""
 
 import json
 from dataclasses import dataclass, replace
@@ -18,17 +18,26 @@ from ..random_tensors.recipe import Recipe
 from ..text import collect
 from ..text.collect import TextFlags
 from ..text.parts import TextParts
-from . import compact as compact_form, dictionaries, entropy_code, maker, packed_file, reader
+from . import anonymize, compact as compact_form, dictionaries, entropy_code, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger
-from .opened import Checkpoint, dictionary_sizes, open_checkpoint
+from .meta_checkpoint import Checkpoint, dictionary_sizes, open_checkpoint
 from .origin import dictionaries_of
 from .packed_masks import pack_levels, pack_masks
 
 
 @dataclass(frozen=True)
 class Written:
-    """The result of ``export``: the file's size, the bytes of data predicted for it and their entropy, what it holds of the
-    random tensors, and the bytes of its text parts."""
+    """The result of ``export``.
+
+    Attributes:
+        path: of the file.
+        bytes: size of the file.
+        predicted_bytes: bytes of tensor data by the ledger.
+        entropy_bytes: entropy of the tensor data.
+        stored: number of random tensors in the file.
+        drawn_again: number of random tensors that loading draws from the seed.
+        text_bytes: size of dictionaries and subword model.
+    """
 
     path: str
     bytes: int
@@ -58,99 +67,122 @@ def export(
     compact: bool = False,
     text: TextFlags | None = None,
 ) -> Written:
-    """Writes an export of a checkpoint. Paths and names of the maker's machine are left out (``maker``).
+    """Write an export of a checkpoint, without paths and names of this machine (``anonymize``).
 
-    Random tensors that every machine draws alike are left out and drawn again when the export is loaded; orthogonal and
-    normal ones, equal across machines to 1e-6 only, are stored. All of them keep the bits they were trained with, whatever
-    ``dtype`` the trained tensors get.
+    Random tensors that every machine draws bit for bit are left out and drawn again on loading. Orthogonal and normal tensors agree
+    across machines to 1e-6 only, so they are stored. All random tensors keep their bits, whatever ``dtype`` the trained tensors get.
 
     Args:
-        checkpoint: a checkpoint of one of this plugin's models.
+        checkpoint: of one of this plugin's models.
         out: file to write, ending in .safetensors.
-        dtype: fp32, fp16 or bf16, the type in which tensors that are not random are stored.
+        dtype: fp32, fp16 or bf16, for stored tensors that are not random.
         with_weights: store all random tensors.
-        regenerate: store none.
+        regenerate: store no random tensors.
         force: replace ``out`` if it exists.
-        data: folder of the dictionaries, if not the one that the checkpoint names.
-        compact: write masks and numbers near their entropy (``compact``); reading the file needs the package, too.
-        text: what the file is to carry so that it translates text without any other (``text.parts``); if not given, what an export
-            carries already.
+        data: folder of the dictionaries, by default the one in the checkpoint.
+        compact: entropy-code masks and numbers (``compact``). Reading the file then needs constriction.
+        text: dictionaries and subword model to include, so that the file translates text alone (``text.parts``). By default those of
+            an export are kept.
 
     Raises:
-        InputError: a file or an option is not usable, or a package not installed; the dictionaries are not those trained with; with
-            ``regenerate``, a tensor drawn here is not the one trained with.
+        InputError: a file or an option is not usable, or a package is not installed. The dictionaries are not those of the training.
+            With ``regenerate``, a tensor drawn here differs from the checkpoint's.
     """
     check_out(out, force, packed_file.SUFFIX, checkpoint)
-    if with_weights and regenerate:
-        raise InputError("--with-weights --regenerate: give one of them, since one stores what the other leaves out")
-    if dtype not in WIDTHS:
-        raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
-    if compact:
-        entropy_code.package("--compact needs")
+    _check_options(dtype, with_weights, regenerate, compact)
     text = text or TextFlags()
     pieces = collect.check_flags(text)
     source = open_checkpoint(checkpoint)
     if not hasattr(source.model, "recipes"):
         name = source.config.model._name
-        raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, nothing in it is random")
+        raise InputError(f"CHECKPOINT {checkpoint}: {name} is not a model of this plugin, so it has no random tensors")
     trained, text_parts = _dictionaries_and_text(source, checkpoint, text, pieces, data)
     if text_parts and text_parts.kind == "sentencepiece":
-        text_parts = replace(text_parts, model=maker.sentencepiece_without_names(text_parts.model))
-    table: Any = source.model.slot_table
-    ledger, seed = source.ledger, table.seed
-    tensors = {item.name: _stored(source, item, dtype) for item in ledger.of("trained", "frozen", "buffer")}
-    if ledger.of("mask", "rounded"):
+        text_parts = replace(text_parts, model=anonymize.sentencepiece_without_names(text_parts.model))
+    ledger = source.ledger
+    random, kept = _random(source, ledger, with_weights, regenerate)
+    body = _description(source, ledger, dtype, random, trained)
+    tensors = _tensors(source, ledger, dtype) | kept
+    packed_file.write(out, body, tensors, compact, text_parts)
+    return Written(
+        path=str(out),
+        bytes=Path(out).stat().st_size,
+        predicted_bytes=ledger.export_bytes(dtype, with_weights, regenerate),
+        entropy_bytes=compact_form.entropy_bytes(body, tensors),
+        stored=len(kept),
+        drawn_again=len(random) - len(kept),
+        text_bytes=packed_file.text_bytes(out),
+    )
+
+
+def _check_options(dtype: str, with_weights: bool, regenerate: bool, compact: bool) -> None:
+    if with_weights and regenerate:
+        raise InputError(
+            "--with-weights --regenerate: give only one; the first stores the tensors that the second leaves out"
+        )
+    if dtype not in WIDTHS:
+        raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")
+    if compact:
+        entropy_code.package("--compact needs")
+
+
+def _tensors(source: Checkpoint, ledger: Ledger, dtype: str) -> dict[str, torch.Tensor]:
+    """Return the stored tensors that are not random."""
+    tensors = {item.name: _stored(source, item, dtype) for item in ledger.with_roles("trained", "frozen", "buffer")}
+    if ledger.with_roles("mask", "rounded"):
         model = source.built()
         packed, scales = pack_levels(model, ledger)
         tensors |= pack_masks(model, ledger) | packed
         tensors |= {name: _narrowed(name, tensor, dtype) for name, tensor in scales.items()}
-    random, kept = _random(source, ledger, seed, with_weights, regenerate)
+    return tensors
+
+
+def _description(
+    source: Checkpoint, ledger: Ledger, dtype: str, random: dict[str, Any], trained: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the description of an export.
+
+    Args:
+        source: the checkpoint.
+        ledger: of its model.
+        dtype: of the stored tensors that are not random.
+        random: descriptions of the random tensors.
+        trained: the dictionaries of the training.
+    """
+    table: Any = source.model.slot_table
     body = {
-        "seed": seed,
+        "seed": table.seed,
         "generator": GENERATOR,
         "dtype": dtype,
         "random": random,
-        "masks": {i.name: {"shape": i.shape, "bits": i.bits, "lowest": i.lowest} for i in ledger.of("mask")},
-        "tied": {item.name: item.owner for item in ledger.of("tied")},
+        "masks": {i.name: {"shape": i.shape, "bits": i.bits, "lowest": i.lowest} for i in ledger.with_roles("mask")},
+        "tied": {item.name: item.owner for item in ledger.with_roles("tied")},
         "slot_table": written_table.as_json(table),
-        "config": maker.without_maker(_with_languages(as_json(source.config))),
+        "config": anonymize.anonymized(_with_languages(as_json(source.config))),
         "dictionaries": trained,
         "num_updates": source.num_updates,
     }
-    if rounded := ledger.of("rounded"):
+    if rounded := ledger.with_roles("rounded"):
         body["levels"] = {i.name: {"shape": i.shape, "kind": i.levels.kind} for i in rounded if i.levels}
-    packed_file.write(out, body, tensors | kept, compact, text_parts)
-    predicted, entropy = (
-        ledger.export_bytes(dtype, with_weights, regenerate),
-        compact_form.entropy_bytes(body, tensors | kept),
-    )
-    return Written(
-        str(out),
-        Path(out).stat().st_size,
-        predicted,
-        entropy,
-        len(kept),
-        len(random) - len(kept),
-        packed_file.text_bytes(out),
-    )
+    return body
 
 
 def _dictionaries_and_text(
     source: Checkpoint, checkpoint: str, text: TextFlags, pieces: bytes, data: str | None
 ) -> tuple[dict[str, dict[str, Any]], TextParts | None]:
-    """Hashes of the dictionaries trained with, and the text parts or None; compares the dictionaries where they are read."""
+    """Return the hashes of the training's dictionaries, and the text parts or None. Compare dictionaries that are read."""
     trained = dictionaries_of(source.state) or (dictionaries.where_trained(source.config) if data else {})
     text_parts = packed_file.text_of(checkpoint)
     if text_parts is not None and not text.given and not data:
         return trained, text_parts
     if (
         trained and not text.given and not data and not source.config.task.data
-    ):  # an export, which does not name the folder
+    ):  # an export, which does not name a data folder
         return trained, None
     task = dictionaries.task_of_config(source.config, data)
     where = f"--data {source.config.task.data}"
     dictionaries.check(where, trained, task)
-    if isinstance(task, TranslationTask):  # a checkpoint that a script saved does not say what it was trained with
+    if isinstance(task, TranslationTask):  # a checkpoint saved by a script has no hashes of its dictionaries
         found = len(task.source_dictionary), len(task.target_dictionary)
         for side, entries, rows in zip(("source", "target"), found, dictionary_sizes(source.tensors)):
             if entries != rows:
@@ -170,29 +202,30 @@ def _narrowed(name: str, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     if bool(stored.isinf().sum() > tensor.isinf().sum()):
         largest = tensor.abs().max().item()
         raise InputError(
-            f"--dtype {dtype}: {name} has entries up to {largest:.3g}, more than it can hold; take bf16 or fp32"
+            f"--dtype {dtype}: {name} has entries up to {largest:.3g}, more than it can represent; take bf16 or fp32"
         )
     return stored
 
 
 def _random(
-    source: Checkpoint, ledger: Ledger, seed: int, with_weights: bool, regenerate: bool
+    source: Checkpoint, ledger: Ledger, with_weights: bool, regenerate: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, torch.Tensor]]:
-    """The description of every random tensor, and those that are stored."""
+    """Return the description of each random tensor, and the stored ones."""
+    table: Any = source.model.slot_table
     described, kept = {}, {}
-    for item in ledger.of("random"):
+    for item in ledger.with_roles("random"):
         tensor = source.tensors[item.name]
         recipe = item.drawn
-        # Of float32, as it is read again: a script may have saved the checkpoint in half precision.
+        # The hash is of float32, the dtype after loading. A script may have saved the checkpoint in half precision.
         entry = {**recipe.as_json(), "sha256": digest.of_tensor(tensor.float())}
         if recipe.name == item.name:
             del entry["name"]
         left_out = not with_weights and (regenerate or recipe.exact)
-        rounding = _rounding(recipe, entry, seed) if left_out else None
+        rounding = _rounding(recipe, entry, table.seed) if left_out else None
         if left_out and rounding is None and regenerate:
             raise InputError(
-                f"--regenerate: {item.name} drawn on this machine differs from the checkpoint's; leave --regenerate out,"
-                " then it is stored"
+                f"--regenerate: {item.name} drawn on this machine differs from the checkpoint's; remove --regenerate"
+                " to store it"
             )
         if rounding is None:
             kept[item.name] = tensor
@@ -203,7 +236,7 @@ def _random(
 
 
 def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
-    """The type to which the drawn tensor has to be rounded to be the checkpoint's, None if it is another tensor."""
+    """Return the dtype to which the drawn tensor must be rounded to equal the checkpoint's; None if none does."""
     drawn = recipe.draw(seed)
     for name, kind in reader.ROUNDINGS.items():
         if digest.of_tensor(drawn.to(kind).float()) == entry["sha256"]:
@@ -212,7 +245,7 @@ def _rounding(recipe: Recipe, entry: dict[str, Any], seed: int) -> str | None:
 
 
 def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
-    """Add the language pair, which fairseq reads from the data folder where no flag names it: an export does not name that folder."""
+    """Add the language pair. Without flags fairseq infers it from the data folder, which an export does not name."""
     task = config["task"]
     options = task.get("__namespace__", task)
     if "source_lang" in options and None in (options["source_lang"], options.get("target_lang")):
@@ -222,7 +255,7 @@ def _with_languages(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_json(config: Any) -> dict[str, Any]:
-    """fairseq's configuration; groups that are flags of the command line have the one key ``__namespace__``."""
+    """Return fairseq's configuration as JSON. A group that is a Namespace has the single key ``__namespace__``."""
     if OmegaConf.is_config(config):
         config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     written: dict[str, Any] = json.loads(json.dumps(config, default=lambda value: {"__namespace__": vars(value)}))

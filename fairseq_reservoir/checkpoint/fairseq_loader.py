@@ -1,4 +1,4 @@
-"""Lets fairseq's own commands and functions read an export wherever they read a checkpoint, and no damaged checkpoint."""
+"""Make fairseq's commands and functions read exports like checkpoints, and refuse corrupted checkpoints."""
 
 import json
 from argparse import Namespace
@@ -13,14 +13,13 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
-from ..options.fairseq_flags import architecture_of
-from . import claims, damage, dictionaries, named_models, packed_file, reader
+from . import claims, damage, dictionaries, model_path_checks, packed_file, reader
 from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint
 from .unregistered import refuse_unknown_kinds
 
-MOST_EXPANDED = 2**16  # entries of a tensor that repeats its numbers; a buffer of positions may
-# Of each file read while models are loaded for a task, the dictionaries that it was trained with.
+MOST_EXPANDED = 2**16  # entries of an expanded tensor, such as a buffer of positions
+# The dictionaries of the training of each file that is read while models are loaded.
 _trained_with: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("_trained_with", default=None)
 
 
@@ -34,7 +33,7 @@ def read_export(
     arg_overrides: dict[str, Any] | None = None,
     load_on_all_ranks: bool = False,
 ) -> dict[str, Any]:
-    """Reads an export as if it were a checkpoint; of what cannot be read it says in one line which file it is and why."""
+    """Wraps ``load_checkpoint_to_cpu``: read an export like a checkpoint, and turn errors into one line with the file and the reason."""
     with damage.reading(path):
         if _is_export(path):
             state: dict[str, Any] = _state(path, arg_overrides)
@@ -45,8 +44,8 @@ def read_export(
                 _refuse_interpolations(path, place, state.get(place))
         refuse_unknown_kinds(path, state)
         _refuse_regeneration(path, state, arg_overrides)
-        if arg_overrides and named_models.reads_a_model():
-            named_models.check_overrides(path, state, arg_overrides)
+        if arg_overrides and model_path_checks.reads_a_model():
+            model_path_checks.check_overrides(path, state, arg_overrides)
         if (read := _trained_with.get()) is not None:
             read[path] = dictionaries_of(state)
         return state
@@ -55,7 +54,7 @@ def read_export(
 def check_dictionaries(
     load_model_ensemble_and_task: Callable[..., Any], filenames: list[str], *args: Any, **kwargs: Any
 ) -> tuple[Any, Any, Any]:
-    """Loads models whose tensors follow, and compares the dictionaries of their training with those of the task."""
+    """Wraps ``load_model_ensemble_and_task``: compare the dictionaries of the training with those of the task."""
     read: dict[str, dict[str, Any]] = {}
     token = _trained_with.set(read)
     try:
@@ -64,13 +63,13 @@ def check_dictionaries(
     finally:
         _trained_with.reset(token)
     for path in filenames:
-        if path in read:  # not what a model reads while it is built
+        if path in read:  # not a file that a model reads while it is built
             dictionaries.check(path, read[path], task, same_size=True)
     return models, config, task
 
 
 def _state(path: str, arg_overrides: dict[str, Any] | None) -> dict[str, Any]:
-    """What fairseq would have read from the checkpoint, but for the optimizer and the place in the data."""
+    """Return the state of fairseq's checkpoint, without optimizer and position in the data."""
     body, tensors = packed_file.read(path, partial(_check_claims, path))
     if not packed_file.is_compact(body):
         reader.check_sizes(path, body, tensors)
@@ -98,7 +97,7 @@ def _refuse_regeneration(path: str, state: dict[str, Any], arg_overrides: dict[s
     name = architecture_of(options)
     if not hasattr(ARCH_MODEL_REGISTRY.get(name), "regenerate_weights"):
         raise InputError(
-            f"--regenerate-weights (regenerate_weights): works for --arch supermask_... alone; {path} is of {name}, leave it out"
+            f"--regenerate-weights (regenerate_weights): works only with --arch supermask_...; {path} is of {name}, remove the option"
         )
 
 
@@ -113,23 +112,23 @@ def _check_claims(path: str, body: dict[str, Any], shapes: dict[str, list[int]])
 
 
 def _refuse_expanded(path: str, tensors: Any) -> None:
-    """Refuse a tensor of more entries than the file holds, which would take memory wherever it is copied."""
+    """Refuse an expanded tensor with more entries than the file stores. A copy of it would need much memory."""
     for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
         if isinstance(tensor, torch.Tensor) and tensor.numel() > MOST_EXPANDED and tensor.layout == torch.strided:
             stored = tensor.untyped_storage().nbytes()
             if tensor.nbytes > stored:
-                raise InputError(f"{path}: {name} has {tensor.nbytes:,} bytes, but the file holds {stored:,} of it")
+                raise InputError(f"{path}: {name} has {tensor.nbytes:,} bytes, but the file stores {stored:,}")
 
 
 def _refuse_interpolations(path: str, place: str, entry: Any) -> None:
-    """fairseq stores values. A text with ``${oc.env:NAME}`` would take one from this machine's environment and write it down."""
+    """Refuse interpolations. fairseq stores values, but ``${oc.env:NAME}`` would copy a variable of this machine."""
     if OmegaConf.is_config(entry):
         entry = OmegaConf.to_container(entry, resolve=False)
     if isinstance(entry, Namespace):
         entry = vars(entry)
     if isinstance(entry, str) and "${" in entry:
         raise InputError(
-            f"{path}: {place} in its configuration is {entry[:80]}, which would be looked up on this machine; a checkpoint holds values"
+            f"{path}: {place} in its configuration is {entry[:80]}, which reads a value of this machine; a checkpoint has values only"
         )
     if isinstance(entry, dict):
         for name, value in entry.items():

@@ -1,4 +1,4 @@
-"""Lists the tensors of a built model: trained, frozen, random, masked or tied, and what that costs in bytes."""
+"""List the tensors of a built model with their roles (trained, frozen, random, mask, tied, ...) and their bytes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from ..plan.mask_choices import MaskChoices
 from ..random_tensors.recipe import Recipe
 from .entropy_code import entropy_bits
 
-# Bytes per entry of the number formats an export can have.
+# Bytes per entry of the dtypes of an export.
 WIDTHS = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Adam's two moments in float32, and a gradient.
 _MOMENTS, _GRADIENT = 8, 4
@@ -25,16 +25,20 @@ class Item:
     """One entry of a model's state dict.
 
     Attributes:
-        role: ``trained``; the scores of a ``mask``, trained too; latent weights of which ``rounded`` ones are used, trained too;
-            ``random``, drawn by ``recipe`` and never changed;
-            ``frozen`` otherwise, as by --freeze or as word vectors read from a file; a ``buffer``; of the ``training`` and no
-            part of the model, as estimators of --backskip; or ``tied`` to the entry ``owner``.
-        bits, lowest: of a mask, bits per entry and its smallest value; of rounded weights, bits per level.
-        entropy: of a mask, the entropy of an entry in bits, if as many are negative as positive; of one of k levels, log2(k), which it
-            has if all are as frequent; otherwise less.
-        levels: of rounded weights, what they are rounded to.
-        keep_ratios: of a tensor behind masks, the share that each of them keeps.
-        learned: False for scores and latent weights that are frozen.
+        name: of the entry.
+        shape: of the tensor.
+        width: bytes per number.
+        role: ``trained``; ``mask`` (scores of a mask); ``rounded`` (latent weights of rounded weights); ``random`` (drawn by ``recipe``,
+            never changed); ``frozen`` (by --freeze, or word vectors of a file); ``buffer``; ``training`` (not a part of the model, such
+            as estimators of --backskip); or ``tied`` to the entry ``owner``.
+        recipe: of a random tensor.
+        owner: of a tied tensor.
+        bits: per entry of a mask, or per level of rounded weights.
+        lowest: smallest entry of a mask.
+        entropy: bits per entry of a mask with as many negative as positive entries; at most log2(k) bits per weight with k levels.
+        keep_ratios: of a tensor with masks, the share that each mask keeps.
+        levels: of rounded weights.
+        learned: False for frozen scores and latent weights.
     """
 
     name: str
@@ -56,33 +60,33 @@ class Item:
 
     @property
     def drawn(self) -> Recipe:
-        """The recipe of a random tensor."""
+        """Recipe of a random tensor."""
         assert self.recipe is not None
         return self.recipe
 
     @property
     def bytes(self) -> int:
-        """Bytes in memory; a tied tensor has none of its own."""
+        """Bytes in memory; 0 for a tied tensor."""
         return 0 if self.role == "tied" else self.size * self.width
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in fairseq's checkpoint, which has half precision as float32."""
+        """Bytes in fairseq's checkpoint, which stores half precision as float32."""
         return 2 * self.bytes if self.width == 2 else self.bytes
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of the mask, or of rounded weights' levels, packed to bits, each plane of bits rounded up to bytes."""
+        """Bytes of the packed mask or levels. Each plane of bits is rounded up to bytes."""
         return bytes_of(self.size, self.bits)
 
     @property
     def mask_entropy_bytes(self) -> int:
-        """Bytes of the mask's entropy, or of the levels', which a compact export comes near."""
+        """Entropy of the mask or levels in bytes, which is about the size in a compact export."""
         return math.ceil(self.size * self.entropy / 8)
 
     @property
     def scales(self) -> int:
-        """How many scales rounded weights have."""
+        """Number of scales of rounded weights."""
         return self.levels.scales_in(self.shape[0]) if self.levels else 0
 
     @property
@@ -91,7 +95,7 @@ class Item:
 
     @property
     def is_folded(self) -> bool:
-        """Whether inference has it as a part of another tensor, a mask, the factors of its rows or an adapter, or not at all."""
+        """Whether the tensor is not kept at inference: masks, row gains and adapters are folded into weights."""
         return self.role in ("mask", "training") or ".frozen_adapter." in self.name or self.name.endswith(".row_gain")
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
@@ -111,67 +115,67 @@ class Ledger:
 
     items: tuple[Item, ...]
 
-    def of(self, *roles: str) -> list[Item]:
+    def with_roles(self, *roles: str) -> list[Item]:
         return [item for item in self.items if item.role in roles]
 
     @property
     def learned(self) -> list[Item]:
-        """What has a gradient and Adam's moments."""
-        return [item for item in self.of("trained", "mask", "rounded") if item.learned]
+        """Entries with a gradient and Adam's moments."""
+        return [item for item in self.with_roles("trained", "mask", "rounded") if item.learned]
 
     @property
     def weight_bytes(self) -> int:
-        """The bytes of the model's tensors in memory."""
+        """Bytes of the model's tensors in memory."""
         return sum(item.bytes for item in self.items)
 
     @property
     def optimizer_bytes(self) -> int:
-        """Adam's two moments of what is trained."""
+        """Bytes of Adam's two moments of trained entries."""
         return sum(item.size * _MOMENTS for item in self.learned)
 
     @property
     def training_bytes(self) -> int:
-        """Weights, gradients and Adam's moments in float32, without activations."""
+        """Bytes of weights, gradients and Adam's moments in float32, without activations."""
         return self.weight_bytes + self.optimizer_bytes + sum(item.size * _GRADIENT for item in self.learned)
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Data of fairseq's checkpoint: weights and Adam's moments."""
+        """Bytes of weights and Adam's moments in fairseq's checkpoint."""
         return sum(item.stored_bytes for item in self.items) + self.optimizer_bytes
 
     @property
     def inference_bytes(self) -> int:
-        """Tensors in memory at inference. Adapters are folded, and masks: a matrix each, no scores, no shared one."""
+        """Bytes of tensors at inference. Adapters and masks are folded: one matrix per mask, no scores, no shared matrix."""
         return sum(item.bytes * (len(item.keep_ratios) or 1) for item in self.items if not item.is_folded)
 
     @property
     def papers_bytes(self) -> float:
-        """The memory as the paper of the one-layer model counts it: 4 bytes for the share of the weights that one mask keeps."""
+        """Memory as counted in the paper of the one-layer model: 4 bytes for each weight that one mask keeps."""
         weights = (item for item in self.items if item.role in ("trained", "frozen", "random"))
         return sum(4 * item.size * (item.keep_ratios[0] if item.keep_ratios else 1) for item in weights)
 
     @property
     def share_in_use(self) -> float:
-        """The share of the weights behind several masks that at least one of them keeps, if masks fall independently."""
+        """Share of the weights with several masks that at least one mask keeps, for independent masks."""
         shared = [item for item in self.items if len(item.keep_ratios) > 1]
         used = sum(item.size * (1 - math.prod(1 - ratio for ratio in item.keep_ratios)) for item in shared)
         return used / max(1, sum(item.size for item in shared))
 
     def export_bytes(self, dtype: str = "fp32", with_weights: bool = False, regenerate: bool = False) -> int:
-        """Bytes of data in an export; its description comes on top."""
+        """Return the bytes of data in an export, without its description."""
         return sum(item.export_bytes(dtype, with_weights, regenerate) for item in self.items)
 
     @property
     def saved_by_entropy(self) -> int:
-        """Bytes between masks or levels as bits and their entropy."""
+        """Bytes that entropy coding saves for masks and levels."""
         return sum(item.mask_bytes - item.mask_entropy_bytes for item in self.items if item.entropy)
 
 
 def mask_entropy(choices: MaskChoices) -> float:
-    """The entropy of a mask's entry in bits, if as many are negative as positive.
+    """Return the entropy of a mask's entry in bits, for as many negative as positive entries.
 
-    With keep ratios k_1 > k_2 > ... a share 1 - k_1 of the entries is 0, k_1 - k_2 is +-1, and so on; the sign of what is not 0
-    is one bit more. Four signed coats of 0.8, 0.5, 0.25, 0.1: 2.23 + 0.8 = 3.03 bits.
+    With keep ratios k_1 > k_2 > ..., a share 1 - k_1 of the entries is 0, k_1 - k_2 is +-1, and so on. The sign of other entries than
+    0 is another bit. Four signed coats of 0.8, 0.5, 0.25, 0.1 have 2.23 + 0.8 = 3.03 bits.
     """
     ratios = (1.0, *choices.keep_ratios, 0.0)
     of_magnitudes = entropy_bits([larger - smaller for larger, smaller in zip(ratios, ratios[1:])])
@@ -179,11 +183,10 @@ def mask_entropy(choices: MaskChoices) -> float:
 
 
 def ledger(model: nn.Module) -> Ledger:
-    """The ledger of a built model, also of one on the device ``meta``.
+    """Return the ledger of a built model, which may be on the meta device.
 
     Args:
-        model: a module; ``model.recipes``, if there, maps names of its state dict to the recipes of random tensors. The
-            scores of the masked modules in it are masks.
+        model: a module. Its attribute ``recipes``, if there, maps names of the state dict to recipes of random tensors.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     masks = {f"{name}.scores".lstrip("."): module.choices for name, module in masked_modules(model).items()}

@@ -1,4 +1,4 @@
-"""Turns a checkpoint of ours into one of fairseq's own ``transformer``, which needs nothing of this plugin."""
+"""Convert a checkpoint of this plugin into one of fairseq's own ``transformer``, which does not need the plugin."""
 
 from argparse import Namespace
 from collections import OrderedDict
@@ -21,26 +21,24 @@ from ..plan import kinds
 from ..plan.layer_plan import slots
 from .dictionaries import languages_in
 from .dry_build import build_config
-from .opened import Checkpoint, dictionary_sizes, open_checkpoint
+from .meta_checkpoint import Checkpoint, dictionary_sizes, open_checkpoint
 
 _MODELS = ("reservoir_transformer", "supermask_one_layer_transformer", "frozen_transformer")
 
 
 def materialize(checkpoint: str, out: str, force: bool = False) -> str:
-    """Writes a checkpoint of fairseq's ``transformer`` that computes what ours does; masks are multiplied in.
+    """Write a checkpoint of fairseq's ``transformer`` with the same outputs. Masks are multiplied into the weights.
 
-    Outputs agree to rounding, 1e-5 or so in fp32. Layers with ``--frozen-dtype bf16`` compute in bf16 here and in fp32 there, which
-    has changed logits by 4e-3.
-
-    fairseq reads it without this plugin and with torch's safe loader, and so does CTranslate2's converter.
+    Outputs agree up to rounding, about 1e-5 in fp32. Layers with ``--frozen-dtype bf16`` compute in fp32 after the conversion, which
+    has changed logits by 4e-3. fairseq and CTranslate2's converter read the file with torch's safe loader, without this plugin.
 
     Args:
-        checkpoint: a checkpoint or an export of a translation model of ours.
+        checkpoint: a checkpoint or an export of a translation model of this plugin.
         out: file to write, ending in .pt.
         force: replace ``out`` if it exists.
 
     Returns:
-        What was written, in a line.
+        A line about the written file.
 
     Raises:
         InputError: a file is not usable, or fairseq's ``transformer`` or CTranslate2 cannot represent the model.
@@ -51,7 +49,7 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
     args = _args(source)
     plain = build_config(Namespace(**vars(args)), *dictionary_sizes(source.tensors))
     model = source.built()
-    values: dict[int, torch.Tensor] = {}  # by id of fairseq's tensor, so that tied ones are stored once
+    values: dict[int, torch.Tensor] = {}  # by id of fairseq's tensor, so that tied tensors are stored once
     tensors = {}
     for name, parameter in plain.state_dict(keep_vars=True).items():
         if id(parameter) not in values:
@@ -74,11 +72,11 @@ def materialize(checkpoint: str, out: str, force: bool = False) -> str:
         "extra_state": {"train_iterator": {"epoch": 1}},
     }
     with replacing(out) as temporary:
-        with temporary.open("wb") as file:  # torch's own file would not say that the disk is full
+        with temporary.open("wb") as file:  # torch does not report a full disk for files that it opens itself
             archive.save(state, file)
         written = torch.load(temporary, weights_only=True)["model"]
         if not all(torch.equal(written[name], tensor) for name, tensor in tensors.items()):
-            raise OSError("what was written reads back different")
+            raise OSError("the written file reads back different")
     size, depth = Path(out).stat().st_size, f"{args.encoder_layers} + {args.decoder_layers}"
     return f"{out}: {size:,} bytes, fairseq's transformer, {depth} layers"
 
@@ -96,27 +94,27 @@ def _check_model(source: Checkpoint) -> None:
         for slot in slots(given.plan, given.to_keep) if given.plan else ():
             if not slot.kind.fairseqs:
                 refuse(
-                    f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer has not;"
+                    f"{stack} layer {slot.origin} is {slot.letter} ({slot.kind.name}), which fairseq's transformer does not have;"
                     f" plans of {kinds.listed(kinds.letters_where(fairseqs=True))} can be materialized"
                 )
-    for option, what in (("normalize_before", "place of LayerNorm"), ("attention_heads", "number of heads")):
+    for option, name in (("normalize_before", "position of LayerNorm"), ("attention_heads", "number of heads")):
         ours = [getattr(config, f"{stack}_{option}") for stack in ("encoder", "decoder")]
         if ours[0] != ours[1]:
             flag = option.replace("_", "-")
             refuse(
-                f"--encoder-{flag} {ours[0]}, --decoder-{flag} {ours[1]}: CTranslate2 needs the same {what} in both stacks"
+                f"--encoder-{flag} {ours[0]}, --decoder-{flag} {ours[1]}: CTranslate2 needs the same {name} in both stacks"
             )
 
 
 def _args(source: Checkpoint) -> Any:
-    """The flags of a training run of ``transformer``, as attributes.
+    """Return the flags of a training of ``transformer`` as attributes of an OrderedDict.
 
-    They are attributes of an OrderedDict, since fairseq and CTranslate2 want attributes and that is the one class with
-    any that torch's safe loader admits. It has one item, lest CTranslate2 take it for empty.
+    fairseq and CTranslate2 need attributes, and OrderedDict is the only class with attributes that torch's safe loader accepts. It has
+    one item, because CTranslate2 ignores an empty one.
     """
     config = OmegaConf.to_container(source.config, resolve=True, enum_to_str=True)
     model, task = config["model"], config["task"]
-    if isinstance(model, Namespace):  # fairseq's own models have no configuration of another kind
+    if isinstance(model, Namespace):  # fairseq's own models may have a Namespace
         model = vars(model)
     flat = {f.name for f in fields(FlatTransformerConfig)} & model.keys()
     args: Any = OrderedDict(arch="transformer")
@@ -124,7 +122,7 @@ def _args(source: Checkpoint) -> Any:
     vars(args).update({name: model[name] for name in sorted(flat) if name not in ("_name", "quant_noise")})
     for stack in ("encoder", "decoder"):
         layers = getattr(source.model, stack).layers
-        # No others are in the file.
+        # The file has no other layers.
         vars(args).update({f"{stack}_layers": len(layers), f"{stack}_layers_to_keep": None})
     args.arch, args.task, args.criterion = "transformer", task["_name"], "cross_entropy"
     args.encoder_embed_path = args.decoder_embed_path = None
@@ -135,7 +133,7 @@ def _args(source: Checkpoint) -> Any:
 
 
 def _value(model: torch.nn.Module, name: str, expected: torch.Tensor) -> torch.Tensor:
-    """What our model computes with in the place of fairseq's tensor ``name``."""
+    """Return the value of our model for fairseq's tensor ``name``."""
     place, _, attribute = name.rpartition(".")
     tensor: torch.Tensor | None = getattr(model.get_submodule(place), attribute)
     if tensor is None:  # a LayerNorm without gain and bias

@@ -1,4 +1,4 @@
-"""A fairseq checkpoint with its model built on the device ``meta``: names, shapes, what is frozen and how it was drawn."""
+"""A fairseq checkpoint with its model on the meta device: names, shapes, frozen tensors and their recipes."""
 
 import re
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from fairseq import checkpoint_utils
 from ..errors import InputError, in_one_line
 from ..files import check_file
 from ..random_tensors.recipe import Recipe
-from .dry_build import WITHOUT_ITS_TASK, build_config
+from .dry_build import NEEDS_ITS_TASK, build_config
 from .ledger import Ledger, ledger
 from .packed_masks import shapes_of_scales
 
 Tensors = dict[str, torch.Tensor]
 
-# A table with one row per word: ordinary, of an adaptive input, or masked.
+# A tensor with one row per word: an ordinary embedding, one of an adaptive input, or a masked one.
 _TABLE = re.compile(
     r"(?:^|\.)(embed_tokens|output_projection)\.(?:embeddings\.(\d+)\.0\.)?(?:weight|scores|frozen_weight|latent)$"
 )
@@ -24,7 +24,7 @@ _TABLE = re.compile(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``state`` is what fairseq reads from ``path``, ``model`` its model without memory for the tensors."""
+    """A checkpoint. ``state`` is read from ``path``; ``model`` is its model on the meta device."""
 
     path: str
     state: dict[str, Any]
@@ -44,7 +44,7 @@ class Checkpoint:
         return ledger(self.model)
 
     def built(self) -> torch.nn.Module:
-        """The model with its tensors, in evaluation mode."""
+        """Build the model with its tensors, in evaluation mode."""
         model = build_model(self.config.model, self.tensors, device="cpu")
         model.load_state_dict(self.tensors)
         model.eval()
@@ -52,21 +52,21 @@ class Checkpoint:
 
     @property
     def num_updates(self) -> int:
-        """Updates the model was trained for."""
+        """Number of updates of the training."""
         return cast(int, self.state["optimizer_history"][-1]["num_updates"])
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Reads a checkpoint, or an export, without its training data.
+    """Read a checkpoint or an export without its training data.
 
     Raises:
-        InputError: there is none, it is not fairseq's, its model asks its task for more than dictionaries, or its tensors are not
+        InputError: the file is missing or not fairseq's, its model needs more of its task than dictionaries, or its tensors are not
             those of its model.
     """
     state = read_state(path)
     try:
         model = build_model(state["cfg"].model, state["model"])
-    except WITHOUT_ITS_TASK as error:
+    except NEEDS_ITS_TASK as error:
         reason = in_one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"CHECKPOINT {path}: its model cannot be built without its task: {reason}") from error
     if hasattr(model, "recipes"):
@@ -76,10 +76,14 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
-    """The state that fairseq reads from a checkpoint or an export.
+    """Return the state that fairseq reads from a checkpoint or an export.
+
+    Args:
+        path: of the file.
+        what: argument that named it, for messages.
 
     Raises:
-        InputError: ``what`` is the path of no file, or of one that is not fairseq's.
+        InputError: the file is missing or not fairseq's.
     """
     check_file(what, path)
     try:
@@ -93,7 +97,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
 
 
 def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn.Module:
-    """The model of these tensors; RoBERTa's classification heads are not in its configuration, since tasks add them."""
+    """Build the model of these tensors, with RoBERTa's classification heads, which the configuration lacks because tasks add them."""
     model: Any = build_config(config, *dictionary_sizes(tensors), device=device)
     if hasattr(model, "add_heads_of"):
         with torch.device(device):
@@ -103,7 +107,7 @@ def build_model(config: Any, tensors: Tensors, device: str = "meta") -> torch.nn
 
 
 def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
-    """Entries of the source and the target dictionary, as embeddings and output projection have them.
+    """Return the sizes of source and target dictionary, from the embeddings and the output projection.
 
     Both are equal in a model with one dictionary. An adaptive input has several tables, one for each band of words.
     """
@@ -121,7 +125,7 @@ def dictionary_sizes(tensors: Tensors) -> tuple[int, int]:
 
 
 def shapes_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    """The shapes of a model's state dict, and of the scales that an export has beside its rounded weights."""
+    """Return the shapes of a model's state dict, and of the scales of rounded weights in an export."""
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} | shapes_of_scales(ledger(model))
 
 
@@ -129,7 +133,7 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     items = ledger(model)
-    for item in items.of("training"):
+    for item in items.with_roles("training"):
         if item.name not in found:  # an export leaves it out
             del expected[item.name]
     expected |= {name: shape for name, shape in shapes_of_scales(items).items() if name in found}
@@ -139,7 +143,7 @@ def _check_tensors(path: str, model: torch.nn.Module, tensors: Tensors) -> None:
 
 
 def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
-    """Replace recipes of a model by ``model.earlier_recipes``, those of an earlier version, where a tensor was drawn by these."""
+    """Use the recipes of an earlier version (``model.earlier_recipes``) for tensors that were drawn by them."""
     for name, earlier in getattr(model, "earlier_recipes", {}).items():
         seed, given = model.slot_table.seed, tensors.get(name)
         if given is not None and not _is_drawn(given, model.recipes[name], seed) and _is_drawn(given, earlier, seed):
@@ -147,5 +151,5 @@ def _take_earlier_recipes(model: Any, tensors: Tensors) -> None:
 
 
 def _is_drawn(given: torch.Tensor, recipe: Recipe, seed: int) -> bool:
-    """Whether a recipe gives this tensor, up to half precision."""
+    """Return whether a recipe draws this tensor, up to half precision."""
     return torch.allclose(given.float(), recipe.draw(seed), rtol=1e-2, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Checks the flags of the commands that read a model, before any file is read: files, numbers, and those that must be given."""
+"""Check the flags of commands that read a model, before any file is read: files, numbers, and required flags."""
 
 import contextlib
 import dataclasses
@@ -23,17 +23,17 @@ from ..options.fairseq_flags import CheckpointFlags
 from ..options.for_fairseq import dictionary_flags
 from ..options.reading import read
 
-# The commands that read a model; the first two take several of them in one --path.
+# The commands that read a model. The first two accept several models in one --path.
 _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")
 _READERS = (*_ENSEMBLES, "fairseq-eval-lm", "fairseq-validate")
 
 
 def check_flags(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``options.parse_args_and_arch``: in those commands no file is read before this.
+    """Wraps ``options.parse_args_and_arch``: check the flags of commands that read a model.
 
     Raises:
-        InputError: a model is not named or cannot be read, a number is out of its range, or ``fairseq-validate`` is not given the
-            task or the size of a batch.
+        InputError: a model is missing or cannot be read, a number is out of range, or ``fairseq-validate`` has no task or no size of a
+            batch.
     """
     command = fairseq_command()
     try:
@@ -43,7 +43,7 @@ def check_flags(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: A
             raise
         raise InputError("--task: is not given; give that of the training, such as --task translation") from error
     flags = parsed[0] if isinstance(parsed, tuple) else parsed
-    # Without defaults it is parsed in full besides; other programs parse flags of training in a command's process.
+    # With suppress_defaults fairseq parses the flags a second time. Other programs may parse training flags in this process.
     if command in _READERS and not kwargs.get("suppress_defaults") and hasattr(flags, "path"):
         _check(command, flags)
     return parsed
@@ -69,17 +69,17 @@ def _check_interactive(flags: Namespace) -> None:
 
 
 def reads_a_model() -> bool:
-    """Whether one of the commands of this module is running."""
+    """Return whether a command that reads a model is running."""
     return fairseq_command() in _READERS
 
 
 def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any]) -> None:
-    """Refuses a key of ``--model-overrides`` that is neither in the configuration of a checkpoint nor a flag of fairseq.
+    """Refuse a key of ``--model-overrides`` that is neither in the configuration of a checkpoint nor a flag of fairseq.
 
     Args:
         path: of the checkpoint.
-        state: read from it.
-        overrides: what the command changes in its configuration; fairseq-validate adds its own flags.
+        state: of the checkpoint.
+        overrides: of its configuration; fairseq-validate adds its own flags.
 
     Raises:
         InputError: one line with the key.
@@ -93,7 +93,7 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
 
 
 def _names(config: Any) -> Iterator[str]:
-    """The names of all options of a configuration, and of its groups."""
+    """Yield the names of all options and groups of a configuration."""
     if isinstance(config, Namespace):
         config = vars(config)
     if not hasattr(config, "keys"):
@@ -105,7 +105,7 @@ def _names(config: Any) -> Iterator[str]:
 
 
 def _flags_of_fairseq() -> set[str]:
-    """The names of all options in fairseq's dataclasses, and of the flags of its models, tasks and criteria."""
+    """Return the names of all options in fairseq's dataclasses, and of the flags of its models, tasks and criteria."""
     groups = [field.type for field in dataclasses.fields(FairseqConfig)]
     of_choices = [made for registry in REGISTRIES.values() for made in registry["dataclass_registry"].values()]
     of_others = [*TASK_DATACLASS_REGISTRY.values(), *MODEL_DATACLASS_REGISTRY.values()]
@@ -117,7 +117,7 @@ def _flags_of_fairseq() -> set[str]:
     }
     parser = ArgumentParser(conflict_handler="resolve")
     for made in (*MODEL_REGISTRY.values(), *TASK_REGISTRY.values(), *CRITERION_REGISTRY.values()):
-        with contextlib.suppress(Exception):  # a user's own class may do anything here
+        with contextlib.suppress(Exception):  # a user's own class may raise anything
             made.add_args(parser)
     found.update(action.dest for action in parser._actions)
     found.update((*REGISTRIES, "arch", "task", "model"))
@@ -138,9 +138,12 @@ def _check_files(command: str, flags: Namespace) -> None:
 
 
 def _in_several_files(flags: Namespace) -> bool:
-    """Whether fairseq adds to the name that is given, as it does where each process reads a part of the model."""
-    parts = read(CheckpointFlags, flags)
-    return parts.checkpoint_suffix != "" or parts.checkpoint_shard_count != 1 or parts.model_parallel_size > 1
+    """Return whether fairseq adds a suffix to the path, because each process reads a part of the model."""
+    return (
+        getattr(flags, "checkpoint_suffix", "") != ""
+        or getattr(flags, "checkpoint_shard_count", 1) != 1
+        or getattr(flags, "model_parallel_size", 1) > 1
+    )
 
 
 def _check_file(flag: str, path: str) -> None:
@@ -150,6 +153,6 @@ def _check_file(flag: str, path: str) -> None:
         raise InputError(
             f"{flag} {path}: a folder; name a file in it, such as {os.path.join(path, 'checkpoint_best.pt')}"
         )
-    # fairseq reads the first shard of a model by FSDP where that is what there is.
+    # For a model of FSDP fairseq reads the first shard.
     if os.path.exists(path) or not os.path.exists(f"{path[:-3]}-shard0.pt"):
         check_file(flag, path)

@@ -1,7 +1,7 @@
-"""Marks every checkpoint with the training run that it is of and with the dictionaries it was trained with.
+"""Record in each checkpoint the id of its training run and the hashes of its dictionaries.
 
-Both stand in fairseq's ``extra_state``. A run has a random number, which a resumed run takes over; a training that starts
-from a checkpoint without its optimizer state is a new run. Checkpoints of plain fairseq, and earlier ones, have no mark.
+Both are in fairseq's ``extra_state``. The run id is a random number, which a resumed run keeps. A training that starts from a checkpoint
+without its optimizer state is a new run. Checkpoints of plain fairseq and of earlier versions have no run id.
 """
 
 import secrets
@@ -18,26 +18,26 @@ _KEY = "fairseq_reservoir"
 
 
 def origin(state: dict[str, Any]) -> dict[str, Any]:
-    """The mark of a checkpoint, with the keys ``run`` and ``dictionaries`` (see ``dictionaries.describe``); empty without one."""
-    mark = (state.get("extra_state") or {}).get(_KEY)
-    return mark if isinstance(mark, dict) else {}
+    """Return the record of a checkpoint, with the keys ``run`` and ``dictionaries`` (see ``dictionaries.describe``); {} without one."""
+    record = (state.get("extra_state") or {}).get(_KEY)
+    return record if isinstance(record, dict) else {}
 
 
 def dictionaries_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Those trained with, as ``dictionaries.describe`` has them, of a checkpoint or an export; empty if neither says so."""
+    """Return the dictionaries of the training of a checkpoint or an export (see ``dictionaries.describe``); {} if not recorded."""
     return origin(state).get("dictionaries") or state.get("dictionaries") or {}
 
 
 def without_run(state: dict[str, Any]) -> dict[str, Any]:
-    """The part of ``extra_state`` for a checkpoint that is made from others."""
-    mark = origin(state)
-    return {_KEY: {"dictionaries": mark["dictionaries"]}} if "dictionaries" in mark else {}
+    """Return the part of ``extra_state`` for a checkpoint that is made from others: the dictionaries, without a run id."""
+    record = origin(state)
+    return {_KEY: {"dictionaries": record["dictionaries"]}} if "dictionaries" in record else {}
 
 
 def check_and_restore_run(
     trainer: Any, filename: str, extra_state: dict[str, Any] | None, reset_optimizer: bool
 ) -> None:
-    """Compare the dictionaries of a loaded checkpoint with those of the task. A resumed training continues the run of its checkpoint.
+    """Compare the dictionaries of a loaded checkpoint with those of the task. A resumed training keeps the run id.
 
     Raises:
         InputError: the checkpoint was trained with other dictionaries.
@@ -55,6 +55,6 @@ def check_and_restore_run(
 
 
 def run_id(trainer: Any) -> dict[str, Any]:
-    """The mark for ``extra_state``; a training that has no run yet begins one."""
+    """Return the record for ``extra_state``. A training without a run id gets one."""
     trainer.training_run = getattr(trainer, "training_run", None) or secrets.token_hex(16)
     return {_KEY: {"run": trainer.training_run, "dictionaries": dictionaries.describe(trainer.task)}}

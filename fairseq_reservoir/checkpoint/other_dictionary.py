@@ -1,7 +1,7 @@
-"""Refuses to start a training from a model whose dictionary has the same size and other words, or another order.
+"""Refuse to start a training from a model with a different dictionary of the same size.
 
-Every tensor fits then, and each word starts with the vector of another one (fairseq#4469). A checkpoint of this plugin and an
-export record the hashes of their dictionaries. A checkpoint of plain fairseq does not, so that nothing can be compared.
+All tensors would fit, but each word would start with the vector of another one (fairseq#4469). Checkpoints of this plugin and exports
+record the hashes of their dictionaries. Checkpoints of plain fairseq do not, so they cannot be compared.
 """
 
 import logging
@@ -20,17 +20,17 @@ from ..random_tensors import digest
 
 logger = logging.getLogger(__name__)
 FLAG = "--allow-other-dictionary"
-# The environment variable that has the meaning of the flag, for fairseq-hydra-train and for the processes that a training starts.
+# Environment variable equivalent of the flag; inherited by child processes and read by fairseq-hydra-train.
 ALLOW = "FAIRSEQ_RESERVOIR_ALLOW_OTHER_DICTIONARY"
-# Whether a flag of this process has set it.
+# Whether the flag has set the variable in this process.
 _set_by_flag = False
 _MAKES = {"source": "--srcdict", "target": "--tgtdict (with --joined-dictionary --srcdict)"}
 
 
 def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``options.parse_args_and_arch``: add the flag to the parser of a training, and keep its value for all processes.
+    """Wraps ``options.parse_args_and_arch``: add the flag to a training's parser, and pass its value to all processes.
 
-    A later training in this process without the flag takes the value back. A variable that the user has set stays.
+    A later training in this process without the flag resets the value. A variable set by the user stays.
     """
     global _set_by_flag
     known = parser._option_string_actions
@@ -50,18 +50,20 @@ def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, 
 def refuse_other_dictionary(
     given: str, trained: dict[str, dict[str, Any]], task: Any, sides: tuple[str, ...] = ("source", "target")
 ) -> None:
-    """Refuse the dictionaries of a task that differ from those of a model in their words alone.
+    """Refuse dictionaries of a task that have the size of a model's dictionaries, but other words.
 
     Args:
         given: the flag and the file of the model, for messages.
-        trained: the model's dictionaries, as ``dictionaries.describe`` gives them; empty if it records none.
+        trained: the model's dictionaries, as ``dictionaries.describe`` returns them; {} if it records none.
         task: the task of the training.
-        sides: the sides whose vectors are taken from the model.
+        sides: sides that start with vectors of the model.
 
     Raises:
-        InputError: one line with the dictionary and the ways out.
+        InputError: one line with the dictionary and the possible solutions.
     """
-    if hasattr(task, "dicts"):  # one for each language; which of them are its sides depends on the pair
+    if hasattr(
+        task, "dicts"
+    ):  # a multilingual task has one dictionary per language, and the pair decides which are used
         return
     if not trained:
         logger.info("%s: records no dictionary, so it is not compared with DATA; both must have the same", given)
@@ -73,7 +75,7 @@ def refuse_other_dictionary(
 
 
 def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: Any, side: str, name: str) -> None:
-    """Refuse a dictionary, called ``name``, of as many entries as ``trained`` and another hash; for a ``side`` of the model."""
+    """Refuse a dictionary ``name`` with the size of ``trained`` and another hash, for one ``side`` of the model."""
     if trained is None or trained["entries"] != len(dictionary) or os.environ.get(ALLOW):
         return
     if trained["sha256"] != digest.of_symbols(dictionary.symbols):
@@ -85,9 +87,9 @@ def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: A
 
 
 def _name(task: Any, side: str) -> str:
-    """The file of a task's dictionary, where it has the usual name."""
-    flags = read(DataFlags, getattr(task, "cfg", None) or getattr(task, "args", None))
-    folder = next(iter(utils.split_paths(flags.data or "")), "")
-    language = {"source": flags.source_lang, "target": flags.target_lang}[side]
+    """Return the file of a task's dictionary, if it has the usual name."""
+    options = getattr(task, "cfg", None) or getattr(task, "args", None)
+    folder = next(iter(utils.split_paths(getattr(options, "data", None) or "")), "")
+    language = getattr(options, f"{side}_lang", None)
     file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
     return file if os.path.isfile(file) else f"the {side} dictionary of DATA"

@@ -1,16 +1,15 @@
 """The file of an export: safetensors with a description in its metadata and a SHA-256 of both.
 
-The metadata has one key, ``fairseq_reservoir``, whose value is a JSON text with the keys ``version``, ``seed``,
-``generator``, ``body`` and ``sha256``. The body is the description: JSON, deflated (it repeats itself much) and in base64;
-``read_body`` gives it. The hash is of the body and of all tensors (``digest.of_contents``), so that a change to any part of
-the file is noticed.
+Version 1: the metadata has one key, ``fairseq_reservoir``. Its value is JSON with the keys ``version``, ``seed``, ``generator``,
+``body`` and ``sha256``. The body is the description, as deflated JSON in base64; ``read_body`` returns it. The hash covers the body
+and all tensors (``digest.of_contents``), so any change of the file is detected.
 
-That is version 1. In version 2, the compact form, there are two tensors of bytes: ``tensors``, all of the export's (``compact``), and
-``body``, the description, deflated against a usual configuration (``usual_configuration.json``), which halves it. There is no ``body`` in
-the metadata.
+Version 2, the compact form: the file has two tensors of bytes. ``tensors`` has all tensors of the export (``compact``). ``body`` is the
+description, deflated with a usual configuration as dictionary (``usual_configuration.json``), which halves its size. The metadata has no
+``body``.
 
-An export with text has one tensor of bytes more, ``text``, which the description explains (``text.parts``); its version is 3 in place of 1,
-4 in place of 2.
+Versions 3 and 4 are versions 1 and 2 with text. They have another tensor of bytes, ``text``, which the description explains
+(``text.parts``).
 """
 
 import base64
@@ -39,7 +38,7 @@ _IN_SIGHT = ("version", "seed", "generator")
 _BODY, _TENSORS = "body", "tensors"  # names of the compact form
 _TEXT = "text"
 _LARGEST_BODY = 2**26
-# Files are read with the text they were written with: it stays as it is.
+# Never change this file: exports are read with the text that they were written with.
 _USUAL = Path(__file__).parent / "usual_configuration.json"
 
 
@@ -50,10 +49,10 @@ def write(
     compact: bool = False,
     text: parts.TextParts | None = None,
 ) -> None:
-    """Writes an export, with the text parts or none, whole or not at all, and reads it back before it takes its name.
+    """Write an export atomically, with or without text parts. It is read back and compared before it replaces a file.
 
     Raises:
-        InputError: it cannot be written, or comes back different.
+        InputError: it cannot be written, or reads back different.
     """
     body, packed_text = {"version": COMPACT if compact else PLAIN, **body}, b""
     if text:
@@ -76,21 +75,21 @@ def write(
             raise OSError(error) from error
         found = read(temporary)
         if compact and digest.of_contents("", found[1]) != given or text and read_text(temporary) != text:
-            raise OSError("what was written reads back different")
+            raise OSError("the written file reads back different")
 
 
 def read(
     path: str | Path, check: Callable[[dict[str, Any], dict[str, Any]], None] | None = None
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The description and the tensors of an export, as they were given to ``write``.
+    """Return the description and the tensors that were given to ``write``.
 
     Args:
         path: of the file.
-        check: called with the description and the shape of every tensor before a compact form is unfolded; of another form not at all.
+        check: called with the description and the shape of each tensor before a compact form is decoded.
 
     Raises:
-        InputError: the file is truncated, altered, not an export or of a newer version; its form needs a package that is not
-            installed, or its description is not one of its tensors.
+        InputError: the file is truncated, altered, not an export or of a newer version. A compact form needs a package that is not
+            installed, or its description does not fit its tensors.
     """
     with _opened(path) as file:
         described, body = _description(path, file)
@@ -107,10 +106,10 @@ def read(
 
 
 def read_text(path: str | Path) -> parts.TextParts | None:
-    """The text parts of an export, or None; what ``read`` refuses is refused there.
+    """Return the text parts of an export, or None. Only ``read`` checks the hash of the file.
 
     Raises:
-        InputError: as ``read_body``; they are altered or more than are read.
+        InputError: as ``read_body``; the text parts are altered or too large.
     """
     with _opened(path) as file:
         _, body = _description(path, file)
@@ -118,22 +117,22 @@ def read_text(path: str | Path) -> parts.TextParts | None:
 
 
 def text_of(path: str | Path) -> parts.TextParts | None:
-    """``read_text`` of an export that carries text; None of any other file."""
+    """Return the text parts of a file; None if it is not an export with text."""
     return read_text(path) if str(path).endswith(SUFFIX) and Path(path).is_file() else None
 
 
 def read_body(path: str | Path) -> dict[str, Any]:
-    """The description alone, unverified.
+    """Return the description without checking the hash.
 
     Raises:
-        InputError: as ``read``, as far as that can be seen without the tensors.
+        InputError: as ``read``, for errors that do not depend on the tensors.
     """
     with _opened(path) as file:
         return _description(path, file)[1]
 
 
 def stored_bytes(path: str | Path) -> int:
-    """The bytes of the tensors in the file, as they stand there.
+    """Return the bytes of the tensors in the file.
 
     Raises:
         InputError: as ``read_body``.
@@ -147,7 +146,7 @@ def stored_bytes(path: str | Path) -> int:
 
 
 def text_bytes(path: str | Path) -> int:
-    """The bytes of the text parts in the file, as they stand there; 0 without any.
+    """Return the bytes of the text parts in the file; 0 without text.
 
     Raises:
         InputError: as ``read_body``.
@@ -157,7 +156,7 @@ def text_bytes(path: str | Path) -> int:
 
 
 def is_compact(body: dict[str, Any]) -> bool:
-    """Whether the description is one of the compact form."""
+    """Return whether a description is of the compact form."""
     return body["version"] in (COMPACT, COMPACT_WITH_TEXT)
 
 
@@ -169,7 +168,7 @@ def _text_of(path: str | Path, file: Any) -> memoryview:
     try:
         return digest.raw_bytes(file.get_tensor(_TEXT))
     except SafetensorError as error:
-        raise InputError(f"{path}: its text parts are not there") from error
+        raise InputError(f"{path}: its text parts are missing") from error
 
 
 def _as_tensor(content: bytes) -> torch.Tensor:
@@ -177,14 +176,15 @@ def _as_tensor(content: bytes) -> torch.Tensor:
 
 
 def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The metadata of these contents; ``packed`` is the body of version 1."""
+    """Return the metadata. ``packed`` is the body of version 1."""
     described = {name: body.get(name) for name in _IN_SIGHT}
     return described | ({"body": packed} if packed else {}) | {"sha256": digest.of_contents(packed, tensors)}
 
 
 def _deflated(body: dict[str, Any], known: bytes = b"") -> bytes:
-    """The JSON text of ``body``, deflated. ``known`` is a text that the reader has, too: what stands there costs next to nothing here, but
-    deflate looks back no farther than 32 KiB, so the configuration, which is like it, goes first.
+    """Return the deflated JSON of ``body``. Text that is also in the dictionary ``known`` costs almost nothing.
+
+    Deflate refers back at most 32 KiB, so the configuration, which resembles ``known``, comes first.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))
@@ -208,17 +208,17 @@ def _opened(path: str | Path) -> Any:
                 f"{path}: a checkpoint of fairseq; export it first: fairseq-reservoir export {path} OUT{SUFFIX}"
             ) from error
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: truncated, altered or no safetensors file at all ({reason})") from error
+        raise InputError(f"{path}: truncated, altered or not a safetensors file ({reason})") from error
 
 
 def _is_of_torch(path: str | Path) -> bool:
-    """Whether a file begins as an archive of ``torch.save``; an export of that beginning would have a description of 64 MiB."""
+    """Return whether a file begins like an archive of ``torch.save``. An export would need a description of 64 MiB for that."""
     with open(path, "rb") as stream:
         return stream.read(4) == b"PK\3\4"
 
 
 def _description(path: str | Path, file: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What stands in the metadata, and the body in it."""
+    """Return the metadata, and the description."""
     try:
         described = json.loads((file.metadata() or {})[_KEY])
         version, _ = described["version"], described["sha256"]

@@ -1,4 +1,4 @@
-"""Masks and rounded weights as an export holds them: entries and numbers of levels, packed as bits, and scales."""
+"""Masks and rounded weights in an export: entries and levels packed as bits, and scales."""
 
 import torch
 
@@ -11,18 +11,17 @@ from .ledger import Ledger
 
 
 def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor]:
-    """The mask entries that have scores, packed, under the names of these scores; pinned ones are drawn again.
+    """Pack the mask entries that have scores, under the names of the scores. Pinned entries are drawn again.
 
-    Loaded in place of the scores, the entries select the same mask: they rank as the scores did, but for order among
-    equals, and as many of each value are wanted as there are.
+    Used as scores, the packed entries select the same mask, because selection keeps exactly as many of each value as there are.
 
     Raises:
         InputError: scores are NaN.
     """
     if found := nan_scores(model):
-        raise InputError(f"CHECKPOINT: NaN in {', '.join(found)}; export one from before that")
+        raise InputError(f"CHECKPOINT: NaN in {', '.join(found)}; export an earlier checkpoint")
     modules, packed = masked_modules(model), {}
-    for item in ledger.of("mask"):
+    for item in ledger.with_roles("mask"):
         module = modules[item.name.removesuffix("scores").removesuffix(".")]
         mask = module.mask if module.learned is None else module.mask.gather(1, module.learned)
         packed[item.name] = bits.pack(mask, item.bits, item.lowest)
@@ -30,23 +29,23 @@ def pack_masks(model: torch.nn.Module, ledger: Ledger) -> dict[str, torch.Tensor
 
 
 def shapes_of_scales(ledger: Ledger) -> dict[str, tuple[int, int]]:
-    """By name, the shapes of the scales that the state dict of an export has, and that of a checkpoint has not."""
-    shapes = {item.name: (item.scales, 1) for item in ledger.of("rounded")}
-    shapes |= {item.name: shapes[item.owner] for item in ledger.of("tied") if item.owner in shapes}
+    """Return by name the shapes of the scales, which only the state dict of an export has."""
+    shapes = {item.name: (item.scales, 1) for item in ledger.with_roles("rounded")}
+    shapes |= {item.name: shapes[item.owner] for item in ledger.with_roles("tied") if item.owner in shapes}
     return {name_of_scales(name): shape for name, shape in shapes.items()}
 
 
 def pack_levels(model: torch.nn.Module, ledger: Ledger) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """The numbers of the levels, packed, under the names of the latent weights; and the scales, float32.
+    """Return the packed indices of the levels under the names of the latent weights, and the float32 scales.
 
     Raises:
         InputError: latent weights are NaN.
     """
     modules, packed, scales = rounded_modules(model), {}, {}
-    for item in ledger.of("rounded"):
+    for item in ledger.with_roles("rounded"):
         module = modules[item.name.removesuffix("latent").removesuffix(".")]
         if module.latent.isnan().any():
-            raise InputError(f"CHECKPOINT: NaN in {item.name}; export one from before that")
+            raise InputError(f"CHECKPOINT: NaN in {item.name}; export an earlier checkpoint")
         levels, scales[name_of_scales(item.name)] = module.levels_and_scales()
         packed[item.name] = bits.pack(module.levels.numbers(levels), module.levels.bits)
     return packed, scales

@@ -1,4 +1,4 @@
-"""Word vectors in the text format of word2vec: read for a dictionary, by every model of fairseq, and written from a model.
+"""Read and write word vectors in the text format of word2vec.
 
 One line "COUNT DIM", then one line per token: the token and DIM numbers.
 """
@@ -16,30 +16,30 @@ from ..errors import InputError, whole_number
 from ..files import replacing_together
 
 logger = logging.getLogger(__name__)
-# True while a model is built whose tensors a checkpoint gives: files of vectors, which may be gone by then, are not read.
-tensors_follow = ContextVar("tensors_follow", default=False)
+# True while a model is built for a checkpoint, which has all values. Files of vectors, which may be missing, are not read.
+values_from_checkpoint = ContextVar("values_from_checkpoint", default=False)
 
 
 @contextmanager
 def building_for_a_checkpoint() -> Iterator[None]:
-    """Models built inside read no files of vectors."""
-    token = tensors_follow.set(True)
+    """Context in which models are built without reading files of vectors."""
+    token = values_from_checkpoint.set(True)
     try:
         yield
     finally:
-        tensors_follow.reset(token)
+        values_from_checkpoint.reset(token)
 
 
 def read_embeddings(
     path: str, dictionary: Any, embed_dim: int, min_coverage: float, flag: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The vectors of those words of a dictionary that a file has.
+    """Read the vectors of a dictionary's words from a file.
 
     Args:
         path: the file.
-        dictionary: fairseq's, whose words are looked up as they are spelled.
+        dictionary: fairseq's dictionary.
         embed_dim: the model's width.
-        min_coverage: the least share of the dictionary's words (its special symbols aside) that must be found.
+        min_coverage: minimum share of the dictionary's words, without special symbols, that the file must have.
         flag: the option the path came from, for messages.
 
     Returns:
@@ -65,17 +65,17 @@ def read_embeddings(
                 if token in dictionary.indices:
                     found[dictionary.indices[token]] = vector = torch.tensor([float(v) for v in values])
                     if not vector.isfinite().all():
-                        raise InputError(f"{flag} {path}: line {number} holds a number that is not finite")
+                        raise InputError(f"{flag} {path}: line {number} contains a number that is not finite")
             if number - 1 < (whole_number(header[0]) or 0):
                 raise InputError(
-                    f"{flag} {path}: line 1 says {header[0]} vectors, {number - 1} follow; is the file whole? If it is, correct line 1"
+                    f"{flag} {path}: line 1 has {header[0]} vectors, but {number - 1} follow; is the file complete? Then correct line 1"
                 )
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{flag} {path}: cannot be read ({error})") from None
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{flag} {path}: line {number} holds something that is not a number") from None
+        raise InputError(f"{flag} {path}: line {number} contains something that is not a number") from None
     words = range(dictionary.nspecial, len(dictionary))
     covered = sum(index in found for index in words)
     logger.info("%s %s: %d of %d dictionary entries found", flag, path, covered, len(words))
@@ -90,17 +90,17 @@ def read_embeddings(
 
 
 def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any, flag: str) -> None:
-    """Writes the vectors of a file into an embedding, as fairseq's models do, for the words that it has.
+    """Copy the vectors of a file into an embedding, like fairseq's models.
 
     Args:
         embedding: of the dictionary's words.
-        path: the file, or None to leave the embedding as it is.
+        path: the file, or None for no change.
         flag: the option the path came from, for messages.
 
     Raises:
-        InputError: as of ``read_embeddings``, or not one of the words is in the file.
+        InputError: as ``read_embeddings``, or the file has none of the words.
     """
-    if not path or tensors_follow.get():
+    if not path or values_from_checkpoint.get():
         return
     indices, vectors = read_embeddings(path, dictionary, embedding.embedding_dim, 0, flag)
     if not len(indices):
@@ -108,8 +108,8 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
     embedding.weight.data[indices] = vectors
 
 
-class _Asked(Mapping[str, torch.Tensor]):
-    """A file of vectors that a model of fairseq asks for before it says for which dictionary; read whole by who looks into it."""
+class _LazyVectors(Mapping[str, torch.Tensor]):
+    """A file of vectors that is read at the first access. fairseq's models open the file before they know the dictionary."""
 
     def __init__(self, path: str, read: Callable[[str], dict[str, torch.Tensor]]) -> None:
         self.path, self._read = path, read
@@ -127,26 +127,26 @@ class _Asked(Mapping[str, torch.Tensor]):
     def __len__(self) -> int:
         return len(self._vectors)
 
-    def __bool__(self) -> bool:  # without a look into it
+    def __bool__(self) -> bool:  # does not read the file
         return True
 
 
-def ask_for_vectors(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
-    """Reads nothing yet; for a model whose tensors a checkpoint gives, there is nothing to read."""
-    return {} if tensors_follow.get() else _Asked(embed_path, parse_embedding)
+def defer_reading(parse_embedding: Callable[..., Any], embed_path: str) -> Any:
+    """Wraps ``utils.parse_embedding``: defer reading. A model that is built for a checkpoint does not read the file."""
+    return {} if values_from_checkpoint.get() else _LazyVectors(embed_path, parse_embedding)
 
 
 def load_vectors(load_embedding: Callable[..., Any], embed_dict: Any, vocab: Any, embedding: torch.nn.Embedding) -> Any:
-    """As fairseq, which says neither how many words a file has, nor when it has none of them, nor that it has other dimensions."""
-    if not isinstance(embed_dict, _Asked):
+    """Wraps ``utils.load_embedding``: log how many words the file has, and refuse a file without any or with another dimension."""
+    if not isinstance(embed_dict, _LazyVectors):
         return load_embedding(embed_dict, vocab, embedding)
     start_from(embedding, embed_dict.path, vocab, "word vectors")
     return embedding
 
 
 def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, vocab_dict: Any) -> None:
-    """``load_vectors`` says how many words were found."""
-    if not isinstance(embed_dict, _Asked):
+    """Wraps ``utils.print_embed_overlap``, because ``load_vectors`` logs the number of words."""
+    if not isinstance(embed_dict, _LazyVectors):
         print_embed_overlap(embed_dict, vocab_dict)
 
 
@@ -158,11 +158,11 @@ def write_embeddings(path: str, dictionary: Any, weight: torch.Tensor) -> None:
 def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
     """Write one file of vectors for each path: the rows of a weight (words, dim) under the words of a dictionary.
 
-    The files of several paths are of one model. They replace earlier ones so that no reader finds files of two models
-    (``files.replacing_together``). Numbers are written so that reading them gives the same float32.
+    Files of one model replace earlier ones together, so that a reader never finds files of two models (``files.replacing_together``).
+    Numbers have enough digits to give the same float32.
 
     Raises:
-        InputError: a dictionary has another number of entries than its weight.
+        InputError: a dictionary and its weight differ in size.
     """
     for path, (dictionary, weight) in tables.items():
         if len(dictionary) != len(weight):

@@ -1,4 +1,4 @@
-"""The tensors of an export, without fairseq: what is stored, and what is drawn again from the seed."""
+"""Read the tensors of an export without fairseq: stored tensors, and random tensors drawn from the seed."""
 
 import math
 from typing import Any, NoReturn
@@ -16,27 +16,26 @@ from .compact import is_shape
 
 Tensors = dict[str, torch.Tensor]
 
-# More random numbers than this are no model's, and would fill the memory of most machines.
+# No model has more random numbers. They would fill the memory of most machines.
 MOST_DRAWN = 2**31
 ROUNDINGS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def read_state_dict(path: str) -> dict[str, torch.Tensor]:
-    """The state dict of the exported model, float32 as in fairseq's checkpoints.
+    """Return the state dict of the exported model, float32 as in fairseq's checkpoints.
 
-    In place of a mask's scores stand the entries of the mask: selecting the same number of the largest among them gives
-    the mask again. In place of rounded weights' latent ones stand levels, and beside them their scales. Tied parameters share one
-    tensor.
+    Mask entries take the place of the scores: selecting the largest ones gives the same mask. Levels take the place of latent weights,
+    and their scales are added. Tied parameters share one tensor.
 
     Raises:
-        InputError: the file is truncated, altered or not an export, or this machine draws other bits than it was made of.
+        InputError: the file is truncated, altered or not an export, or this machine draws other bits.
     """
     with damage.reading(path):
         return state_dict(path, *packed_file.read(path))
 
 
 def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, torch.Tensor]:
-    """The same from what ``packed_file.read`` returned."""
+    """Return the state dict from the result of ``packed_file.read``."""
     check_sizes(path, body, tensors)
     if body["random"] and body["generator"] != GENERATOR:
         raise InputError(
@@ -53,24 +52,24 @@ def state_dict(path: str, body: dict[str, Any], tensors: Tensors) -> dict[str, t
             state[name] = _draw(name, random, body["seed"])
         if digest.of_tensor(state[name]) != random["sha256"]:
             raise InputError(
-                f"{path}: {name} drawn on this machine differs from the one trained with (orthogonal and normal tensors"
+                f"{path}: {name} drawn on this machine differs from the one of the training (orthogonal and normal tensors"
                 " agree to 1e-6 only); export again without --regenerate"
             )
     for name, owner in body["tied"].items():
         state[name] = state[owner]
-        if owner in body.get("levels", {}):  # one module under two names, which is loaded under both
+        if owner in body.get("levels", {}):  # a module with two names is loaded under both
             state[name_of_scales(name)] = state[name_of_scales(owner)]
     return state
 
 
 def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
-    """Refuses, before any memory is taken, masks of more entries than their bytes, and tensors too large or in blocks that do not fit."""
+    """Refuse masks that do not fit their bytes, and random tensors of impossible size, before memory is allocated."""
 
     def refuse(name: str, what: str) -> NoReturn:
         raise InputError(f"{path}: its description of {name[:80]} is not usable: {what}")
 
     def check_packed(name: str, shape: Any, planes: Any, otherwise: str) -> None:
-        """Refuses what is not ``planes`` bits, 1 to 8 of them, for each entry of ``shape``."""
+        """Refuse a tensor without ``planes`` bits (1 to 8) for each entry of ``shape``."""
         if name not in tensors or not is_shape(shape) or planes not in range(1, 9):
             refuse(name, otherwise)
         packed = tensors[name]
@@ -78,11 +77,11 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, f"shape {shape} in {packed.numel():,} bytes")
 
     for name, mask in body["masks"].items():
-        check_packed(name, mask["shape"], mask["bits"], "no mask")
+        check_packed(name, mask["shape"], mask["bits"], "not a mask")
     for name, rounded in body.get("levels", {}).items():
         kind = rounded["kind"]
         planes = Levels(kind).bits if kind in KINDS else None
-        check_packed(name, rounded["shape"], planes, "no rounded weights")
+        check_packed(name, rounded["shape"], planes, "not rounded weights")
     drawn = 0
     for name, random in body["random"].items():
         shape, blocks = random["shape"], random.get("blocks", 1)
@@ -95,11 +94,11 @@ def check_sizes(path: str, body: dict[str, Any], tensors: Tensors) -> None:
             refuse(name, f"shape {shape}, stored with {list(tensors[name].shape)}")
         drawn += 0 if name in tensors else math.prod(shape)
         if drawn > MOST_DRAWN:
-            refuse(name, f"shape {shape}, with which more than {MOST_DRAWN:,} random numbers were to be drawn")
+            refuse(name, f"shape {shape}, which needs more than {MOST_DRAWN:,} random numbers in all")
 
 
 def _draw(name: str, random: dict[str, Any], seed: int) -> torch.Tensor:
-    """A random tensor as the checkpoint held it: drawn, and rounded if it was trained in half precision."""
+    """Draw a random tensor, and round it if it was trained in half precision."""
     recipe = {key: value for key, value in random.items() if key not in ("sha256", "rounded")}
     drawn = Recipe.from_json({"name": name, **recipe}).draw(seed)
     return drawn.to(ROUNDINGS[random.get("rounded", "fp32")]).float()

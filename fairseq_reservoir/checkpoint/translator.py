@@ -1,4 +1,4 @@
-"""Text in, text out: a model of one file, its dictionaries and pieces in it."""
+"""Translate text with an export that contains its dictionaries and subword model."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,10 @@ class Hypothesis:
     """A translation of a line.
 
     Attributes:
-        text: joined and detokenised.
-        score: as fairseq's, the mean natural logarithm of its words' probabilities (with ``lenpen`` 1).
-        parts: in how many parts the line was translated.
-        cut_short: whether it, or a part of it, was ended at the most words it may have.
+        text: detokenised.
+        score: mean natural logarithm of the tokens' probabilities, as in fairseq (with ``lenpen`` 1).
+        parts: number of parts in which the line was translated.
+        cut_short: whether a part reached the maximum length of a translation.
     """
 
     text: str
@@ -44,23 +44,23 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class _Part:
-    """A line, or a part of one, to be translated: the ids of its words."""
+    """A line to translate, or a part of it, as token ids."""
 
     line: int
-    words: torch.Tensor
+    tokens: torch.Tensor
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """A translation of a part, as ids with the one that ends it."""
+class _Translation:
+    """A translation of a part, as token ids with the end of sentence."""
 
-    words: torch.Tensor
+    tokens: torch.Tensor
     score: float
     cut_short: bool
 
 
 class Translator(GeneratorHubInterface):
-    """fairseq's interface of a model, which takes text and answers in text.
+    """fairseq's ``GeneratorHubInterface`` for text.
 
     Args:
         path: of the export.
@@ -68,7 +68,7 @@ class Translator(GeneratorHubInterface):
         overrides: options of the model's configuration by name.
 
     Raises:
-        InputError: the file is not usable, or its parts do not fit together.
+        InputError: the file is not usable, or its dictionaries do not fit the model.
     """
 
     def __init__(self, path: str, text: TextParts, **overrides: Any) -> None:
@@ -76,30 +76,30 @@ class Translator(GeneratorHubInterface):
         with damage.reading(path):
             body = packed_file.read_body(path)
             task = task_of_text(body, text)
-            dictionaries.check(path, body["dictionaries"], task, "that it carries")
+            dictionaries.check(path, body["dictionaries"], task, "in the file")
             models, found = checkpoint_utils.load_model_ensemble([path], arg_overrides=overrides, task=task)
             with open_dict(found):
-                found.tokenizer = found.bpe = None  # pieces does both
+                found.tokenizer = found.bpe = None  # self.pieces replaces both
                 found.generation = OmegaConf.structured(GenerationConfig())
             super().__init__(found, task, models)
         self.pieces = pieces
 
     def encode(self, sentence: str) -> torch.Tensor:
-        """The ids of a sentence's words in the source dictionary, with the one that ends it."""
+        """Return a sentence's token ids in the source dictionary, with the end of sentence."""
         return self._ids(self.pieces.cut(sentence))
 
     def decode(self, tokens: torch.Tensor) -> str:
-        """The text of ids in the target dictionary."""
+        """Return the text of token ids in the target dictionary."""
         kept = [i for i in tokens.tolist() if i not in (self.tgt_dict.bos(), self.tgt_dict.pad(), self.tgt_dict.eos())]
         return self.pieces.join([self.tgt_dict[i] for i in kept])
 
     def translate(self, sentences: str | Sequence[str], beam: int = BEAM, **options: Any) -> str | list[str]:
-        """The best translation of a sentence, or of each of several in their order; of a blank one it is empty.
+        """Return the best translation of a sentence, or of each sentence of a list. That of a blank sentence is empty.
 
         Args:
-            sentences: text, of any length (see ``hypotheses``).
-            beam: how many hypotheses are followed.
-            options: as of ``hypotheses``.
+            sentences: text of any length.
+            beam: beam size.
+            options: see ``hypotheses``.
         """
         lines = [sentences] if isinstance(sentences, str) else list(sentences)
         texts = [best[0].text for best in self.hypotheses(lines, beam, **options)]
@@ -115,22 +115,22 @@ class Translator(GeneratorHubInterface):
         after_batch: Callable[[int], None] | None = None,
         **generation: Any,
     ) -> list[list[Hypothesis]]:
-        """The best translations of each line.
+        """Return the best translations of each line.
 
-        A line of more than ``split_above`` words or pieces is translated in parts, which end where a sentence or else a word
-        ends; the best translations of all parts are one hypothesis, the second best the next one.
+        A line of more than ``split_above`` tokens is translated in parts, split at the end of a sentence or else of a word. The first
+        hypothesis joins the best translations of all parts, the second one joins the second best, and so on.
 
         Args:
             lines: text.
-            beam: how many hypotheses are followed.
-            nbest: how many of them are returned.
-            batch_size: lines, or parts, that are translated at once, sorted by their length.
-            split_above: words; fairseq ends a translation at ``max_len_b`` 200.
-            after_batch: called after each batch with the number of lines whose last part was in it.
+            beam: beam size.
+            nbest: number of hypotheses to return.
+            batch_size: lines or parts per batch, sorted by length.
+            split_above: tokens. fairseq ends a translation at ``max_len_b`` 200.
+            after_batch: called after each batch with the number of lines that it has finished.
             generation: fairseq's options of generation by name, such as ``lenpen``.
 
         Raises:
-            InputError: an option does not exist or is out of its range.
+            InputError: an option does not exist or is out of range.
         """
         check_numbers({"beam": beam, "nbest": nbest, "batch_size": batch_size, "split_above": split_above})
         if nbest > beam:
@@ -144,40 +144,43 @@ class Translator(GeneratorHubInterface):
             if (cut := self.pieces.cut(line))
             for words in split_long_line(cut, most, self.pieces.begins_a_word)
         ]
-        answers: list[list[_Answer]] = [[] for _ in parts]
+        translations: list[list[_Translation]] = [[] for _ in parts]
         left = Counter(part.line for part in parts)
         for batch in _batches(parts, batch_size):
             with _in_range(generation):
-                found = self._answers(generator, [parts[i].words for i in batch], nbest)
-            for i, answer in zip(batch, found):
-                answers[i] = answer
+                found = self._translated(generator, [parts[i].tokens for i in batch], nbest)
+            for i, translation in zip(batch, found):
+                translations[i] = translation
             left.subtract(parts[i].line for i in batch)
             if after_batch:
                 after_batch(sum(not left[line] for line in {parts[i].line for i in batch}))
-        of_line: dict[int, list[list[_Answer]]] = {}
-        for part, answer in zip(parts, answers):
-            of_line.setdefault(part.line, []).append(answer)
+        of_line: dict[int, list[list[_Translation]]] = {}
+        for part, translation in zip(parts, translations):
+            of_line.setdefault(part.line, []).append(translation)
         return [self._joined(of_line[i]) if i in of_line else [Hypothesis("")] for i in range(len(lines))]
 
-    def _answers(self, generator: Any, sentences: list[torch.Tensor], nbest: int) -> list[list[_Answer]]:
-        """fairseq's best hypotheses of each sentence; of their attention and the like, which is much, nothing is kept."""
+    def _translated(self, generator: Any, sentences: list[torch.Tensor], nbest: int) -> list[list[_Translation]]:
+        """Return fairseq's best hypotheses of each sentence, without their large attention tensors."""
         source = data_utils.collate_tokens(sentences, self.src_dict.pad(), left_pad=self.task.cfg.left_pad_source)
         lengths = torch.tensor([len(words) for words in sentences])
         sample = {"net_input": {"src_tokens": source.to(self.device), "src_lengths": lengths.to(self.device)}}
         most = min(int(generator.max_len_a * source.shape[1] + generator.max_len_b), generator.max_len - 1)
         return [
-            [_Answer(best["tokens"].cpu(), float(best["score"]), len(best["tokens"]) > most) for best in found[:nbest]]
+            [
+                _Translation(best["tokens"].cpu(), float(best["score"]), len(best["tokens"]) > most)
+                for best in found[:nbest]
+            ]
             for found in self.task.inference_step(generator, self.models, sample)
         ]
 
-    def _joined(self, parts: list[list[_Answer]]) -> list[Hypothesis]:
-        """One line's hypotheses from those of its parts; a score is the mean over all words."""
+    def _joined(self, parts: list[list[_Translation]]) -> list[Hypothesis]:
+        """Join the hypotheses of a line's parts. The score is the mean over all tokens."""
         joined = []
         for chosen in zip(*parts):
-            texts = [self.decode(answer.words) for answer in chosen]
-            words = sum(len(answer.words) for answer in chosen)
-            score = sum(answer.score * len(answer.words) for answer in chosen) / words
-            cut_short = any(answer.cut_short for answer in chosen)
+            texts = [self.decode(translation.tokens) for translation in chosen]
+            words = sum(len(translation.tokens) for translation in chosen)
+            score = sum(translation.score * len(translation.tokens) for translation in chosen) / words
+            cut_short = any(translation.cut_short for translation in chosen)
             joined.append(Hypothesis(" ".join(filter(None, texts)), score, len(parts), cut_short))
         return joined
 
@@ -185,24 +188,24 @@ class Translator(GeneratorHubInterface):
         return torch.tensor([*map(self.src_dict.index, words), self.src_dict.eos()])
 
     def longest_source(self) -> int:
-        """Words that a source sentence may have, beside the one that ends it."""
+        """Return the maximum number of source tokens, without the end of sentence."""
         positions = [self.task.max_positions()[0], *(model.max_positions()[0] for model in self.models)]
         return max(1, int(min(positions)) - 1)
 
     def longest_target(self) -> int:
-        """Words that a translation may have, beside the one that ends it, whatever ``max_len_b`` is."""
+        """Return the maximum number of tokens of a translation, without the end of sentence, for any ``max_len_b``."""
         return max(1, int(min(model.max_decoder_positions() for model in self.models)) - 1)
 
 
 def open_translator(path: str, **overrides: Any) -> Translator:
-    """The translator of an export that carries text.
+    """Open the translator of an export with text parts.
 
     Raises:
-        InputError: it carries none, or is not usable.
+        InputError: the export has no text parts, or is not usable.
     """
     if not str(path).endswith(packed_file.SUFFIX):
         raise InputError(
-            f"{path}: the name of an export, which carries dictionaries and pieces, ends in {packed_file.SUFFIX};"
+            f"{path}: not an export with dictionaries and pieces, whose name ends in {packed_file.SUFFIX};"
             f" {_ADVICE}, or give data=FOLDER from Python"
         )
     with damage.reading(path):
@@ -214,20 +217,20 @@ def open_translator(path: str, **overrides: Any) -> Translator:
 
 _ADVICE = (
     "fairseq-reservoir export CHECKPOINT OUT.safetensors --sentencepiece-model FILE (or --bpe-codes FILE, or --with-text) writes"
-    " one with them"
+    " one"
 )
 
 
 def check_numbers(numbers: dict[str, Any]) -> None:
-    """Refuses, by its name, what is no whole number of at least 1."""
+    """Refuse an option that is not a whole number of at least 1."""
     for name, number in numbers.items():
         if type(number) is not int or number < 1:
             raise InputError(f"{name} {number}: must be a whole number of at least 1")
 
 
 def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
-    """Places of parts that are about as long as each other, the longest first: fairseq's LSTM has no other order."""
-    order = sorted(range(len(parts)), key=lambda i: len(parts[i].words))
+    """Yield the indices of parts of similar length, longest first, which fairseq's LSTM needs."""
+    order = sorted(range(len(parts)), key=lambda i: len(parts[i].tokens))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size][::-1]
 
@@ -235,11 +238,11 @@ def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[int]]:
 def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
     known = {field.name for field in fields(GenerationConfig)}
     if unknown := sorted(options.keys() - known):
-        raise InputError(f"{unknown[0]}: no option of fairseq's generation, such as lenpen or max_len_b")
+        raise InputError(f"{unknown[0]}: not an option of fairseq's generation, such as lenpen or max_len_b")
     check_rules({"generation": {**options, "beam": beam, "nbest": nbest}}, fairseq_rules.GENERATION, called=str)
     for name in ("score_reference", "constraints"):
         if options.get(name):
-            raise InputError(f"{name} {options[name]}: is for fairseq-generate, which has references; leave it out")
+            raise InputError(f"{name} {options[name]}: works only in fairseq-generate, which has references; remove it")
     try:
         return OmegaConf.merge(OmegaConf.structured(GenerationConfig()), {**options, "beam": beam, "nbest": nbest})
     except OmegaConfBaseException as error:
@@ -248,7 +251,7 @@ def _generation(options: dict[str, Any], beam: int, nbest: int) -> Any:
 
 @contextmanager
 def _in_range(options: dict[str, Any]) -> Iterator[None]:
-    """Values that fairseq finds out of range, in its generator or at the first word, are told by their names."""
+    """Name the options if fairseq finds a value out of range, in its generator or at the first token."""
     try:
         yield
     except (AssertionError, ValueError) as error:
@@ -262,7 +265,7 @@ def _shown(options: dict[str, Any]) -> str:
 
 
 def task_of_text(body: dict[str, Any], text: TextParts) -> TranslationTask:
-    """The task of an export with the dictionaries that it carries."""
+    """Return the task of an export, with its own dictionaries."""
     return TranslationTask(_config(body, text), _dictionary(text.source), _dictionary(text.target))
 
 
@@ -274,7 +277,7 @@ def _dictionary(words: tuple[str, ...]) -> Dictionary:
 
 
 def _config(body: dict[str, Any], text: TextParts) -> Any:
-    """A configuration of the task with what of the file's matters for translating, each of its type."""
+    """Return a configuration of the task with the file's options that matter for translation, with their types."""
     described = body["config"]["task"]
     described = described.get("__namespace__", described)
     kept = ("left_pad_source", "max_source_positions", "max_target_positions")

@@ -1,4 +1,4 @@
-"""Checkpoints of a task, an architecture or a kind of layer that a user has written: refused by name where it is not registered."""
+"""Refuse checkpoints with an unregistered task, architecture or kind of layer, and name it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +16,11 @@ from ..plan import kinds
 
 
 def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
-    """Refuses to build a model of layers that nobody has registered here, or of others with the same letters.
+    """Refuse a model with an unregistered kind of layer, or whose letter is registered for another kind.
 
     Args:
         path: of the checkpoint or the export.
-        state: what fairseq has read from it.
+        state: that fairseq has read from it.
 
     Raises:
         InputError: one line with the layer and its name.
@@ -35,13 +35,13 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
                 layer = f"{letter} ({names[letter]})" if letter in names else letter
                 there = "not registered here" if known is None else f"not the one registered here ({known})"
                 raise InputError(
-                    f"{path}: its {stack} {plan} has the layer {layer}, a kind of its author's own that is {there}; "
+                    f"{path}: its {stack} {plan} has the user-defined layer {layer}, which is {there}; "
                     "give the --user-dir that registers it"
                 )
 
 
 def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``models.build_model``, whose own assertion cannot be put into words (IndexError).
+    """Wraps ``models.build_model``, whose own assertion fails with an IndexError.
 
     Raises:
         InputError: one line with the architecture.
@@ -53,29 +53,29 @@ def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args
 
 
 def check_task(cfg: Any) -> None:
-    """Refuses the configuration of a task that is not registered, or of an export whose data folder nobody has named.
+    """Refuse an unregistered task, and an export without ``--data``.
 
     Raises:
         InputError: one line with the task.
     """
     if read(DataFlags, cfg).data == "":
         raise InputError(
-            "--data: is not given; name the folder of the dictionaries, which an export does not (arg_overrides in Python)"
+            "--data: is not given; name the folder of the dictionaries, because an export does not (arg_overrides in Python)"
         )
-    names = (getattr(cfg, "task", None), choice_of(cfg))  # of a command line and of a group
+    names = (getattr(cfg, "task", None), getattr(cfg, "_name", None))  # the first one may be another object
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
         raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")
 
 
 def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """A hook of ``tasks.setup_task``, whose own error lists every registered task."""
+    """Wraps ``tasks.setup_task``, whose own error lists all registered tasks."""
     check_task(cfg)
     return setup_task(cfg, *args, **kwargs)
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:
-    """The names of kinds of users' own by letter, of the text "A gated linear unit, B another"."""
+    """Return the names of user-defined kinds by letter, from the text "A gated linear unit, B another"."""
     try:
         stored = read_description(state["model"][BUFFER]).get("kinds") or ""
     except (InputError, KeyError):

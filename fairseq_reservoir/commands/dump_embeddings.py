@@ -27,7 +27,7 @@ def add_parser(commands) -> None:
 
 def run(known, _):
     from ..checkpoint import dictionaries, packed_file
-    from ..checkpoint.opened import open_checkpoint
+    from ..checkpoint.meta_checkpoint import open_checkpoint
     from ..checkpoint.origin import dictionaries_of
     from ..checkpoint.pretrained_embeddings import write_tables
     from ..checkpoint.translator import task_of_text

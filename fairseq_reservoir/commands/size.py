@@ -51,7 +51,7 @@ def run(known, fairseq_flags):
     if not os.path.exists(known.model):
         raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
     check_file("CHECKPOINT|ARCH", known.model)
-    from ..checkpoint.opened import open_checkpoint
+    from ..checkpoint.meta_checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(known.model)
     measured = [("this file", Path(known.model).stat().st_size), *_contents(known.model), *_optimizer(checkpoint)]
@@ -60,14 +60,14 @@ def run(known, fairseq_flags):
 
 
 def _maker(path, checkpoint) -> str:
-    """Paths and names in a file that identify its maker: in its configuration, and in the SentencePiece model that it carries."""
-    from ..checkpoint import maker, packed_file
+    """What a file tells about its maker: paths and names in its configuration, and in the SentencePiece model that it carries."""
+    from ..checkpoint import anonymize, packed_file
     from ..checkpoint.export import as_json
 
-    lines = [f"{option} {value}" for option, value in maker.told(as_json(checkpoint.config))]
+    lines = [f"{option} {value}" for option, value in anonymize.identifying_options(as_json(checkpoint.config))]
     text = packed_file.text_of(path)
     if text is not None and text.kind == "sentencepiece":
-        lines += [f"SentencePiece model: {name}" for name in maker.names_in_sentencepiece(text.model)]
+        lines += [f"SentencePiece model: {name}" for name in anonymize.names_in_sentencepiece(text.model)]
     if not lines:
         return "It tells no path, host or project of its maker."
     return "\n".join(
@@ -97,7 +97,7 @@ def describe(found, measured=(), exportable=True) -> str:
             costs.append((f"export --dtype {dtype}{flag}", found.export_bytes(dtype, **options)))
         if found.saved_by_entropy:
             cost = found.export_bytes(dtype) - found.saved_by_entropy
-            what = "at most" if found.of("rounded") else "masks at their entropy"
+            what = "at most" if found.with_roles("rounded") else "masks at their entropy"
             costs.append((f"export --dtype {dtype} --compact, {what}", cost))
     if masked:
         costs.append(("as the paper counts", round(found.papers_bytes)))

@@ -23,7 +23,7 @@ def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
     if not hasattr(model, "slot_table"):
         return {}
     tensors = model.state_dict(keep_vars=True)
-    names = (item.name for item in ledger(model).of("random", "frozen"))
+    names = (item.name for item in ledger(model).with_roles("random", "frozen"))
     return {name: tensors[name] for name in names if name not in trainer.scheduled}
 
 

@@ -14,7 +14,7 @@ from fairseq.tasks.translation import TranslationTask
 from ..checkpoint import (
     dry_build,
     fairseq_loader,
-    named_models,
+    model_path_checks,
     other_dictionary,
     pretrained_embeddings,
     unregistered,
@@ -34,7 +34,7 @@ from .reservoir_trainer import use_reservoir_trainer
 HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     # Flags are read.
     (options, "parse_args_and_arch", threads.read_flag),
-    (options, "parse_args_and_arch", named_models.check_flags),
+    (options, "parse_args_and_arch", model_path_checks.check_flags),
     (options, "parse_args_and_arch", data_files.check_flags),
     (options, "parse_args_and_arch", threads.point_to_help),
     (options, "parse_args_and_arch", other_dictionary.read_flag),
@@ -54,7 +54,7 @@ HOOKS: tuple[tuple[Any, str, Callable], ...] = (
     (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
     (models, "build_model", unregistered.refuse_unknown_architecture),
     (tasks, "setup_task", unregistered.refuse_unknown_task),
-    (utils, "parse_embedding", pretrained_embeddings.ask_for_vectors),
+    (utils, "parse_embedding", pretrained_embeddings.defer_reading),
     (utils, "load_embedding", pretrained_embeddings.load_vectors),
     (utils, "print_embed_overlap", pretrained_embeddings.print_overlap),
 )  # fmt: skip

@@ -14,10 +14,10 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from ..checkpoint.ledger import ledger
-from ..checkpoint.opened import read_state
+from ..checkpoint.meta_checkpoint import read_state
 from ..checkpoint.origin import dictionaries_of
 from ..checkpoint.other_dictionary import refuse_other_dictionary
-from ..checkpoint.training_start import goes_on
+from ..checkpoint.training_start import starts_from_checkpoint
 from ..errors import InputError
 from ..options.component_options import ComponentOptions
 from ..options.reading import read
@@ -33,10 +33,8 @@ _NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the 
 
 def start_stacks(cfg, task, model) -> None:
     """Start the stacks of a new model from the checkpoints that the flags name. A resumed training loads its own checkpoint later."""
-    flags = read(ComponentOptions, cfg.model)
-    given = {"encoder": flags.start_encoder_from, "decoder": flags.start_decoder_from}
-    paths = {stack: path for stack, path in given.items() if path}
-    if paths and not goes_on(cfg.checkpoint):
+    paths = {stack: path for stack in STACKS if (path := getattr(cfg.model, f"start_{stack}_from", None))}
+    if paths and not starts_from_checkpoint(cfg.checkpoint):
         taken = {stack: start_stack(model, stack, path, task) for stack, path in paths.items()}
         _refuse_other_values(model, paths, taken)
         _refuse_other_processes(paths, taken)

@@ -1,4 +1,4 @@
-"""A tiny trained checkpoint, and one of only L and T, shared by the tests of what becomes of checkpoints."""
+"""Fixtures: a tiny trained checkpoint with every kind of layer, and one with only L and T."""
 
 import sys
 from importlib import import_module
@@ -30,7 +30,7 @@ def every_kind(toy_data, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def of_l_and_t(toy_data, tmp_path_factory):
-    """The same of one with only L and T, and tied embeddings."""
+    """A checkpoint with only L and T, and tied embeddings."""
     return _trained("of_l_and_t", toy_data, tmp_path_factory, "--share-decoder-input-output-embed")
 
 
@@ -63,7 +63,7 @@ def compare_with_plain_fairseq(translate, toy_data, tmp_path):
         theirs, ours = sorted(line for line in lines if line.startswith("H-")), translate(checkpoint, *flags[-2:])
         for one, other in zip(theirs, (line for line in ours if line.startswith("H-")), strict=True):
             (name, score, words), (same_name, same_score, same_words) = one.split("\t"), other.split("\t")
-            # fairseq adds biases of 0 in the same step as the product, ours has none
+            # fairseq adds biases of 0 within the product, our model has no biases
             assert (name, words, float(score)) == (same_name, same_words, pytest.approx(float(same_score), abs=1e-5))
 
     return compare

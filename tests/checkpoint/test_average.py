@@ -1,4 +1,4 @@
-"""The mean of checkpoints: scores are averaged, random tensors keep their bits, other models are refused."""
+"""Averages of checkpoints: scores are averaged, random tensors keep their bits, other models are refused."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_scores_are_averaged_and_random_tensors_keep_their_bits(run, mean):
     assert result.keys() == last.keys()
     for name, tensor in result.items():
         if name.endswith(".scores") or "layer_norm" in name:
-            # in float64 and rounded once: half of the sum of two floats
+            # computed in float64 and rounded once
             assert tensor.equal(((first[name].double() + last[name].double()) / 2).float()), name
             assert not tensor.equal(last[name])
         else:
@@ -54,7 +54,7 @@ def test_scores_are_averaged_and_random_tensors_keep_their_bits(run, mean):
 def test_the_mask_is_that_of_the_mean_scores(mean):
     (model,), _ = checkpoint_utils.load_model_ensemble([str(mean)])
     fc1 = masked_modules(model.eval())["encoder.layers.0.fc1"]
-    # fc1 has 24 x 16 weights, of which half are kept
+    # half of the 24 x 16 weights of fc1 are kept
     largest = fc1.scores.detach().abs().flatten().topk(192).indices
     assert set(fc1.mask.flatten().nonzero().flatten().tolist()) == set(largest.tolist())
 
@@ -88,7 +88,7 @@ def test_tied_tensors_are_stored_once(toy_data, tmp_path):
     assert len({model[name].data_ptr() for name in names}) == 1
 
 
-def test_what_cannot_be_averaged(run, toy_data, tmp_path):
+def test_refusals(run, toy_data, tmp_path):
     last, out = run / "checkpoint_1_20.pt", tmp_path / "mean.pt"
     assert f"CHECKPOINT {run / 'other' / 'checkpoint_1_20.pt'}: trained with mask_seed 4, {last} with 3" in refusal(
         last, run / "other" / "checkpoint_1_20.pt", out
@@ -104,7 +104,7 @@ def test_what_cannot_be_averaged(run, toy_data, tmp_path):
     state["model"]["encoder.random_layer.fc1"][0, 0] -= 1
     state["model"]["encoder.layers.0.fc1.scores"][0, 0] = torch.nan
     torch.save(state, tmp_path / "nan.pt")
-    assert f"CHECKPOINT {tmp_path}/nan.pt: encoder.layers.0.fc1.scores holds NaN" in refusal(
+    assert f"CHECKPOINT {tmp_path}/nan.pt: encoder.layers.0.fc1.scores contains NaN" in refusal(
         last, tmp_path / "nan.pt", out
     )
     before = (run / "checkpoint_1_10.pt").read_bytes()
@@ -120,7 +120,7 @@ SMALL = "--encoder-layers 1 --decoder-layers 1 --disable-validation --no-epoch-c
 
 
 def without_mark(path):
-    """As plain fairseq writes it, and this plugin did before it marked runs."""
+    """Remove the run id, as in checkpoints of plain fairseq and of earlier versions."""
     state = torch.load(path)
     del state["extra_state"]["fairseq_reservoir"]
     path = path.with_name(f"unmarked_{path.name}")
@@ -130,7 +130,7 @@ def without_mark(path):
 
 @pytest.mark.parametrize("flags", [["--freeze", "emb"], [], ["--arch", "transformer_tiny"]], ids=" ".join)
 def test_runs_of_other_seeds(flags, toy_data, tmp_path):
-    """All-L models and fairseq's own hold nothing random of ours; --freeze freezes what --seed drew."""
+    """Models of only L and fairseq's own have no random tensors of this plugin. --freeze freezes tensors drawn by --seed."""
     for seed in (1, 2):
         train(toy_data, *flags, *SMALL, "--seed", seed, "--max-update", 1, "--save-dir", tmp_path / f"{seed}")
     one, two = (tmp_path / f"{seed}" / "checkpoint_1_1.pt" for seed in (1, 2))
@@ -152,9 +152,9 @@ def test_frozen_tensors_are_those_of_the_run(toy_data, tmp_path):
 
 
 def test_a_resumed_run_is_one_run(toy_data, tmp_path):
-    """Also with another --seed, begun with epoch 1 again, and another folder, and where its first part has no mark.
+    """Also with another --seed, with epoch 1 again, in another folder, and without a run id in its first part.
 
-    A training from its weights alone is another run.
+    A training from its weights only is another run.
     """
     first, second = tmp_path / "first" / "checkpoint_1_1.pt", tmp_path / "second" / "checkpoint_1_2.pt"
     train(toy_data, *SMALL, "--max-update", 1, "--save-dir", first.parent)
@@ -175,7 +175,7 @@ def test_a_resumed_run_is_one_run(toy_data, tmp_path):
 
 
 def test_a_mean_of_other_seeds_made_elsewhere_does_not_load(run, tmp_path):
-    """Seeds 3 and 4 differ in one digit; the mean of their codes, rounded down as fairseq's script does, is seed 3 again."""
+    """Seeds 3 and 4 differ in one digit. fairseq's script rounds the mean of their codes down, to seed 3."""
     ours, other = torch.load(run / "checkpoint_1_20.pt"), torch.load(run / "other" / "checkpoint_1_20.pt")
     name = "reservoir_version"
     assert ours["model"][name].shape == other["model"][name].shape

@@ -1,4 +1,4 @@
-"""Small files that claim large tensors: refused in one line before memory is taken."""
+"""Small files that describe large tensors are refused in one line, before memory is allocated."""
 
 import json
 import random
@@ -9,7 +9,7 @@ import torch
 
 from fairseq_reservoir.checkpoint import compact, packed_file
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.opened import open_checkpoint, read_state
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint, read_state
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.random_tensors.recipe import Recipe
 
@@ -19,7 +19,7 @@ MOST = 10**6  # entries; the model has fewer
 
 @pytest.fixture(scope="module")
 def exported(every_kind, tmp_path_factory):
-    """Description and tensors of an export of all kinds of layer, which holds no random tensor."""
+    """Description and tensors of an export with all kinds of layers and without random tensors."""
     path = tmp_path_factory.mktemp("exported") / "model.safetensors"
     export(every_kind.path, str(path), regenerate=True)
     return packed_file.read(path)
@@ -40,7 +40,7 @@ def rewritten(exported, tmp_path):
 
 @contextmanager
 def frugal(monkeypatch):
-    """Fail where more entries than a model of this size has are drawn or unfolded, or words are written for a dictionary."""
+    """Fail if more entries are drawn or decoded than a model of this size has, or if a dictionary is filled."""
     draw, read = Recipe.draw, compact._read
 
     def drawn(recipe, seed):
@@ -86,7 +86,7 @@ def test_random_tensors_that_the_model_does_not_have(change, message, rewritten,
     assert "\n" not in str(refusal.value)
 
 
-def test_a_compact_form_that_unfolds_to_more_than_its_model_has(exported, tmp_path, monkeypatch):
+def test_a_compact_form_larger_than_its_model(exported, tmp_path, monkeypatch):
     pytest.importorskip("constriction", reason="constriction is not installed")
     body, tensors = json.loads(json.dumps(exported[0])), dict(exported[1])
     del body["version"]
@@ -102,19 +102,17 @@ def test_a_compact_form_that_unfolds_to_more_than_its_model_has(exported, tmp_pa
 
 
 def test_an_expanded_tensor_of_a_checkpoint(every_kind, tmp_path):
-    """A table of 16 GB in a file of some kilobytes: its rows are one row."""
+    """A table of 16 GB in a file of some kilobytes: all rows share one row of storage."""
     state = torch.load(every_kind.path, weights_only=False)
     state["model"][TABLE] = torch.zeros(1, 16).expand(2**28, 16)
     torch.save(state, path := tmp_path / "checkpoint.pt")
-    with pytest.raises(
-        InputError, match=f"checkpoint.pt: {TABLE} has 17,179,869,184 bytes, but the file holds 64 of it"
-    ):
+    with pytest.raises(InputError, match=f"checkpoint.pt: {TABLE} has 17,179,869,184 bytes, but the file stores 64"):
         open_checkpoint(str(path))
 
 
 @pytest.mark.parametrize("tries", [12, pytest.param(1000, marks=pytest.mark.slow)])
-def test_claims_by_chance(tries, rewritten, exported, monkeypatch):
-    """Any shape or size of the configuration is another one: refused, or read without more memory."""
+def test_random_sizes(tries, rewritten, exported, monkeypatch):
+    """Replace any shape or size of the configuration: the file is refused, or read without more memory."""
     refused = 0
     for seed in range(tries):
         draw = random.Random(seed)

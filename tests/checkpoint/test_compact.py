@@ -1,4 +1,4 @@
-"""The compact form of an export: every tensor comes back as it was, near its entropy, and sizes are checked before memory is taken."""
+"""The compact form of an export: lossless, near the entropy, with sizes checked before memory is allocated."""
 
 import copy
 import sys
@@ -28,7 +28,7 @@ CHOICES = {
 
 
 def masked(shape, ratios, kind="binary", scope="tensor", ranking="magnitude", seed=0):
-    """A mask of random scores as an export holds it: its description and its bytes."""
+    """Return description and bytes of a mask of random scores in an export."""
     choices = MaskChoices(ratios[0], coats=ratios[1:], kind=kind, scope=scope, ranking=ranking)
     scores = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
     entries = select_masks([scores], choices, choices.keep_ratios)[0]
@@ -47,7 +47,7 @@ def test_masks_at_their_entropy(what, tmp_path):
     body, tensors = {"masks": {"a": described}}, {"a": stored}
     packed_body, packed = compact.pack(body, tensors)
     assert compact.entropy_bytes(body, tensors) == pytest.approx(512 * 512 * entropy / 8, rel=1e-3)
-    # half of the entries kept has nothing to gain, and needs no package
+    # a mask that keeps half of the entries cannot become smaller
     assert ("planes" in packed_body["coded"]["a"]) == (what != "half")
     assert len(packed) <= 1.001 * compact.entropy_bytes(body, tensors) + 8
     assert compact.unpack("x", packed_body, packed)[0] == body
@@ -55,7 +55,7 @@ def test_masks_at_their_entropy(what, tmp_path):
 
 
 def test_rounded_weights_at_their_entropy():
-    # Of 80,000 ternary levels a quarter each are -1 and 1: 1.5 bits an entry, 15,000 bytes, not 2 bits.
+    # A quarter each of 80,000 ternary levels is -1 and 1: 1.5 bits per entry in place of 2, 15,000 bytes.
     levels = torch.tensor([0, 1, 1, 2]).repeat(20_000)[
         torch.randperm(80_000, generator=torch.Generator().manual_seed(1))
     ]
@@ -74,7 +74,7 @@ def ratios(draw):
 
 
 def numbers(shape, dtype, scale, seed):
-    """Normal numbers with a few that are none, infinite or zero."""
+    """Return normal numbers with a few NaN, infinities and zeros."""
     found = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
     for at, value in enumerate((float("nan"), float("-inf"), -0.0)):
         found.view(-1)[at::97] = value
@@ -111,7 +111,7 @@ def test_any_export_comes_back(tmp_path_factory, ratios, kind, scope, shape, oth
 
 @pytest.mark.parametrize("dtype, most", [(torch.float32, 0.90), (torch.float16, 0.90), (torch.bfloat16, 0.75)], ids=str)
 def test_numbers_by_their_bytes(dtype, most):
-    """Normal weights: their exponents have some 3 bits of entropy."""
+    """The exponents of normal weights have about 3 bits of entropy."""
     tensors = {"a": numbers((300, 300), dtype, 0.1, 1)}
     body, packed = compact.pack({"masks": {}}, tensors)
     stored, entropy = tensors["a"].nbytes, compact.entropy_bytes({"masks": {}}, tensors)
@@ -119,16 +119,16 @@ def test_numbers_by_their_bytes(dtype, most):
     assert same(compact.unpack("x", body, packed)[1], tensors)
 
 
-def test_what_half_precision_left_is_no_bytes():
-    """fp16 in fp32: the last 13 bits are 0, so one plane of four has one symbol."""
+def test_constant_bytes_are_not_stored():
+    """The last 13 bits of fp16 numbers in fp32 are 0, so one of four planes has a single symbol."""
     tensors = {"a": numbers((64, 64), torch.float16, 1, 1).float().nan_to_num(0, 0, 0)}
     body, packed = compact.pack({"masks": {}}, tensors)
     assert body["coded"]["a"]["planes"][0] == {"counts": [4096], "bytes": 0}
     assert same(compact.unpack("x", body, packed)[1], tensors)
 
 
-def test_what_unfolds_is_bounded_by_the_file():
-    """A mask that keeps all, or one of a million, needs next to no bytes, but 1,024 of its entries come on one byte of the file."""
+def test_the_decoded_size_is_bounded_by_the_file():
+    """A mask that keeps all entries, or one of a million, needs almost no bytes, but at most 1,024 entries per byte are allowed."""
     for entries in (torch.ones(1024, 1024), torch.zeros(1024, 1024)):
         entries[0, 0] = 1
         body, kept = {"masks": {"a": {"shape": [1024, 1024], "bits": 1, "lowest": 0}}}, bits.pack(entries, 1)
@@ -144,7 +144,7 @@ def test_what_unfolds_is_bounded_by_the_file():
 
 
 def test_golden_layout():
-    """A mask of 600 entries of three values, 5 bytes, and bfloat16 that are 1 throughout: tables, order and bytes by hand."""
+    """Tables, order and bytes by hand: a mask of 600 entries of three values, 5 bytes, and constant bfloat16 numbers."""
     entries = torch.tensor([0, 1, -1, 1, 0, 1] * 100).reshape(20, 30)
     tensors = {
         "c": torch.ones(40, 5, dtype=torch.bfloat16),
@@ -157,7 +157,7 @@ def test_golden_layout():
     first, last = (body["coded"][name]["planes"] for name in "ad")
     # 600 entries of log2(600 / 100), log2(600 / 200) and log2(600 / 300) bits: 875.5 bits, and 1 to 2 words
     assert first == [{"counts": [100, 200, 300], "bytes": 116}]
-    # 1.0 is 0x3f80 in bfloat16 and 0x3c00 in float16; what is one symbol throughout needs no bytes, but not the whole tensor
+    # 1.0 is 0x3f80 in bfloat16 and 0x3c00 in float16. A plane of one symbol needs no bytes, but a tensor of such planes is plain
     assert body["coded"]["c"] == {"shape": [40, 5], "dtype": "bfloat16"}
     assert last[0] == {"counts": [2048], "bytes": 0} and last[1]["counts"] == [2000] + [0] * 59 + [48]
     assert payload[116:121].tolist() == [0, 1, 2, 3, 4]
@@ -170,13 +170,13 @@ def test_small_tensors_stay_as_they_are():
     tensors = {"a": stored, "b": torch.ones(3), "c": torch.tensor(7)}
     body, packed = compact.pack({"masks": {"a": described}}, tensors)
     assert not [entry for entry in body["coded"].values() if "planes" in entry]
-    # in the order of their names: 32 entries, 3 x 4 bytes, 8 bytes
+    # in the order of names: 32 entries, 3 x 4 bytes, 8 bytes
     assert len(packed) == 4 + 12 + 8 and packed[:4].equal(stored)
 
 
 @pytest.fixture(scope="module")
 def packed():
-    """``body`` and bytes in the compact form: a mask of 3,600 entries, numbers in fp16, and 10 bytes as they are."""
+    """``body`` and bytes in the compact form: a mask of 3,600 entries, fp16 numbers, and 10 plain bytes."""
     described, stored = masked((60, 60), (0.5, 0.2), "signed")
     tensors = {
         "mask": stored,
@@ -204,7 +204,7 @@ def counts(change, name="mask", at=0):
 
 
 def larger(size):
-    """The mask as one of many more entries, with counts to match."""
+    """Return a change that enlarges the mask, with counts to match."""
 
     def change(body):
         entry = body["coded"]["mask"]
@@ -225,13 +225,13 @@ def many_of_one_symbol(body):
 
 
 OF_TYPE, OF_PLANES, OF_COUNTS = (
-    "no numbers of this type",
-    "another number of planes than its type has",
-    "counts or bytes that are not",
+    "not a type of numbers",
+    "its type has another number of planes",
+    "counts or bytes do not fit",
 )
 HOSTILE = {
     "a huge mask": (larger(10**12), r"shape \[1000000000000\] in [\d,]+ bytes"),
-    "a mask a bit larger": (larger(4900), f"{OF_COUNTS} those of 4,900 symbols"),
+    "a mask a bit larger": (larger(4900), f"{OF_COUNTS} 4,900 symbols"),
     "numbers of a huge shape": (entry("numbers", shape=[2**40, 2**40]), r"shape \[1099511627776, 1099511627776\] in"),
     "half a row": (entry("numbers", shape=[0.5, 2]), r"shape \[0.5, 2\]"),
     "less than nothing": (entry("plain", shape=[-4]), r"shape \[-4\] in"),
@@ -249,7 +249,7 @@ HOSTILE = {
     "a mask without planes": (lambda body: body["coded"]["mask"].pop("planes"), OF_PLANES),
     "many planes": (entry("mask", planes=[None] * 10), OF_PLANES),
     "planes as they are": (entry("mask", planes=[None]), r"shape \[[\d, ]+\], too much for [\d,]+ bytes in all"),
-    "planes of numbers": (entry("mask", planes=[3]), f"{OF_COUNTS} those of 3,600 symbols"),
+    "planes of numbers": (entry("mask", planes=[3]), f"{OF_COUNTS} 3,600 symbols"),
     "more counts": (counts(lambda c: c.append(1)), OF_COUNTS),
     "counts below nothing": (counts(lambda c: c.extend([-1, 1])), OF_COUNTS),
     "half a count": (counts(lambda c: c.extend([0.5, 0.5])), OF_COUNTS),
@@ -261,16 +261,16 @@ HOSTILE = {
     "all in one symbol": (plane(counts=[3600], bytes=0), r"[\d,]+ bytes in all, not [\d,]+"),
     "many masks of one symbol": (many_of_one_symbol, r"shape \[7000000\], too much for [\d,]+ bytes in all"),
     "an entry that is none": (lambda body: body["coded"].update(mask=3), "shape None in"),
-    "two counts exchanged": (counts(lambda c: c.reverse()), "not the words of symbols of these counts"),
+    "two counts exchanged": (counts(lambda c: c.reverse()), "not the code of symbols with these counts"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_sizes_are_checked_before_anything_is_made(what, packed, monkeypatch):
+def test_sizes_are_checked_before_decoding(what, packed, monkeypatch):
     body, payload = copy.deepcopy(packed)
     change, expected = HOSTILE[what]
     change(body)
-    if "words" not in expected:
+    if "code" not in expected:
         monkeypatch.setattr(entropy_code, "decode", None)
         monkeypatch.setattr(compact, "_read", None)
     with pytest.raises(InputError, match=f"^x: its description of .* is not usable: {expected}") as refusal:
@@ -282,7 +282,7 @@ def test_sizes_are_checked_before_anything_is_made(what, packed, monkeypatch):
     "part", [{}, {"coded": 3}, {"coded": {}}, {"coded": {"a": {}}}, {"coded": None, "masks": 3}], ids=str
 )
 def test_a_file_of_right_hash_without_its_parts(part, packed, tmp_path, monkeypatch):
-    """Written as somebody would who wants it to be read; refused in one line."""
+    """A malicious file with a right hash is refused in one line."""
     path = tmp_path / "a.safetensors"
     with monkeypatch.context() as patch:
         patch.setattr(compact, "pack", lambda body, tensors: ({**body, **part}, packed[1]))
@@ -293,13 +293,13 @@ def test_a_file_of_right_hash_without_its_parts(part, packed, tmp_path, monkeypa
     assert "\n" not in str(refusal.value) and "altered" not in str(refusal.value)
 
 
-def test_every_word_of_a_mask_counts(packed):
-    """A changed bit is seen without the file's hash, too."""
+def test_every_coded_word_counts(packed):
+    """A changed bit is detected even without the file's hash."""
     body, payload = packed
     for at in range(0, body["coded"]["mask"]["planes"][0]["bytes"], 50):
         changed = payload.clone()
         changed[at] ^= 16
-        with pytest.raises(InputError, match="^x: its description of mask is not usable: not the words of symbols"):
+        with pytest.raises(InputError, match="^x: its description of mask is not usable: not the code of symbols"):
             compact.unpack("x", body, changed)
 
 

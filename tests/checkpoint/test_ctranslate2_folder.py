@@ -1,4 +1,4 @@
-"""``materialize --ctranslate2``: CTranslate2 translates as the export does, and what hinders is named in one line."""
+"""``materialize --ctranslate2``: CTranslate2 gives the translations of the export, and errors are one line."""
 
 import shutil
 import sys
@@ -8,7 +8,7 @@ import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import ctranslate2_folder, load_translator
-from fairseq_reservoir.checkpoint.maker import sentencepiece_without_names
+from fairseq_reservoir.checkpoint.anonymize import sentencepiece_without_names
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import train
 
@@ -45,7 +45,7 @@ def test_a_checkpoint_with_its_data_and_a_file_of_fairseqs(of_l_and_t, toy_data,
 
 @pytest.fixture
 def refused(tmp_path):
-    """Return a function that asks for the folder ``ct2`` and returns the refusal."""
+    """Return a function that converts to the folder ``ct2`` and returns the error."""
 
     def refuse(checkpoint, *flags):
         with pytest.raises(SystemExit) as leaving:
@@ -56,17 +56,17 @@ def refused(tmp_path):
     return refuse
 
 
-def test_what_hinders_is_named(refused, every_kind, with_text, tmp_path):
-    assert refused(every_kind.path).endswith("encoder layer 2 is F (feed-forward), which fairseq's transformer has not; plans"
+def test_unsupported_models_are_named(refused, every_kind, with_text, tmp_path):
+    assert refused(every_kind.path).endswith("encoder layer 2 is F (feed-forward), which fairseq's transformer does not have; plans"
                                              " of L and T can be materialized")  # fmt: skip
     assert refused(with_text, "--quantization", "int1").startswith("--quantization int1: choose from ")
     assert refused(with_text, "--data", tmp_path / "no").startswith(
-        f"--data {tmp_path}/no: does not hold the dictionaries"
+        f"--data {tmp_path}/no: does not contain the dictionaries"
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_ctranslate2_says_is_one_line(with_text, refused, monkeypatch):
+def test_errors_of_ctranslate2_are_one_line(with_text, refused, monkeypatch):
     def refuses(self, *args, **kwargs):
         raise ValueError("The model is not supported:\n\n- Option --activation-fn sin is not supported")
 
@@ -75,14 +75,14 @@ def test_what_ctranslate2_says_is_one_line(with_text, refused, monkeypatch):
                                        " --activation-fn sin is not supported")  # fmt: skip
 
 
-def test_folders_that_are_there(with_text, refused, tmp_path):
+def test_existing_folders(with_text, refused, tmp_path):
     folder = tmp_path / "ct2"
     folder.mkdir()
     (folder / "mine").write_text("mine")
     assert refused(with_text) == f"--ctranslate2 {folder}: exists; --force replaces it"
     assert (
         refused(with_text, "--force")
-        == f"--ctranslate2 {folder}: exists and is no folder of CTranslate2; --force replaces no other"
+        == f"--ctranslate2 {folder}: exists and is not a CTranslate2 model; --force only overwrites CTranslate2 models"
     )
     assert (folder / "mine").read_text() == "mine"
     (folder / "mine").rename(folder / "model.bin")
@@ -90,11 +90,11 @@ def test_folders_that_are_there(with_text, refused, tmp_path):
     assert ctranslate2.contains_model(str(folder)) and list(tmp_path.iterdir()) == [folder]
 
 
-def test_what_lies_in_the_folder_that_is_replaced_is_not_lost(with_text, refused, tmp_path):
+def test_inputs_in_the_replaced_folder_are_not_lost(with_text, refused, tmp_path):
     folder = tmp_path / "ct2"
     ctranslate2_folder.convert(str(with_text), str(folder))
     inside = shutil.copy(with_text, folder / "model.safetensors")
-    whole = f"is in the folder of --ctranslate2 {folder}, which is replaced whole"
+    whole = f"is in the folder of --ctranslate2 {folder}, which will be replaced"
     assert refused(inside, "--force") == f"CHECKPOINT {inside}: {whole}"
     out = folder / "plain.pt"
     with pytest.raises(InputError, match=f"OUT {out}: {whole}"):
@@ -131,8 +131,8 @@ def test_without_the_package(with_text, refused, monkeypatch):
     ],
     ids=lambda flags: flags[0],
 )
-def test_options_that_it_has_not(toy_data, tmp_path, refused, flags):
-    """The first and the last would be converted, into models that compute something else."""
+def test_unsupported_options(toy_data, tmp_path, refused, flags):
+    """CTranslate2 would convert the first and the last one into models with other outputs."""
     plans = ["--reservoir-encoder", "LT", "--reservoir-decoder", "TL"]
     train(toy_data, *plans, *flags, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path / "run")
     said = refused(tmp_path / "run" / "checkpoint_last.pt")

@@ -1,4 +1,4 @@
-"""Every way in which the bytes of a checkpoint can change, and what is no damage."""
+"""Corrupted checkpoints, and files that are not corrupted."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_reservoir.checkpoint.damage import reading, refuse_damaged
-from fairseq_reservoir.checkpoint.opened import read_state
+from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import archive
 
@@ -25,14 +25,14 @@ def flip(path, position):
     path.write_bytes(data)
 
 
-def test_torch_loads_a_flipped_bit_and_we_do_not(path):
+def test_torch_loads_a_flipped_bit_and_this_plugin_does_not(path):
     position = path.read_bytes().index(torch.tensor([1000.0, 1001.0]).numpy().tobytes()) + 3
     flip(path, position)
-    # 1000 is 0x447A0000; without bit 62 of the pair, 0x047A0000, it is next to nothing.
+    # 1000 is 0x447A0000. Without bit 62 of the pair it is 0x047A0000, almost 0.
     assert 0 < torch.load(path)["model"]["a"][1000] < 1e-30
     with pytest.raises(
         InputError,
-        match=f"^{path}: a damaged checkpoint, data/0 in it is not as it was written; no other beside it is whole$",
+        match=f"^{path}: a damaged checkpoint, data/0 in it is not as it was written; no other checkpoint beside it is intact$",
     ):
         refuse_damaged(path)
     with pytest.raises(InputError, match="a damaged checkpoint, data/0"):
@@ -40,8 +40,8 @@ def test_torch_loads_a_flipped_bit_and_we_do_not(path):
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_wherever_it_is_it_is_refused_or_harmless(path, part):
-    """Every sixth byte of both ends, which describe the archive, and some between; what pads its entries, nobody reads."""
+def test_damage_anywhere_is_refused_or_harmless(path, part):
+    """Change every sixth byte of both ends, which describe the archive, and some bytes between. Padding is never read."""
     whole = path.read_bytes()
     expected, size = torch.load(path)["model"], len(whole)
     positions = [*range(0, 600, 6), *range(600, size - 900, 600), *range(size - 900, size, 6)]
@@ -57,7 +57,7 @@ def test_wherever_it_is_it_is_refused_or_harmless(path, part):
         assert all(found[name].equal(tensor) for name, tensor in expected.items())
 
 
-def test_the_newest_whole_one_is_named(path):
+def test_the_newest_intact_one_is_named(path):
     for i, name in enumerate(("checkpoint1.pt", "checkpoint2.pt", "checkpoint3.pt", "other.pt")):
         (path.parent / name).write_bytes(path.read_bytes())
         os.utime(path.parent / name, ns=(i, i))
@@ -70,15 +70,15 @@ def test_the_newest_whole_one_is_named(path):
         refuse_damaged(path, "--restore-file ")
 
 
-def test_what_lies_beside_it_may_be_anything(path):
+def test_other_files_beside_it(path):
     (path.parent / "checkpoint_gone.pt").symlink_to(path.parent / "nowhere")
     (path.parent / "checkpoint_folder.pt").mkdir()
     path.write_bytes(b"PK")
-    with pytest.raises(InputError, match=": a damaged checkpoint, .*; no other beside it is whole"):
+    with pytest.raises(InputError, match=": a damaged checkpoint, .*; no other checkpoint beside it is intact"):
         refuse_damaged(path)
 
 
-def test_what_is_no_damage(path):
+def test_intact_files(path):
     torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
     refuse_damaged(path)
     torch.serialization.set_crc32_options(False)
@@ -93,7 +93,7 @@ def test_what_is_no_damage(path):
 
 @pytest.mark.parametrize("how", ["before 1.6", "no checksums", "checksums", "sealed"])
 def test_a_checkpoint_without_checksums_is_loaded_with_one_warning(tmp_path, how, caplog):
-    """A changed tensor is found by its CRC-32 or by the seal. Where there is neither, it is loaded, and one line says so."""
+    """CRC-32 or the seal detect a changed tensor. Without both the file is loaded with one warning."""
     path, tensor = tmp_path / "old.pt", torch.arange(3000.0)
     state = {"model": {"a": tensor}, "cfg": Namespace(model=None)}
     torch.serialization.set_crc32_options(how != "no checksums")
@@ -123,15 +123,15 @@ def test_a_checkpoint_without_checksums_is_loaded_with_one_warning(tmp_path, how
         assert 0 < torch.load(path)["model"]["a"][1000] < 1e-30
 
 
-def test_what_is_no_checkpoint_has_no_warning(tmp_path, caplog):
+def test_other_files_have_no_warning(tmp_path, caplog):
     for name, text in (("a.txt", b"words"), ("b.pt", b"not a pickle"), ("c.safetensors", b"\x80\0\0\0\0\0\0\0{}")):
         (tmp_path / name).write_bytes(text)
         refuse_damaged(tmp_path / name)
     assert caplog.messages == []
 
 
-def test_an_export_that_begins_as_an_archive_does(tmp_path):
-    """Its first eight bytes are the length of its header; of one of 19,280 bytes, "PK" and zeros."""
+def test_an_export_that_begins_like_an_archive(tmp_path):
+    """Its first eight bytes are the length of its header, which are "PK" and zeros for 19,280 bytes."""
     export = tmp_path / "model.safetensors"
     export.write_bytes((19_280).to_bytes(8, "little") + b"{}".ljust(19_280))
     assert export.read_bytes()[:2] == b"PK"

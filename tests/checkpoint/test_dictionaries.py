@@ -1,4 +1,4 @@
-"""Dictionaries that are not there are told in one line; what else goes wrong in a task of a user's own is left as it is."""
+"""Missing dictionaries give one line. Other errors of a user-defined task are not changed."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ class OwnTask(LegacyFairseqTask):
         (TypeError("unsupported operand"), False),
     ],
 )
-def test_what_is_put_down_to_dictionaries(monkeypatch, error, is_said):
+def test_errors_of_dictionaries(monkeypatch, error, is_said):
     monkeypatch.setitem(TASK_REGISTRY, "own", OwnTask)
     monkeypatch.setattr(OwnTask, "error", error)
     config = OmegaConf.create({"task": {"task": "own", "data": "there"}})
@@ -38,7 +38,7 @@ def test_what_is_put_down_to_dictionaries(monkeypatch, error, is_said):
         task_of_config(config, None)
     message = str(raised.value)
     assert message == (
-        f"--data there: does not hold the dictionaries of the checkpoint ({error})" if is_said else str(error)
+        f"--data there: does not contain the dictionaries of the checkpoint ({error})" if is_said else str(error)
     )
 
 
@@ -51,8 +51,8 @@ def with_words(source, target, **more):
     return SimpleNamespace(source_dictionary=sides[0], target_dictionary=sides[1], **more)
 
 
-def test_only_dictionaries_of_the_same_size_are_compared_where_others_do_not_fit():
-    """BART's models lose the mask, its dictionary's last symbol, for translation."""
+def test_only_dictionaries_of_the_same_size_are_compared():
+    """For translation BART's models drop the mask, the last symbol of the dictionary."""
     trained = describe(with_words("abc", "de"))
     check("a.pt", trained, with_words("ab", "de"), same_size=True)
     with pytest.raises(InputError, match=r"a.pt: the target dictionary of DATA \(6 entries"):
@@ -62,6 +62,6 @@ def test_only_dictionaries_of_the_same_size_are_compared_where_others_do_not_fit
 
 
 def test_a_task_with_a_dictionary_for_each_language():
-    """fairseq's multilingual tasks train with others for their sides than they translate with."""
+    """fairseq's multilingual tasks use other dictionaries for training than for translation."""
     trained = describe(with_words("abc", "abc", dicts={}))
     check("a.pt", trained, with_words("cba", "abc", dicts={}))

@@ -1,4 +1,4 @@
-"""The entropy coder: tables by hand, the words against a slow decoder in whole numbers, and what is refused."""
+"""The entropy coder: tables by hand, a slow integer decoder, and refusals."""
 
 import sys
 from itertools import accumulate
@@ -13,7 +13,7 @@ from fairseq_reservoir.errors import InputError
 
 @pytest.fixture
 def constriction():
-    """The package, or a skip."""
+    """Import constriction, or skip the test."""
     return pytest.importorskip("constriction", reason="constriction is not installed: pip install constriction")
 
 
@@ -27,9 +27,9 @@ def test_entropies_by_hand():
 
 
 def test_frequencies_by_hand():
-    # 2**24 - 2 = 16777214 shared out: 1 + floor(16777214 * 3/4), 1 + floor(16777214 / 4), and 1 is left for the first
+    # shares of 2**24 - 2 = 16777214: 1 + floor(16777214 * 3/4), 1 + floor(16777214 / 4), and the first gets the remaining 1
     assert entropy_code.frequencies([3, 1]) == [12582912, 4194304]
-    # what never occurs has 1 of 2**24, and so has what occurs less often than that
+    # a symbol that never occurs, or very rarely, has 1 of 2**24
     assert entropy_code.frequencies([2, 0, 2]) == [2**23, 1, 2**23 - 1]
     assert entropy_code.frequencies([1, 2**40]) == [1, 2**24 - 1]
 
@@ -42,7 +42,7 @@ def test_counts():
 
 
 def slowly_decoded(coded, counts):
-    """The symbols of these words, one at a time: the lowest 24 bits of the state say which, and the next word comes in below 2**32."""
+    """Decode one symbol at a time: the lowest 24 bits of the state select it, and below 2**32 the next word is read."""
     words = [int.from_bytes(coded[i : i + 4], "little") for i in range(0, len(coded), 4)]
     shares = entropy_code.frequencies(counts)
     below = [0, *accumulate(shares)]
@@ -60,7 +60,7 @@ def slowly_decoded(coded, counts):
 
 
 def test_golden_words(constriction):
-    """Written once, with constriction 0.5.0, and read the same by every later version."""
+    """Words written by constriction 0.5.0, which every later version must read."""
     symbols, words = np.array([0, 0, 1, 0] * 20, dtype=np.uint8), "0000c0812c8aad3c17e4b7dd01000000"
     assert entropy_code.encode(symbols, [60, 20]).hex() == words
     assert entropy_code.decode(bytes.fromhex(words), [60, 20]).tolist() == symbols.tolist()
@@ -76,8 +76,8 @@ def test_golden_words(constriction):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_symbols_come_back(alphabet, size, skew, zeros, seed):
-    """Of any table, also when they end in many of the most frequent; and in as many bits as the table says, less than 0.1 % over the
-    entropy, but for a state of 48 bits or so."""
+    """Decoding restores the symbols, also with many of the most frequent one at the end. The code is less than 0.1 % longer than the
+    entropy, plus a state of about 48 bits."""
     pytest.importorskip("constriction", reason="constriction is not installed: pip install constriction")
     draw = np.random.default_rng(seed)
     symbols = (alphabet * draw.random(size) ** skew).astype(np.uint8)

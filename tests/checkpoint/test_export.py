@@ -1,4 +1,4 @@
-"""Exports: the checkpoint comes back bit for bit, the bytes are those predicted, and every refusal is one line."""
+"""Exports restore the checkpoint bit for bit, have the predicted size, and refuse wrong input in one line."""
 
 import copy
 import importlib.util
@@ -14,7 +14,7 @@ import torch
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator, packed_file, read_state_dict, reader
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.plan import written_table
 from fairseq_reservoir.random_tensors import initialisers
@@ -46,7 +46,7 @@ def test_the_state_dict_comes_back_bit_for_bit(request, tmp_path, name, flags):
     assert 0 < out.stat().st_size - predicted <= 64 * 1024
 
 
-def test_what_is_left_out(every_kind, tmp_path, capsys):
+def test_random_tensors_are_left_out(every_kind, tmp_path, capsys):
     body, tensors = packed_file.read(exported(every_kind, tmp_path))
     left_out = {name for name in body["random"] if name not in tensors}
     assert all(body["random"][name]["initialiser"] in {"ones", "zero", "bias_uniform"} for name in left_out)
@@ -66,7 +66,7 @@ def test_what_is_left_out(every_kind, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("dtype, kind", [("fp16", torch.float16), ("bf16", torch.bfloat16)])
-def test_dtype_is_that_of_what_is_not_random(every_kind, tmp_path, dtype, kind):
+def test_dtype_applies_to_tensors_that_are_not_random(every_kind, tmp_path, dtype, kind):
     out = exported(every_kind, tmp_path, "--dtype", dtype)
     random = packed_file.read_body(out)["random"]
     state, parameters = (
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_was_saved_again_in_half_precision(every_kind, tmp_pat
     assert written.drawn_again > 5
 
 
-def test_a_random_tensor_that_is_another_is_stored(every_kind, tmp_path):
+def test_a_changed_random_tensor_is_stored(every_kind, tmp_path):
     state = copy.deepcopy(every_kind.state)
     state["model"]["encoder.layers.1.fc1.bias"] += 1
     torch.save(state | {"cfg": torch.load(every_kind.path)["cfg"]}, tmp_path / "other.pt")
@@ -159,8 +159,8 @@ def test_reading_needs_no_fairseq_and_no_pickle(every_kind, tmp_path):
         (["{}/good.pt", "{}/old.safetensors"], "OUT {}/old.safetensors: exists; --force replaces it"),
         (["{}/good.pt", "{}/a.safetensors", "--dtype", "fp8"], "--dtype fp8: choose from fp32, fp16, bf16"),
         (["{}/good.pt", "{}/a.safetensors", "--with-weights", "--regenerate"], "--with-weights --regenerate: give one"),
-        (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not hold the dictionaries"),
-        (["{}/good.pt", "{}/a.safetensors", "--data", "{}"], "--data {}: does not hold the dictionaries"),
+        (["{}/good.pt", "{}/a.safetensors", "--data", "{}/none"], "--data {}/none: does not contain the dictionaries"),
+        (["{}/good.pt", "{}/a.safetensors", "--data", "{}"], "--data {}: does not contain the dictionaries"),
         (
             ["{}/huge.pt", "{}/a.safetensors", "--dtype", "fp16"],
             "--dtype fp16: encoder.embed_tokens.weight has entries up to 1e+06",
@@ -210,7 +210,7 @@ def test_plain_fairseq_models_are_refused(toy_data, tmp_path):
         "--save-dir",
         tmp_path,
     )
-    with pytest.raises(ValueError, match="transformer is not a model of this plugin, nothing in it is random"):
+    with pytest.raises(ValueError, match="transformer is not a model of this plugin, so it has no random tensors"):
         export(tmp_path / "checkpoint_last.pt", tmp_path / "a.safetensors")
 
 
@@ -224,7 +224,7 @@ def test_a_machine_that_draws_other_bits_refuses(every_kind, tmp_path, monkeypat
     other = lambda seed, name, shape: initialisers.orthogonal(seed, name, shape) * (1 + 1e-6)  # noqa: E731
     monkeypatch.setitem(sys.modules["fairseq_reservoir.random_tensors.recipe"].INITIALISERS, "orthogonal", other)
     with pytest.raises(
-        ValueError, match=r"\.weight drawn on this machine differs from the one trained with .* without --regenerate"
+        ValueError, match=r"\.weight drawn on this machine differs from the one of the training .* without --regenerate"
     ):
         read_state_dict(out)
 
@@ -265,8 +265,8 @@ def test_load_translator(every_kind, tmp_path, toy_data):
     assert from_export.translate(["a b c", "h g"]) == from_checkpoint.translate(["a b c", "h g"])
 
 
-def test_load_translator_takes_paths_as_the_caller_does(every_kind, tmp_path, toy_data, monkeypatch):
-    """Relative to the current folder, not to the model's, which has another "data"; the name with a colon is that of one file."""
+def test_load_translator_takes_relative_paths(every_kind, tmp_path, toy_data, monkeypatch):
+    """Paths are relative to the current folder, not to the model's, which has another "data". A name may have a colon."""
     (tmp_path / "models" / "data").mkdir(parents=True)
     (tmp_path / "data").symlink_to(toy_data)
     exported(every_kind, tmp_path).rename(tmp_path / "models" / "a:b.safetensors")
@@ -278,15 +278,15 @@ def test_load_translator_takes_paths_as_the_caller_does(every_kind, tmp_path, to
     assert load_translator("./a:b.safetensors", "../data").translate(["a b c", "h g"]) == expected
 
 
-def test_load_translator_says_what_is_not_there(every_kind, tmp_path, toy_data):
+def test_load_translator_names_missing_files(every_kind, tmp_path, toy_data):
     (tmp_path / "a:b").symlink_to(toy_data)
     for path, data, message in (
         (
             every_kind.path,
             tmp_path / "no",
-            f"data {tmp_path}/no: no such folder; it must hold the dictionaries of the model",
+            f"data {tmp_path}/no: no such folder; it must contain the dictionaries of the model",
         ),
-        (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq takes what is around ':' for two folders"),
+        (every_kind.path, tmp_path / "a:b", f"data {tmp_path}/a:b: fairseq splits the name at ':' into two folders"),
         (tmp_path / "no" / "model.pt", toy_data, f"path {tmp_path}/no/model.pt: no such file"),
     ):
         with pytest.raises(InputError, match=re.escape(message)) as refused:
@@ -296,7 +296,7 @@ def test_load_translator_says_what_is_not_there(every_kind, tmp_path, toy_data):
 
 @pytest.mark.parametrize("known", ["in the checkpoint", "in the folder trained on"])
 def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
-    """As many words, but in another order. A checkpoint without a mark is compared with what it was trained on, if that is there."""
+    """The same words in another order. A checkpoint without hashes is compared with the data of its training, if that exists."""
     (tmp_path / "other").mkdir()
     for name in ("dict.en.txt", "dict.de.txt"):
         lines = (toy_data / name).read_text().splitlines(keepends=True)
@@ -308,13 +308,13 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
     torch.save(state, checkpoint)
     out = tmp_path / "model.safetensors"
     with pytest.raises(
-        InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* is not the one trained with"
+        InputError, match=f"--data {tmp_path}/other: the source dictionary of DATA .* is not the one of the training"
     ):
         export(checkpoint, out, data=str(tmp_path / "other"))
     assert not out.exists()
     export(checkpoint, out, data=str(toy_data))
     load_translator(out, toy_data)
-    # An export knows them, whatever has become of the folder trained on.
+    # An export has the hashes, so it does not need the data of the training.
     commands = [["export", "again.safetensors", "--with-text"], ["dump-embeddings", "vectors"]]
     if importlib.util.find_spec("ctranslate2"):
         commands.append(["materialize", "--ctranslate2", "folder"])
@@ -325,8 +325,8 @@ def test_dictionaries_of_another_corpus(of_l_and_t, toy_data, tmp_path, known):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.safetensors", "other"]
 
 
-def test_a_frozen_scalar_of_a_kind_of_ones_own_can_be_read():
-    """A factor of a unit is a tensor without dimensions, which has one block; stored, or drawn by what draws any shape."""
+def test_a_frozen_scalar_of_a_user_defined_kind():
+    """A scalar is a tensor without dimensions and with one block. It is stored, or drawn by an initialiser for any shape."""
     stored = {"factor": torch.tensor(0.5)}
 
     def check(tensors, **described):

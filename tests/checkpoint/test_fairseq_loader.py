@@ -1,4 +1,4 @@
-"""fairseq's own commands read an export where they read a checkpoint, and give the same answers."""
+"""fairseq's commands read exports like checkpoints, with the same results."""
 
 import io
 import sys
@@ -45,10 +45,10 @@ def test_model_overrides(translate, every_kind, exported):
 
 
 @pytest.mark.parametrize("overrides", [{"regenerate_weights": True}, {"regenerate_weights": True, "dropout": 0.0}])
-def test_weights_are_regenerated_for_masks_alone(every_kind, exported, overrides):
-    """An option of supermask models, which fairseq passes to any model and which all others would ignore."""
+def test_weights_are_regenerated_only_for_masks(every_kind, exported, overrides):
+    """fairseq passes this option of supermask models to any model, and all others would ignore it."""
     for path in (exported, every_kind.path):
-        line = f"^--regenerate-weights .*: works for --arch supermask_... alone; {path} is of reservoir_transformer, leave it out"
+        line = f"^--regenerate-weights .*: works only with --arch supermask_...; {path} is of reservoir_transformer, remove the option"
         with pytest.raises(InputError, match=line):
             checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
 
@@ -103,19 +103,19 @@ def test_other_dictionaries_are_refused(kind, translate, monkeypatch, make_corpu
     other = make_corpus("other")
     (other / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
     with pytest.raises(
-        ValueError, match=r"the target dictionary of DATA \(12 entries, .*not the one trained with \(12 entries"
+        ValueError, match=r"the target dictionary of DATA \(12 entries, .*not the one of the training \(12 entries"
     ):
         run(monkeypatch, "generate", other, "--path", exported if kind == "export" else every_kind.path)
 
 
-def test_a_training_does_not_go_on_with_other_dictionaries(make_corpus, toy_data, tmp_path, monkeypatch):
+def test_a_training_does_not_resume_with_other_dictionaries(make_corpus, toy_data, tmp_path, monkeypatch):
     monkeypatch.setenv(other_dictionary.ALLOW, "")  # put back at the end, as the flag sets it
     flags = ["--encoder-layers", 1, "--decoder-layers", 1, "--disable-validation", "--save-dir", tmp_path]
     train(toy_data, *flags, "--max-update", 1)
     other = make_corpus("other")
     (other / "dict.de.txt").write_text("".join(f"{word} 1\n" for word in "hgfedcba"))
     with pytest.raises(
-        ValueError, match=f"{tmp_path}/checkpoint_last.pt: the target dictionary of DATA .*not the one trained with"
+        ValueError, match=f"{tmp_path}/checkpoint_last.pt: the target dictionary of DATA .*not the one of the training"
     ):
         train(other, *flags, "--max-update", 2)
     tuned = [*flags, "--max-update", 2, "--finetune-from-model", tmp_path / "checkpoint_last.pt", "--save-dir"]

@@ -1,4 +1,4 @@
-"""A file is there whole or not at all."""
+"""Files are written atomically."""
 
 import os
 import resource
@@ -75,7 +75,7 @@ def test_a_kill_leaves_no_old_file_beside_a_new_one(tmp_path):
         write_pair(folder, "old")
         assert killed_at(step, lambda: write_pair(folder, "new"))
         assert read_pair(folder) == pair
-        # The file without its name is still there.
+        # The file still exists under another name.
         assert {"old", "new"} <= {path.read_text() for path in folder.iterdir()}
         write_pair(folder, "newest")
         assert read_pair(folder) == ["newest", "newest"]
@@ -85,7 +85,7 @@ def test_a_kill_leaves_no_old_file_beside_a_new_one(tmp_path):
 
 @pytest.mark.parametrize("refused", [0, 1])
 def test_an_error_leaves_both_old_files(tmp_path, monkeypatch, refused):
-    """An error of the body, and one of the first rename of a new file, after the old one has moved aside."""
+    """An error of the body, or of the first rename of a new file, after the old one has moved aside."""
     write_pair(tmp_path, "old")
     rename, names = os.replace, []
 
@@ -106,7 +106,7 @@ def test_an_error_leaves_both_old_files(tmp_path, monkeypatch, refused):
 
 
 def test_a_folder_that_cannot_be_synchronised(tmp_path, monkeypatch):
-    """The file is in its place by then, so nothing went wrong."""
+    """The file is already in place, so this is not an error."""
 
     def fails_for_folders(path):
         if Path(path).is_dir():
@@ -146,8 +146,8 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
-def test_the_old_folder_comes_back_where_the_new_one_cannot_take_its_place(tmp_path):
-    """The old one is moved away first; here there is nothing to put in its place."""
+def test_the_old_folder_returns_if_the_new_one_is_missing(tmp_path):
+    """The old folder moves aside first. Here the new folder does not exist."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine").write_text("mine")
     with pytest.raises(InputError, match="OUT .*a: cannot be written"), replacing_folder(tmp_path / "a"):
@@ -175,7 +175,7 @@ def files_of_at_most(count):
         "dump-embeddings CHECKPOINT OUT",
     ],
 )
-def test_every_command_says_in_one_line_that_the_disk_is_full(words, of_l_and_t, tmp_path):
+def test_a_full_disk_is_one_line_in_every_command(words, of_l_and_t, tmp_path):
     command = words.replace("CHECKPOINT", str(of_l_and_t.path)).replace("OUT", str(tmp_path / "out")).split()
     with files_of_at_most(1000), pytest.raises(SystemExit) as leaving:
         cli.main(command)
@@ -185,7 +185,7 @@ def test_every_command_says_in_one_line_that_the_disk_is_full(words, of_l_and_t,
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
-def test_who_may_read_what_is_written_is_the_umasks_affair(umask, mode, tmp_path):
+def test_the_umask_decides_who_may_read(umask, mode, tmp_path):
     before = os.umask(umask)
     try:
         packed_file.write(tmp_path / "a.safetensors", {}, {"w": torch.zeros(3)})
@@ -275,7 +275,7 @@ def test_only_regular_files_are_read_and_only_up_to_a_size(tmp_path):
     assert files.regular(tmp_path / "link") and not files.regular(tmp_path / "fifo") and not files.regular("x" * 5000)
 
 
-def test_a_file_is_written_in_place_only_if_it_is_ours_alone(tmp_path):
+def test_a_file_with_a_hard_link_is_not_written_in_place(tmp_path):
     (tmp_path / "a").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "to nowhere").symlink_to(tmp_path / "b")
@@ -302,7 +302,7 @@ def test_a_link_that_comes_after_the_check_is_not_followed(tmp_path, monkeypatch
 
 
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
-    """One line with the reason. The superuser may read everything, so a refusal of the system is simulated."""
+    """One line with the reason. Root may read everything, so the error is simulated."""
     (tmp_path / "a.pt").touch()
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "pipe")
@@ -331,7 +331,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
 
 
 def test_names_that_are_too_long(tmp_path):
-    """Also those whose temporary name would be, which has the number of the process in it."""
+    """The temporary name, which contains the process number, may be too long, too."""
     for length in (249, 300, 5000):
         with pytest.raises(InputError, match=r"cannot be written \(File name too long\)$"):
             check_out(str(tmp_path / ("x" * length + ".pt")), True, ".pt")

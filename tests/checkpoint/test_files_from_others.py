@@ -1,4 +1,4 @@
-"""Files that somebody else has made: nothing in them runs, nothing of this machine gets out, and what is refused is one line."""
+"""Untrusted files: no code in them runs, nothing of this machine leaks, and refusals are one line."""
 
 import builtins
 import json
@@ -15,7 +15,7 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir.checkpoint import packed_file, read_state_dict, reader
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.materialize import materialize
-from fairseq_reservoir.checkpoint.opened import read_state
+from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
 from fairseq_reservoir.commands import dump_embeddings
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import checkpoints
@@ -26,7 +26,7 @@ PLANS = ["--reservoir-encoder", "LTFGC", "--reservoir-decoder", "LTFC"]
 
 
 class Runs:
-    """Pickled as a call that makes a file."""
+    """Pickles as a call that creates a file."""
 
     def __init__(self, path):
         self.path = path
@@ -37,7 +37,7 @@ class Runs:
 
 @pytest.fixture
 def with_a_program(every_kind, tmp_path, monkeypatch):
-    """A checkpoint that makes a file when it is unpickled, with the environment that lets plain fairseq do so."""
+    """A checkpoint that creates a file when unpickled, and the environment that lets plain fairseq do it."""
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     path = tmp_path / "bad.pt"
     torch.save(torch.load(every_kind.path) | {"extra": Runs(tmp_path / "ran")}, path)
@@ -46,22 +46,22 @@ def with_a_program(every_kind, tmp_path, monkeypatch):
 
 
 REASON = (
-    "bad.pt: not loaded: it asks for posix.system, which is no part of a checkpoint and may run any program "
+    "bad.pt: not loaded: it refers to posix.system, which does not belong in a checkpoint and may run any program "
     "(see docs/files-from-others.md)"
 )
 
 
-def test_it_runs_where_nothing_is_said(with_a_program, tmp_path):
+def test_plain_fairseq_runs_it(with_a_program, tmp_path):
     torch.serialization.load(with_a_program)
     (tmp_path / "ran").unlink()
     with pytest.raises(pickle.UnpicklingError):
         torch.load(with_a_program)
-    assert torch.load(with_a_program, weights_only=False)["extra"] == 0  # who says so may
+    assert torch.load(with_a_program, weights_only=False)["extra"] == 0  # the user may allow it
     (tmp_path / "ran").unlink()
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
-def test_training_says_so_in_one_line(toy_data, with_a_program, tmp_path, flag):
+def test_training_refuses_in_one_line(toy_data, with_a_program, tmp_path, flag):
     message, status = error_of(toy_data, *PLANS, flag, with_a_program, "--save-dir", tmp_path / "run")
     assert (
         message.count("\n") == 1
@@ -71,7 +71,7 @@ def test_training_says_so_in_one_line(toy_data, with_a_program, tmp_path, flag):
     )
 
 
-def test_generating_and_the_commands_say_so(translate, with_a_program):
+def test_generating_and_the_commands_refuse(translate, with_a_program):
     with pytest.raises(Exception) as refusal:
         translate(with_a_program)
     assert str(find_input_error(refusal.value)).endswith(REASON)
@@ -95,7 +95,7 @@ class Evaluates:
     [Evaluates(), {"model": {}}, [1], {"model": {}, "optimizer_history": []}],
     ids=["a program", "no configuration", "a list", "no weights"],
 )
-def test_what_is_no_checkpoint_is_one_line(what, tmp_path):
+def test_other_files_are_one_line(what, tmp_path):
     torch.save(what, tmp_path / "a.pt")
     with pytest.raises(InputError, match=rf"^{tmp_path}/a.pt: not (loaded|a checkpoint of fairseq)") as refusal:
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "a.pt"))
@@ -111,7 +111,7 @@ def exported(every_kind, tmp_path_factory):
 
 
 def rewritten(path, exported, change):
-    """An export with a right hash, as somebody who wants it to be read would write it."""
+    """Write a malicious export with a right hash."""
     body, tensors = json.loads(json.dumps(exported[0])), dict(exported[1])
     change(body, tensors)
     packed_file.write(path, body, tensors)
@@ -125,7 +125,9 @@ def looks_up(config):
 def test_interpolations_of_an_export_are_refused(exported, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "hunter2")
     path = rewritten(tmp_path / "a.safetensors", exported, lambda body, _: looks_up(body["config"]))
-    expected = r"a.safetensors: source_lang in its configuration is \$\{oc.env:SECRET\}, which would be looked up on this machine"
+    expected = (
+        r"a.safetensors: source_lang in its configuration is \$\{oc.env:SECRET\}, which reads a value of this machine"
+    )
     with pytest.raises(InputError, match=expected):
         materialize(str(path), str(tmp_path / "plain.pt"))
     known = Namespace(checkpoint=str(path), prefix=str(tmp_path / "words"), data=None, force=False)
@@ -174,7 +176,7 @@ def of_stored(**fields):
 
 
 def with_mask(**fields):
-    """Of 64 entries, in 8 bytes."""
+    """Return a change that adds a mask of 64 entries in 8 bytes."""
 
     def change(body, tensors):
         tensors["scores"] = torch.zeros(8, dtype=torch.uint8)
@@ -192,14 +194,14 @@ HOSTILE = {
     "half a row": (of_random(shape=[0.5, 2]), r"shape \[0.5, 2\]"),
     "less than nothing": (of_random(shape=[-4, -4]), r"shape \[-4, -4\]"),
     "a huge mask": (with_mask(shape=[60_000, 60_000]), r"shape \[60000, 60000\] in 8 bytes"),
-    "a mask of many bits": (with_mask(bits=10**9), "no mask"),
-    "a mask of words": (with_mask(shape="ab"), "no mask"),
-    "a mask of nothing": (lambda body, _: body["masks"].update(nothing={"shape": [8], "bits": 1, "lowest": 0}), "no mask"),
+    "a mask of many bits": (with_mask(bits=10**9), "not a mask"),
+    "a mask of words": (with_mask(shape="ab"), "not a mask"),
+    "a mask of nothing": (lambda body, _: body["masks"].update(nothing={"shape": [8], "bits": 1, "lowest": 0}), "not a mask"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_sizes_are_checked_before_anything_is_made(what, exported, tmp_path, monkeypatch):
+def test_sizes_are_checked_before_decoding(what, exported, tmp_path, monkeypatch):
     change, expected = HOSTILE[what]
     path = rewritten(tmp_path / "a.safetensors", exported, change)
     monkeypatch.setattr(reader, "_draw", None)
@@ -233,7 +235,7 @@ def test_deep_configurations_are_one_line(depth, exported, tmp_path):
 
 
 def test_json_deeper_than_python_reads(exported, tmp_path, monkeypatch):
-    """Written by hand, since json does not write it either."""
+    """Written by hand, because json cannot write it either."""
     deep = '{"version": 1, "a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     with monkeypatch.context() as patch:
         patch.setattr(packed_file, "_deflated", lambda body: zlib.compress(deep.encode()))

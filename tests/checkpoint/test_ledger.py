@@ -1,4 +1,4 @@
-"""The ledger: roles by hand, bytes by hand."""
+"""The ledger: roles and bytes by hand."""
 
 import pytest
 import torch
@@ -24,12 +24,12 @@ def test_roles():
 
 def test_it_agrees_with_the_slot_table():
     model = build(*WITH_EVERY_KIND.values())
-    trained = sum(item.size for item in ledger(model).of("trained"))
+    trained = sum(item.size for item in ledger(model).with_roles("trained"))
     assert trained == model.slot_table.trained_parameters
-    assert trained + sum(i.size for i in ledger(model).of("random")) == model.slot_table.parameters
+    assert trained + sum(i.size for i in ledger(model).with_roles("random")) == model.slot_table.parameters
 
 
-def test_the_same_without_memory():
+def test_the_ledger_on_the_meta_device():
     with torch.device("meta"):
         empty = build("LTF")
     assert ledger(empty) == ledger(build("LTF"))
@@ -82,13 +82,13 @@ def test_frozen_scores_and_latent_weights_have_no_gradient_and_no_moments():
         assert trained.optimizer_bytes - frozen.optimizer_bytes == 8 * entries
         of_training = [found.training_bytes - found.weight_bytes for found in (trained, frozen)]
         assert of_training[0] - of_training[1] == 12 * entries
-        assert trained.of("mask", "rounded") != frozen.of("mask", "rounded")
-        stored = [[item.export_bytes() for item in found.of("mask", "rounded")] for found in (trained, frozen)]
+        assert trained.with_roles("mask", "rounded") != frozen.with_roles("mask", "rounded")
+        stored = [[item.export_bytes() for item in found.with_roles("mask", "rounded")] for found in (trained, frozen)]
         assert stored[0] == stored[1]
 
 
 @pytest.mark.parametrize("choices", [{}, {"pin": 0.4}, {"random": True}])
-def test_inference_holds_a_matrix_for_each_mask_whatever_part_of_it_is_learned(choices):
+def test_inference_needs_a_matrix_for_each_mask(choices):
     model = nn.ModuleDict({"owner": nn.Module()})
     model["owner"].register_buffer("w", torch.ones(3, 5))
     for name in "ab":
@@ -98,9 +98,9 @@ def test_inference_holds_a_matrix_for_each_mask_whatever_part_of_it_is_learned(c
 
 
 def test_word_vectors_behind_a_mask_are_frozen_and_not_random():
-    model = nn.ModuleDict({"embed_tokens": MaskedLinear(5, 3, seed=1)})  # no recipe says how it was drawn
+    model = nn.ModuleDict({"embed_tokens": MaskedLinear(5, 3, seed=1)})  # a model without recipes
     found = ledger(nn.ModuleDict({"encoder": model}))
-    (item,) = found.of("frozen")
-    assert item.name == "encoder.embed_tokens.frozen_weight" and item.is_embedding and not found.of("buffer")
+    (item,) = found.with_roles("frozen")
+    assert item.name == "encoder.embed_tokens.frozen_weight" and item.is_embedding and not found.with_roles("buffer")
     assert found.export_bytes("fp16") == 2 + 15 * 2
     assert found.papers_bytes == 4 * 15 / 2

@@ -7,7 +7,7 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import packed_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.rounded_weight import rounded_modules
 from tests.support.commands import error_of, train
@@ -15,7 +15,7 @@ from tests.support.commands import error_of, train
 ARCH = "--arch supermask_one_layer_transformer --encoder-layers 3 --decoder-layers 2 --share-decoder-input-output-embed".split()
 SHARED = ["--mask-trained-weights", "ternary"]
 OWN = ["--mask-trained-weights", "16", "--mask-share", "none"]
-# One rounded table, which encoder and decoder both have under a name of their own.
+# One rounded table with a name in the encoder and a name in the decoder.
 TIED = ["--mask-trained-weights", "8", "--share-all-embeddings"]
 
 
@@ -31,7 +31,7 @@ def checkpoint(request, toy_data, tmp_path_factory):
 
 
 def weights(path, data):
-    """Every rounded matrix of the model that fairseq loads."""
+    """Return all rounded matrices of the model that fairseq loads."""
     (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides={"data": str(data)})
     return {name: module.weight.detach().clone() for name, module in rounded_modules(model.eval()).items()}
 
@@ -47,7 +47,7 @@ def test_an_export_has_the_same_matrices_and_translations(checkpoint, translate,
     assert written.stored == written.drawn_again == 0
     assert_same(weights(out, toy_data), weights(checkpoint, toy_data))
     assert translate(out) == translate(checkpoint) != []
-    # What the model was built of is what its export is built of.
+    # The export is built from the same values as the model.
     assert open_checkpoint(out).ledger == open_checkpoint(checkpoint).ledger
 
 
@@ -59,7 +59,7 @@ def test_an_export_of_an_export_is_the_same(checkpoint, tmp_path):
     assert_same(ours, theirs)
 
 
-def test_scales_take_the_type_of_the_export(checkpoint, tmp_path, toy_data):
+def test_scales_have_the_dtype_of_the_export(checkpoint, tmp_path, toy_data):
     export(checkpoint, tmp_path / "a.safetensors", dtype="fp16")
     _, tensors = packed_file.read(tmp_path / "a.safetensors")
     latents = [name for name in tensors if name.endswith(".latent")]
@@ -80,7 +80,7 @@ def test_read_without_fairseq(checkpoint, tmp_path, toy_data):
         assert (state[f"{name}.latent"] * state[f"{name}.scales"]).equal(weight), name
 
 
-def test_what_was_altered_is_refused(checkpoint, tmp_path):
+def test_altered_files_are_refused(checkpoint, tmp_path):
     export(checkpoint, tmp_path / "a.safetensors")
     body, tensors = packed_file.read(tmp_path / "a.safetensors")
     name = next(iter(body["levels"]))
@@ -110,7 +110,7 @@ def test_plain_fairseq_translates_the_same(checkpoint, compare_with_plain_fairse
     compare_with_plain_fairseq(tmp_path / "plain.pt", checkpoint)
 
 
-def test_size_tells_levels_and_scales_apart_from_masks(checkpoint, capsys):
+def test_size_lists_levels_and_scales_besides_masks(checkpoint, capsys):
     cli.main(["size", str(checkpoint)])
     text = capsys.readouterr().out
     ternary = "trained weights, ternary, 2 bits per weight, one scale per matrix"
@@ -120,7 +120,7 @@ def test_size_tells_levels_and_scales_apart_from_masks(checkpoint, capsys):
     assert "as the paper counts" not in text and "masks" not in text and "random" not in text
 
 
-def test_training_goes_on_from_checkpoints_and_not_from_exports(checkpoint, toy_data, tmp_path):
+def test_training_resumes_from_checkpoints_and_not_from_exports(checkpoint, toy_data, tmp_path):
     export(checkpoint, tmp_path / "a.safetensors")
     flags = ["--restore-file", tmp_path / "a.safetensors", "--save-dir", tmp_path / "other"]
     text, status = error_of(toy_data, *ARCH, *flags)

@@ -1,11 +1,11 @@
-"""Materialized checkpoints: fairseq without the plugin, and CTranslate2, translate as the original does."""
+"""Materialized checkpoints give the same translations in fairseq without the plugin, and in CTranslate2."""
 
 import pytest
 import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from tests.support.commands import train
 from tests.support.warm_start import run_command
 
@@ -56,7 +56,7 @@ def test_ctranslate2_translates_the_same(plain, of_l_and_t, translate, toy_data,
     assert [r.hypotheses[0] for r in results] == [hypotheses[i] for i in sorted(sources)]
 
 
-def test_only_tensors_and_plain_values_are_in_it(plain, of_l_and_t):
+def test_it_has_only_tensors_and_plain_values(plain, of_l_and_t):
     state = torch.load(plain, weights_only=True)
     tied = [state["model"][f"decoder.{name}.weight"].data_ptr() for name in ("embed_tokens", "output_projection")]
     assert tied[0] == tied[1]
@@ -84,7 +84,7 @@ def test_other_plans_are_refused(every_kind, tmp_path):
         cli.main(["materialize", str(every_kind.path), str(tmp_path / "a.pt")])
     text = str(leaving.value)
     assert text.endswith(
-        "encoder layer 2 is F (feed-forward), which fairseq's transformer has not; plans of L and T can be materialized"
+        "encoder layer 2 is F (feed-forward), which fairseq's transformer does not have; plans of L and T can be materialized"
     )
     assert "\n" not in text and not (tmp_path / "a.pt").exists()
 
@@ -120,7 +120,7 @@ def test_files(of_l_and_t, tmp_path):
 
 
 def test_one_masked_table_for_both_languages_and_the_output(toy_data, tmp_path):
-    """fairseq's three names are one tensor there, each of them what ours computes with in its place."""
+    """fairseq's three names share one tensor, with the values of our model."""
     flags = "--arch supermask_one_layer_transformer --encoder-layers 1 --decoder-layers 1 --share-all-embeddings --max-update 2".split()
     train(toy_data, *flags, "--mask-embeddings", "masked", "--save-dir", tmp_path)
     cli.main(["materialize", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "plain.pt")])

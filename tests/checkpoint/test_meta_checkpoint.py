@@ -1,11 +1,11 @@
-"""Checkpoints opened without their data: dictionary sizes are read off the tensors, and a model need not ask its task for more."""
+"""Checkpoints opened without data: dictionary sizes come from the tensors, and models may need their task."""
 
 import pytest
 import torch
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.opened import dictionary_sizes, open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import dictionary_sizes, open_checkpoint
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import train
 
@@ -19,7 +19,7 @@ MODELS = {
     "masked": ({"encoder.embed_tokens.frozen_weight": 9, "encoder.embed_tokens.scores": 9, "decoder.embed_tokens.scores": 7}, (9, 7)),
     "language model": ({"decoder.embed_tokens.weight": 9, "decoder.layers.0.fc1.weight": 3, "decoder.output_projection.weight": 9}, (9, 9)),
     "that predicts fewer words than it reads": ({"decoder.embed_tokens.weight": 9, "decoder.output_projection.scores": 5}, (9, 5)),
-    # Bands of 4 and 5 words; .1.weight projects them to the model's width.
+    # Bands of 4 and 5 words. .1.weight projects them to the model's width.
     "adaptive input": (
         {
             f"decoder.embed_tokens.embeddings.{band}.{i}.weight": rows
@@ -37,7 +37,7 @@ def test_dictionary_sizes(model):
     assert dictionary_sizes({name: torch.zeros(n, 2) for name, n in rows.items()}) == expected
 
 
-def test_a_model_that_asks_its_task_for_an_output_dictionary(toy_data, tmp_path, capsys):
+def test_a_model_that_needs_an_output_dictionary(toy_data, tmp_path, capsys):
     flags = "--task language_modeling --tokens-per-sample 16 --arch frozen_lightconv_lm --freeze ffn --decoder-layers 1".split()
     flags += "--decoder-embed-dim 16 --decoder-ffn-embed-dim 24 --decoder-attention-heads 2 --decoder-kernel-size-list [3]".split()
     train(toy_data, *flags, "--max-update", 1, "--save-dir", tmp_path, begin=BEGIN)
@@ -49,7 +49,7 @@ def test_a_model_that_asks_its_task_for_an_output_dictionary(toy_data, tmp_path,
     assert ours(words)[0].equal(theirs(words)[0])
 
 
-def test_a_model_that_asks_its_task_for_more_is_refused_in_a_line(toy_data, tmp_path):
+def test_a_model_that_needs_its_task_is_refused_in_a_line(toy_data, tmp_path):
     flags = (
         "--task multilingual_translation --lang-pairs en-de --arch frozen_multilingual_transformer --freeze ffn".split()
     )

@@ -1,4 +1,4 @@
-"""What the commands that read a model are told wrong is answered in one line, before DATA is looked for."""
+"""Wrong flags of commands that read a model give one line, before DATA is read."""
 
 import sys
 from importlib import import_module
@@ -7,7 +7,7 @@ import pytest
 from fairseq import options
 from omegaconf import OmegaConf
 
-from fairseq_reservoir.checkpoint import named_models
+from fairseq_reservoir.checkpoint import model_path_checks
 from fairseq_reservoir.errors import InputError
 from tests.support.commands import USER_DIR
 
@@ -23,7 +23,7 @@ def answer(monkeypatch, command, *words):
 
 
 @pytest.mark.parametrize("command", ["generate", "interactive", "eval-lm", "validate"])
-def test_which_model(monkeypatch, tmp_path, command):
+def test_missing_models(monkeypatch, tmp_path, command):
     task = ["--task", "translation"] if command == "validate" else []
     missing, name = tmp_path / "missing.pt", tmp_path / "checkpoint_best.pt"
     assert answer(monkeypatch, command, *task) == NO_PATH
@@ -39,7 +39,7 @@ def test_one_of_an_ensemble(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["eval-lm", "validate"])
-def test_several_where_one_is_read(monkeypatch, tmp_path, command):
+def test_several_models_for_a_single_one(monkeypatch, tmp_path, command):
     task = ["--task", "translation"] if command == "validate" else []
     line = answer(monkeypatch, command, *task, "--path", "a.pt:b.pt")
     assert line == f"--path a.pt:b.pt: several models, but fairseq-{command} takes one"
@@ -50,7 +50,7 @@ def test_the_first_shard_of_a_model(monkeypatch, tmp_path):
     assert "no-data" in answer(monkeypatch, "generate", "--path", tmp_path / "model.pt")
 
 
-def test_a_name_that_no_file_can_have(monkeypatch):
+def test_an_impossible_name(monkeypatch):
     assert answer(monkeypatch, "generate", "--path", "m" * 5000).endswith("m: cannot be read (File name too long)")
 
 
@@ -61,7 +61,7 @@ def test_the_language_model_beside_it(monkeypatch, tmp_path):
     assert line == f"--lm-path {lm}: no such file"
 
 
-def test_what_validate_needs_besides(monkeypatch, tmp_path):
+def test_required_flags_of_validate(monkeypatch, tmp_path):
     (tmp_path / "model.pt").touch()
     path = ["--path", tmp_path / "model.pt"]
     line = answer(monkeypatch, "validate", *path, "--batch-size", 4)
@@ -79,7 +79,7 @@ def test_what_validate_needs_besides(monkeypatch, tmp_path):
         ("s3://b/m.pt",),
     ],
 )
-def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, path):
+def test_sharded_and_remote_models_are_left_to_fairseq(monkeypatch, path):
     assert "no-data" in answer(monkeypatch, "generate", "--path", *path)
 
 
@@ -98,7 +98,7 @@ def test_what_is_in_several_files_or_elsewhere_is_left_to_fairseq(monkeypatch, p
         ("generate", "--gen-subset=a\\'b", '--gen-subset "a\\\\\'b": has a backslash before a quote'),
     ],
 )
-def test_flags_that_no_search_can_follow(monkeypatch, tmp_path, command, flags, message):
+def test_impossible_flags_of_generation(monkeypatch, tmp_path, command, flags, message):
     (tmp_path / "model.pt").touch()
     assert answer(monkeypatch, command, "--path", tmp_path / "model.pt", *flags.split()).startswith(message)
 
@@ -111,17 +111,17 @@ def test_fairseq_validate_overrides_with_all_its_flags(task, flag):
     parser = options.get_validation_parser(task)
     flags = vars(options.parse_args_and_arch(parser, ["no-data", "--task", task, "--path", "a.pt"]))
     assert flag in flags
-    named_models.check_overrides("a.pt", {"cfg": None, "args": None}, flags)
-    named_models.check_overrides("a.pt", {}, {"prepend_bos": True, "report_accuracy": True})
+    model_path_checks.check_overrides("a.pt", {"cfg": None, "args": None}, flags)
+    model_path_checks.check_overrides("a.pt", {}, {"prepend_bos": True, "report_accuracy": True})
 
 
 def test_keys_of_overrides():
-    """A key is in the checkpoint's configuration, or a flag of fairseq or of one of its models; a value may be anything."""
+    """A key is in the checkpoint's configuration, or a flag of fairseq or of one of its models. Any value is allowed."""
     state = {"cfg": OmegaConf.create({"task": {"mine": 1}}), "args": None}
     known = {"mine": 2, "beam": 3, "encoder_layerdrop": 0.1, "task": {"data": "x"}}
-    named_models.check_overrides("a.pt", state, known)
+    model_path_checks.check_overrides("a.pt", state, known)
     with pytest.raises(InputError) as refusal:
-        named_models.check_overrides("a.pt", state, known | {"encoder_layerdop": 0.1})
+        model_path_checks.check_overrides("a.pt", state, known | {"encoder_layerdop": 0.1})
     assert str(refusal.value) == (
         "--model-overrides: 'encoder_layerdop': neither in the configuration of a.pt nor a flag of fairseq; 'encoder_layerdrop' is one"
     )

@@ -1,4 +1,4 @@
-"""The file of an export: what is read is what was written, or the file is refused."""
+"""The file of an export: reading returns the written content, or refuses the file."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from fairseq_reservoir.errors import InputError
 
 BODY = {"masks": {}, "seed": 3, "note": 'quotes " and ümlauts', "scale": 2**0.5}
 TENSORS = {"b": torch.arange(5), "a": torch.linspace(-1, 1, 12).reshape(3, 4), "h": torch.ones(2, dtype=torch.bfloat16)}
-# of usual_configuration.json as it is deflated against: every compact export so far needs this very text
+# hash of usual_configuration.json: all compact exports need exactly this text
 USUAL_TEXT = "91149d48f4b491c50d54c9c6531f50d61a3e017b5dadc4775fc0a58a90c09ace"
 TENSORS["long"] = torch.linspace(-1, 1, 3000).to(torch.bfloat16)
 
@@ -51,7 +51,7 @@ def test_the_same_bytes_again(path, tmp_path, compact):
     assert (tmp_path / "b.safetensors").read_bytes() == path.read_bytes()
 
 
-def test_any_changed_byte_is_noticed(path):
+def test_any_changed_byte_is_detected(path):
     content, draw = path.read_bytes(), random.Random(1)
     for position in {*range(16), *draw.sample(range(len(content)), 400), len(content) - 1}:
         changed = bytearray(content)
@@ -65,7 +65,7 @@ def test_any_changed_byte_is_noticed(path):
 @pytest.mark.parametrize("size", [0, 1, 8, 100, -1])
 def test_truncated(path, size):
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(InputError, match="a.safetensors: truncated, altered or no safetensors file at all"):
+    with pytest.raises(InputError, match="a.safetensors: truncated, altered or not a safetensors file"):
         packed_file.read(path)
 
 
@@ -74,7 +74,7 @@ def test_foreign(tmp_path):
     with pytest.raises(InputError, match="a.safetensors: no such file"):
         packed_file.read(path)
     path.write_text("no safetensors file")
-    with pytest.raises(InputError, match="truncated, altered or no safetensors file at all"):
+    with pytest.raises(InputError, match="truncated, altered or not a safetensors file"):
         packed_file.read(path)
     for metadata in (None, {"format": "pt"}, {"fairseq_reservoir": "{"}, {"fairseq_reservoir": "[]"}):
         save_file(TENSORS, path, metadata=metadata)
@@ -82,7 +82,7 @@ def test_foreign(tmp_path):
             packed_file.read(path)
 
 
-def test_a_checkpoint_is_to_be_exported(tmp_path):
+def test_a_checkpoint_must_be_exported_first(tmp_path):
     path = tmp_path / "checkpoint_best.pt"
     torch.save({}, path)
     told = f"{path}: a checkpoint of fairseq; export it first: fairseq-reservoir export {path} OUT.safetensors"
@@ -104,9 +104,7 @@ def test_a_newer_version(tmp_path, monkeypatch):
 def test_a_usual_configuration_costs_little(tmp_path, monkeypatch):
     config = json.loads((Path(packed_file.__file__).parent / "usual_configuration.json").read_text())
     config["optimization"]["max_update"] = 1234
-    before = (
-        random.Random(1).randbytes(40_000).hex()
-    )  # what would stand before it by name, more than deflate looks back
+    before = random.Random(1).randbytes(40_000).hex()  # sorts before "config", and is longer than the window of deflate
     described = {**BODY, "a": before, "config": config}
     paths = [tmp_path / "whole.safetensors", tmp_path / "known.safetensors"]
     monkeypatch.setattr(packed_file, "_usual", bytes)  # as the first compact exports were written
@@ -119,11 +117,11 @@ def test_a_usual_configuration_costs_little(tmp_path, monkeypatch):
     assert whole - known > 2500
 
 
-def test_files_are_read_with_the_text_they_were_written_with():
+def test_the_usual_configuration_never_changes():
     assert hashlib.sha256(packed_file._usual()).hexdigest() == USUAL_TEXT
 
 
-def test_what_comes_back_different_is_not_kept(path, monkeypatch, compact):
+def test_a_file_that_reads_back_different_is_not_kept(path, monkeypatch, compact):
     old = path.read_bytes()
 
     def save_other(tensors, filename, metadata):

@@ -48,9 +48,9 @@ def test_the_masks_come_back(choices):
                 module.scores.copy_(torch.randn(module.scores.shape, generator=torch.Generator().manual_seed(i)))
     found = ledger(trained)
     packed = pack_masks(trained, found)
-    assert sum(map(len, packed.values())) == sum(item.export_bytes() for item in found.of("mask"))
+    assert sum(map(len, packed.values())) == sum(item.export_bytes() for item in found.with_roles("mask"))
     state = loaded.state_dict()
-    for item in found.of("mask"):
+    for item in found.with_roles("mask"):
         state[item.name] = bits.unpack(packed[item.name], item.shape, item.bits, item.lowest).float()
     loaded.load_state_dict(state)
     for name, module in masked_modules(trained).items():

@@ -1,4 +1,4 @@
-"""Word vectors in and out: coverage, dimension, exact numbers, and each side by its own dictionary."""
+"""Read and write word vectors: coverage, dimension, exact numbers, and a dictionary for each side."""
 
 import os
 import random
@@ -39,9 +39,9 @@ def test_words_are_found_by_spelling(tmp_path, caplog):
         ("", "line 1 must be COUNT DIM"),
         ("w1 0.5 1\n", "line 1 must be COUNT DIM"),
         ("1 3\nw1 1 2 3\n", "vectors of 3 numbers; the model needs 2"),
-        ("3 2\nw1 1 2\nw2 1 2\n", "line 1 says 3 vectors, 2 follow; is the file whole? If it is, correct line 1"),
+        ("3 2\nw1 1 2\nw2 1 2\n", "line 1 has 3 vectors, but 2 follow; is the file complete? Then correct line 1"),
         ("1 2\nw1 1\n", "line 2 has 1 numbers; 2 are needed"),
-        ("1 2\nw1 1 x\n", "line 2 holds something that is not a number"),
+        ("1 2\nw1 1 x\n", "line 2 contains something that is not a number"),
         ("1 2\nw1 1 2\n", "has 1 of the dictionary's 4 entries, less than --embed-min-coverage 0.5"),
     ],
 )
@@ -51,7 +51,7 @@ def test_refusals(tmp_path, text, message):
     assert str(error.value).startswith(f"{FLAG} {tmp_path}/v: ") and message in str(error.value)
 
 
-def test_a_model_of_ones_own_looks_into_the_vectors_itself(tmp_path):
+def test_a_user_defined_model_reads_the_vectors_itself(tmp_path):
     path = write(tmp_path / "v", "2 2\nw1 0.5 -1\nelsewhere 9 9\n")
     vectors = utils.parse_embedding(path)
     assert (
@@ -81,7 +81,7 @@ def test_written_vectors_are_read_back_to_the_bit(tmp_path):
 
 @pytest.mark.slow
 def test_kills_leave_no_vectors_of_two_models(tmp_path):
-    """120 processes write the vectors of models 1, 2, ... and get SIGKILL at a random time within a write."""
+    """120 processes write the vectors of models 1, 2, ... and are killed at a random time within a write."""
     draw, paths, found = random.Random(1), [str(tmp_path / side) for side in ("v.en", "v.de")], set()
 
     def write(model):
@@ -106,7 +106,7 @@ def test_kills_leave_no_vectors_of_two_models(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["masked", "frozen", "trained"])
-def test_a_model_takes_them(tmp_path, how):
+def test_models_start_with_vectors(tmp_path, how):
     source, target = torch.randn(20, 8), torch.randn(20, 8)
     for side, weight in (("source", source), ("target", target)):
         write_embeddings(tmp_path / side, dictionary(20), weight)
@@ -114,7 +114,7 @@ def test_a_model_takes_them(tmp_path, how):
     model = build_supermask(mask_embeddings=how, **paths)
     for stack, weight in ((model.encoder, source), (model.decoder, target)):
         held = stack.embed_tokens.frozen_weight if how == "masked" else stack.embed_tokens.weight
-        # under a mask of half the entries, scaled by the square root of 2
+        # with a mask of half the entries, scaled by the square root of 2
         expected = weight * 2**0.5 if how == "masked" else weight
         assert torch.allclose(held[2:], expected[2:]) and held[1].abs().max() == 0
 

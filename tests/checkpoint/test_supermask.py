@@ -13,7 +13,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import dry_build, load_translator, packed_file, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.ledger import ledger
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support.building import build_supermask
@@ -130,7 +130,7 @@ def test_frozen_embeddings_are_random_tensors_too(tied):
     for name in tables:
         assert model.recipes[name].draw(1).equal(model.get_parameter(name)), name
     found = ledger(model)
-    assert {item.name for item in found.of("random")} >= set(tables)
+    assert {item.name for item in found.with_roles("random")} >= set(tables)
     # 20 words x 8, stored unless --regenerate is given
     assert found.export_bytes() - found.export_bytes(regenerate=True) == len(tables) * 20 * 8 * 4
     trained = build_supermask(mask_embeddings="trained")
@@ -151,7 +151,7 @@ def test_plain_fairseq_translates_the_same(checkpoint, compare_with_plain_fairse
 
 def test_ctranslate2_translates_the_same(toy_data, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install ctranslate2")
-    # Untrained, with large LayerNorms, since a model of 20 updates says the same of every sentence.
+    # Untrained, with large LayerNorms, because a model of 20 updates translates all sentences alike.
     state = torch.load(trained(tmp_path, toy_data, "--lr", 1e-9, "--dropout", 0))
     for name, tensor in state["model"].items():
         tensor.mul_(3 if name.endswith("layer_norm.weight") else 1)
@@ -173,7 +173,7 @@ def test_ctranslate2_translates_the_same(toy_data, tmp_path):
         found = theirs.translate_batch([words.split()], beam_size=1, max_decoding_length=10)[0]
         assert found.hypotheses[0] == symbols(greedy)
         said.add(" ".join(found.hypotheses[0]))
-        # The two normalise beams by length in other ways where an end of sentence is not allowed yet: compare probabilities.
+        # The two normalise beams by length differently while an end of sentence is not allowed, so compare probabilities.
         scored = theirs.score_batch([words.split()], [symbols(best)])[0]
         assert scored.log_probs == pytest.approx(best["positional_scores"].tolist(), abs=1e-4)
     assert len(said) > 2
@@ -183,7 +183,9 @@ def test_the_papers_small_model_in_4_7_mib():
     """Masks of one bit: encoder 6 x 2.10 M, decoder 6 x 3.15 M, tables of 8,848 and 6,632 words x 512."""
     model = dry_build.build_arch("supermask_one_layer_transformer_iwslt_de_en", [], 8848, 6632)
     found = ledger(model)
-    assert sum(item.export_bytes() for item in found.of("mask")) == (6 * 2097152 + 6 * 3145728 + 15480 * 512) // 8
+    assert (
+        sum(item.export_bytes() for item in found.with_roles("mask")) == (6 * 2097152 + 6 * 3145728 + 15480 * 512) // 8
+    )
     # and LayerNorms, gain and bias of 512 each: 2 per encoder layer, 3 per decoder layer
     assert found.export_bytes("fp16") / 2**20 == pytest.approx(4.7, abs=0.1)
 
@@ -217,7 +219,7 @@ def test_a_compact_export_is_the_same_model(of_coats, translate, tmp_path):
 
 
 def test_a_compact_export_is_near_its_entropy(of_coats, capsys):
-    """Nine values in 3.03 bits, not in 4; its tensors are all but the description."""
+    """Nine values need 3.03 bits in place of 4. The rest of the file is the description."""
     written = of_coats.compact.written
     assert written.entropy_bytes == of_coats.plain.written.entropy_bytes
     cli.main(["size", str(of_coats.compact.path)])
@@ -233,7 +235,7 @@ def test_a_compact_export_is_near_its_entropy(of_coats, capsys):
     assert "masks, 4 bits per entry, entropy 3.03" in printed
 
 
-def test_a_compact_export_where_the_package_is_missing(of_coats, tmp_path, monkeypatch):
+def test_a_compact_export_without_the_package(of_coats, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "constriction", None)
     expected = "the package constriction, which is not installed: pip install constriction"
     with pytest.raises(InputError, match=f"^{of_coats.compact.path}: a compact export; reading it needs {expected}$"):
@@ -245,14 +247,14 @@ def test_a_compact_export_where_the_package_is_missing(of_coats, tmp_path, monke
 
 
 def test_the_house_size_near_its_entropy():
-    """Four signed coats on 5,996 + 4 words x 256 and layers of 256/1024, 4 + 2: 4 bits an entry in bits, 3.03 by entropy."""
+    """Four signed coats, 5,996 + 4 words x 256, 4 + 2 layers of 256/1024: 4 bits per entry packed, 3.03 by entropy."""
     flags = "--encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-layers 4 --decoder-layers 2 --share-all-embeddings"
     masks = "--mask-kind signed --mask-keep-ratio 0.8 --mask-coats 0.5,0.25,0.1"
     model = dry_build.build_arch("supermask_one_layer_transformer", f"{flags} {masks}".split(), 6000, 6000)
     found = ledger(model)
     # encoder 4 (4 x 256^2 + 2 x 256 x 1024), decoder 2 (8 x 256^2 + 2 x 256 x 1024)
     entries = 4 * 786432 + 2 * 1048576 + 6000 * 256
-    assert sum(item.size for item in found.of("mask")) == entries
+    assert sum(item.size for item in found.with_roles("mask")) == entries
     assert found.saved_by_entropy == pytest.approx(entries * (4 - 3.0282) / 8, rel=1e-4)
     assert found.export_bytes("fp16") - found.saved_by_entropy < 2.6e6 < found.export_bytes("fp16")
 
@@ -265,7 +267,7 @@ def test_nan_scores_are_named(checkpoint, tmp_path):
         export(tmp_path / "nan.pt", tmp_path / "a.safetensors")
 
 
-def test_size_counts_as_the_paper_does_beside_it(checkpoint, capsys):
+def test_size_also_counts_like_the_paper(checkpoint, capsys):
     cli.main(["size", str(checkpoint)])
     text = capsys.readouterr().out
     found = open_checkpoint(checkpoint).ledger

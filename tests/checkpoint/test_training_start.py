@@ -1,4 +1,4 @@
-"""Exports that training cannot go on from are refused in one line, before data is touched."""
+"""Files that training cannot start from are refused in one line, before data is read."""
 
 from argparse import Namespace
 
@@ -22,21 +22,21 @@ def of_masks(toy_data, tmp_path_factory):
     return folder
 
 
-def test_going_on_from_an_export(of_l_and_t, tmp_path):
+def test_resuming_from_an_export(of_l_and_t, tmp_path):
     path = tmp_path / "model.safetensors"
     export(of_l_and_t.path, path)
     answer = error_of("no-data", "--restore-file", path, "--save-dir", tmp_path)
     assert answer == (
-        f"fairseq-train: error: --restore-file {path}: an export, without the optimizer's state; give the checkpoint it was made"
-        f" from, or start a new training with --finetune-from-model {path}\n",
+        f"fairseq-train: error: --restore-file {path}: an export, without the optimizer's state; give the original"
+        f" checkpoint, or start a new training with --finetune-from-model {path}\n",
         2,
     )
     check_start(Namespace(restore_file="checkpoint_last.pt", finetune_from_model=str(path)))
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model", "--continue-once"])
-def test_what_is_not_there_or_no_checkpoint(flag, tmp_path):
-    """fairseq would train from scratch, or end in a traceback, and only after it has read the data."""
+def test_missing_files_and_other_files(flag, tmp_path):
+    """fairseq would train from scratch, or end with a traceback after reading the data."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty.pt").touch()
     (tmp_path / "text.pt").write_text("no pickle")
@@ -58,7 +58,7 @@ def test_what_is_not_there_or_no_checkpoint(flag, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_nobody_named_the_default(toy_data, tmp_path):
+def test_a_missing_default_is_allowed(toy_data, tmp_path):
     flags = [*ARCH, "--max-update", 1, "--disable-validation", "--no-epoch-checkpoints", "--save-dir", tmp_path]
     assert len(train(toy_data, *flags, "--restore-file", "checkpoint_last.pt").losses) == 1
     (tmp_path / "checkpoint_last.pt").unlink()
@@ -71,28 +71,28 @@ def test_nobody_named_the_default(toy_data, tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--save-dir", "--restore-file", "--finetune-from-model", "--continue-once"])
-def test_a_link_to_a_checkpoint_that_is_gone(flag, tmp_path):
+def test_a_broken_link(flag, tmp_path):
     """fairseq would train from scratch, and replace the link at the first save."""
     link = tmp_path / "checkpoint_last.pt"
     link.symlink_to("elsewhere.pt")
     given = ["--save-dir", tmp_path] if flag == "--save-dir" else [flag, link, "--save-dir", tmp_path / "run"]
-    why = f"{link}: is a link to elsewhere.pt, and there is no such file; restore it, or remove the link"
+    why = f"{link}: is a link to elsewhere.pt, which does not exist; restore the file, or remove the link"
     named = "--restore-file" if flag == "--save-dir" else flag
     assert error_of("no-data", *ARCH, *given) == (f"fairseq-train: error: {named} {why}\n", 2)
     assert link.is_symlink() and [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
-def test_masks_are_no_scores(of_masks, flag, tmp_path):
+def test_exports_of_masks_are_refused(of_masks, flag, tmp_path):
     path = of_masks / "masks.safetensors"
     text, status = error_of("no-data", *ARCH, flag, path, "--save-dir", tmp_path)
     assert text.endswith(
-        f"error: {flag} {path}: an export of masks, without the scores that training needs; give the checkpoint it was made from\n"
+        f"error: {flag} {path}: an export of masks, without the scores that training needs; give the original checkpoint\n"
     )
     assert status == 2 and text.count("\n") == 1
 
 
-def test_the_checkpoint_they_were_made_from_starts_a_training(of_masks, toy_data):
+def test_the_original_checkpoint_starts_a_training(of_masks, toy_data):
     run = train(
         toy_data, *ARCH, "--finetune-from-model", of_masks / "checkpoint_last.pt", "--max-update", 1, "--no-save"
     )
@@ -115,8 +115,8 @@ SPECS = [
 
 @pytest.mark.parametrize("tie", ["", "--share-decoder-input-output-embed", "--share-all-embeddings"])
 @pytest.mark.parametrize("spec", SPECS)
-def test_vectors_of_words_that_would_be_drawn_anew(spec, tie):
-    """They are refused for exactly the tables that the slot table says are frozen and drawn."""
+def test_word_vectors_of_drawn_tables_are_refused(spec, tie):
+    """They are refused for exactly the tables that are frozen and drawn in the slot table."""
     flags = f"{spec} --frozen-init orthogonal {tie}".split()
     model = build_arch("frozen_transformer_tiny", flags)
     drawn = {entry.name for entry in model.slot_table.entries if entry.frozen_init}
@@ -125,7 +125,9 @@ def test_vectors_of_words_that_would_be_drawn_anew(spec, tie):
         table = vars(model.flags) | {f"{stack}_embed_path": "v.txt"}
         files = Namespace(restore_file="checkpoint_last.pt", finetune_from_model=None)
         if f"{owner}.embed_tokens.weight" in drawn:
-            lost = f"--frozen-init orthogonal: would take the place of the vectors of --{stack}-embed-path v.txt, which are frozen;"
+            lost = (
+                f"--frozen-init orthogonal: would replace the vectors of --{stack}-embed-path v.txt, which are frozen;"
+            )
             with pytest.raises(InputError, match=lost):
                 check_start(files, Namespace(**table))
         else:
@@ -133,9 +135,9 @@ def test_vectors_of_words_that_would_be_drawn_anew(spec, tie):
         check_start(files, Namespace(**table | {"frozen_init": "model"}))
 
 
-def test_vectors_are_refused_before_data_is_touched(tmp_path):
+def test_vectors_are_refused_before_data_is_read(tmp_path):
     (tmp_path / "v.txt").write_text("1 16\n")
     flags = "--arch frozen_transformer_tiny --freeze emb --frozen-init orthogonal --encoder-embed-path".split()
     line, status = error_of("no-data", *flags, tmp_path / "v.txt", "--save-dir", tmp_path)
-    assert status == 2 and line.startswith("fairseq-train: error: --frozen-init orthogonal: would take the place")
-    assert line.count("\n") == 1 and line.endswith("which are frozen; leave one of them out\n")
+    assert status == 2 and line.startswith("fairseq-train: error: --frozen-init orthogonal: would replace")
+    assert line.count("\n") == 1 and line.endswith("which are frozen; remove one of them\n")

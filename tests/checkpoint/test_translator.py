@@ -1,4 +1,4 @@
-"""Text in, text out: as fairseq-generate translates the same sentences, cut by hand, and no line is lost or out of its place."""
+"""The translator gives the translations of fairseq-generate, one per line and in order."""
 
 import dataclasses
 import gzip
@@ -37,7 +37,7 @@ def of_fairseq(run_fairseq, of_numbers, tmp_path):
 
 
 def translated_by_fairseq(run_fairseq, made, path, folder, *words):
-    """What fairseq-generate prints of each line of the test set: pairs of a text and its score."""
+    """Return fairseq-generate's (text, score) of each line of the test set."""
     flags = "--cpu --beam 5 --remove-bpe sentencepiece --max-len-b 20 --num-workers 0".split()
     run_fairseq("generate", made.data, "--path", path, *flags, *words, "--results-path", folder)
     found = {}
@@ -56,7 +56,7 @@ def test_as_fairseq_generate_with_the_checkpoint(translator, of_numbers, of_fair
     assert len(set(map(str, found))) > 10
 
 
-def test_it_is_the_export_of_every_command(with_text, of_fairseq, of_numbers):
+def test_other_commands_read_the_export(with_text, of_fairseq, of_numbers):
     assert of_fairseq(with_text) == of_fairseq(of_numbers.path)
 
 
@@ -79,20 +79,20 @@ def test_one_sentence_several_and_none(translator, test_set):
     assert [found[i] for i in (0, 2)] == ["", ""]
 
 
-def test_the_order_stays_whatever_the_batch(translator, test_set):
+def test_the_order_does_not_depend_on_the_batch(translator, test_set):
     lines = test_set[:12] + [""] + test_set[12:20]
     expected = [translator.translate(line, **SHORT) for line in lines]
     for size in (1, 4, 100):
         assert translator.translate(lines, batch_size=size, **SHORT) == expected
 
 
-def test_words_that_no_dictionary_has(translator):
+def test_unknown_words(translator):
     found = translator.translate(["\u4f60\u597d \U0001f600 one", "e\u0301\u0000 two", "x" * 3000], **SHORT)
     assert len(found) == 3 and not any("\n" in text for text in found)
 
 
 def test_a_long_line_is_translated_in_parts(translator, test_set):
-    """Of three sentences that are cut at their ends the translation is that of the three."""
+    """A line of three sentences is split at their ends, and translated as the three."""
     lines = [f"{line}." for line in test_set if 6 < len(translator.pieces.cut(line)) < 20][:3]
     longest = max(len(translator.pieces.cut(line)) for line in lines)
     cut = [translator.hypotheses([line], **SHORT)[0][0] for line in lines]
@@ -112,7 +112,7 @@ def test_longer_than_the_models_positions(translator, test_set):
     assert found.parts >= 2 and found.cut_short
 
 
-def test_a_translation_that_is_cut_short_says_so(translator, test_set):
+def test_a_translation_that_is_cut_short_is_marked(translator, test_set):
     assert translator.hypotheses(test_set[:1], max_len_b=1)[0][0].cut_short
     assert not translator.hypotheses(test_set[:1], max_len_b=100)[0][0].cut_short
 
@@ -122,14 +122,14 @@ def test_options(translator):
         ({"beam": 0}, "beam 0: must be a whole number of at least 1"),
         ({"batch_size": 1.5}, "batch_size 1.5: must be"),
         ({"nbest": 6}, "nbest 6: at most beam, 5"),
-        ({"verbose": True}, "verbose: no option of fairseq's generation, such as lenpen or max_len_b"),
+        ({"verbose": True}, "verbose: not an option of fairseq's generation, such as lenpen or max_len_b"),
         ({"lenpen": "a"}, "lenpen a: "),
         ({"lenpen": float("nan")}, "lenpen nan: must be from -10 to 10"),
         ({"temperature": 0}, "temperature 0: must be greater than 0"),
         ({"max_len_b": -5}, "max_len_b -5: "),
         ({"sampling_topp": 2.0}, "sampling_topp 2: "),
         ({"diverse_beam_groups": 2}, "diverse_beam_groups 2: "),
-        ({"score_reference": True}, "score_reference True: is for fairseq-generate, which has references"),
+        ({"score_reference": True}, "score_reference True: works only in fairseq-generate, which has references"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             translator.hypotheses(["one"], **options)
@@ -147,7 +147,7 @@ def test_files_without_text(of_numbers, tmp_path):
     for path, message in (
         (
             of_numbers.path,
-            "checkpoint_last.pt: the name of an export, which carries dictionaries and pieces, ends in .safetensors; fairseq",
+            "checkpoint_last.pt: not an export with dictionaries and pieces, whose name ends in .safetensors; fairseq",
         ),
         (
             tmp_path / "a.safetensors",
@@ -160,7 +160,7 @@ def test_files_without_text(of_numbers, tmp_path):
 
 
 def test_a_folder_without_dictionaries(with_text, tmp_path):
-    with pytest.raises(InputError, match=f"data {tmp_path}: does not hold the dictionaries of the model"):
+    with pytest.raises(InputError, match=f"data {tmp_path}: does not contain the dictionaries of the model"):
         load_translator(with_text, tmp_path)
 
 
@@ -173,7 +173,7 @@ def test_with_a_folder_of_data_sentences_are_pieces_as_before(with_text, of_numb
 
 
 def forged(with_text, path, **fields):
-    """An export with a right hash, whose text parts have other fields."""
+    """Write an export with a right hash and changed text parts."""
     body, tensors = packed_file.read(with_text)
     text = dataclasses.replace(packed_file.read_text(with_text), **fields)
     packed_file.write(
@@ -187,9 +187,9 @@ def test_parts_that_do_not_fit_the_model(with_text, tmp_path):
     for fields, message in (
         (
             {"source": words[::-1]},
-            r"the source dictionary that it carries \(\d+ entries, .* is not the one trained with",
+            r"the source dictionary in the file \(\d+ entries, .* is not the one of the training",
         ),
-        ({"target": (*words, "more")}, "the target dictionary that it carries"),
+        ({"target": (*words, "more")}, "the target dictionary in the file"),
         ({"model": b"no model"}, "a.safetensors: not a SentencePiece model"),
         ({"kind": "byte_pairs", "model": b"a b c d"}, "a.safetensors: line 1, 'a b c d', is not a BPE code"),
     ):
@@ -199,7 +199,7 @@ def test_parts_that_do_not_fit_the_model(with_text, tmp_path):
 
 
 def test_byte_pairs_a_tokenizer_and_lower_case(of_numbers, toy_data, of_l_and_t, tmp_path):
-    """Codes that put no two letters together leave the words of ``toy_data``, which are letters, as they are."""
+    """Codes without merges leave the words of ``toy_data``, which are single letters, unchanged."""
     (tmp_path / "codes").write_text("#version: 0.2\nx y</w>\n")
     flags = TextFlags(bpe_codes=str(tmp_path / "codes"), tokenizer="moses", lowercase=True)
     export(of_l_and_t.path, tmp_path / "a.safetensors", text=flags)
@@ -220,8 +220,8 @@ def test_byte_pairs_a_tokenizer_and_lower_case(of_numbers, toy_data, of_l_and_t,
 
 
 @pytest.mark.slow
-def test_multi30k_is_translated_to_the_letter(run_fairseq, tmp_path):
-    """The 1,000 lines of a real test set, by a model that has learned little: nearly all its translations differ."""
+def test_multi30k_is_translated_exactly(run_fairseq, tmp_path):
+    """The 1,000 lines of a real test set. The model has learned little, so nearly all its translations differ."""
     if not (REAL / "multi30k").exists():
         pytest.skip("../shared/data/multi30k is absent")
     raw = tmp_path / "raw"

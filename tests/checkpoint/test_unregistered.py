@@ -1,4 +1,4 @@
-"""A checkpoint of an architecture or a task that is not registered is answered in one line with its name."""
+"""A checkpoint of an unregistered architecture or task gives one line with its name."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ LINE = "the architecture mine_tiny is not registered here; give the --user-dir t
 
 @pytest.fixture(scope="module")
 def of_another(toy_data, tmp_path_factory):
-    """As another plugin's training would have written it."""
+    """A checkpoint of another plugin."""
     folder = tmp_path_factory.mktemp("another")
     train(toy_data, "--arch", "transformer", "--max-update", 1, "--disable-validation", "--save-dir", folder)
     path = folder / "checkpoint_last.pt"
@@ -51,8 +51,8 @@ def test_translating(of_another, toy_data, run_fairseq):
         run_fairseq("generate", toy_data, "--path", of_another, "--cpu")
 
 
-def test_its_values_may_still_be_taken(of_another, toy_data):
-    """Of a checkpoint to start from only the tensors are of interest."""
+def test_finetuning_from_it_is_allowed(of_another, toy_data):
+    """Only the tensors of such a checkpoint are read."""
     start = ["--finetune-from-model", of_another]
     run = train(toy_data, "--arch", "transformer", *start, "--max-update", 1, "--no-save", "--disable-validation")
     assert len(run.losses) == 1

@@ -139,8 +139,8 @@ def test_models_that_cannot(run, of_numbers, tmp_path):
     for model, message in (
         (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
         (tmp_path, f"MODEL {tmp_path}: is a folder; name a file in it"),
-        (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or no safetensors file at all"),
-        (of_numbers.path, "the name of an export, which carries dictionaries and pieces, ends in .safetensors"),
+        (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or not a safetensors file"),
+        (of_numbers.path, "not an export with dictionaries and pieces, whose name ends in .safetensors"),
     ):
         with pytest.raises(SystemExit, match=message) as leaving:
             run(b"one", model=model)

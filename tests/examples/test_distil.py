@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, data_utils
 from omegaconf import OmegaConf
 
 from examples.distilled import distilled
-from fairseq_reservoir.checkpoint.opened import read_state
+from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
 from tests.examples.test_multi30k import EXAMPLES, bash
 
 

@@ -8,7 +8,7 @@ from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import load_translator, read_state_dict
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.ledger import ledger
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.layers.backskip.backward_skip import ESTIMATORS, Identity
 from tests.support.building import build, logits, pad, sentences, shift
 from tests.support.commands import error_of, load, start_training, train
@@ -177,7 +177,7 @@ def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
     opened = open_checkpoint(tmp_path / "model.safetensors").built()
     assert all(opened.state_dict()[name].equal(p) for name, p in run.model.named_parameters())
     found = ledger(run.model)
-    estimators = sum(item.bytes for item in found.of("training"))
+    estimators = sum(item.bytes for item in found.with_roles("training"))
     # Two layers of width 16: three 16 x 16 matrices of 4 bytes each.
     assert estimators == 2 * 3 * 16 * 16 * 4 == found.weight_bytes - found.inference_bytes
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.layers.adapters.adapted_linear import AdaptedLinear
 from tests.checkpoint.conftest import translate  # noqa: F401
 from tests.integration.test_frozen_stays_frozen import hashes

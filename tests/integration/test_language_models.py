@@ -12,7 +12,7 @@ import torch
 from fairseq import checkpoint_utils, hub_utils
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from tests.support import commands
 from tests.support.commands import USER_DIR

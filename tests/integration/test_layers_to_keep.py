@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils
 from fairseq_reservoir.checkpoint.average import average
 from fairseq_reservoir.checkpoint.export import export
 from fairseq_reservoir.checkpoint.materialize import materialize
-from fairseq_reservoir.checkpoint.opened import open_checkpoint
+from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import BUFFER
 from tests.support.building import build, build_roberta, build_supermask, pad, sentences, shift

@@ -230,5 +230,5 @@ def test_a_plain_checkpoint_with_the_values_of_the_seed_is_no_other(plain, toy_d
 
 def test_initial_values_of_tensors_in_the_checkpoint_are_refused(tuned, tmp_path):
     line, status = error_of("no-data", *tuned.command[1:], "--frozen-init", "glorot", "--save-dir", tmp_path)
-    assert status == 2 and line.endswith("error: --frozen-init glorot: has no effect with --finetune-from-model, whose values are taken;"
-                                         " leave one of them out\n")  # fmt: skip
+    assert status == 2 and line.endswith("error: --frozen-init glorot: has no effect with --finetune-from-model, which sets all values;"
+                                         " remove one of them\n")  # fmt: skip

@@ -101,7 +101,7 @@ def test_frozen_tensors_are_drawn_from_seed_and_name(init):
         expected = torch.zeros(len(value)) if name.endswith("bias") else draw(5, name, tuple(value.shape))
         assert torch.equal(value, expected) and torch.equal(values(other)[name], value)
     assert all(torch.equal(values(ours)[name], value) for name, value in values(plain).items() if name not in frozen)
-    left_out = {item.name for item in ledger(ours).of("random") if item.export_bytes() == 0}
+    left_out = {item.name for item in ledger(ours).with_roles("random") if item.export_bytes() == 0}
     assert left_out == {name for name in frozen if init != "orthogonal" or name.endswith("bias")}
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
-from fairseq_reservoir.checkpoint import dry_build, opened
+from fairseq_reservoir.checkpoint import dry_build, meta_checkpoint
 from fairseq_reservoir.checkpoint.pretrained_embeddings import building_for_a_checkpoint, write_embeddings
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import BUFFER
@@ -137,10 +137,10 @@ def test_a_checkpoint_of_before_that_is_exported_by_its_own_recipes(tmp_path):
             assert tensor[2:].abs().unique().tolist() == pytest.approx([size**-0.5])
         elif part:
             assert 0.8 * bounds[part] < float(tensor.abs().max()) <= bounds[part] * 1.000001, name
-    opened._take_earlier_recipes(model, old)
+    meta_checkpoint._take_earlier_recipes(model, old)
     assert model.recipes == model.earlier_recipes
     today = build_roberta(mask_init_weights="paper_code")
-    opened._take_earlier_recipes(today, today.state_dict())
+    meta_checkpoint._take_earlier_recipes(today, today.state_dict())
     assert all(today.recipes[name] != model.recipes[name] for name in old)
 
 

@@ -121,7 +121,7 @@ def test_layers_to_keep(share):
 
 
 def without_buffers(found):
-    return found.export_bytes("fp16") - sum(item.stored_bytes for item in found.of("buffer"))
+    return found.export_bytes("fp16") - sum(item.stored_bytes for item in found.with_roles("buffer"))
 
 
 def test_bytes_by_hand():

@@ -9,8 +9,8 @@ from fairseq.data import Dictionary
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint import dictionaries, load_translator, packed_file
+from fairseq_reservoir.checkpoint.anonymize import sentencepiece_without_names
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.maker import sentencepiece_without_names
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.text import collect
 from fairseq_reservoir.text.collect import TextFlags

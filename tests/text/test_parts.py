@@ -136,7 +136,7 @@ def test_any_changed_byte_of_an_export_is_noticed(with_text, tmp_path):
                 read(path)
     for size in (0, 100, len(content) // 2, -1):
         path.write_bytes(content[:size])
-        with pytest.raises(InputError, match="truncated, altered or no safetensors file"):
+        with pytest.raises(InputError, match="truncated, altered or not a safetensors file"):
             packed_file.read_text(path)
 
 

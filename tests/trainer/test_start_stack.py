@@ -158,15 +158,15 @@ REFUSED = {
     ),
     "beside a whole model": (
         "--arch frozen_transformer --start-encoder-from THAT --finetune-from-model THAT",
-        "has no effect with --finetune-from-model, whose values are taken",
+        "has no effect with --finetune-from-model, which sets all values",
     ),
     "beside another checkpoint": (
         "--arch frozen_transformer --start-encoder-from THAT --restore-file THAT",
-        "has no effect with --restore-file, whose values are taken",
+        "has no effect with --restore-file, which sets all values",
     ),
     "beside vectors": (
         "--arch frozen_transformer --start-encoder-from THAT --encoder-embed-path vectors.txt",
-        "would take the place of the vectors of --encoder-embed-path",
+        "would replace the vectors of --encoder-embed-path",
     ),
     "a table that is shared here and was not there": (
         "--arch frozen_transformer --share-all-embeddings --start-encoder-from THAT --start-decoder-from THAT",

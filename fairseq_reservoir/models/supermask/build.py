@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
+from ...checkpoint.pretrained_embeddings import read_embeddings, values_from_checkpoint
 from ...errors import InputError, flag_of
 from ...freezing.description import NOT_COMPARED
 from ...freezing.reservoir_build import kept_layers
@@ -203,7 +203,7 @@ def fill_embedding(
     if read:
         # Vectors from a file have no recipe, even if they are loaded from a checkpoint.
         embedding.recipes = {}
-        if not weight.is_meta and not tensors_follow.get():
+        if not weight.is_meta and not values_from_checkpoint.get():
             indices, vectors = read()
             weight[indices] = vectors * (1.0 if masked is None else masked.choices.gain)
     weight[embedding.padding_idx] = 0

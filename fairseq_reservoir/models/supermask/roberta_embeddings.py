@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...checkpoint.other_dictionary import refuse_other_words
-from ...checkpoint.pretrained_embeddings import read_embeddings, tensors_follow
+from ...checkpoint.pretrained_embeddings import read_embeddings, values_from_checkpoint
 from ...errors import InputError
 from ...random_tensors.fill import draw
 from ...random_tensors.recipe import Recipe
@@ -38,7 +38,7 @@ def fill_embeddings(encoder, options) -> None:
         raise InputError(f"{FLAG} {path} and --encoder-embed-path {text}: give one of them")
     positions = stack.embed_positions.weight
     read, given = None, {}
-    if path and not positions.is_meta and not tensors_follow.get():
+    if path and not positions.is_meta and not values_from_checkpoint.get():
         given = read_checkpoint(path, dictionary, len(positions), positions.shape[1])
     if path:
 
@@ -86,7 +86,7 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
     Raises:
         InputError: the file cannot be used, has another kind of model, or its sizes or its dictionary differ.
     """
-    from ...checkpoint.opened import open_checkpoint, read_state
+    from ...checkpoint.meta_checkpoint import open_checkpoint, read_state
     from ...checkpoint.origin import dictionaries_of
 
     state = read_state(path, FLAG)

@@ -107,7 +107,7 @@ def test_the_table_and_the_ledger_count_lora_as_trained():
     assert row.flops == 896
     beside = build("LT", "L", frozen_adapter="lora", frozen_adapter_rank=1).slot_table.rows
     assert [r.flops for r in beside if r.place == "encoder.layers.1"] == [896 + 208]
-    trained = sum(item.size for item in ledger(model).of("trained"))
+    trained = sum(item.size for item in ledger(model).with_roles("trained"))
     assert (
         trained == model.slot_table.trained_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
     )
@@ -128,7 +128,7 @@ def test_the_table_and_the_ledger_count_veras_matrices_once():
         row.place: row.flops for row in build("TT", "L", frozen_adapter="vera", frozen_adapter_rank=1).slot_table.rows
     }
     assert shared.flops == beside["frozen_adapter"] == 0 and beside["encoder.layers.0"] == 896 + 208
-    random = [item for item in ledger(model).of("random") if item.name.startswith("frozen_adapter.")]
+    random = [item for item in ledger(model).with_roles("random") if item.name.startswith("frozen_adapter.")]
     assert len(random) == 6 and all(item.export_bytes() == 0 for item in random)
 
 
