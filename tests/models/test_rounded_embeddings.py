@@ -67,7 +67,9 @@ def test_the_table_of_masks_and_rounded_vectors():
 def test_bytes_by_hand():
     """Tables of 20 x 8: 3 bits per number and a scale of two bytes for each of 20 rows. Masked tables have one bit and no scale."""
     rounded, masked = (ledger(build_supermask(mask_embeddings=how)) for how in ("8", "masked"))
-    without = [one.export_bytes("fp16") - sum(i.stored_bytes for i in one.with_roles("buffer")) for one in (rounded, masked)]
+    without = [
+        one.export_bytes("fp16") - sum(i.stored_bytes for i in one.with_roles("buffer")) for one in (rounded, masked)
+    ]
     bits = 3
     tables = len(rounded.with_roles("rounded"))
     assert tables == 2
