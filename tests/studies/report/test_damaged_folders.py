@@ -70,12 +70,18 @@ ODD = {
     "score of 400 digits": (write("bleu.json", f'{{"score": {"9" * 400}}}'), ""),
     "stars": (
         change("{'_name': None,", "{'_name': None, **{'a': 1},"),
-        "a-1: the configuration that its log begins with",
+        "a-1: the configuration at the beginning of its log",
     ),
     "seed": (change("'seed': 1", f"'seed': 0x{'f' * 5000}"), ""),
     "a value that is deep JSON": (change("'choice': ", f"'flag': '{'[' * 100_000}', 'choice': "), ""),
-    "decimal seed": (change("'seed': 1", f"'seed': {'9' * 5000}"), "a-1: the configuration that its log begins with"),
-    "quotes": (change("'seed': 1", "'seed': '" + "\\'" * 400_000), "a-1: the configuration that its log begins with"),
+    "decimal seed": (
+        change("'seed': 1", f"'seed': {'9' * 5000}"),
+        "a-1: the configuration at the beginning of its log",
+    ),
+    "quotes": (
+        change("'seed': 1", "'seed': '" + "\\'" * 400_000),
+        "a-1: the configuration at the beginning of its log",
+    ),
     "translations in a FIFO": (fifo("generate.log"), "a-1: generate.log is a FIFO"),
     "state in a FIFO": (fifo("state"), "a-1: state is a FIFO"),
     "log in a FIFO": (fifo("train.log"), "a-1: train.log is a FIFO, left out"),

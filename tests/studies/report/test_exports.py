@@ -75,7 +75,7 @@ def test_table_and_figure(runs, tmp_path):
     assert float(rows["keep30"][-1]) == pytest.approx(8 * 180_000 / int(rows["keep30"][1]), abs=0.005)
     assert Path(tmp_path / "out/figures/bytes.png").stat().st_size > 10_000
     page = (tmp_path / "out/index.html").read_text()
-    assert "no smaller file scores as much" in page and "packed export, MB" in page
+    assert "no smaller file scores as high" in page and "packed export, MB" in page
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_invalid_points(runs, tmp_path, size, bleu):
 
 
 def test_points_of_one_name(runs, tmp_path):
-    with pytest.raises(SystemExit, match="error: --point int8: given twice; each needs a name of its own$"):
+    with pytest.raises(SystemExit, match="error: --point int8: given twice; each needs its own name$"):
         cli.main(
             ["report", str(runs), "--out", str(tmp_path / "out"), *("--point int8 100 9 --point int8 200 9".split())]
         )

@@ -176,7 +176,7 @@ def test_keys_by_their_end():
     assert find_key("dropout", configurations, "--against") == "model.dropout"
     with pytest.raises(InputError, match="--against size: could be a.size, b.size"):
         find_key("size", configurations, "--against")
-    with pytest.raises(InputError, match="--against keep_rate: .* near it are mask_keep_ratio"):
+    with pytest.raises(InputError, match="--against keep_rate: .* similar names: mask_keep_ratio"):
         find_key("keep_rate", configurations, "--against")
 
 
