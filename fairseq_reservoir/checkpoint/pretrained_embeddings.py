@@ -150,11 +150,6 @@ def print_overlap(print_embed_overlap: Callable[..., Any], embed_dict: Any, voca
         print_embed_overlap(embed_dict, vocab_dict)
 
 
-def write_embeddings(path: str, dictionary: Any, weight: torch.Tensor) -> None:
-    """Write the rows of ``weight`` (words, dim) under the words of ``dictionary``; see ``write_tables``."""
-    write_tables({path: (dictionary, weight)})
-
-
 def write_tables(tables: Mapping[str, tuple[Any, torch.Tensor]]) -> None:
     """Write one file of vectors for each path: the rows of a weight (words, dim) under the words of a dictionary.
 

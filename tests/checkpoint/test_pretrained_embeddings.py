@@ -11,7 +11,7 @@ import torch
 from fairseq import utils
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.checkpoint.pretrained_embeddings import read_embeddings, write_embeddings, write_tables
+from fairseq_reservoir.checkpoint.pretrained_embeddings import read_embeddings, write_tables
 from fairseq_reservoir.errors import InputError
 from tests.support.building import build_supermask, dictionary
 from tests.support.commands import train
@@ -71,12 +71,12 @@ def test_a_missing_file():
 
 def test_written_vectors_are_read_back_to_the_bit(tmp_path):
     weight = torch.randn(8, 3)
-    write_embeddings(tmp_path / "v", dictionary(8), weight)
+    write_tables({tmp_path / "v": (dictionary(8), weight)})
     indices, vectors = read_embeddings(str(tmp_path / "v"), dictionary(8), 3, 1.0, FLAG)
     assert torch.equal(vectors, weight[indices]) and len(indices) == 8
     assert [p.name for p in tmp_path.iterdir()] == ["v"]
     with pytest.raises(InputError, match="8 rows, the dictionary 9 entries"):
-        write_embeddings(tmp_path / "w", dictionary(9), weight)
+        write_tables({tmp_path / "w": (dictionary(9), weight)})
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_kills_leave_no_vectors_of_two_models(tmp_path):
 def test_models_start_with_vectors(tmp_path, how):
     source, target = torch.randn(20, 8), torch.randn(20, 8)
     for side, weight in (("source", source), ("target", target)):
-        write_embeddings(tmp_path / side, dictionary(20), weight)
+        write_tables({tmp_path / side: (dictionary(20), weight)})
     paths = {"encoder_embed_path": str(tmp_path / "source"), "decoder_embed_path": str(tmp_path / "target")}
     model = build_supermask(mask_embeddings=how, **paths)
     for stack, weight in ((model.encoder, source), (model.decoder, target)):

@@ -8,7 +8,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.checkpoint.pretrained_embeddings import write_embeddings
+from fairseq_reservoir.checkpoint.pretrained_embeddings import write_tables
 from fairseq_reservoir.masks.masked_weight import masked_modules
 from fairseq_reservoir.models.reservoir.roberta import ReservoirRoberta
 from fairseq_reservoir.models.supermask.roberta import SupermaskOneLayerRoberta
@@ -232,7 +232,7 @@ def test_translating_needs_no_file_of_vectors_either(toy_data, tmp_path, run_fai
     words = dictionary(4)
     for word in "abcdefgh":
         words.add_symbol(word)
-    write_embeddings(tmp_path / "v", words, torch.randn(12, 16))
+    write_tables({tmp_path / "v": (words, torch.randn(12, 16))})
     flags = ["--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-path", tmp_path / "v"]
     train(toy_data, *flags, "--max-update", 2, "--save-dir", tmp_path)
     (tmp_path / "v").unlink()

@@ -8,7 +8,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel, base_lm_architecture
 
 from fairseq_reservoir.checkpoint import dry_build
-from fairseq_reservoir.checkpoint.pretrained_embeddings import write_embeddings
+from fairseq_reservoir.checkpoint.pretrained_embeddings import write_tables
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import BUFFER
 from fairseq_reservoir.masks.masked_weight import masked_modules
@@ -193,14 +193,14 @@ def test_one_random_layer_under_a_mask_per_depth():
 )
 def test_word_vectors_from_a_file(tmp_path, arch, how):
     vectors = torch.randn(20, 8)
-    write_embeddings(tmp_path / "vectors.txt", dictionary(20), vectors)
+    write_tables({tmp_path / "vectors.txt": (dictionary(20), vectors)})
     weight = build_lm(arch, decoder_embed_path=str(tmp_path / "vectors.txt"), **how).decoder.embed_tokens.weight
     assert weight[4:].equal(vectors[4:]) and weight.requires_grad == (how.get("mask_embeddings") != "frozen")
 
 
 def test_word_vectors_under_a_mask_are_scaled_by_root_two(tmp_path):
     vectors = torch.randn(20, 8)
-    write_embeddings(tmp_path / "vectors.txt", dictionary(20), vectors)
+    write_tables({tmp_path / "vectors.txt": (dictionary(20), vectors)})
     embedding = build_lm(SUPERMASK, decoder_embed_path=str(tmp_path / "vectors.txt")).decoder.embed_tokens
     assert torch.allclose(embedding.frozen_weight[4:], vectors[4:] * 2**0.5)
     with pytest.raises(InputError, match="--decoder-embed-path .*: vectors of 8 numbers; the model needs 4"):

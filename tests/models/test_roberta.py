@@ -7,7 +7,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from fairseq_reservoir.checkpoint import dry_build, meta_checkpoint
-from fairseq_reservoir.checkpoint.pretrained_embeddings import building_for_a_checkpoint, write_embeddings
+from fairseq_reservoir.checkpoint.pretrained_embeddings import building_for_a_checkpoint, write_tables
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.freezing.description import BUFFER
 from fairseq_reservoir.masks.masked_weight import masked_modules
@@ -225,7 +225,7 @@ def test_a_sentence_does_not_depend_on_its_batch(form, exact_softmax):
 @pytest.mark.parametrize("how", ["masked", "frozen", "trained"])
 def test_vectors_from_a_file_of_words(tmp_path, how):
     vectors = torch.randn(20, 8)
-    write_embeddings(tmp_path / "v", dictionary(20), vectors)
+    write_tables({tmp_path / "v": (dictionary(20), vectors)})
     model = build_roberta(mask_embeddings=how, encoder_embed_path=str(tmp_path / "v"))
     embedding = model.encoder.sentence_encoder.embed_tokens
     held = embedding.frozen_weight if how == "masked" else embedding.weight
