@@ -1,9 +1,8 @@
 """Runs on this machine, several at a time.
 
-submitit's local executor does not fit here, although ``slurm.py`` uses submitit. It kills a job 1 s after an interrupt, too soon for
-fairseq to save a checkpoint, and leaves the job's command running. It accepts GPUs by number only, and hides all GPUs from a job without
-a number. Its job, not the sweep, would be the parent of the command, so a killed sweep would look like a running one. Each run would
-need two more Python processes.
+submitit's local executor does not fit here, although ``slurm.py`` uses submitit. On an interrupt it kills its job after 1 s, so a command
+that needs longer to save a checkpoint outlives the sweep. It accepts GPUs by number only, and hides all GPUs from a job without a number.
+Its job survives a killed sweep and holds the run, so the run looks like one of another sweep. Each run needs two more Python processes.
 """
 
 import contextlib

@@ -100,7 +100,7 @@ def test_a_point_of_another_program(runs, tmp_path):
     cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", "250000", "90"])
     page = (tmp_path / "out/index.html").read_text()
     assert ">int8<" in page and "size of the file, MB" in page
-    assert "Given by --point: int8, 250,000 bytes, 90." in (tmp_path / "out/report.md").read_text()
+    assert "From --point: int8, 250,000 bytes, 90." in (tmp_path / "out/report.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_point_of_another_program(runs, tmp_path):
 def test_invalid_points(runs, tmp_path, size, bleu):
     with pytest.raises(SystemExit) as refusal:
         cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", size, bleu])
-    told = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, BLEU from 0 to 100"
-    assert told in str(refusal.value)
+    message = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, BLEU from 0 to 100"
+    assert message in str(refusal.value)
     assert not (tmp_path / "out").exists()
 
 
