@@ -14,19 +14,16 @@ QUESTIONS = {"What", "Whatever", "Which", "How", "Whether", "Where", "When"}
 LIMIT = 5
 # Folders that are not rewritten yet, with their density of today, rounded up. Lower a number after a rewrite; delete it below LIMIT.
 CEILINGS = {
-    "fairseq_reservoir/checkpoint": 24,
+    "fairseq_reservoir/commands": 23,
     "fairseq_reservoir/fairseq_repairs": 20,
     "fairseq_reservoir/freezing": 41,
     "fairseq_reservoir/speed": 27,
-    "fairseq_reservoir/studies": 25,
     "fairseq_reservoir/trainer": 18,
-    "tests/checkpoint": 25,
     "tests/commands": 28,
     "tests/fairseq_repairs": 30,
     "tests/freezing": 29,
     "tests/options": 24,
     "tests/speed": 24,
-    "tests/studies": 27,
     "tests/trainer": 21,
 }
 SUFFIXES = (".py", ".sh", ".md")
