@@ -23,7 +23,7 @@ _KEY = re.compile(
 _PATH = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\w+://")
 # In all other groups any text with a slash is a path.
 _BUILT_FROM = ("model",)
-# Fields of SentencePiece's TrainerSpec: input, model_prefix, seed_sentencepieces_file; of NormalizerSpec: normalization_rule_tsv.
+# Fields of SentencePiece's TrainerSpec: input, model_prefix, seed_sentencepieces_file; and of NormalizerSpec: normalization_rule_tsv.
 _SPECS = {2: (1, 2, 54), 3: (6,), 5: (6,)}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -88,7 +88,7 @@ def _defaults() -> Any:
 
 
 def _default(group: str, name: str, options: dict[str, Any]) -> Any:
-    """Return fairseq's default of an option; None if there is no such option."""
+    """Return fairseq's default of an option; None for an unknown option."""
     common = _defaults().get(group)
     values = [common.get(name)] if isinstance(common, dict) else []
     values += [

@@ -19,7 +19,7 @@ from .dry_build import NEEDS_ITS_TASK
 
 # Smaller tensors are left to fairseq, which names all that do not fit.
 _SMALL = 2**16
-_UNBUILT = 2**26  # most entries of a file whose model cannot be built
+_UNBUILT = 2**26  # most entries of a file if its model cannot be built
 # A model has several tensors per layer. A configuration of many more layers than tensors would take long to build.
 _LAYERS_PER_NAME, _FEW_LAYERS = 2, 1000
 
@@ -28,9 +28,9 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
     """Check the described sizes of an export.
 
     Args:
-        path: of the file, for error messages.
+        path: path of the file, for error messages.
         body: description of the export.
-        shapes: of the stored tensors.
+        shapes: shapes of the stored tensors.
         config: fairseq's configuration of the model.
 
     Raises:

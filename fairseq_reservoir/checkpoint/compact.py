@@ -76,9 +76,9 @@ class Entry:
     """The description of a tensor: numbers of a dtype, or whole numbers of a few bits.
 
     Attributes:
-        shape: of the tensor.
+        shape: shape of the tensor.
         dtype: None for packed whole numbers.
-        bits: of each packed whole number; 8 with a dtype.
+        bits: number of bits of each packed whole number; 8 with a dtype.
         planes: the coded planes; empty for a tensor that is stored as it is.
     """
 
@@ -125,7 +125,7 @@ def pack(body: Body, tensors: Tensors) -> tuple[Body, torch.Tensor]:
 
     Args:
         body: description of the export, with its ``masks`` and ``levels``.
-        tensors: of the export.
+        tensors: tensors of the export.
 
     Raises:
         InputError: the package of the coder is not installed.

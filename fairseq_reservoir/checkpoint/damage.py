@@ -25,7 +25,7 @@ def refuse_damaged(path: str | Path, flag: str = "") -> None:
     and files of other programs pass. A checkpoint without checksums gives one warning, because its damage cannot be detected.
 
     Args:
-        path: of a file; a missing file passes.
+        path: path of a file; a missing file passes.
         flag: the flag that named it, and a space.
 
     Raises:
@@ -101,7 +101,7 @@ def _describe(path: Path) -> str | None:
 def _damage(path: Path, size: int, changed: int) -> str | None:
     """Return the damage of a file, None without one. The result is cached by size and time.
 
-    An export is left out: it begins with a length, which may look like an archive, and its hashes are compared when it is read.
+    An export is left out: it begins with a length, which may resemble an archive, and its hashes are compared when it is read.
     """
     if path.suffix == packed_file.SUFFIX:
         return None

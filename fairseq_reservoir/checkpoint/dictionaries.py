@@ -72,7 +72,7 @@ def check(
         path: beginning of the message.
         expected: result of ``describe``.
         task: with the dictionaries to compare.
-        owner: of these dictionaries, for the message.
+        owner: owner of these dictionaries, for the message.
         same_size: compare only dictionaries of the same size. Others do not fit the tensors, which fairseq reports, or the model shortens
             them on purpose, as BART does for translation.
 

@@ -59,7 +59,7 @@ def build_arch(
             f"--arch {arch}: only translation models, language models and encoders of text can be built without data"
         )
     if task != "translation" and target_words is not None:
-        raise InputError(f"--target-words {target_words}: {arch} has one dictionary, whose size is --source-words")
+        raise InputError(f"--target-words {target_words}: {arch} has one dictionary, with the size --source-words")
     given = {"--source-words": source_words, "--target-words": target_words}
     sizes = {flag: DEFAULT_WORDS if words is None else words for flag, words in given.items()}
     special = Dictionary().nspecial
@@ -75,7 +75,7 @@ def build_arch(
     args = options.parse_args_and_arch(parser, input_args=line)
     if read(ModelFlags, args).share_all_embeddings and target_words not in (None, sizes["--source-words"]):
         raise InputError(
-            f"--target-words {target_words}: with --share-all-embeddings there is one dictionary, whose size is --source-words,"
+            f"--target-words {target_words}: with --share-all-embeddings there is one dictionary, with the size --source-words,"
             f" {sizes['--source-words']}"
         )
     try:

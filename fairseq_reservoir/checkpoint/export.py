@@ -30,7 +30,7 @@ class Written:
     """The result of ``export``.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         bytes: size of the file.
         predicted_bytes: bytes of tensor data by the ledger.
         entropy_bytes: entropy of the tensor data.
@@ -70,10 +70,10 @@ def export(
     """Write an export of a checkpoint, without paths and names of this machine (``anonymize``).
 
     Random tensors that every machine draws bit for bit are left out and drawn again on loading. Orthogonal and normal tensors agree
-    across machines to 1e-6 only, so they are stored. All random tensors keep their bits, whatever ``dtype`` the trained tensors get.
+    across machines to 1e-6 only, so they are stored. All random tensors keep their bits for any ``dtype`` of the trained tensors.
 
     Args:
-        checkpoint: of one of this plugin's models.
+        checkpoint: path of a checkpoint of this plugin's models.
         out: file to write, ending in .safetensors.
         dtype: fp32, fp16 or bf16, for stored tensors that are not random.
         with_weights: store all random tensors.
@@ -144,8 +144,8 @@ def _description(
 
     Args:
         source: the checkpoint.
-        ledger: of its model.
-        dtype: of the stored tensors that are not random.
+        ledger: ledger of its model.
+        dtype: dtype of the stored tensors that are not random.
         random: descriptions of the random tensors.
         trained: the dictionaries of the training.
     """

@@ -25,19 +25,19 @@ class Item:
     """One entry of a model's state dict.
 
     Attributes:
-        name: of the entry.
-        shape: of the tensor.
+        name: name of the entry.
+        shape: shape of the tensor.
         width: bytes per number.
         role: ``trained``; ``mask`` (scores of a mask); ``rounded`` (latent weights of rounded weights); ``random`` (drawn by ``recipe``,
             never changed); ``frozen`` (by --freeze, or word vectors of a file); ``buffer``; ``training`` (not a part of the model, such
             as estimators of --backskip); or ``tied`` to the entry ``owner``.
-        recipe: of a random tensor.
-        owner: of a tied tensor.
+        recipe: recipe of a random tensor.
+        owner: owner of a tied tensor.
         bits: per entry of a mask, or per level of rounded weights.
         lowest: smallest entry of a mask.
         entropy: bits per entry of a mask with as many negative as positive entries; at most log2(k) bits per weight with k levels.
-        keep_ratios: of a tensor with masks, the share that each mask keeps.
-        levels: of rounded weights.
+        keep_ratios: keep ratios of a tensor with masks, the share that each mask keeps.
+        levels: levels of rounded weights.
         learned: False for frozen scores and latent weights.
     """
 

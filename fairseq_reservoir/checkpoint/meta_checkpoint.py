@@ -79,7 +79,7 @@ def read_state(path: str, what: str = "CHECKPOINT") -> dict[str, Any]:
     """Return the state that fairseq reads from a checkpoint or an export.
 
     Args:
-        path: of the file.
+        path: path of the file.
         what: argument that named it, for messages.
 
     Raises:

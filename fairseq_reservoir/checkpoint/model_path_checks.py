@@ -77,9 +77,9 @@ def check_overrides(path: str, state: dict[str, Any], overrides: dict[str, Any])
     """Refuse a key of ``--model-overrides`` that is neither in the configuration of a checkpoint nor a flag of fairseq.
 
     Args:
-        path: of the checkpoint.
-        state: of the checkpoint.
-        overrides: of its configuration; fairseq-validate adds its own flags.
+        path: path of the checkpoint.
+        state: state of the checkpoint.
+        overrides: overrides of its configuration; fairseq-validate adds its own flags.
 
     Raises:
         InputError: one line with the key.

@@ -84,7 +84,7 @@ def read(
     """Return the description and the tensors that were given to ``write``.
 
     Args:
-        path: of the file.
+        path: path of the file.
         check: called with the description and the shape of each tensor before a compact form is decoded.
 
     Raises:
@@ -181,14 +181,14 @@ def _described(body: dict[str, Any], packed: str, tensors: dict[str, torch.Tenso
     return described | ({"body": packed} if packed else {}) | {"sha256": digest.of_contents(packed, tensors)}
 
 
-def _deflated(body: dict[str, Any], known: bytes = b"") -> bytes:
-    """Return the deflated JSON of ``body``. Text that is also in the dictionary ``known`` costs almost nothing.
+def _deflated(body: dict[str, Any], usual: bytes = b"") -> bytes:
+    """Return the deflated JSON of ``body``. Text that is also in the dictionary ``usual`` costs almost nothing.
 
-    Deflate refers back at most 32 KiB, so the configuration, which resembles ``known``, comes first.
+    Deflate refers back at most 32 KiB, so the configuration, which resembles ``usual``, comes first.
     """
     ordered = json.loads(json.dumps(body, sort_keys=True))
     text = json.dumps(dict(sorted(ordered.items(), key=lambda item: item[0] != "config")))
-    deflate = zlib.compressobj(level=9, zdict=known)
+    deflate = zlib.compressobj(level=9, zdict=usual)
     return deflate.compress(text.encode()) + deflate.flush()
 
 

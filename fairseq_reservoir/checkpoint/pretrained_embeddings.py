@@ -93,7 +93,7 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
     """Copy the vectors of a file into an embedding, like fairseq's models.
 
     Args:
-        embedding: of the dictionary's words.
+        embedding: embedding of the dictionary's words.
         path: the file, or None for no change.
         flag: the option the path came from, for messages.
 
@@ -109,7 +109,7 @@ def start_from(embedding: torch.nn.Embedding, path: str | None, dictionary: Any,
 
 
 class _LazyVectors(Mapping[str, torch.Tensor]):
-    """A file of vectors that is read at the first access. fairseq's models open the file before they know the dictionary."""
+    """A file of vectors that is read at the first access. fairseq's models open the file before they have the dictionary."""
 
     def __init__(self, path: str, read: Callable[[str], dict[str, torch.Tensor]]) -> None:
         self.path, self._read = path, read

@@ -63,7 +63,7 @@ class Translator(GeneratorHubInterface):
     """fairseq's ``GeneratorHubInterface`` for text.
 
     Args:
-        path: of the export.
+        path: path of the export.
         text: its text parts.
         overrides: options of the model's configuration by name.
 
@@ -205,7 +205,7 @@ def open_translator(path: str, **overrides: Any) -> Translator:
     """
     if not str(path).endswith(packed_file.SUFFIX):
         raise InputError(
-            f"{path}: not an export with dictionaries and pieces, whose name ends in {packed_file.SUFFIX};"
+            f"{path}: not an export with dictionaries and pieces, which ends in {packed_file.SUFFIX};"
             f" {_ADVICE}, or give data=FOLDER from Python"
         )
     with damage.reading(path):

@@ -16,10 +16,10 @@ from ..plan import kinds
 
 
 def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
-    """Refuse a model with an unregistered kind of layer, or whose letter is registered for another kind.
+    """Refuse a model with an unregistered kind of layer, or with a letter that is registered for another kind.
 
     Args:
-        path: of the checkpoint or the export.
+        path: path of the checkpoint or the export.
         state: that fairseq has read from it.
 
     Raises:
@@ -41,7 +41,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
 
 
 def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Wraps ``models.build_model``, whose own assertion fails with an IndexError.
+    """Wraps ``models.build_model``, because its own assertion fails with an IndexError.
 
     Raises:
         InputError: one line with the architecture.
@@ -69,7 +69,7 @@ def check_task(cfg: Any) -> None:
 
 
 def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Wraps ``tasks.setup_task``, whose own error lists all registered tasks."""
+    """Wraps ``tasks.setup_task``, because its own error lists all registered tasks."""
     check_task(cfg)
     return setup_task(cfg, *args, **kwargs)
 

@@ -147,7 +147,7 @@ def test_files_without_text(of_numbers, tmp_path):
     for path, message in (
         (
             of_numbers.path,
-            "checkpoint_last.pt: not an export with dictionaries and pieces, whose name ends in .safetensors; fairseq",
+            "checkpoint_last.pt: not an export with dictionaries and pieces, which ends in .safetensors; fairseq",
         ),
         (
             tmp_path / "a.safetensors",

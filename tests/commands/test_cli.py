@@ -132,15 +132,15 @@ def test_plain_architectures_too(capsys, arch, row):
         (["--arch=wav2vec2"], "--arch wav2vec2: only translation models, language models and encoders of text"),
         (
             ["--arch=transformer", "--share-all-embeddings", "--source-words=100", "--target-words=200"],
-            "--target-words 200: with --share-all-embeddings there is one dictionary, whose size is --source-words, 100",
+            "--target-words 200: with --share-all-embeddings there is one dictionary, with the size --source-words, 100",
         ),
         (
             ["--arch=transformer", "--share-all-embeddings", "--target-words=200"],
-            "--target-words 200: with --share-all-embeddings there is one dictionary, whose size is --source-words, 10000",
+            "--target-words 200: with --share-all-embeddings there is one dictionary, with the size --source-words, 10000",
         ),
         (
             ["--arch=transformer_lm", "--target-words=9"],
-            "--target-words 9: transformer_lm has one dictionary, whose size is --source-words",
+            "--target-words 9: transformer_lm has one dictionary, with the size --source-words",
         ),
         (
             ["--arch=reservoir_transformer", "--source-words=4"],

@@ -2,7 +2,7 @@
 
 submitit's local executor does not fit here, although ``slurm.py`` uses submitit. On an interrupt it kills its job after 1 s, so a command
 that needs longer to save a checkpoint outlives the sweep. It accepts GPUs by number only, and hides all GPUs from a job without a number.
-Its job survives a killed sweep and holds the run, so the run looks like one of another sweep. Each run needs two more Python processes.
+Its job survives a killed sweep and holds the run, so the run seems to belong to another sweep. Each run needs two more Python processes.
 """
 
 import contextlib

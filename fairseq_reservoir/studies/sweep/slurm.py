@@ -32,12 +32,12 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
     """Return submitit's executor.
 
     Args:
-        folder: of the sweep.
+        folder: folder of the sweep.
         time: limit of each job in minutes.
-        gpus: of each job.
-        cpus: of each job.
-        partition: of Slurm.
-        cluster: of submitit; ``local`` for processes on this machine.
+        gpus: GPUs of each job.
+        cpus: cores of each job.
+        partition: partition of Slurm.
+        cluster: cluster of submitit; ``local`` for processes on this machine.
 
     Raises:
         InputError: submitit is not installed, or this machine cannot submit to Slurm.
