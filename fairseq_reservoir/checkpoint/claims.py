@@ -67,6 +67,7 @@ def check(path: str, body: dict[str, Any], shapes: dict[str, list[int]], config:
 
 def _check_layers(path: str, config: Any, names: int) -> None:
     """Refuse a model with many more layers than tensors, because building it would take long."""
+    flags = read(PlanFlags, config)
     for name in ("encoder_layers", "decoder_layers", "reservoir_encoder", "reservoir_decoder"):
         value = vars(flags)[name]
         layers = value if isinstance(value, int) else len(value) if isinstance(value, str) else 0

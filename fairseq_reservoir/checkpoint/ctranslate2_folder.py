@@ -93,15 +93,14 @@ def _package() -> Any:
 
 def _check_options(source: Checkpoint) -> None:
     """Refuse options that CTranslate2's Transformer does not have. With some of them its model would give other outputs."""
-    config = source.config.model
+    flags = read(ModelFlags, source.config.model)
     found = {
-        "--cross-self-attention": getattr(config, "cross_self_attention", False),
-        "--no-cross-attention": getattr(config, "no_cross_attention", False),
+        "--cross-self-attention": flags.cross_self_attention,
+        "--no-cross-attention": flags.no_cross_attention,
         # Adds a matrix after the embeddings, which CTranslate2 would leave out.
-        "--quant-noise-pq": getattr(config, "quant_noise_pq", 0),
-        "--adaptive-softmax-cutoff": getattr(config, "adaptive_softmax_cutoff", None),
-        "--decoder-output-dim": getattr(config, "decoder_output_dim", None)
-        != getattr(config, "decoder_embed_dim", None),
+        "--quant-noise-pq": flags.quant_noise_pq,
+        "--adaptive-softmax-cutoff": flags.adaptive_softmax_cutoff,
+        "--decoder-output-dim": flags.decoder_output_dim != flags.decoder_embed_dim,
     }
     for flag, given in found.items():
         if given:

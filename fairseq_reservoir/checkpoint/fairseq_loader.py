@@ -13,6 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from ..errors import InputError
+from ..options.fairseq_flags import architecture_of
 from . import claims, damage, dictionaries, model_path_checks, packed_file, reader
 from .origin import dictionaries_of
 from .pretrained_embeddings import building_for_a_checkpoint

@@ -139,11 +139,8 @@ def _check_files(command: str, flags: Namespace) -> None:
 
 def _in_several_files(flags: Namespace) -> bool:
     """Return whether fairseq adds a suffix to the path, because each process reads a part of the model."""
-    return (
-        getattr(flags, "checkpoint_suffix", "") != ""
-        or getattr(flags, "checkpoint_shard_count", 1) != 1
-        or getattr(flags, "model_parallel_size", 1) > 1
-    )
+    parts = read(CheckpointFlags, flags)
+    return parts.checkpoint_suffix != "" or parts.checkpoint_shard_count != 1 or parts.model_parallel_size > 1
 
 
 def _check_file(flag: str, path: str) -> None:

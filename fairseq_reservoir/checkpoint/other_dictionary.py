@@ -88,8 +88,8 @@ def refuse_other_words(given: str, trained: dict[str, Any] | None, dictionary: A
 
 def _name(task: Any, side: str) -> str:
     """Return the file of a task's dictionary, if it has the usual name."""
-    options = getattr(task, "cfg", None) or getattr(task, "args", None)
-    folder = next(iter(utils.split_paths(getattr(options, "data", None) or "")), "")
-    language = getattr(options, f"{side}_lang", None)
+    flags = read(DataFlags, getattr(task, "cfg", None) or getattr(task, "args", None))
+    folder = next(iter(utils.split_paths(flags.data or "")), "")
+    language = {"source": flags.source_lang, "target": flags.target_lang}[side]
     file = os.path.join(folder, f"dict.{language}.txt" if language else "dict.txt")
     return file if os.path.isfile(file) else f"the {side} dictionary of DATA"

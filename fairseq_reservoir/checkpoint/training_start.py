@@ -69,9 +69,9 @@ def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
     given = f"--start-{stack}-from {path}"
     checkpoints = read(CheckpointFlags, config)
     for other in ("finetune_from_model", "restore_file"):
-        if getattr(config, other, None) not in (None, _DEFAULT):
+        if vars(checkpoints)[other] not in (None, _DEFAULT):
             raise InputError(f"{given}: has no effect with {flag_of(other)}, which sets all values; remove one of them")
-    if getattr(model, f"{stack}_embed_path", None):
+    if _vectors_of(read(ModelFlags, model))[stack]:
         raise InputError(f"{given}: would replace the vectors of --{stack}-embed-path; remove one of them")
     if os.path.exists(path) or not starts_from_checkpoint(config):
         check_file(f"--start-{stack}-from", path)
@@ -79,7 +79,8 @@ def _check_stack(config: Any, model: Any, stack: str, path: str) -> None:
 
 def _refuse_lost_vectors(model: Any, frozen_init: str) -> None:
     """Refuse word vectors for a table that --frozen-init freezes at other values."""
-    shared, tied = (getattr(model, f"share_{what}", False) for what in ("all_embeddings", "decoder_input_output_embed"))
+    flags, components = read(ModelFlags, model), read(ComponentOptions, model)
+    shared, tied = flags.share_all_embeddings, flags.share_decoder_input_output_embed
     names = {stack: {f"{stack}.embed_tokens.weight"} for stack in ("encoder", "decoder")}
     if shared or tied:
         names["decoder"].add("decoder.output_projection.weight")
@@ -152,7 +153,8 @@ def _check_address(flag: str, path: str) -> None:
 
 def _start_files(config: Any) -> Iterator[tuple[str, str]]:
     """Yield the flag and the file of each start. The default ``checkpoint_last.pt`` counts if it, or a broken link, exists."""
-    suffix = getattr(config, "checkpoint_suffix", None) or ""
+    flags = read(CheckpointFlags, config)
+    suffix = flags.checkpoint_suffix or ""
     if config.restore_file != _DEFAULT:
         yield "--restore-file", config.restore_file.replace(".pt", f"{suffix}.pt")
     elif os.path.lexists(last := os.path.join(config.save_dir, _DEFAULT.replace(".pt", f"{suffix}.pt"))):

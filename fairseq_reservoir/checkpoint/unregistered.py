@@ -20,7 +20,7 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
 
     Args:
         path: path of the checkpoint or the export.
-        state: that fairseq has read from it.
+        state: state that fairseq has read from it.
 
     Raises:
         InputError: one line with the layer and its name.
@@ -62,7 +62,7 @@ def check_task(cfg: Any) -> None:
         raise InputError(
             "--data: is not given; name the folder of the dictionaries, because an export does not (arg_overrides in Python)"
         )
-    names = (getattr(cfg, "task", None), getattr(cfg, "_name", None))  # the first one may be another object
+    names = (getattr(cfg, "task", None), choice_of(cfg))  # of a command line and of a group
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
         raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")

@@ -60,7 +60,7 @@ def run(known, fairseq_flags):
 
 
 def _maker(path, checkpoint) -> str:
-    """What a file tells about its maker: paths and names in its configuration, and in the SentencePiece model that it carries."""
+    """Paths and names in a file that identify its maker: in its configuration, and in the SentencePiece model that it carries."""
     from ..checkpoint import anonymize, packed_file
     from ..checkpoint.export import as_json
 

@@ -33,7 +33,9 @@ _NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the 
 
 def start_stacks(cfg, task, model) -> None:
     """Start the stacks of a new model from the checkpoints that the flags name. A resumed training loads its own checkpoint later."""
-    paths = {stack: path for stack in STACKS if (path := getattr(cfg.model, f"start_{stack}_from", None))}
+    flags = read(ComponentOptions, cfg.model)
+    given = {"encoder": flags.start_encoder_from, "decoder": flags.start_decoder_from}
+    paths = {stack: path for stack, path in given.items() if path}
     if paths and not starts_from_checkpoint(cfg.checkpoint):
         taken = {stack: start_stack(model, stack, path, task) for stack, path in paths.items()}
         _refuse_other_values(model, paths, taken)
