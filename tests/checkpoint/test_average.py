@@ -96,7 +96,7 @@ def test_refusals(run, toy_data, tmp_path):
     assert "an average needs two or more" in refusal(last, out)
     exported = tmp_path / "a.safetensors"
     export(last, exported)
-    assert "an export; average the checkpoints, which have the scores" in refusal(last, exported, out)
+    assert "an export; average the checkpoints instead, which have the scores" in refusal(last, exported, out)
     state = torch.load(last)
     state["model"]["encoder.random_layer.fc1"][0, 0] += 1
     torch.save(state, tmp_path / "altered.pt")
