@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ...errors import InputError, in_one_line
 from .run import ActiveRun, Run, begin
@@ -128,7 +128,7 @@ class Queue:
 class ForeignRuns:
     """Runs of another sweep, or orphaned commands of a killed sweep. This sweep waits for them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.runs: list[tuple[Run, float]] = []  # with the time since when this sweep waits
 
     def add(self, run: Run) -> None:
@@ -181,7 +181,7 @@ def perform(run: Run, retry_failed: bool) -> None:
 
 
 @contextlib.contextmanager
-def interrupts():
+def interrupts() -> Iterator[list[int]]:
     """Collect Ctrl-C, SIGTERM and SIGHUP in a list, so that they do not end the process. Ignored signals (nohup) stay ignored."""
     received: list[int] = []
     handled = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
