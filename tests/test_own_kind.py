@@ -113,7 +113,8 @@ def test_with_another_kind_of_that_letter_it_is_refused_by_name(ran, file, regis
 def test_training_and_translating_without_it_are_refused(ran, toy_data, run_fairseq, tmp_path):
     path = ran[0] / "checkpoints" / "checkpoint_last.pt"
     with pytest.raises(
-        InputError, match=r"has the user-defined layer A \(gated linear unit\), .* give the --user-dir that registers it"
+        InputError,
+        match=r"has the user-defined layer A \(gated linear unit\), .* give the --user-dir that registers it",
     ):
         run_fairseq("generate", toy_data, "--path", path, "--cpu")
     line, status = error_of(toy_data, "--restore-file", path, "--max-update", 1, "--save-dir", tmp_path / "run")

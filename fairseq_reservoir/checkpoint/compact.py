@@ -55,7 +55,8 @@ class Plane:
         """
         if raw is None:
             return None
-        counts, stored = (raw.get("counts"), raw.get("bytes")) if type(raw) is dict else (None, None)
+        described: dict[str, Any] = raw if type(raw) is dict else {}
+        counts, stored = described.get("counts"), described.get("bytes", -1)
         if not (_is_count(stored) and type(counts) is list and 1 <= len(counts) <= alphabet):
             raise ValueError(f"counts or bytes do not fit {count:,} symbols")
         plane = cls(counts, stored)

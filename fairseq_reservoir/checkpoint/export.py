@@ -118,7 +118,7 @@ def export(
 def _check_options(dtype: str, with_weights: bool, regenerate: bool, compact: bool) -> None:
     if with_weights and regenerate:
         raise InputError(
-            "--with-weights --regenerate: give only one; the first stores the tensors that the second leaves out"
+            "--with-weights --regenerate: give one of them; the first stores the tensors that the second leaves out"
         )
     if dtype not in WIDTHS:
         raise InputError(f"--dtype {dtype}: choose from {', '.join(WIDTHS)}")

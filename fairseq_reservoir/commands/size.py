@@ -56,10 +56,10 @@ def run(known, fairseq_flags):
     checkpoint = open_checkpoint(known.model)
     measured = [("this file", Path(known.model).stat().st_size), *_contents(known.model), *_optimizer(checkpoint)]
     described = describe(checkpoint.ledger, measured, exportable=hasattr(checkpoint.model, "recipes"))
-    return f"{described}\n\n{_maker(known.model, checkpoint)}"
+    return f"{described}\n\n{_identifying_names(known.model, checkpoint)}"
 
 
-def _maker(path, checkpoint) -> str:
+def _identifying_names(path, checkpoint) -> str:
     """Paths and names in a file that identify its maker: in its configuration, and in the SentencePiece model that it carries."""
     from ..checkpoint import anonymize, packed_file
     from ..checkpoint.export import as_json
@@ -69,9 +69,12 @@ def _maker(path, checkpoint) -> str:
     if text is not None and text.kind == "sentencepiece":
         lines += [f"SentencePiece model: {name}" for name in anonymize.names_in_sentencepiece(text.model)]
     if not lines:
-        return "It tells no path, host or project of its maker."
+        return "It contains no path, host or project of the machine that wrote it."
     return "\n".join(
-        ["What it tells about its maker, which a new export leaves out:", *(f"  {in_one_line(line)}" for line in lines)]
+        [
+            "Paths, hosts and projects in it, which a new export leaves out:",
+            *(f"  {in_one_line(line)}" for line in lines),
+        ]
     )
 
 

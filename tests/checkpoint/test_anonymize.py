@@ -11,7 +11,7 @@ import pytest
 from fairseq_reservoir.checkpoint import anonymize, packed_file
 from fairseq_reservoir.checkpoint.export import as_json, export
 from fairseq_reservoir.checkpoint.meta_checkpoint import read_state
-from fairseq_reservoir.commands.size import _maker
+from fairseq_reservoir.commands.size import _identifying_names
 from fairseq_reservoir.errors import InputError
 
 CONFIG = {
@@ -105,10 +105,13 @@ def test_an_export_is_anonymous(every_kind, toy_data, tmp_path):
 def test_size_prints_identifying_options(every_kind, toy_data, tmp_path):
     from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 
-    said = _maker(str(every_kind.path), open_checkpoint(str(every_kind.path)))
+    said = _identifying_names(str(every_kind.path), open_checkpoint(str(every_kind.path)))
     assert f"\n  task.data {toy_data}" in said and "save_dir" in said
     export(every_kind.path, str(out := tmp_path / "model.safetensors"))
-    assert _maker(str(out), open_checkpoint(str(out))) == "It tells no path, host or project of its maker."
+    assert (
+        _identifying_names(str(out), open_checkpoint(str(out)))
+        == "It contains no path, host or project of the machine that wrote it."
+    )
 
 
 def test_a_sentencepiece_model_without_names(tmp_path):
