@@ -30,12 +30,6 @@ def register() -> None:
 
         install()
 
-        # These imports register the models. fairseq's own search of models/ would import them in another order.
-        from .models import reservoir, supermask  # noqa: F401, I001
-
-        # Must be last, because it skips architectures of this package.
-        from .models import frozen  # noqa: F401
-
 
 @contextmanager
 def _logging_unchanged():

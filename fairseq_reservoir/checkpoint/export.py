@@ -16,7 +16,7 @@ from ..random_tensors import digest
 from ..random_tensors.philox import GENERATOR
 from ..random_tensors.recipe import Recipe
 from ..text import collect
-from ..text.collect import TextFlags
+from ..text.collect import TextFlags as TextFlags  # an argument of ``export``
 from ..text.parts import TextParts
 from . import anonymize, compact as compact_form, dictionaries, entropy_code, packed_file, reader
 from .ledger import WIDTHS, Item, Ledger

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from ..layers.backskip import backward_skip as backskip
 from ..masks.bits import bytes_of
 from ..masks.levels import Levels
 from ..masks.masked_weight import masked_modules
 from ..masks.rounded_weight import rounded_modules
+from ..plan.freeze_spec import BACKSKIPS
 from ..plan.mask_choices import MaskChoices
 from ..random_tensors.recipe import Recipe
 from .entropy_code import entropy_bits
@@ -219,5 +219,5 @@ def ledger(model: nn.Module) -> Ledger:
         elif name in parameters:
             items.append(Item(name, shape, width, "trained" if tensor.requires_grad else "frozen"))
         else:
-            items.append(Item(name, shape, width, "training" if name.startswith(f"{backskip.NAME}.") else "buffer"))
+            items.append(Item(name, shape, width, "training" if name.startswith(f"{BACKSKIPS}.") else "buffer"))
     return Ledger(tuple(items))

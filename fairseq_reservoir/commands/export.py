@@ -62,8 +62,7 @@ def add_parser(commands) -> None:
 
 
 def run(known, _):
-    from ..checkpoint.export import export
-    from ..text.collect import TextFlags
+    from ..checkpoint.export import TextFlags, export
 
     text = TextFlags(
         with_text=known.with_text,

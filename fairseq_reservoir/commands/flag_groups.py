@@ -9,12 +9,11 @@ import textwrap
 from ..errors import flag_of
 from ..options.dictionary_options import DictionaryOptions
 from ..options.freeze_skip_options import FreezeSkipOptions
-from ..options.layer_options import ReservoirOptions
+from ..options.layer_options import ReservoirOptions, own_kinds
 from ..options.supermask_options import MaskOptions
 from ..options.thread_options import ThreadOptions
 from ..options.transformer_flags import TRANSFORMER
 from ..options.vector_options import RobertaVectorOptions, WordVectorOptions
-from ..plan import kinds
 
 WIDTH = 100
 # Title -> options. A flag that several families of models have is shown once.
@@ -70,9 +69,8 @@ def in_groups() -> str:
 
 def _own_kinds() -> list[str]:
     """A group for the kinds of layer that a ``--user-dir`` has registered, if it has."""
-    own = [kind for kind in kinds.all_kinds() if kind.registered_by]
-    rows = [f"  {'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
-    return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if own else []
+    rows = [f"  {line}" for line in own_kinds()]
+    return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if rows else []
 
 
 def _options() -> dict[str, dataclasses.Field]:

@@ -1,20 +1,25 @@
 """Freezes and initialises a built model and attaches its slot table, before any optimizer exists."""
 
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
 from ..errors import InputError
 from ..layers.adapters.frozen_adapters import adapt, shared_matrices
 from ..layers.backskip.in_model import add_backskips
+from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
 from ..layers.quant_noise import spare_frozen
 from ..options.fairseq_flags import ModelFlags
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
-from ..plan.freeze_spec import FROZEN_INITS, TABLES
+from ..plan.freeze_spec import BACKSKIPS, FROZEN_INITS, TABLES
 from ..plan.layer_plan import Plans, layers_kept
 from ..plan.slot_table import SlotTable
 from ..plan.table_inputs import FreezeChoices
 from ..random_tensors.fill import component_recipe, fill, reservoir_recipe
 from ..random_tensors.philox import GENERATOR
-from ..speed.fast_dropout import use_fast_dropout
 from .table_of_model import table_of
 
 COMPONENT_FLAGS = {
@@ -61,6 +66,11 @@ def finish_reservoir(model, plans: Plans, options):
         use_fast_dropout(model)
     model.remember_description(_description(plans.unpruned, options), kept_layers(options))
     return model
+
+
+def backskips_of(model) -> Iterable[Any]:
+    """The estimators of ``--backskip`` in a model; none without the flag."""
+    return getattr(model, BACKSKIPS, nn.ModuleDict()).values()
 
 
 def _use_frozen_dtype(model, stacks, options):

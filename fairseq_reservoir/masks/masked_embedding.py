@@ -53,6 +53,9 @@ class TiedProjection(nn.Module):
     It has no tensors. The embedding is registered elsewhere in the model.
     """
 
+    # The output is x times the transposed ``weight``. --fast computes it that way.
+    is_product = True
+
     def __init__(self, embedding: nn.Module):
         super().__init__()
         self._embedding = (embedding,)

@@ -34,6 +34,8 @@ class MaskedLinear(MaskedWeight):
     """
 
     bias: Tensor
+    # The output is x times the transposed ``weight``. --fast computes it that way.
+    is_product = True
 
     def __init__(self, in_features: int, out_features: int, keep_ratio: float = 0.5, **options: Any) -> None:
         super().__init__(out_features, in_features, keep_ratio, **options)

@@ -131,6 +131,8 @@ class RoundedLinear(RoundedWeight):
     """Linear layer y = x W'^T; x: (..., in_features), y: (..., out_features). ``bias`` is a buffer of zeros, as in ``MaskedLinear``."""
 
     bias: Tensor
+    # The output is x times the transposed ``weight``. --fast computes it that way.
+    is_product = True
 
     def __init__(self, in_features: int, out_features: int, levels: Levels, **options: Any) -> None:
         super().__init__(out_features, in_features, levels, **options)

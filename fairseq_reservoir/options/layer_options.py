@@ -122,6 +122,12 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
     """The flags of a model with a layer plan for its encoder and one for its decoder."""
 
 
+def own_kinds() -> list[str]:
+    """The kinds of layer that a ``--user-dir`` has registered, a line for each: letters, name and module."""
+    own = [kind for kind in kinds.all_kinds() if kind.registered_by]
+    return [f"{'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
+
+
 def check_layer_options(options: Namespace) -> None:
     """Refuse values that no layer of any plan can have.
 

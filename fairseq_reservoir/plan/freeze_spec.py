@@ -36,6 +36,8 @@ COMPONENTS = (*ATOMS, *GROUPS, "bias")
 SHARED_LAYER = "shared_layer"
 # Atom of the tensors of --frozen-adapter. It is not a component, because adapters are always trained.
 ADAPTER = "adapter"
+# Name of a model's module of estimators of --backskip, and so the prefix of their tensors in checkpoints. They are no component.
+BACKSKIPS = "backskips"
 # Atoms of tables with one row for each token or position.
 TABLES = ("emb", "pos", "out")
 # Initialiser of each value of --frozen-init; "model" keeps the model's own initial values.

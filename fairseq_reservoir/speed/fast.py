@@ -6,11 +6,11 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
+from ..layers.fast_dropout import use_fast_dropout
 from ..options.fairseq_flags import choice_of
 from ..options.fast_options import FastOptions
 from ..options.reading import read
 from .fast_attention import is_usual, use_fast_attention
-from .fast_dropout import use_fast_dropout
 from .fast_loss import reads_only_logits, use_fast_loss, why_not
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from ..layers.adapters.adapted_attention import AdaptedAttention, combined_mask
+from ..layers.fast_dropout import fast_dropout
 from ..layers.replace import MixedIn, replace_modules, with_mix_in
-from .fast_dropout import fast_dropout
 
 # Numbers in float32 that a processor handles at a time; the length from which a softmax in half precision is as fast as in float32.
 _REGISTER, _PAYS = 16, 64

@@ -10,9 +10,6 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerModelB
 from torch import nn
 
 from ..layers.replace import MixedIn, with_mix_in
-from ..masks.masked_embedding import TiedProjection
-from ..masks.masked_linear import MaskedLinear
-from ..masks.rounded_weight import RoundedLinear
 from ..options.fairseq_flags import CriterionFlags
 from ..options.reading import read
 from .counted_words import CountedWords, Wanted, losses_for
@@ -92,4 +89,4 @@ def use_fast_loss(model: nn.Module, criterion: FairseqCriterion) -> FairseqCrite
 
 def _is_product(projection):
     plain = type(projection) is nn.Linear and projection.bias is None and not projection._forward_pre_hooks
-    return plain or type(projection) in (MaskedLinear, RoundedLinear, TiedProjection)
+    return plain or getattr(projection, "is_product", False)

@@ -76,3 +76,8 @@ def install() -> None:
     use_reservoir_trainer()
     freeze_skip.register_all()
     dry_build.notes[:] = [fast.planned, freeze_skip_hooks.planned]
+    # These imports register the models. fairseq's own search of models/ would import them in another order.
+    from ..models import reservoir, supermask  # noqa: F401, I001
+
+    # Must be last, because it skips architectures of this package.
+    from ..models import frozen  # noqa: F401

@@ -11,10 +11,18 @@ from ..checkpoint import origin
 from ..errors import InputError
 from ..fairseq_repairs import long_sentences
 from ..freezing import freeze_auto, freeze_skip_hooks
-from ..layers.backskip import in_training as backskip_hooks
 from ..speed import fast, freeze_cache, threads
 from ..speed.fast_adam import use_fast_adam
-from . import frozen_guard, mask_flips, nothing_to_train, rank_checks, rank_data, start_stack, training_hooks
+from . import (
+    backskip_updates as backskip_hooks,
+    frozen_guard,
+    mask_flips,
+    nothing_to_train,
+    rank_checks,
+    rank_data,
+    start_stack,
+    training_hooks,
+)
 
 
 class ReservoirTrainer(Trainer):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
-from fairseq_reservoir.speed.fast_dropout import FastFairseqDropout
+from fairseq_reservoir.layers.fast_dropout import FastFairseqDropout
 from tests.support.commands import load, train
 
 MODEL = "--reservoir-encoder LTF --decoder-layers 2 --disable-validation".split()

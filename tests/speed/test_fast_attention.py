@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
+from fairseq_reservoir.layers.fast_dropout import fast_dropout
 from fairseq_reservoir.speed.fast_attention import FastAttention, _softmax, attend, fast_attention, use_fast_attention
-from fairseq_reservoir.speed.fast_dropout import fast_dropout
 
 DIM, HEADS, TIME, SOURCE, BATCH = 8, 2, 5, 7, 3
 

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from ...random_tensors import philox
 from .least_squares import LeastSquares
 
-# Name of a model's module of backskips, and so the prefix of their tensors in checkpoints.
-NAME = "backskips"
 WARMUP_UPDATES = 100  # the default of --backskip-warmup
 _HIDDEN = 64
 

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 from ...plan import freeze_spec
+from ...plan.freeze_spec import BACKSKIPS
 from ...plan.layer_plan import Slot
 from ..frozen_dtype import frozen_layers
-from .backward_skip import NAME, WARMUP_UPDATES, Backskip, skipping_backward
+from .backward_skip import WARMUP_UPDATES, Backskip, skipping_backward
 
 
 def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options: Any) -> None:
@@ -34,7 +35,7 @@ def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options:
             f"--backskip {options.backskip}: no layer to skip ({plan}); it needs a wholly frozen layer above a trained tensor, such as F "
             "or T in an encoder"
         )
-    setattr(model, NAME, nn.ModuleDict(skips))
+    setattr(model, BACKSKIPS, nn.ModuleDict(skips))
 
 
 def _trained_below(model: nn.Module, place: str) -> bool:
@@ -59,7 +60,7 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
     Raises:
         InputError: a new estimator would start after the warm-up, and see few or no true gradients.
     """
-    skips, prefix = getattr(model, NAME, None), f"{prefix}{NAME}."
+    skips, prefix = getattr(model, BACKSKIPS, None), f"{prefix}{BACKSKIPS}."
     own = skips.state_dict(prefix=prefix) if skips else {}
     if skips and resuming and own.keys() - state_dict.keys():
         _refuse_late(next(iter(skips.values())))

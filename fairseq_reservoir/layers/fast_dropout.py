@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from ..layers.replace import adopt, replace_modules
+from .replace import adopt, replace_modules
 
 
 class _FastDropout(torch.autograd.Function):

@@ -1,29 +1,23 @@
 """Trainer steps for ``--backskip``: update the estimators, and log their accuracy."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from fairseq.logging import metrics
-from torch import nn
 
-from .backward_skip import NAME
+from ..freezing.reservoir_build import backskips_of
 
 
 def begin_update(trainer: Any) -> None:
     """Prepare the estimators before an update, on all ranks."""
-    for skip in _backskips(trainer):
+    for skip in backskips_of(trainer.get_model()):
         skip.begin_update()
 
 
 def end_update(trainer: Any, num_updates: int) -> None:
     """Refit the estimators after an update, and log their cosines."""
     interval = trainer.cfg.common.log_interval
-    for skip in _backskips(trainer):
+    for skip in backskips_of(trainer.get_model()):
         skip.set_num_updates(num_updates)
         if skip.cosine is not None and interval and num_updates % interval == 0:
             metrics.log_scalar(f"backskip_cosine_{skip.name}", float(skip.cosine), priority=2000, round=4)
             skip.cosine = None
-
-
-def _backskips(trainer: Any) -> Iterable[Any]:
-    return getattr(trainer.get_model(), NAME, nn.ModuleDict()).values()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_reservoir.speed.fast_dropout import fast_dropout
+from fairseq_reservoir.layers.fast_dropout import fast_dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 2**-16])

@@ -1,0 +1,51 @@
+"""hydra callback that loads the plugin in ``fairseq-hydra-train`` before fairseq starts processes.
+
+fairseq imports ``common.user_dir`` only in the training process. This is too late for our checks of data and folders, for
+starting processes on CPUs, and for one-line errors.
+"""
+
+import sys
+from pathlib import Path
+
+from fairseq.distributed import utils as distributed_utils
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from hydra.utils import to_absolute_path
+
+from ..errors import InputError
+from ..fairseq_repairs.error_report import find_input_error
+from ..fairseq_repairs.repair import wrap
+from ..version import is_plugin
+
+
+class LoadPlugin(Callback):
+    """Callback for ``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
+
+    hydra imports the plugin when it loads this class. The callback then sets ``common.user_dir`` to an absolute path.
+    """
+
+    def on_job_start(self, config, **kwargs):
+        # Wraps the hooks of trainer.install, so that their errors are printed too.
+        wrap(distributed_utils, "call_main", _start)
+
+
+def _start(call_main, cfg, main, **kwargs):
+    ours, given = Path(__file__).parents[1], cfg.common.user_dir
+    try:
+        if given is None or Path(given).name == ours.name:  # a user's own plugin is kept
+            folder = Path(to_absolute_path(given or ours))
+            if (folder / "__init__.py").is_file() and not is_plugin(folder):
+                raise InputError(
+                    f"common.user_dir {given}: has the name of this plugin, but is another folder; rename it"
+                )
+            cfg.common.user_dir = str(ours)
+        return call_main(cfg, main, **kwargs)
+    except Exception as error:
+        mistake = find_input_error(error)
+        if mistake is None:
+            raise
+        print(f"fairseq-hydra-train: error: {mistake}", file=sys.stderr)
+        if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise  # hydra reports it after the remaining jobs
+        raise SystemExit(2) from None  # hydra prints a traceback for any other exception
