@@ -14,7 +14,7 @@ from ..plan import freeze_spec
 from .freeze_schedule import FLAG_AUTO, FreezeSchedule
 from .table_of_model import tied_names
 
-FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions))
+FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions) if flag.name != "_name")
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:

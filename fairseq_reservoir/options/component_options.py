@@ -83,8 +83,9 @@ def check_components(options: Namespace) -> None:
     Raises:
         InputError: one line with the flag.
     """
-    freeze_spec.parse(options.freeze or "", "--freeze")
-    freeze_spec.parse(options.freeze_except or "", "--freeze-except")
+    for flag, spec in (("--freeze", options.freeze), ("--freeze-except", options.freeze_except)):
+        if spec:
+            freeze_spec.parse(spec, flag)
     check(options, ComponentOptions)
     noise = read(ModelFlags, options).quant_noise_scalar
     if noise and options.frozen_adapter:

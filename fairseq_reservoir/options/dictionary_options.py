@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from .flags import option
+from .flags import Flags, option
 
 
 @dataclass
-class DictionaryOptions:
+class DictionaryOptions(Flags):
     """The flag of every training that starts from another model."""
 
     allow_other_dictionary: bool = option(

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from .flags import option
+from .flags import Flags, option
 
 
 @dataclass
-class FastOptions:
+class FastOptions(Flags):
     """The flag of all our models that changes their training and not the models."""
 
     fast: bool = option(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Optional
 
 from ..errors import InputError, flag_of, whole_number
 from . import fairseq_rules
@@ -13,6 +13,13 @@ from .reading import read
 # The default of a seed that follows --seed. hydra resolves it; a command line leaves it to ``for_fairseq.namespaces``.
 SEED = "${common.seed}"
 _RULES = "rules"
+
+
+@dataclass
+class Flags:
+    """Base of the dataclasses of flags, for the field that begins all of fairseq's. It holds the choice of a group, such as ``adam``."""
+
+    _name: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from .flags import option
+from .flags import Flags, option
 
 
 @dataclass
-class FreezeSkipOptions:
+class FreezeSkipOptions(Flags):
     """The flags of ``freeze_skip``. Components are written as for ``--freeze``."""
 
     freeze_schedule: Optional[str] = option(

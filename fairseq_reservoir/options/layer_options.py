@@ -7,7 +7,7 @@ from typing import Optional
 from ..errors import InputError, whole_number
 from ..plan import kinds
 from .component_options import ComponentOptions, check_components
-from .flags import check, check_ranges, option
+from .flags import Flags, check, check_ranges, option
 
 NORMS = ("paper", "model")
 # Names in the tables of layers.frozen_dtype and layers.backskip; a test compares them.
@@ -20,7 +20,7 @@ _TYPES_OF_RESERVOIRS = kinds.listed([f"{name} ({letter})" for name, letter in ki
 
 
 @dataclass
-class EncoderPlanOptions:
+class EncoderPlanOptions(Flags):
     """The flags that place the layers of an encoder."""
 
     reservoir_encoder: Optional[str] = option(
@@ -35,7 +35,7 @@ class EncoderPlanOptions:
 
 
 @dataclass
-class DecoderPlanOptions:
+class DecoderPlanOptions(Flags):
     """The flags that place the layers of a decoder."""
 
     reservoir_decoder: Optional[str] = option(

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from .flags import option
+from .flags import Flags, option
 
 
 @dataclass
-class ThreadOptions:
+class ThreadOptions(Flags):
     """The flag that the plugin adds to every training."""
 
     threads: Optional[str] = option(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from .flags import option
+from .flags import Flags, option
 
 _WORD_VECTORS = (
     "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them"
@@ -11,14 +11,14 @@ _WORD_VECTORS = (
 
 
 @dataclass
-class WordVectorOptions:
+class WordVectorOptions(Flags):
     """The flags that our language models take beside masks and plans, and fairseq's do not."""
 
     decoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")
 
 
 @dataclass
-class RobertaVectorOptions:
+class RobertaVectorOptions(Flags):
     """The flags that give a RoBERTa its token vectors."""
 
     mask_embeddings_from: Optional[str] = option(

@@ -1,9 +1,12 @@
 """The options own the names of choices without importing torch. The tables that implement the choices have the same names."""
 
+from dataclasses import fields
+
 from fairseq_reservoir.layers import frozen_dtype
 from fairseq_reservoir.layers.backskip import backward_skip
 from fairseq_reservoir.masks import levels, masked_weight
 from fairseq_reservoir.options import layer_options, supermask_options
+from fairseq_reservoir.options.for_fairseq.transformer import ReservoirTransformerConfig
 
 
 def test_choices_are_the_keys_of_the_tables_that_implement_them():
@@ -12,6 +15,15 @@ def test_choices_are_the_keys_of_the_tables_that_implement_them():
     assert supermask_options.WEIGHT_INITIALISERS == masked_weight.WEIGHT_INITIALISERS
     assert supermask_options.LEVELS == levels.KINDS
     assert supermask_options.MOST_LEVELS == levels.MOST_LEVELS
+
+
+def test_the_options_of_a_model_begin_as_fairseqs_do():
+    """The order is that of the configuration in checkpoints, which stays as it was."""
+    names = [option.name for option in fields(ReservoirTransformerConfig)]
+    assert names[:4] == ["_name", "reservoir_encoder", "reservoir_count", "reservoir_decoder"]
+    assert (
+        names.index("fast") < names.index("freeze_cache") < names.index("reservoir_type") < names.index("activation_fn")
+    )
 
 
 def test_the_warm_up_that_a_message_advises_is_the_default():
