@@ -5,7 +5,7 @@ building, the printed plan and all reports read it, and decide nothing themselve
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NoReturn
@@ -206,20 +206,25 @@ def compile_table(
         for alias, (owner, _) in aliases.items()
         if _layer_place(alias) not in rows  # a layer's own row counts the products of its aliases
     ]
-    for place, tensors in groupby(facts.shared, key=lambda tensor: _module(tensor[0])):
-        of_row = tuple(
-            Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
-            for name, shape, layers in tensors
-        )
-        depth = max(e.seen_by for e in of_row)
-        by = f"shared by up to {depth} adapter" if of_row[0].atom == ADAPTER else f"seen through {depth} mask"
-        table.append(Row(place, f"random, {by}{'s' * (depth > 1)}", of_row))
+    table += _shared_rows(facts.shared)
     _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
     if not facts.more_follows and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         refuse_all_frozen(choices.freeze, choices.freeze_except, f" ({plan})" if plan else "")
     return result
+
+
+def _shared_rows(shared: Iterable[tuple[str, Sequence[int], int]]) -> Iterator[Row]:
+    """Rows of the random tensors that layers or adapters share."""
+    for place, tensors in groupby(shared, key=lambda tensor: _module(tensor[0])):
+        of_row = tuple(
+            Entry(name, tuple(shape), freeze_spec.atom(name), False, freeze_spec.plain(name), layers)
+            for name, shape, layers in tensors
+        )
+        depth = max(e.seen_by for e in of_row)
+        by = f"shared by up to {depth} adapter" if of_row[0].atom == ADAPTER else f"seen through {depth} mask"
+        yield Row(place, f"random, {by}{'s' * (depth > 1)}", of_row)
 
 
 def refuse_all_frozen(freeze: str | None, freeze_except: str | None, plan: str = "") -> NoReturn:
