@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import mmap
 import re
 import zipfile
 from collections.abc import Iterator
@@ -106,8 +105,7 @@ def _damage(path: Path, size: int, changed: int) -> str | None:
     if path.suffix == packed_file.SUFFIX:
         return None
     with open(path, "rb") as stream:
-        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
-    return archive.damage(data) if archive.is_archive(data) else None
+        return archive.damage(stream) if archive.is_archive(stream) else None
 
 
 @functools.lru_cache

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch.overrides import TorchFunctionMode
 
 from ..errors import InputError, in_one_line
-from ..fairseq_repairs.error_report import NO_DATA, raise_as_mistake
+from ..fairseq_repairs.flag_errors import NO_DATA, raise_as_mistake
 from ..freezing.table_of_model import table_of
 from ..options.fairseq_flags import ModelFlags, TaskFlags
 from ..options.reading import read

@@ -52,7 +52,7 @@ def read_export(
         return state
 
 
-def check_dictionaries(
+def load_with_dictionaries(
     load_model_ensemble_and_task: Callable[..., Any], filenames: list[str], *args: Any, **kwargs: Any
 ) -> tuple[Any, Any, Any]:
     """Wraps ``load_model_ensemble_and_task``: compare the dictionaries of the training with those of the task."""

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os.path
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from fairseq.criterions import CRITERION_REGISTRY
@@ -28,25 +28,23 @@ _ENSEMBLES = ("fairseq-generate", "fairseq-interactive")
 _READERS = (*_ENSEMBLES, "fairseq-eval-lm", "fairseq-validate")
 
 
-def check_flags(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Wraps ``options.parse_args_and_arch``: check the flags of commands that read a model.
+def error_without_task(error: KeyError) -> Exception:
+    """The error to raise in place of fairseq's ``KeyError(None)``, which means that ``fairseq-validate`` was given no task."""
+    if fairseq_command() == "fairseq-validate" and error.args == (None,):
+        return InputError("--task: is not given; give that of the training, such as --task translation")
+    return error
+
+
+def check_flags(flags: Namespace) -> None:
+    """Check the flags of a command that reads a model. Such a command reads no file before this.
 
     Raises:
-        InputError: a model is missing or cannot be read, a number is out of range, or ``fairseq-validate`` has no task or no size of a
-            batch.
+        InputError: a model is not named or cannot be read, a number is out of its range, or ``fairseq-validate`` is not given the
+            size of a batch.
     """
     command = fairseq_command()
-    try:
-        parsed = parse_args_and_arch(*args, **kwargs)
-    except KeyError as error:
-        if command != "fairseq-validate" or error.args != (None,):
-            raise
-        raise InputError("--task: is not given; give that of the training, such as --task translation") from error
-    flags = parsed[0] if isinstance(parsed, tuple) else parsed
-    # With suppress_defaults fairseq parses the flags a second time. Other programs may parse training flags in this process.
-    if command in _READERS and not kwargs.get("suppress_defaults") and hasattr(flags, "path"):
+    if command in _READERS and hasattr(flags, "path"):
         _check(command, flags)
-    return parsed
 
 
 def _check(command: str, flags: Namespace) -> None:

@@ -6,7 +6,6 @@ record the hashes of their dictionaries. Checkpoints of plain fairseq do not, so
 
 import logging
 import os
-from collections.abc import Callable
 from typing import Any
 
 from fairseq import utils
@@ -27,24 +26,24 @@ _set_by_flag = False
 _MAKES = {"source": "--srcdict", "target": "--tgtdict (with --joined-dictionary --srcdict)"}
 
 
-def read_flag(parse_args_and_arch: Callable[..., Any], parser: Any, *args: Any, **kwargs: Any) -> Any:
-    """Wraps ``options.parse_args_and_arch``: add the flag to a training's parser, and pass its value to all processes.
+def add_flag(parser: Any) -> None:
+    """Add the flag to the parser of a training."""
+    if FLAG not in parser._option_string_actions:
+        add_flags(parser, DictionaryOptions)
 
-    A later training in this process without the flag resets the value. A variable set by the user stays.
+
+def read_flag(flags: Any, is_training: bool) -> None:
+    """Store the value of the flag in the environment, for the processes that a training starts.
+
+    A later training in this process without the flag removes the value. A variable that the user has set stays.
     """
     global _set_by_flag
-    known = parser._option_string_actions
-    is_training = "--max-update" in known
-    if is_training and FLAG not in known:
-        add_flags(parser, DictionaryOptions)
-    parsed = parse_args_and_arch(parser, *args, **kwargs)
-    if read(DictionaryOptions, parsed[0] if isinstance(parsed, tuple) else parsed).allow_other_dictionary:
+    if read(DictionaryOptions, flags).allow_other_dictionary:
         _set_by_flag = _set_by_flag or not os.environ.get(ALLOW)
         os.environ[ALLOW] = "1"
     elif is_training and _set_by_flag:
         os.environ.pop(ALLOW, None)
         _set_by_flag = False
-    return parsed
 
 
 def refuse_other_dictionary(

@@ -1,6 +1,5 @@
 """Refuse checkpoints with an unregistered task, architecture or kind of layer, and name it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,8 @@ def refuse_unknown_kinds(path: str | Path, state: dict[str, Any]) -> None:
                 )
 
 
-def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Wraps ``models.build_model``, because its own assertion fails with an IndexError.
+def check_architecture(cfg: Any) -> None:
+    """Refuse the configuration of a model that is not registered. fairseq's own assertion raises an IndexError for it.
 
     Raises:
         InputError: one line with the architecture.
@@ -49,7 +48,6 @@ def refuse_unknown_architecture(build_model: Callable[..., Any], cfg: Any, *args
     name = architecture_of(cfg)
     if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
         raise InputError(f"the architecture {name} is not registered here; give the --user-dir that registers it")
-    return build_model(cfg, *args, **kwargs)
 
 
 def check_task(cfg: Any) -> None:
@@ -66,12 +64,6 @@ def check_task(cfg: Any) -> None:
     name = next((name for name in names if isinstance(name, str)), None)
     if name and name not in TASK_REGISTRY:
         raise InputError(f"the task {name} is not registered here; give the --user-dir that registers it")
-
-
-def refuse_unknown_task(setup_task: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Wraps ``tasks.setup_task``, because its own error lists all registered tasks."""
-    check_task(cfg)
-    return setup_task(cfg, *args, **kwargs)
 
 
 def _stored_names(state: dict[str, Any]) -> dict[str, str]:

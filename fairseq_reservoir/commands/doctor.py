@@ -145,7 +145,7 @@ def _repairs(advice):
 
 
 def _state(repair):
-    return f"{repair.state} (always)" if repair.state == "applied" and not repair.looks else repair.state
+    return f"{repair.state} (always)" if repair.state == "applied" and not repair.is_conditional else repair.state
 
 
 def _machine(advice):
@@ -197,7 +197,7 @@ def _threads(torch, cores, advice):
         advice.append(f"OMP_NUM_THREADS={cores}: torch uses {torch.get_num_threads()} threads on {cores} usable cores")
     elif torch and torch.get_num_threads() > 1 and load > cores / 2:
         advice.append(
-            f"OMP_NUM_THREADS=1, or --threads auto in training: other processes keep {load:.1f} cores busy, and waiting threads lose most"
+            f"OMP_NUM_THREADS=1, or --threads 1 in training: other processes keep {load:.1f} cores busy, and waiting threads lose most"
         )
     return [
         _line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")

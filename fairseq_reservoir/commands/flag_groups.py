@@ -51,9 +51,6 @@ GROUPS = {
     "training: freezing for a while (--optimizer freeze_skip, or freeze_skip_NAME)": (
         "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"
     ),
-    "training: freezing what has learned (--optimizer freeze_skip, or freeze_skip_NAME)": (
-        "freeze_auto freeze_auto_interval freeze_auto_threshold freeze_auto_keep"
-    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Repair of glibc's allocator: the memory of one training step serves the next, and does not come from the kernel anew."""
+"""Repair of glibc's allocator: use the memory of one training step again in the next one."""
 
 import ctypes
 import os
@@ -6,12 +6,12 @@ import os
 from ..errors import InputError, whole_number
 from .repair import repair
 
-# An environment variable: how many MiB of freed memory a process keeps at most, not counting gaps between what is in use.
+# Environment variable: the largest number of MiB of freed memory that a process keeps, not counting gaps between used memory.
 KEPT_MIB = "FAIRSEQ_RESERVOIR_KEPT_MIB"
-MOST_MIB = 2047  # what mallopt's int can say in bytes
-# With these a user has set the allocator, or chosen another.
+MOST_MIB = 2047  # largest number of bytes in mallopt's int
+# Variables with which a user sets or replaces the allocator.
 _SETTINGS = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # in malloc.h
 
 
 def users_own() -> str | None:
@@ -34,7 +34,7 @@ def most_kept() -> int | None:
     """MiB of freed memory that may be kept; None for any number.
 
     Raises:
-        InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is no whole number from 1 to 2047.
+        InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not a whole number from 1 to 2047.
     """
     text = os.environ.get(KEPT_MIB, "").strip()
     if not text:
@@ -51,10 +51,9 @@ def most_kept() -> int | None:
 def keep_freed_memory():
     """Keep the memory that a training step frees for the next one, instead of handing it to the kernel.
 
-    glibc takes every tensor above 32 MiB, and many smaller ones, from the kernel and hands it back when it is freed: some 130,000
-    page faults a step of a small Transformer, each of which the kernel answers with a page of zeros, a tenth of the step's time.
-    What is computed stays the same to the last bit. A process holds on to its peak; ``FAIRSEQ_RESERVOIR_KEPT_MIB`` limits what it
-    keeps at the end of its heap.
+    glibc allocates every tensor above 32 MiB, and many smaller ones, from the kernel and returns the memory when it is freed. A step of
+    a small Transformer has about 130,000 page faults, each for a page of zeros. They take a tenth of the step's time. Results do not
+    change. A process stays at its peak memory; ``FAIRSEQ_RESERVOIR_KEPT_MIB`` limits the free memory at the end of its heap.
 
     Raises:
         InputError: as of ``most_kept``.

@@ -17,11 +17,11 @@ def _drops_the_last_batch() -> bool:
 
 @repair("last-batch", needed=_drops_the_last_batch)
 def keep_last_batch():
-    """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple`` (default 8).
+    """Keep the last batch when its size is not a multiple of ``--required-batch-size-multiple`` (default 8).
 
-    Since data2vec 2.0 (December 2022) ``batch_by_size`` throws that batch away, in training, validation and generation.
-    Batches go from short to long, so up to seven of the longest sentences vanish: a test set of 60 lines is scored on
-    56, one of 5 lines on nothing. Batches are consecutive, so what was thrown away is exactly the tail of the indices.
+    Since data2vec 2.0 (December 2022) ``batch_by_size`` drops that batch, in training, validation and generation. Batches go from short
+    to long, so up to seven of the longest sentences are missing: a test set of 60 lines is scored on 56, one of 5 lines on nothing.
+    Batches are consecutive, so the dropped batch is the tail of the indices.
     """
 
     def batch_by_size(original, indices, *args, **kwargs):

@@ -1,10 +1,10 @@
-"""Repairs of what fairseq reads from checkpoints and puts into them; ``saving`` is about how it writes them."""
+"""Repairs of reading checkpoints, and of their contents. ``saving`` has repairs of writing them."""
 
 import argparse
 import re
 
 import torch
-from fairseq import checkpoint_utils, options, utils
+from fairseq import checkpoint_utils, utils
 
 from ..errors import InputError
 from . import numpy_values
@@ -14,10 +14,10 @@ from .repair import repair, wrap
 
 @repair("no-programs")
 def load_no_programs():
-    """Say ``weights_only=True`` for every ``torch.load`` that says nothing, whatever the environment says.
+    """Pass ``weights_only=True`` to every ``torch.load`` without that argument, in any environment.
 
-    fairseq says nothing anywhere. With TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, which many set to get over the error below, a
-    checkpoint from elsewhere may run any program. A call that says ``weights_only=False`` knows what it does.
+    fairseq never passes the argument. With TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, which many users set because of the error below, a
+    checkpoint of another person may run any program. A call with ``weights_only=False`` is not changed.
     """
 
     def load(original, f, map_location=None, pickle_module=None, *, weights_only=None, **kwargs):
@@ -32,9 +32,8 @@ def load_no_programs():
 def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
-    Since torch 2.6 it unpickles only classes it knows to be harmless. fairseq stores the model's flags as an
-    ``argparse.Namespace``, and with ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end
-    with ``Unsupported global: argparse.Namespace``.
+    Since torch 2.6 it unpickles only a list of harmless classes. fairseq stores the model's flags as an ``argparse.Namespace``, and with
+    ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end with ``Unsupported global: argparse.Namespace``.
     """
     torch.serialization.add_safe_globals([argparse.Namespace, *numpy_values.CONSTRUCTORS])
 
@@ -49,7 +48,7 @@ def prune_each_stack_once():
     ``TransformerModel`` no list works at all, because it is parsed as numbers and then read as text.
 
     A stack with exactly as many layers as the list names is pruned already: a list that names a part has fewer. A list that
-    names a layer which the stack does not have is refused.
+    names a layer which the stack does not have is refused. ``trainer.reading_flags`` calls ``write_layers_as_text``.
     """
 
     def prune_state_dict(original, state_dict, model_cfg):
@@ -62,21 +61,25 @@ def prune_each_stack_once():
         whole = {name: tensor for name, tensor in state_dict.items() if name.startswith(stacks)}
         return {name: tensor for name, tensor in state_dict.items() if name not in whole} | original(whole, model_cfg)
 
-    def parse_args_and_arch(original, *args, **kwargs):
-        parsed = original(*args, **kwargs)
-        flags = parsed[0] if isinstance(parsed, tuple) else parsed
-        given = Given(flags)
-        for stack, keep, depth in (
-            ("encoder", given.encoder_layers_to_keep, given.encoder_layers),
-            ("decoder", given.decoder_layers_to_keep, given.decoder_layers),
-        ):
-            if isinstance(keep, list):
-                _check_layers(stack, keep, depth)
-                setattr(flags, f"{stack}_layers_to_keep", ",".join(map(str, keep)))
-        return parsed
-
     wrap(checkpoint_utils, "prune_state_dict", prune_state_dict)
-    wrap(options, "parse_args_and_arch", parse_args_and_arch)
+
+
+def write_layers_as_text(flags) -> None:
+    """Write the numbers of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` as fairseq reads them: "0,2".
+
+    Raises:
+        InputError: a list names a layer twice, or one that the stack does not have.
+    """
+    if not prune_each_stack_once.is_applied:
+        return
+    given = Given(flags)
+    for stack, keep, depth in (
+        ("encoder", given.encoder_layers_to_keep, given.encoder_layers),
+        ("decoder", given.decoder_layers_to_keep, given.decoder_layers),
+    ):
+        if isinstance(keep, list):
+            _check_layers(stack, keep, depth)
+            setattr(flags, f"{stack}_layers_to_keep", ",".join(map(str, keep)))
 
 
 def _check_layers(stack, keep, depth):
@@ -108,8 +111,8 @@ def _parts_tied_tensors() -> bool:
 def store_shared_tensors_once():
     """Keep tied tensors tied when the trainer brings a checkpoint to the CPU.
 
-    fairseq moves and widens every entry by itself. From a GPU, or trained in half precision, each name of a tied
-    embedding becomes a tensor of its own, and the file holds it that many times.
+    fairseq copies and converts every entry separately. From a GPU, or trained in half precision, each name of a tied embedding becomes a
+    separate tensor, and the file contains it that many times.
     """
 
     def move_to_cpu(original, sample):

@@ -1,4 +1,8 @@
-"""Hints for the command line: the flag that a choice such as ``--lr-scheduler`` still needs, and the choice an unknown flag belongs to."""
+"""Hints for the command line: flags that a choice such as ``--lr-scheduler`` needs, and the choice that has an unknown flag.
+
+For a user who gives flags of this package without its ``--arch``, or copies half of a recipe. Plain fairseq ends in a traceback, or in
+"unrecognized arguments" below 150 lines of usage.
+"""
 
 import argparse
 import dataclasses
@@ -15,27 +19,27 @@ from omegaconf import MISSING
 from ..errors import InputError, flag_of
 from .given import Given
 
-# Every command has the flags of every choice; these are the choices that it makes something of. In all others but training the
-# architecture, and in validation the criterion, are those of the checkpoint.
-_MADE = {
+# The choices that a command builds. Every command has the flags of all choices. Commands other than training take the architecture,
+# and validation the criterion, from the checkpoint.
+_BUILT = {
     "fairseq-train": ("criterion", "optimizer", "lr_scheduler"),
     "fairseq-validate": (),
     "fairseq-eval-lm": (),
     "fairseq-generate": ("bpe", "tokenizer", "scoring"),
     "fairseq-interactive": ("bpe", "tokenizer"),
 }
-# Of several tasks with a flag these are named first.
+# Tasks that a hint names first.
 _USUAL = ("translation", "language_modeling", "masked_lm", "sentence_prediction")
 
 
 def refuse_missing(command: str, flags: argparse.Namespace) -> None:
-    """Refuses a choice without a flag of its own that has to be given.
+    """Refuse a choice without one of its required flags.
 
-    ``--lr-scheduler polynomial_decay`` gets its length from ``--max-update``, as its default is meant to.
+    ``--lr-scheduler polynomial_decay`` gets its length from ``--max-update``, as its default intends.
 
     Args:
         command: such as ``fairseq-train``.
-        flags: all of them; a length that is not given is filled in.
+        flags: the namespace of all flags; a missing length is filled in.
 
     Raises:
         InputError: a flag is missing.
@@ -51,27 +55,27 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
         missing = []
         for field in dataclasses.fields(dataclass) if dataclass else ():
             value = getattr(flags, field.name, MISSING)
-            # No configuration can be made of the first; the second is an error once it is read.
+            # The first cannot be converted to a configuration; the second raises an error when it is read.
             cannot_be_none = value is None and field.type in (str, int, float, bool)
-            if cannot_be_none or (value == MISSING == field.default and _makes(command, choice, flags)):
+            if cannot_be_none or (value == MISSING == field.default and _builds(command, choice, flags)):
                 missing.append(flag_of(field.name))
         if missing:
             raise InputError(f"{' and '.join(missing)}: not given, and {flag_of(choice)} {chosen} needs it")
 
 
 def _refuse_other_criterion(flags):
-    """A task that takes options from its criterion, as sentence_prediction the name of its head, where that has none of the kind."""
+    """Refuse a criterion without the options that the task takes from it, as sentence_prediction takes the name of its head."""
     task, criterion = Given(flags).task, Given(flags).criterion
     dataclass, of = TASK_DATACLASS_REGISTRY.get(task), REGISTRIES["criterion"]["dataclass_registry"].get(criterion)
     own = {field.name for field in dataclasses.fields(of)} if of else set()
     for field in dataclasses.fields(dataclass) if dataclass and criterion else ():
-        taken = re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
-        if taken and taken[1] not in own:
-            raise InputError(f"--criterion {criterion}: is none of --task {task}; give --criterion {task}")
+        reference = re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
+        if reference and reference[1] not in own:
+            raise InputError(f"--criterion {criterion}: does not fit --task {task}; give --criterion {task}")
 
 
 def _refuse_in_generation(flags):
-    """Refuse flags whose input only ``fairseq-interactive`` has: binarised data hold no constraints (fairseq #4332) and no text."""
+    """Refuse flags that need input of ``fairseq-interactive``: binarised data have no constraints (fairseq #4332) and no text."""
     given = Given(flags)
     if given.constraints:
         raise InputError(
@@ -84,20 +88,20 @@ def _refuse_in_generation(flags):
         )
 
 
-def _makes(command, choice, flags):
-    """Whether the command reads the choice; a task may have a tokenizer and a splitting into pieces of its own."""
+def _builds(command, choice, flags):
+    """Whether the command builds the choice. A task may have its own tokenizer and its own splitting into pieces."""
     task, method = TASK_REGISTRY.get(Given(flags).task, FairseqTask), f"build_{choice}"
     own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
-    return choice in _MADE.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
+    return choice in _BUILT.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
 
 
 def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str:
-    """Says of flags that a command does not know which choices have them, as in ``; --mask-prob is of --task masked_lm``.
+    """The choices that have the unknown flags of a command line, as in ``; --mask-prob is of --task masked_lm``.
 
     Args:
         command: such as ``fairseq-train``.
-        unrecognized: words of the command line.
-        words: all words of the command line; of several owners those most like what it chooses come first.
+        unrecognized: unknown words of the command line.
+        words: all words of the command line. Choices most similar to those of the command line come first.
     """
     flags = [word.split("=")[0] for word in unrecognized if word.startswith("--")]
     found = ""
@@ -113,14 +117,14 @@ def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str
 
 
 def _kinds(command):
-    """What is chosen by flags of a command."""
+    """The kinds of choice of a command."""
     if command == "fairseq-train":
         return ("arch", "task", *REGISTRIES)
-    return ("task", *_MADE[command]) if command in _MADE else ()
+    return ("task", *_BUILT[command]) if command in _BUILT else ()
 
 
 def _choices(kind, chosen):
-    """By name, what is made; of the architectures of one model, which have the same flags, the one most like what is chosen."""
+    """The choices of a kind by name. Of the architectures of a model, which have the same flags, only the one most like the given one."""
     if kind == "task":
         return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":
@@ -132,7 +136,7 @@ def _choices(kind, chosen):
 
 
 def _distance(kind, chosen, name):
-    """To be sorted by: the same model with something frozen, what is usual, and then the names most alike."""
+    """Sort key: first the frozen version of the same model, then usual tasks, then the most similar names."""
     return (
         name != f"frozen_{chosen}",
         not (kind == "task" and name in _USUAL),
@@ -154,7 +158,7 @@ def _flags(kind, name, made):
 
 
 def _given(kind, words):
-    """What the words choose, or else what the command does."""
+    """The choice in the words of the command line, or the default of the command."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
     defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}

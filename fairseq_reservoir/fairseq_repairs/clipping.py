@@ -1,6 +1,5 @@
-"""A repair of clipping: on the CPU of a machine with a GPU."""
+"""A repair of clipping on the CPU of a machine with a GPU."""
 
-import contextlib
 import inspect
 
 import torch
@@ -14,27 +13,27 @@ from .repair import repair, wrap
     needed=lambda: "if torch.cuda.is_available()" in inspect.getsource(inspect.unwrap(utils.clip_grad_norm_)),
 )
 def clip_where_the_gradients_are() -> None:
-    """Let ``--cpu`` clip gradients where there is a GPU.
+    """Clip gradients on their own device with ``--cpu`` on a machine with a GPU.
 
-    fairseq gathers the norms on the GPU whenever torch sees one, and multiplies gradients on the CPU by what it finds there:
-    ``RuntimeError: scalar tensor is expected to be on cpu but is on cuda:0``, in the first update with ``--clip-norm``.
+    fairseq gathers the norms on the GPU whenever torch has one, and multiplies gradients on the CPU by the result: ``RuntimeError:
+    scalar tensor is expected to be on cpu but is on cuda:0``, in the first update with ``--clip-norm``.
     """
     wrap(utils, "clip_grad_norm_", clip_grad_norm)
 
 
 def clip_grad_norm(original, params, max_norm, aggregate_norm_fn=None):
-    """Without a gradient on a GPU, fairseq sees none."""
+    """fairseq's function. With a GPU and gradients on the CPU, a copy of its lines that run without a GPU."""
     params = [params] if isinstance(params, torch.Tensor) else list(params)
-    on_cpu = all(p is None or p.device.type == "cpu" for p in params)
-    with _no_gpu() if on_cpu else contextlib.nullcontext():
+    trained = [p for p in params if getattr(p, "grad", None) is not None]
+    shared = [p.grad.detach() for p in trained if not hasattr(p, "expert")]
+    on_cpu = all(p.device.type == "cpu" for p in trained)
+    if not (torch.cuda.is_available() and on_cpu and shared) or utils.multi_tensor_l2norm_available:
         return original(params, max_norm, aggregate_norm_fn)
-
-
-@contextlib.contextmanager
-def _no_gpu():
-    is_available = torch.cuda.is_available
-    torch.cuda.is_available = lambda: False
-    try:
-        yield
-    finally:
-        torch.cuda.is_available = is_available
+    norms = [torch.norm(gradient, p=2, dtype=torch.float32) for gradient in shared]
+    norm = norms[0] if len(norms) == 1 else torch.norm(torch.stack(norms))
+    if aggregate_norm_fn is not None:
+        norm = aggregate_norm_fn(norm)
+    if max_norm > 0:
+        experts = [p.grad.detach() for p in trained if hasattr(p, "expert")]
+        torch._foreach_mul_(shared + experts, (float(max_norm) / (norm + 1e-6)).clamp_(max=1))
+    return norm

@@ -1,9 +1,9 @@
-"""Several training processes on CPUs, started by one fairseq command or by torchrun, and the mistakes that started processes find.
+"""Start ranks on CPUs, from one fairseq command or under torchrun, and forward the errors of started processes.
 
-fairseq counts its processes in CUDA devices. Without one, ``--distributed-world-size 2`` starts no process at all and
-ends with status 0, and under torchrun every process trains a model of its own (or divides by the zero devices).
-``start_processes_on_cpus`` puts that right; with CUDA in use (a device, and no ``--cpu``) fairseq starts its processes as always, but
-what is wrong reaches this process as an ``InputError``, not as the text of a traceback.
+fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with
+status 0, and under torchrun every process trains its own model (or divides by zero devices). ``start_processes_on_cpus`` repairs that.
+With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before, but an ``InputError`` of one of them is raised here as an
+``InputError``, not as the text of a traceback.
 """
 
 import functools
@@ -20,63 +20,65 @@ from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 from ..errors import InputError
 from . import launch_variables
 from .error_report import find_input_error
-from .repair import repair, wrap
+from .repair import repair
 
 
 @repair("cpu-processes")
 def start_processes_on_cpus():
-    """Start processes without CUDA too, and tell what is wrong in one of them in one line."""
-    wrap(distributed_utils, "call_main", call_main)
+    """Start processes without CUDA too, and end with one line after an ``InputError`` in one of them.
+
+    ``trainer.preflight`` calls ``call_main``.
+    """
 
 
 def call_main(original, cfg, main, **kwargs):
-    """In place of fairseq's, which every command looks up when it starts its work."""
+    """Run a command in this process or in processes that are started here; fairseq's ``call_main`` does the rest."""
     if uses_cpu(cfg):
-        settle_processes(cfg.distributed_training, training=is_training(main))
+        complete_flags(cfg.distributed_training, training=is_training(main))
         if cfg.distributed_training.distributed_init_method and not cfg.distributed_training.distributed_no_spawn:
             return start_processes(cfg, main, kwargs)
         original(cfg, main, **kwargs)
         return leave_group()
     launch_variables.check_for_fairseq(cfg.distributed_training)
-    with hearing_mistakes(main) as main:
+    with forwarding_input_errors(main) as main:
         return original(cfg, main, **kwargs)
 
 
 def uses_cpu(cfg):
-    """Whether the run computes on CPUs: asked for, or for want of a CUDA device."""
+    """Whether the run computes on CPUs, because of ``--cpu`` or because there is no CUDA device."""
     if cfg.common.tpu or cfg.distributed_training.pipeline_model_parallel:
         return False
     return cfg.common.cpu or not torch.cuda.is_available()
 
 
 def is_first_process(cfg):
-    """Whether no other process of the run comes before this one, as far as flags and torchrun's variables say yet."""
+    """Whether this is the first rank of the run, by flags and torchrun's variables."""
     _, rank = launch_variables.torchrun() or (1, 0)
     return not (cfg.distributed_training.distributed_rank or rank)
 
 
 def is_first_on_host(flags):
-    """Whether neither torchrun nor srun has started a process of this run before this one on this host, as far as variables show."""
+    """Whether this is the first rank of the run on this host, by the variables of torchrun and Slurm."""
     return not launch_variables.local_rank(flags)
 
 
 def is_training(main):
     """Whether ``main`` is that of fairseq-train or fairseq-hydra-train, also under ``python -m fairseq_cli.train``."""
-    while isinstance(main, functools.partial):  # with work of ours around it
+    while isinstance(main, functools.partial):  # wrapped by this package
         main = main.args[0]
     source = getattr(getattr(main, "__code__", None), "co_filename", None)
     return source in {importlib.util.find_spec(f"fairseq_cli.{name}").origin for name in ("train", "hydra_train")}
 
 
-def settle_processes(flags, training):
-    """Complete the distributed flags of a CPU run in place: who is started, how they meet, over which backend.
+def complete_flags(flags, training):
+    """Complete the distributed flags of a CPU run in place: number of ranks, rendezvous address and backend.
 
     Args:
         flags: fairseq's ``DistributedTrainingConfig``.
-        training: whether the command trains; the others run as one process unless told otherwise.
+        training: whether the command trains. Other commands run as one process unless flags set more.
 
     Raises:
-        InputError: The flags do not say how to start the processes.
+        InputError: the flags do not determine how to start the processes.
     """
     if flags.distributed_world_size < 1:
         raise InputError(f"--distributed-world-size: got {flags.distributed_world_size}, must be at least 1")
@@ -94,11 +96,11 @@ def settle_processes(flags, training):
 
 
 def follow_torchrun(flags):
-    """Be the rank that torchrun's environment names: one model, trained by all processes torchrun started."""
-    (started, rank), asked = launch_variables.torchrun(), flags.distributed_world_size
-    if asked not in (1, started, torch.cuda.device_count()):
+    """Set world size and rank from torchrun's environment, so that all its processes train one model."""
+    (started, rank), given = launch_variables.torchrun(), flags.distributed_world_size
+    if given not in (1, started, torch.cuda.device_count()):
         raise InputError(
-            f"--distributed-world-size: got {asked}, but torchrun started {started} (WORLD_SIZE); leave the flag out"
+            f"--distributed-world-size: got {given}, but torchrun started {started} (WORLD_SIZE); leave the flag out"
         )
     flags.distributed_world_size = started
     if started > 1:
@@ -108,7 +110,7 @@ def follow_torchrun(flags):
 
 
 def meet_on_this_machine(flags):
-    """Name a port of this machine, where the processes of this command find each other."""
+    """Set the rendezvous address to a port of this machine."""
     if flags.distributed_no_spawn and flags.distributed_port <= 0:
         raise InputError(
             f"--distributed-no-spawn: with --distributed-world-size {flags.distributed_world_size} every process needs"
@@ -127,10 +129,10 @@ def meet_on_this_machine(flags):
 
 
 def leave_group():
-    """End gloo's threads, after success only, as no rank waits for another then.
+    """Destroy the process group and its gloo threads. Call it after success only, when no rank waits for another.
 
-    fairseq leaves the group open. A process that exits while a thread of gloo still holds a tensor may abort with
-    "terminate called without an active exception", and the command fails after its work is done, once in some ten runs.
+    fairseq leaves the group open. A process that exits while a thread of gloo still holds a tensor may abort with "terminate called
+    without an active exception". The command then fails after its work is done, in about one of ten runs.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -146,8 +148,8 @@ def start_processes(cfg, main, kwargs):
     """Start the processes of this machine, wait for them, and fail when one fails.
 
     Raises:
-        InputError: A process met a mistake of the user's; the message is that of the first one.
-        RuntimeError: A process died; the message names its rank.
+        InputError: a process raised an ``InputError``; the message is that of the first one.
+        RuntimeError: a process died; the message names its rank.
     """
     flags = cfg.distributed_training
     world, first = flags.distributed_world_size, flags.distributed_rank or 0
@@ -158,48 +160,48 @@ def start_processes(cfg, main, kwargs):
             " add --distributed-no-spawn to be one rank alone, or --nprocs-per-node"
         )
     flags.distributed_rank = None  # each process finds its own
-    with hearing_mistakes(main, first) as main:
+    with forwarding_input_errors(main, first) as main:
         job = (main, cfg, dict(kwargs, start_rank=first), count)
         torch.multiprocessing.spawn(run_process, args=job, nprocs=count, join=True)
 
 
 @contextmanager
-def hearing_mistakes(main, first=None):
-    """Yields a ``main`` for processes that the body starts: what is wrong in one of them is an error of this process.
+def forwarding_input_errors(main, first=None):
+    """Yield a ``main`` for processes that the body starts, and re-raise an ``InputError`` of one of them in this process.
 
-    Unpickling it imports the plugin, so every process is repaired before it does anything.
+    Unpickling it imports the plugin, so all repairs are applied in a process before it starts its work.
 
     Args:
-        main: what they run.
-        first: rank of the first, where it is known here.
+        main: the function that the processes run.
+        first: the first rank that is started here, if known.
 
     Raises:
         InputError, RuntimeError: as of ``start_processes``; without ``first`` a death is torch's ``ProcessException``.
     """
-    mistakes = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
     try:
-        yield functools.partial(tell_mistakes, main, mistakes)
+        yield functools.partial(send_input_error, main, errors)
     except ProcessException as error:
-        if not mistakes.empty():
-            raise InputError(mistakes.get()) from None
+        if not errors.empty():
+            raise InputError(errors.get()) from None
         if first is None:
             raise
-        raise RuntimeError(obituary(first + error.error_index, error)) from None
+        raise RuntimeError(describe_exit(first + error.error_index, error)) from None
 
 
-def tell_mistakes(main, mistakes, cfg, **kwargs):
-    """Run ``main``; a mistake of the user's is told in one line before it ends the process."""
+def send_input_error(main, errors, cfg, **kwargs):
+    """Run ``main``, and send the message of an ``InputError`` to the parent process before it ends this one."""
     try:
         return main(cfg, **kwargs)
     except Exception as error:
         mistake = find_input_error(error)
         if mistake is not None:
-            mistakes.put(str(mistake))
+            errors.put(str(mistake))
         raise
 
 
-def obituary(rank, error):
-    """Say which rank died and of what; the traceback of a Python error is its own."""
+def describe_exit(rank, error):
+    """A message for the death of a rank: the traceback of a Python error, a signal or an exit status."""
     if isinstance(error, ProcessRaisedException):
         return f"the process of rank {rank} failed:\n{error.msg.split('error:', 1)[-1].strip()}"
     cause = f"signal {error.signal_name}" if error.signal_name else f"exit status {error.exit_code}"
@@ -207,9 +209,9 @@ def obituary(rank, error):
 
 
 def run_process(index, main, cfg, kwargs, count):
-    """Be one of ``count`` processes; this is where a started process begins."""
+    """Run one of ``count`` processes. A started process begins here."""
     if "OMP_NUM_THREADS" not in os.environ:
-        # Those that this process may use, which on a shared machine are fewer than there are.
+        # The cores that this process may use, on a shared machine fewer than all.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         torch.set_num_threads(max(1, cores // count))
     distributed_utils.distributed_main(index, main, cfg, kwargs)

@@ -1,4 +1,4 @@
-"""Repairs of how fairseq reads a DATA folder: damaged dictionaries and binarised files are one line, whatever the task is."""
+"""Repairs of reading a DATA folder: damaged dictionaries and binarised files are refused in one line, for every task."""
 
 import os
 import struct
@@ -14,7 +14,7 @@ from .repair import repair, wrap
 _MAKE_IT = "fairseq-preprocess writes it"
 _BYTE_ORDER_MARK = "\ufeff"
 _OVERWRITE = "#fairseq:overwrite"
-# Errors of formats whose files are not checked here: text that is not UTF-8, a damaged .idx of huffman.
+# Errors of formats that are not checked here: text that is not UTF-8, a damaged .idx of huffman.
 _OF_OTHER_FORMATS = (ValueError, AssertionError, struct.error, KeyError, EOFError)
 
 
@@ -45,14 +45,14 @@ def refuse_damaged_dictionaries():
 def refuse_damaged_index():
     """Refuse binarised files that are damaged in one line, when they are opened.
 
-    fairseq reads lengths and places as they stand: some errors come in the middle of a training, and a huge length takes all memory.
-    The first process looks at every sentence, the others of a run at the header and the length of the files.
+    fairseq does not check lengths and places: some errors occur in the middle of a training, and a huge length takes all memory.
+    Rank 0 checks every sentence, the other ranks the header and the length of the files.
     """
 
     def make_dataset(original, path, impl, *args, **kwargs):
         if impl in ("mmap", "cached", "lazy") and all(os.path.isfile(path + suffix) for suffix in (".idx", ".bin")):
             is_first = not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())
-            # fairseq takes "cached" where it knows no format, so the word is the user's for the other two only.
+            # fairseq uses "cached" as its default, so the user has given only the other two.
             given = None if impl == "cached" else impl
             index_files.check_once(path, given, is_first)
         try:
@@ -66,7 +66,7 @@ def refuse_damaged_index():
 
 
 def _fault(path: str, known: list[str], error: Exception) -> str:
-    """Find the line of a dictionary that fairseq has failed on, and what is wrong with it."""
+    """Describe the line of a dictionary at which fairseq failed."""
     with open(path, "rb") as stream:
         data = stream.read()
     try:
@@ -89,7 +89,7 @@ def _fault(path: str, known: list[str], error: Exception) -> str:
 
 
 def _check_entries(path: str, dictionary: Any, known: int) -> None:
-    """Refuse entries that fairseq accepts and that nobody has written."""
+    """Refuse entries that fairseq accepts and that can only be damage."""
     if len(dictionary.symbols) == known:
         raise InputError(f"{path}: an empty dictionary; {_MAKE_IT}")
     for word, count in zip(dictionary.symbols[known:], dictionary.count[known:]):

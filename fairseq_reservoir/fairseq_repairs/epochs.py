@@ -1,14 +1,14 @@
-"""Repairs of how fairseq goes through the batches from epoch to epoch, alone and with several processes."""
+"""Repairs of the batches of each epoch, on one rank and on several."""
 
+import contextlib
 from contextvars import ContextVar
 
 from fairseq.data import iterators
 from fairseq.tasks import FairseqTask
-from fairseq.trainer import Trainer
 
 from .repair import repair, wrap
 
-# While a training asks for its batches: the epoch that it has added to --seed for them.
+# While a training gets its batches: the number of the epoch if fairseq adds it to --seed.
 _added = ContextVar("_added", default=0)
 
 
@@ -17,33 +17,24 @@ def load_every_epoch_anew():
     """Let every epoch have its own masks of ``masked_lm``, crops, and order after ``--curriculum``.
 
     fairseq keeps the loader of the first epoch, and with it that epoch's order, and with ``--num-workers`` above 0 (1 is the
-    default) processes that never hear of another epoch: each sentence was masked alike in all epochs, but anew after a resume.
+    default) worker processes that keep the first epoch: each sentence had the same masks in all epochs, and others after a resume.
+    ``ReservoirTrainer`` calls ``reload_every_epoch``.
     """
 
-    def get_train_iterator(original, trainer, *args, **kwargs):
-        iterator = original(trainer, *args, **kwargs)
-        if isinstance(iterator, iterators.EpochBatchIterator):
-            iterator.reuse_dataloader = iterator.persistent_workers = False
-        return iterator
 
-    wrap(Trainer, "get_train_iterator", get_train_iterator)
+def reload_every_epoch(iterator) -> None:
+    """Let an iterator over epochs make a new data loader for each epoch."""
+    if load_every_epoch_anew.is_applied and isinstance(iterator, iterators.EpochBatchIterator):
+        iterator.reuse_dataloader = iterator.persistent_workers = False
 
 
 @repair("resumed-batches")
 def keep_batches_when_resuming():
     """Give a resumed run the batches of the run that it continues.
 
-    A run makes its batches when it starts, from ``--seed`` and the epoch, which is 1, and keeps them for all epochs.
-    A run resumed in epoch 2 made others: it was no longer the same run, and resumed within an epoch it trained on
-    some sentences twice and left others out.
+    A run makes its batches when it starts, from ``--seed`` and epoch 1, and uses them in all epochs. A run that was resumed in epoch 2
+    made other batches. Within an epoch it then trained on some sentences twice and left others out.
     """
-
-    def get_train_iterator(original, trainer, epoch, *args, **kwargs):
-        token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
-        try:
-            return original(trainer, epoch, *args, **kwargs)
-        finally:
-            _added.reset(token)
 
     def get_batch_iterator(original, task, dataset, *args, **flags):
         epoch = flags.get("epoch", 1)
@@ -58,16 +49,25 @@ def keep_batches_when_resuming():
         iterator.epoch = epoch
         return iterator
 
-    wrap(Trainer, "get_train_iterator", get_train_iterator)
     wrap(FairseqTask, "get_batch_iterator", get_batch_iterator)
+
+
+@contextlib.contextmanager
+def batches_of_epoch(trainer, epoch: int):
+    """While ``ReservoirTrainer`` gets its batches: keep the number that fairseq adds to ``--seed`` for this epoch."""
+    token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
+    try:
+        yield
+    finally:
+        _added.reset(token)
 
 
 @repair("grouped-batches")
 def train_on_the_last_group():
     """Train on all batches with ``--grouped-shuffling``.
 
-    It groups batches for the processes while they are sorted by length, and drops what does not fill a group: in every epoch the
-    longest sentences. They come last now, some processes having none, as the last batches of an epoch otherwise do.
+    It groups batches for the ranks while they are sorted by length, and drops an incomplete group: the longest sentences, in every
+    epoch. Now this group comes last, and some ranks have no batch of it, as at the end of an epoch without the flag.
     """
 
     def ordered_batches(original, iterator, epoch, fix_batches_to_gpus, shuffle):

@@ -1,4 +1,4 @@
-"""Hide the warnings that Python and torch print when fairseq is imported. A user can do nothing about them."""
+"""Hide warnings that Python and torch print when fairseq is imported. A user cannot avoid them."""
 
 import contextlib
 import warnings
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    r"""Ignore two kinds of warning in the body; all other filters stay, and so do those that the body adds.
+    r"""Ignore two kinds of warning in the body. Other filters are not changed, nor are filters that the body adds.
 
     Python 3.12 and later warn of the string ``"\d"`` in fairseq's wav2vec2_asr.py whenever they compile that file.
     torch 2.14 warns of each ``@torch.jit.script``, which fairseq/models/model_utils.py uses. ``fairseq-train`` imports fairseq
@@ -25,4 +25,4 @@ def ignored() -> Iterator[None]:
     finally:
         for entry in added:
             with contextlib.suppress(ValueError):  # the body has reset the filters
-                warnings.filters.remove(entry)  # type: ignore[attr-defined]  # a list, of which mypy knows a sequence
+                warnings.filters.remove(entry)  # type: ignore[attr-defined]  # a list; mypy assumes a sequence

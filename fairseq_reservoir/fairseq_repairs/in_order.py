@@ -10,18 +10,17 @@ from . import (
     damaged_data,
     dictionaries,
     epochs,
-    error_report,
+    flag_errors,
     ignored_prefix,
     kept_checkpoints,
     learning_rate,
-    long_sentences,
+    long_samples,
     mixed_precision,
     moving_average,
     place_in_epoch,
     processes,
     recomputation,
     saving,
-    scored_text,
     start_up,
     stopping,
     unknown_words,
@@ -29,10 +28,10 @@ from . import (
 )
 
 REPAIRS = (
-    # First, so that a mistake in all that follows is told in one line.
-    error_report.report_input_errors,
-    error_report.refuse_flags_in_one_line,
-    # What a command meets while it starts; these and those below do not depend on each other, but for the last.
+    # First, so that an InputError of the others is reported in one line.
+    user_dirs.report_input_errors,
+    flag_errors.refuse_flags_in_one_line,
+    # The start of a command. The order of these and of the following does not matter.
     user_dirs.import_user_dirs_once,
     start_up.restore_numpy_names,
     start_up.find_buckets_of_lengths,
@@ -45,15 +44,15 @@ REPAIRS = (
     damaged_data.refuse_damaged_dictionaries,
     damaged_data.refuse_damaged_index,
     batches.keep_last_batch,
-    scored_text.score_every_token,
-    long_sentences.name_long_sentences,
+    long_samples.score_every_token,
+    long_samples.name_long_sentences,
     dictionaries.keep_overwrite_flags,
     epochs.load_every_epoch_anew,
     epochs.keep_batches_when_resuming,
     epochs.train_on_the_last_group,
     place_in_epoch.count_groups_from_the_place,
     place_in_epoch.resume_with_other_processes,
-    place_in_epoch.refuse_other_batches,  # called before the one above
+    place_in_epoch.refuse_other_batches,
     # Checkpoints.
     checkpoints.load_no_programs,
     checkpoints.trust_classes_in_checkpoints,
@@ -85,6 +84,6 @@ REPAIRS = (
     processes.validate_without_a_batch,
     # Translation.
     unknown_words.replace_unknown_words,
-    # Last, since hooks below are called before it: it starts processes, and each of them installs everything anew.
+    # Processes.
     cpu_launch.start_processes_on_cpus,
 )

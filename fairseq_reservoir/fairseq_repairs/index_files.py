@@ -1,4 +1,4 @@
-"""Checks of binarised data, PREFIX.idx and PREFIX.bin: the index is whole, and the data are as long as it says.
+"""Check binarised data, PREFIX.idx and PREFIX.bin: the index is complete, and the data have the length in the index.
 
 ``MMIDIDX`` is the index of ``--dataset-impl mmap``: a header of 26 bytes, then the length of each sentence (int32) and its first
 byte in the .bin file (int64). ``TNTIDX`` is that of ``lazy`` and ``cached``: a header of 48 bytes, then for each sentence the place
@@ -77,20 +77,20 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
 
 @dataclass
 class IdScan:
-    """The comparisons of token ids that one start makes, of at most ``left`` bytes in all files together."""
+    """Comparison of token ids with dictionaries, of at most ``left`` bytes in all files of a command together."""
 
     left: int = MOST_SCANNED
 
-    def check(self, prefix: str, words: int, dictionary: str) -> None:
-        """``check_ids``, in at most a quarter of the bytes that are left, so that large training data leave some for other files."""
-        self.left -= check_ids(prefix, words, dictionary, self.left // 4)
+    def check(self, prefix: str, entries: int, dictionary: str) -> None:
+        """``check_ids`` for at most a quarter of the remaining bytes, so that large training data leave some for other files."""
+        self.left -= check_ids(prefix, entries, dictionary, self.left // 4)
 
 
-def check_ids(prefix: str, words: int, dictionary: str, most: int = MOST_SCANNED) -> int:
+def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANNED) -> int:
     """Compare the token ids at the start of a checked .bin file with the size of the dictionary.
 
     Args:
-        words: entries of the dictionary with its special symbols.
+        entries: number of entries of the dictionary, with its special symbols.
         dictionary: the name of its file.
         most: bytes that are read.
 
@@ -111,11 +111,11 @@ def check_ids(prefix: str, words: int, dictionary: str, most: int = MOST_SCANNED
     for start, end in _chunks(len(tokens)):
         chunk = tokens[start:end]
         is_too_low = (index.lowest or index.dtype.kind == "i") and chunk.min() < index.lowest
-        if is_too_low or chunk.max() >= words + index.lowest:
-            place = int(np.argmax((chunk < index.lowest) | (chunk >= words + index.lowest)))
+        if is_too_low or chunk.max() >= entries + index.lowest:
+            place = int(np.argmax((chunk < index.lowest) | (chunk >= entries + index.lowest)))
             raise InputError(
                 f"{prefix}.bin: token {start + place + 1:,} has id {int(chunk[place]) - index.lowest}, but {dictionary} has"
-                f" {words:,} entries; damaged, or binarised with another dictionary"
+                f" {entries:,} entries; damaged, or binarised with another dictionary"
             )
     return total * width
 

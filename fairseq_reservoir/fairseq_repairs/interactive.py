@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from fairseq.distributed import utils as distributed_utils
 from fairseq.tokenizer import tokenize_line
 
 from ..errors import InputError
@@ -21,7 +20,7 @@ class Session:
     Attributes:
         first: number of the first line of the buffer that is translated; the first line of the input is 1.
         left_out: numbers of the lines that were not translated.
-        words: for each sentence of the current batch the words of its line, cut into pieces as the model's tokens are.
+        words: for each sentence of the current batch the words of its line, split into pieces as the model's tokens are.
     """
 
     first: int = 1
@@ -37,12 +36,8 @@ def current_session() -> Session | None:
     return _session.get()
 
 
-def follow_sessions() -> None:
-    """Make ``current_session`` work. The command's functions are wrapped when it starts, because importing the command changes the log."""
-    wrap(distributed_utils, "call_main", call_in_a_session)
-
-
 def call_in_a_session(original, cfg, main, **kwargs):
+    """Run a command; ``fairseq-interactive`` in a session. Its functions are wrapped now, because importing it changes the log."""
     command = sys.modules.get(getattr(main, "__module__", ""))
     if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):
         return original(cfg, main, **kwargs)

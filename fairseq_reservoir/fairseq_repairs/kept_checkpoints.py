@@ -40,14 +40,6 @@ def save_where_an_epoch_ends():
     and deletes such files as those within an epoch. ``checkpoint_last.pt`` and ``checkpoint_best.pt`` are written as before:
     the best one only where the model is validated, which at the end of an epoch depends on ``--validate-interval``.
     """
-
-    def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
-        interval, updates = cfg.save_interval_updates, trainer.get_num_updates()
-        has_epoch_file = not cfg.no_epoch_checkpoints and epoch_itr.epoch % cfg.save_interval == 0
-        if epoch_itr.end_of_epoch() and interval > 0 and updates % interval == 0 and not has_epoch_file:
-            epoch_itr = _WithinEpoch(epoch_itr)
-        return original(cfg, trainer, epoch_itr, val_loss)
-
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
 
 
@@ -59,26 +51,37 @@ def keep_the_best_checkpoints():
     also while there are fewer than N. If the first score is the best, one file is kept. fairseq does not find files of
     negative scores, and so never deletes them.
     """
-
-    def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
-        token = _kept.set((cfg.keep_best_checkpoints, cfg.maximize_best_checkpoint_metric))
-        try:
-            return original(cfg, trainer, epoch_itr, val_loss)
-        finally:
-            _kept.reset(token)
-
-    def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=False):
-        kept = _kept.get()
-        if kept is None or _SCORE not in pattern:
-            return original(path, pattern, keep_match)
-        number, highest_is_best = kept
-        found = original(path, pattern.replace(_SCORE, _SIGNED_SCORE), keep_match)
-        if len(found) >= number:
-            return found
-        # An empty place counts as a file with the worst score of all: fairseq compares with it, and deletes nothing yet.
-        worst = pattern.replace(_SCORE, "-inf" if highest_is_best else "inf").replace("\\", "")
-        place = os.path.join(path, worst)
-        return [*found, place] if highest_is_best else [place, *found]
-
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
     wrap(checkpoint_utils, "checkpoint_paths", checkpoint_paths)
+
+
+def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
+    """Both repairs above of fairseq's function, which decides which files to write and which to delete."""
+    if save_where_an_epoch_ends.is_applied and _needs_interval_file(cfg, trainer, epoch_itr):
+        epoch_itr = _WithinEpoch(epoch_itr)
+    token = _kept.set((cfg.keep_best_checkpoints, cfg.maximize_best_checkpoint_metric))
+    try:
+        return original(cfg, trainer, epoch_itr, val_loss)
+    finally:
+        _kept.reset(token)
+
+
+def _needs_interval_file(cfg, trainer, epoch_itr):
+    interval, updates = cfg.save_interval_updates, trainer.get_num_updates()
+    has_epoch_file = not cfg.no_epoch_checkpoints and epoch_itr.epoch % cfg.save_interval == 0
+    return epoch_itr.end_of_epoch() and interval > 0 and updates % interval == 0 and not has_epoch_file
+
+
+def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=False):
+    """fairseq's function, which lists the files of a pattern from the highest number to the lowest."""
+    kept = _kept.get()
+    if kept is None or _SCORE not in pattern:
+        return original(path, pattern, keep_match)
+    number, highest_is_best = kept
+    found = original(path, pattern.replace(_SCORE, _SIGNED_SCORE), keep_match)
+    if len(found) >= number:
+        return found
+    # An empty place counts as a file with the worst score of all: fairseq compares with it, and deletes nothing yet.
+    worst = pattern.replace(_SCORE, "-inf" if highest_is_best else "inf").replace("\\", "")
+    place = os.path.join(path, worst)
+    return [*found, place] if highest_is_best else [place, *found]

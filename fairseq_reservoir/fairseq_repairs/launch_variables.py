@@ -22,7 +22,7 @@ def number(name: str, least: int = 0, most: int | None = None) -> int:
     """The whole number in an environment variable that is set.
 
     Raises:
-        InputError: the value is not one from ``least`` to ``most``.
+        InputError: the value is not a whole number from ``least`` to ``most``.
     """
     text = os.environ[name]
     found = whole_number(text.strip())
@@ -46,10 +46,10 @@ def torchrun() -> tuple[int, int] | None:
 
 
 def local_rank(flags) -> int:
-    """Number of this process on its host, among those of its run, as torchrun or Slurm sets it; 0 where neither has started it.
+    """The local rank of this process, as torchrun or Slurm sets it; 0 if neither has started it.
 
     Args:
-        flags: fairseq's ``DistributedTrainingConfig``, or a command's, before fairseq has looked for the other processes.
+        flags: fairseq's ``DistributedTrainingConfig``, or the flags of a command, before fairseq completes them.
 
     Raises:
         InputError: it is not a whole number.
@@ -63,7 +63,7 @@ def local_rank(flags) -> int:
 
 
 def started_by_slurm() -> bool:
-    """Whether fairseq looks for the other processes of a run in Slurm's variables."""
+    """Whether fairseq takes the ranks of a run from Slurm's variables."""
     return "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
 
 
@@ -79,7 +79,7 @@ def check_meeting_point() -> None:
 
 
 def check_for_fairseq(flags) -> None:
-    """Refuse variables that fairseq reads when it looks for the other processes of a run.
+    """Refuse wrong values of the variables from which fairseq takes the ranks of a run.
 
     Args:
         flags: fairseq's ``DistributedTrainingConfig``.

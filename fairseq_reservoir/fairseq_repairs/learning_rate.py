@@ -2,9 +2,8 @@
 
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
-from fairseq.trainer import Trainer
 
-from .repair import repair, wrap
+from .repair import repair
 
 _NAME = "reduce_lr_on_plateau"
 _COUNTERS = ("num_bad_epochs", "cooldown_counter")
@@ -28,24 +27,19 @@ def remember_bad_epochs():
 
     fairseq saves the best validation loss but not the number of epochs without a better one. It also saves the checkpoint of an epoch
     before the schedule receives the validation loss of that epoch. A resumed run never passed this loss to the schedule.
+    ``ReservoirTrainer`` calls ``step_after_epoch``.
     """
-
-    def load_and_step(original, trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, *args, **kwargs):
-        extra_state = original(trainer, filename, reset_optimizer, reset_lr_scheduler, *args, **kwargs)
-        if extra_state and not (reset_optimizer or reset_lr_scheduler):
-            step_after_the_epoch(trainer, extra_state)
-        return extra_state
-
     LR_SCHEDULER_REGISTRY[_NAME] = ResumableReduceLROnPlateau
-    wrap(Trainer, "load_checkpoint", load_and_step)
 
 
-def step_after_the_epoch(trainer, extra_state) -> None:
+def step_after_epoch(trainer, extra_state: dict | None) -> None:
     """Pass the validation loss in a checkpoint to the schedule if the uninterrupted run passed it after saving.
 
     This is so at the end of an epoch that ``--validate-interval`` or ``--validate-interval-updates`` validates. A validation that was
     made only because the run stopped does not count.
     """
+    if not remember_bad_epochs.is_applied or not extra_state:
+        return
     place, loss, dataset = extra_state["train_iterator"], extra_state.get("val_loss"), trainer.cfg.dataset
     # Without an optimizer's state in the checkpoint, training starts at update 0 with a new schedule.
     if loss is None or place.get("iterations_in_epoch") or not trainer.get_num_updates():

@@ -1,70 +1,73 @@
-"""Repairs of training in half precision: gradients divided by the loss scale twice, weights rounded when resuming, an overflow on CPUs."""
+"""Repairs of training in half precision: gradients divided twice, fp32 weights rounded when resuming, an overflow on CPUs.
+
+The first two replace an optimizer class of fairseq by a subclass of the same name, because checkpoints store the name.
+"""
 
 import contextlib
 import inspect
+import logging
 
 import torch
-from fairseq.optim import AMPOptimizer
-from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
+from fairseq import optim
+from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
-from .repair import repair, wrap
+from .repair import repair
+
+logger = logging.getLogger(__name__)
+
+# Entry of an optimizer's state in a checkpoint.
+FP32_WEIGHTS = "fp32_weights"
 
 
 @repair("amp")
 def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
-    Before clipping, fairseq gives the scaler torch's optimizer to unscale; to step, it gives it the wrapper around that one. The scaler
-    knows optimizers by their identity, and so divides again: SGD's steps become as many times smaller as the scale is large, Adam's
-    gradients come near its eps, and its moments jump each time the scale grows.
+    Before clipping, fairseq passes torch's optimizer to the scaler. For the step it passes its own wrapper of that optimizer. The scaler
+    identifies optimizers by their id, so it divides the gradients a second time: SGD's steps become as many times smaller as the scale is
+    large, Adam's gradients become as small as its eps, and its moments jump each time the scale grows.
     """
-    wrap(AMPOptimizer, "step", step)
 
+    class AMPOptimizer(optim.AMPOptimizer):
+        def step(self):
+            # Without a GPU the scaler is disabled and has no states.
+            states = getattr(self.scaler, "_per_optimizer_states", {})
+            if all(p.grad is None for group in self.optimizer.param_groups for p in group["params"]):
+                states.clear()  # the scaler raises an error for an optimizer without gradients
+                return self.fp32_optimizer.step()
+            if id(self.optimizer) in states:
+                states[id(self.fp32_optimizer)] = states.pop(id(self.optimizer))
+            return super().step()
 
-def step(original, amp):
-    """Tells the scaler that the optimizer it is about to step is the one whose gradients it has unscaled."""
-    # Without a GPU the scaler is switched off, and knows nothing.
-    known = getattr(amp.scaler, "_per_optimizer_states", {})
-    if all(p.grad is None for group in amp.optimizer.param_groups for p in group["params"]):
-        known.clear()  # it ends a training in which it finds no gradient to look at
-        return amp.fp32_optimizer.step()
-    if id(amp.optimizer) in known:
-        known[id(amp.fp32_optimizer)] = known.pop(id(amp.optimizer))
-    return original(amp)
-
-
-# In an optimizer's saved state.
-FP32_WEIGHTS = "fp32_weights"
+    optim.AMPOptimizer = AMPOptimizer
 
 
 @repair("fp32-weights")
 def keep_fp32_weights() -> None:
-    """Let a training with ``--bf16`` or ``--fp16`` go on from its fp32 weights when it is resumed.
+    """Resume a training with ``--bf16`` or ``--fp16`` from its fp32 weights.
 
-    Both train weights in fp32 and compute with a rounded copy, and fairseq saves that copy alone: each resume rounds all weights, steps
-    too small for the lower precision are lost, and the resumed training is another one. With this, the optimizer's state holds them
-    too, 4 bytes a trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have none.
+    Both train weights in fp32 and compute with a rounded copy. fairseq saves only the copy: each resume rounds all weights, and updates
+    too small for the lower precision are lost. With this repair the optimizer's state contains the fp32 weights, 4 bytes per trained
+    parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32 weights.
     """
-    wrap(_FP16OptimizerMixin, "state_dict", state_with_fp32_weights)
-    wrap(_FP16OptimizerMixin, "load_state_dict", take_fp32_weights)
 
+    class FP16Optimizer(optim.FP16Optimizer):
+        def state_dict(self):
+            return {**super().state_dict(), FP32_WEIGHTS: [weight for _, weight in _fp32_weights(self)]}
 
-def state_with_fp32_weights(state_dict, optimizer):
-    """The state with one tensor for each parameter."""
-    return {**state_dict(optimizer), FP32_WEIGHTS: [weight for _, weight in _fp32_weights(optimizer)]}
+        def load_state_dict(self, state_dict, optimizer_overrides=None):
+            super().load_state_dict(state_dict, optimizer_overrides)
+            for (parameter, weight), saved in zip(_fp32_weights(self), state_dict.get(FP32_WEIGHTS, ())):
+                # If somebody has edited the model in the checkpoint, its weights are newer than the fp32 weights.
+                if saved.shape == weight.shape and torch.equal(saved.to(parameter), parameter):
+                    weight.copy_(saved)
 
-
-def take_fp32_weights(load_state_dict, optimizer, state, optimizer_overrides=None):
-    """Loads the state; a weight of the model that is not the rounded one of the state stays as it is, as in a file that was edited."""
-    load_state_dict(optimizer, state, optimizer_overrides)
-    for (parameter, weight), saved in zip(_fp32_weights(optimizer), state.get(FP32_WEIGHTS, ())):
-        if saved.shape == weight.shape and torch.equal(saved.to(parameter), parameter):
-            weight.copy_(saved)
+    optim.FP16Optimizer = FP16Optimizer
 
 
 def _fp32_weights(optimizer):
-    """(parameter of the model, its fp32 weight) of each, where fairseq has those of a device in one long tensor too."""
+    """(parameter of the model, its fp32 weight) of each, also where fairseq stores those of a device in one flat tensor."""
     flat = optimizer.fp32_params
     if not optimizer.has_flat_params:
         return [(p, weight.detach()) for p, weight in zip(optimizer.fp16_params, flat)]
@@ -78,30 +81,42 @@ def _fp32_weights(optimizer):
     return found
 
 
+class SkippedUpdate(Exception):
+    """The gradients of an update overflow on a CPU. fairseq's ``train_step`` does not catch it."""
+
+
 @repair(
     "overflow-on-cpu",
     needed=lambda: "torch.tensor(0.0).cuda()" in inspect.getsource(inspect.unwrap(Trainer.train_step)),
 )
 def keep_overflow_on_cpu():
-    """Let a training in fp16 without a GPU go on after a gradient that overflows.
+    """Continue a training in fp16 without a GPU after a gradient overflows.
 
-    fairseq leaves such an update out and puts its norm, a 0, on the GPU, whether there is one or not: ``AssertionError: Torch not
-    compiled with CUDA enabled``, at the first overflow, which the growing loss scale brings sooner or later.
+    fairseq skips such an update and puts its norm, a 0, on a GPU, even without one: ``AssertionError: Torch not compiled with CUDA
+    enabled``. The loss scale grows, so there is an overflow sooner or later. ``ReservoirTrainer`` calls the two functions below.
     """
-    wrap(Trainer, "train_step", train_step)
-
-
-def train_step(original, trainer, *args, **kwargs):
-    """Without a GPU, what an update would put there stays where it is."""
-    with contextlib.nullcontext() if torch.cuda.is_available() else _staying():
-        return original(trainer, *args, **kwargs)
 
 
 @contextlib.contextmanager
-def _staying():
-    cuda = torch.Tensor.cuda
-    torch.Tensor.cuda = lambda tensor, *args, **kwargs: tensor
+def overflow_skips_update():
+    """While gradients are clipped without a GPU: raise ``SkippedUpdate`` in place of the scaler's ``OverflowError``."""
     try:
         yield
-    finally:
-        torch.Tensor.cuda = cuda
+    except OverflowError as error:
+        if not keep_overflow_on_cpu.is_applied or torch.cuda.is_available():
+            raise
+        raise SkippedUpdate(str(error)) from error
+
+
+def skip_update(trainer, overflow: SkippedUpdate) -> None:
+    """Do what fairseq's ``train_step`` does after an overflow, but for the norm on a GPU. Call it in ``metrics.aggregate("train")``."""
+    logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", overflow)
+    if hasattr(trainer, "param_names") and hasattr(trainer.optimizer, "fp32_optimizer"):
+        for p, name in zip(trainer.optimizer.fp32_optimizer.params, trainer.param_names):
+            if torch.isinf(p.grad).any() or torch.isnan(p.grad).any():
+                logger.info("overflow in param %s", name)
+    trainer.zero_grad()
+    metrics.log_scalar("loss_scale", trainer.optimizer.scaler.loss_scale, priority=700, round=4, weight=0)
+    metrics.log_stop_time("train_wall")
+    # The exception has left fairseq's ``metrics.aggregate("train")`` open, because that has no ``finally``.
+    metrics._active_aggregators_cnt["train"] -= 1

@@ -1,12 +1,12 @@
-"""Repairs of ``--store-ema``: for models of which something is not trained, and for checkpoints without an average."""
+"""Repairs of ``--store-ema``: for models with frozen tensors, and for checkpoints without an average."""
 
+import contextlib
 import logging
 from types import SimpleNamespace
 
 import torch
 from fairseq.file_io import PathManager
 from fairseq.models.ema.ema import EMA
-from fairseq.trainer import Trainer
 
 from .repair import repair, wrap
 
@@ -16,15 +16,13 @@ _SINCE = "updates_since_ema"  # in a checkpoint's extra_state
 
 @repair("moving-average")
 def keep_untrained_tensors_in_ema():
-    """Keep what is not trained bit for bit in the average of ``--store-ema``, and take tied tensors once.
+    """Keep the bits of frozen tensors in the average of ``--store-ema``, and average tied tensors once.
 
-    The moving average is taken of every tensor of the model, but ``d * x + (1 - d) * x`` is not ``x`` when rounded: a
-    frozen tensor drifts away from itself, a little with every update; an integer buffer ends the run ("result type
-    Float can't be cast to ... Long"). An entry that equals its average already is left as it is; which ones do is found
-    out on the device, without waiting for it. What is trained is left to fairseq.
+    fairseq averages every tensor of the model, but ``d * x + (1 - d) * x`` is not exactly ``x``: a frozen tensor changes a little with
+    every update. An integer buffer ends the run ("result type Float can't be cast to ... Long"). Entries that equal their average are not
+    changed; the comparison does not synchronise the device. Trained tensors are averaged by fairseq.
 
-    A tensor of several names, such as embeddings that are the output's weights too, is averaged once for each of them: with two names
-    and a decay of 0.9 the new value counts 0.19.
+    fairseq averages a tied tensor once for each of its names: with two names and a decay of 0.9 the new value has the weight 0.19.
     """
 
     def step(original, ema, new_model, updates=None):
@@ -50,7 +48,7 @@ def keep_untrained_tensors_in_ema():
 
 
 def _once(state, averages):
-    """The entries of a model's state but for those whose average lies where that of an earlier one does."""
+    """The entries of a model's state, without those that share the memory of their average with an earlier entry."""
     seen, kept = set(), {}
     for name, value in state.items():
         average = averages.get(name)
@@ -67,38 +65,46 @@ def _once(state, averages):
 def begin_average_from_any_checkpoint():
     """Let ``--store-ema`` begin at the values of a checkpoint that has no average.
 
-    fairseq means to, but has deleted those values from what it has read by then: ``KeyError: 'model'``, with ``--finetune-from-model``
-    and for a run that is resumed. With ``--ema-seed-model`` it begins at that model's values, as fairseq says. With
-    ``--ema-update-freq`` it goes on to count the updates since the last one that it took, which fairseq begins anew.
+    fairseq deletes these values before it needs them: ``KeyError: 'model'``, with ``--finetune-from-model`` and for a resumed run. With
+    ``--ema-seed-model`` the average begins at the values of that model, as fairseq documents. With ``--ema-update-freq`` the number of
+    updates since the last average is restored; fairseq sets it to 0. ``ReservoirTrainer`` calls the three functions below.
     """
 
-    def begin_average(original, trainer, filename, *args, **kwargs):
-        flags = trainer.cfg.ema
-        if not flags.store_ema:
-            return original(trainer, filename, *args, **kwargs)
-        flags.store_ema = False
-        try:
-            extra_state = original(trainer, filename, *args, **kwargs)
-        finally:
-            flags.store_ema = True
-        if "ema" in (extra_state or {}):
-            trainer.ema.restore(extra_state["ema"])
-            updates = trainer.get_num_updates()  # 0 in a new training that begins with this model
-            since = extra_state.get(_SINCE, updates % max(1, flags.ema_update_freq))
-            trainer.ema.update_freq_counter = since if updates else 0
-            if flags.ema_fp32:
-                trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
-        elif PathManager.isfile(filename):
-            trainer._build_ema()  # of the model as it now is, and not at its first use, which is after an update
-            whose = f"--ema-seed-model {flags.ema_seed_model}" if flags.ema_seed_model else "its model"
-            logger.warning("--store-ema: %s has no average; the average begins at the values of %s", filename, whose)
-        return extra_state
 
-    def count_in_state(original, trainer):
-        state = original(trainer)
-        if trainer.cfg.ema.store_ema:
-            state["extra_state"][_SINCE] = trainer.ema.update_freq_counter
-        return state
+@contextlib.contextmanager
+def average_loaded_later(trainer):
+    """While fairseq loads a checkpoint: keep it from loading the average, which ``begin_average`` does afterwards."""
+    flags = trainer.cfg.ema
+    if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
+        yield
+        return
+    flags.store_ema = False
+    try:
+        yield
+    finally:
+        flags.store_ema = True
 
-    wrap(Trainer, "load_checkpoint", begin_average)
-    wrap(Trainer, "state_dict", count_in_state)
+
+def begin_average(trainer, filename: str, extra_state: dict | None) -> None:
+    """Restore the average from a loaded checkpoint, or begin it at the values of the model."""
+    flags = trainer.cfg.ema
+    if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
+        return
+    if extra_state and "ema" in extra_state:
+        trainer.ema.restore(extra_state["ema"])
+        updates = trainer.get_num_updates()  # 0 in a new training that begins with this model
+        since = extra_state.get(_SINCE, updates % max(1, flags.ema_update_freq))
+        trainer.ema.update_freq_counter = since if updates else 0
+        if flags.ema_fp32:
+            trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
+    elif PathManager.isfile(filename):
+        trainer._build_ema()  # now, since fairseq would build it at its first use, which is after an update
+        whose = f"--ema-seed-model {flags.ema_seed_model}" if flags.ema_seed_model else "its model"
+        logger.warning("--store-ema: %s has no average; the average begins at the values of %s", filename, whose)
+
+
+def add_counter(trainer, state: dict) -> dict:
+    """Add the number of updates since the last average to the state of the trainer, and return the state."""
+    if begin_average_from_any_checkpoint.is_applied and trainer.cfg.ema.store_ema:
+        state["extra_state"][_SINCE] = trainer.ema.update_freq_counter
+    return state

@@ -1,7 +1,7 @@
-"""Numbers and arrays of numpy in a checkpoint, made by constructors that look at what they are given.
+"""Load numbers and arrays of numpy from a checkpoint by constructors that check their arguments.
 
-numpy's own believe it: a type whose fields lie beyond its size, or hold objects, makes of chosen bytes a pointer. Under
-their names ``torch.load`` finds these, which know plain numbers only.
+numpy's own constructors do not: a type with fields beyond its size, or with objects, turns bytes of the file into a pointer.
+``torch.load`` finds the constructors of this module under numpy's names. They accept plain numbers only.
 """
 
 import math
@@ -14,7 +14,7 @@ CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 
 class PlainType:
-    """In place of ``numpy.dtype``; ``dtype`` is what it stands for."""
+    """In place of ``numpy.dtype``, which is its attribute ``dtype``."""
 
     def __new__(cls, code, align=False, copy=False):
         if type(code) is not str or code not in CODES:
@@ -30,9 +30,9 @@ class PlainType:
 
 
 class Array(np.ndarray):
-    """In place of ``numpy.ndarray``: an array whose entries come once, with as many bytes as its shape asks for.
+    """In place of ``numpy.ndarray``: an array that can be filled once, with exactly the bytes of its shape.
 
-    It is saved as the ordinary array that it equals.
+    It is pickled as an ordinary array.
     """
 
     filled = False

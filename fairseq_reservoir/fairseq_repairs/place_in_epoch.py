@@ -1,6 +1,6 @@
 """Repairs of resuming within an epoch: train on exactly the sentences that were left, or refuse in one line.
 
-fairseq counts the place in an epoch in batches of each process (fairseq#781).
+fairseq counts the batches of each rank (fairseq#781).
 """
 
 import math
@@ -53,60 +53,73 @@ def count_groups_from_the_place():
 
 @repair("resumed-processes")
 def resume_with_other_processes():
-    """Resume within an epoch with another number of processes behind the batches that it has trained on.
+    """Resume within an epoch at the right batch with another number of processes.
 
-    The place in the epoch is counted in batches of each process. With another number of processes the count led elsewhere:
-    batches were trained on twice, or not at all.
+    fairseq counts the batches of each process. With another number of processes this count is another place: batches were trained on
+    twice, or not at all.
     """
-
-    def state_dict(original, iterator):
-        return original(iterator) | {_PROCESSES: iterator.num_shards}
-
-    def load_state_dict(original, iterator, state):
-        before, now = state.get(_PROCESSES), iterator.num_shards
-        if before in (None, now) or not state.get("iterations_in_epoch"):
-            return original(iterator, state)
-        batches = state["iterations_in_epoch"] * before
-        if batches % now or iterator.grouped_shuffling:
-            why = (
-                "whose order is another with --grouped-shuffling"
-                if iterator.grouped_shuffling
-                else f"which cannot be shared out among {now}"
-            )
-            raise InputError(
-                f"{now} processes: the checkpoint was saved within an epoch by {before}, after {batches} batches in all, {why}; take "
-                f"{before}, {_OR_RESET}"
-            )
-        return original(iterator, state | {"iterations_in_epoch": batches // now})
-
-    wrap(iterators.EpochBatchIterator, "state_dict", state_dict)
-    wrap(iterators.EpochBatchIterator, "load_state_dict", load_state_dict)
+    _wrap_iterator()
 
 
 @repair("same-batches")
 def refuse_other_batches():
-    """Refuse to resume within an epoch whose batches are not those of the checkpoint.
+    """Refuse to resume within an epoch with other batches than those of the checkpoint.
 
-    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data the count of batches led elsewhere. fairseq trained on
+    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data the count of batches is another place. fairseq trained on
     sentences twice, left sentences out, or ended in a traceback.
     """
+    _wrap_iterator()
 
-    def state_dict(original, iterator):
-        state = original(iterator)
-        return state | {_BATCHES: describe(iterator)} if is_within(iterator, state) else state
 
-    def load_state_dict(original, iterator, state):
-        if is_within(iterator, state):
-            compare(state.get(_BATCHES) or {}, describe(iterator))
-            refuse_a_place_behind_the_end(iterator, state)
-        return original(iterator, state)
-
+def _wrap_iterator():
     wrap(iterators.EpochBatchIterator, "state_dict", state_dict)
     wrap(iterators.EpochBatchIterator, "load_state_dict", load_state_dict)
 
 
+def state_dict(original, iterator):
+    """fairseq's state of an iterator, with the entries of both repairs above."""
+    state = original(iterator)
+    if resume_with_other_processes.is_applied:
+        state = state | {_PROCESSES: iterator.num_shards}
+    if refuse_other_batches.is_applied and is_within(iterator, state):
+        state = state | {_BATCHES: describe(iterator)}
+    return state
+
+
+def load_state_dict(original, iterator, state):
+    """Check that the state is of the same batches, then load it with its place counted for this number of processes.
+
+    Raises:
+        InputError: this run cannot continue at that place.
+    """
+    if refuse_other_batches.is_applied and is_within(iterator, state):
+        compare(state.get(_BATCHES) or {}, describe(iterator))
+        refuse_a_place_behind_the_end(iterator, state)
+    if resume_with_other_processes.is_applied:
+        state = _counted_for_these_processes(iterator, state)
+    return original(iterator, state)
+
+
+def _counted_for_these_processes(iterator, state):
+    before, now = state.get(_PROCESSES), iterator.num_shards
+    if before in (None, now) or not state.get("iterations_in_epoch"):
+        return state
+    batches = state["iterations_in_epoch"] * before
+    if batches % now or iterator.grouped_shuffling:
+        why = (
+            "in an order that depends on it because of --grouped-shuffling"
+            if iterator.grouped_shuffling
+            else f"which cannot be shared out among {now}"
+        )
+        raise InputError(
+            f"{now} processes: the checkpoint was saved within an epoch by {before}, after {batches} batches in all, {why}; take "
+            f"{before}, {_OR_RESET}"
+        )
+    return state | {"iterations_in_epoch": batches // now}
+
+
 def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
-    """Whether the place is within an epoch of batches that are one list; those of a derived class may be several."""
+    """Whether the place is within an epoch, and the batches are one list. Subclasses may have more than one."""
     return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
 
 
@@ -130,7 +143,7 @@ def describe(iterator: iterators.EpochBatchIterator) -> dict[str, int]:
 def _bytes_of(batch):
     try:
         return np.asarray(batch, dtype=np.int64).tobytes()
-    except (TypeError, ValueError):  # a data set of the user's may have indices that are not whole numbers
+    except (TypeError, ValueError):  # a user's data set may have indices that are not whole numbers
         return repr(batch).encode()
 
 
@@ -164,10 +177,10 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
 
 
 def refuse_a_place_behind_the_end(iterator: iterators.EpochBatchIterator, state: dict) -> None:
-    """Refuse a place that the epoch does not have; a checkpoint without a description of its batches may have one.
+    """Refuse a place beyond the end of the epoch, in a checkpoint without a description of its batches.
 
     Raises:
-        InputError: fairseq's own answer is a traceback ("dataloader mismatch").
+        InputError: fairseq itself ends in a traceback ("dataloader mismatch").
     """
     done = state["iterations_in_epoch"] * state.get(_PROCESSES, iterator.num_shards)
     if state.get("version", 1) > 1 and done >= len(iterator.frozen_batches):

@@ -1,11 +1,9 @@
-"""Repairs of how the processes of one run work together; ``cpu_launch`` is about how they are started."""
+"""Repairs of the communication between the ranks of a run. ``cpu_launch`` has repairs of starting them."""
 
 import inspect
-import sys
 
 import torch
 import torch.distributed as dist
-from fairseq import options
 from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.tasks import FairseqTask
@@ -21,9 +19,9 @@ from .repair import repair, wrap
     needed=lambda: distributed_fairseq_model.DistributedDataParallel is torch.nn.parallel.DistributedDataParallel,
 )
 def let_ddp_wrap_cpu_modules():
-    """Name no device to torch's DistributedDataParallel for a module on the CPU.
+    """Pass no device to torch's DistributedDataParallel for a module on the CPU.
 
-    fairseq always passes ``device_ids=[device_id]``; torch refuses that for CPU modules, so the default
+    fairseq always passes ``device_ids=[device_id]``. torch refuses that for CPU modules, so the default
     ``--ddp-backend pytorch_ddp`` cannot train on CPUs ("DistributedDataParallel's input module must be on ...").
     """
 
@@ -44,8 +42,8 @@ def _uses(function, word) -> bool:
 def let_gloo_gather_objects():
     """Let ``all_gather_list`` work between CPU processes.
 
-    It always allocates a CUDA buffer; criterions whose logs cannot be summed end with ``type torch.cuda.ByteTensor not
-    available`` after the first update. It looks for the buffers on the function of its own name, which is ours now.
+    It always allocates a CUDA buffer. Criteria with logs that cannot be summed end with ``type torch.cuda.ByteTensor not available``
+    after the first update. fairseq stores the buffers as attributes of the function with this name, so of the replacement.
     """
 
     def all_gather_list(original, data, group=None, max_size=16384):
@@ -64,11 +62,11 @@ def let_gloo_gather_objects():
     needed=lambda: _uses(distributed_utils._broadcast_object_slow, "load"),
 )
 def broadcast_checkpoints():
-    """Let several processes resume.
+    """Resume a run with more than one rank.
 
-    The first one reads the checkpoint and sends it to the others, who unpack it with ``torch.load``. Since torch 2.6 that
-    knows nothing of the configuration in it: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's own way to
-    send an object trusts the other processes of a run.
+    Rank 0 reads the checkpoint and broadcasts it. The other ranks unpickle it with ``torch.load``, which since torch 2.6 refuses the
+    configuration: ``Unsupported global: omegaconf.dictconfig.DictConfig``. torch's function to broadcast objects accepts it, because the
+    ranks of a run trust each other.
     """
 
     def broadcast_object(original, obj, src_rank, group, dist_device):
@@ -81,16 +79,18 @@ def broadcast_checkpoints():
 
 @repair("trained-gradients")
 def reduce_only_what_is_trained():
-    """Let ``--ddp-backend legacy_ddp`` send between processes the gradients of what is trained, and no more.
+    """Reduce only the gradients of trained parameters with ``--ddp-backend legacy_ddp``.
 
-    It sums a buffer with room for all parameters, however few of them have a gradient, in the number format of the first
-    of them, which may be frozen, or of half precision where others, as scores of masks, are not.
+    fairseq reduces a buffer with room for all parameters, even if few have a gradient. The buffer has the dtype of the first parameter,
+    which may be frozen, or in half precision while others, such as the scores of masks, are not.
     """
 
     def all_reduce_grads(original, ddp):
         trained = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
         size = min(ddp.buffer_size, sum(parameter.numel() for parameter in trained))
-        if trained and (ddp.buffer is None or ddp.buffer.numel() != size):  # a freeze schedule changes what is trained
+        if trained and (
+            ddp.buffer is None or ddp.buffer.numel() != size
+        ):  # a freeze schedule changes the trained parameters
             ddp.buffer = next((p for p in trained if p.dtype == torch.float32), trained[0]).new(size)
         original(ddp)
 
@@ -102,33 +102,41 @@ def score_everything_in_one_process():
     """Refuse ``--distributed-world-size`` above 1 where the first part of the data alone would be scored.
 
     ``fairseq-generate`` and ``fairseq-eval-lm`` share the data out, the latter also by ``--num-shards``, and print the BLEU or the
-    loss of one share. Whoever says which one wants just that.
+    loss of one share. A command that names its share is not refused. ``trainer.reading_flags`` calls ``refuse_shares``.
     """
 
-    def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
-        parsed = original(parser, input_args, *args, **kwargs)
-        flags = parsed[0] if isinstance(parsed, tuple) else parsed
-        known = parser._option_string_actions
-        names = ["distributed_world_size"] if "--beam" in known else []
-        names += ["distributed_world_size", "num_shards"] if "--context-window" in known else []
-        words = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
-        for name in names:
-            shares = getattr(Given(flags), name) or 1
-            if shares > 1 and not words & {"--distributed-rank", "--shard-id"}:
-                raise InputError(
-                    f"{flag_of(name)} {shares}: this command would do the first of as many parts of the data; leave it out, or say which "
-                    "part by --distributed-rank"
-                )
-        return parsed
 
-    wrap(options, "parse_args_and_arch", parse_args_and_arch)
+def refuse_shares(parser, flags, words) -> None:
+    """Refuse a command that would score the first share of the data only.
+
+    Args:
+        parser: of the command.
+        flags: the namespace that it made.
+        words: the command line.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    if not score_everything_in_one_process.is_applied:
+        return
+    known = parser._option_string_actions
+    names = ["distributed_world_size"] if "--beam" in known else []
+    names += ["distributed_world_size", "num_shards"] if "--context-window" in known else []
+    given = {word.split("=")[0] for word in words}
+    for name in names:
+        shares = getattr(Given(flags), name) or 1
+        if shares > 1 and not given & {"--distributed-rank", "--shard-id"}:
+            raise InputError(
+                f"{flag_of(name)} {shares}: this command would score only the first of as many parts of the data; leave it out, or "
+                "select a part by --distributed-rank"
+            )
 
 
 @repair("shared-validation")
 def validate_without_a_batch():
-    """Let ``fairseq-validate`` share out a number of batches that its processes do not divide.
+    """Let ``fairseq-validate`` distribute a number of batches that is not a multiple of its ranks.
 
-    One that was left without a batch ended in a KeyError.
+    A rank without a batch ended in a KeyError.
     """
 
     def valid_step(original, task, sample, *args, **kwargs):

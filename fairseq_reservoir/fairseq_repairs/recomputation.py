@@ -1,4 +1,4 @@
-"""Makes ``--checkpoint-activations`` train layers above frozen ones, and skips recomputing frozen ones."""
+"""Repair of ``--checkpoint-activations``: train layers above frozen ones, and do not recompute frozen ones."""
 
 import functools
 
@@ -15,11 +15,11 @@ def recompute_what_is_trained() -> None:
 
 
 def checkpointed_forward(original, forward, offload, *args, **kwargs):
-    """Runs a layer, and again in the backward pass if its first input has a gradient or something in it is trained.
+    """Run a layer, and again in the backward pass if its first input has a gradient or it has a trained parameter.
 
-    fairseq's own gives no gradient to a layer of which no input has one, not even to its parameters: above frozen embeddings a
-    layer is silently not trained. Such a layer gets one more input that has a gradient, and ignores it. What is trained is asked
-    at every call, since freeze schedules change it.
+    fairseq computes no gradient for a layer if none of its inputs has one, not even for its parameters: above frozen embeddings a layer
+    is silently not trained. Such a layer gets one more input, with a gradient, that it ignores. The trained parameters are determined at
+    every call, because freeze schedules change them.
     """
     first = next(iter((*args, *kwargs.values())), None)
     if not torch.is_grad_enabled() or getattr(first, "requires_grad", False):

@@ -1,6 +1,6 @@
-"""Repairs and hooks: what a repair is, and the one way in which a function of fairseq is changed.
+"""Repairs of fairseq, and ``wrap``, with which every function of fairseq is replaced.
 
-The repairs are listed in order in ``in_order``, the hooks in ``training.install``.
+``in_order`` lists the repairs, ``trainer.install`` the hooks.
 """
 
 import functools
@@ -15,22 +15,22 @@ from ..errors import InputError
 
 logger = logging.getLogger(__name__)
 
-# An environment variable: names of repairs to leave out, with commas between.
+# Environment variable: names of repairs to leave out, separated by commas.
 WITHOUT = "FAIRSEQ_RESERVOIR_WITHOUT"
 APPLIED, NOT_NEEDED, SWITCHED_OFF = "applied", "not needed", "switched off"
 
-# What has been done in this process, by the repairs' names.
+# The states of the repairs in this process, by name.
 _states: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Repair:
-    """A change of the installed fairseq, or of what it runs on, that puts one defect right; calling it does that if it is needed.
+    """A repair of one defect of the installed fairseq, or of its libraries. Calling it applies the repair if it is needed.
 
     Attributes:
-        name: by which it is listed and switched off.
-        put_right: makes the change; its docstring says what is wrong without it.
-        is_needed: whether the defect is there, asked before.
+        name: the name in lists and in ``FAIRSEQ_RESERVOIR_WITHOUT``.
+        put_right: applies the repair; its docstring describes the defect.
+        is_needed: whether the defect exists; called before ``put_right``.
     """
 
     name: str
@@ -45,17 +45,22 @@ class Repair:
 
     @property
     def state(self) -> str | None:
-        """``applied``, ``not needed`` or ``switched off``; None if it has not been looked at in this process."""
+        """``applied``, ``not needed`` or ``switched off``; None before ``apply``."""
         return _states.get(self.name)
 
     @property
-    def looks(self) -> bool:
-        """Whether it looks for the defect; otherwise it is applied always."""
+    def is_applied(self) -> bool:
+        """Whether the repair is applied in this process. Functions that ``ReservoirTrainer`` calls for a repair check this."""
+        return self.state == APPLIED
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the repair checks for the defect; otherwise it is always applied."""
         return self.is_needed is not _always
 
     @property
     def purpose(self) -> str:
-        """The first line of what its function says."""
+        """The first line of the docstring of its function."""
         return str(inspect.getdoc(self.put_right)).splitlines()[0].replace("``", "").rstrip(".")
 
 
@@ -64,15 +69,15 @@ def _always() -> bool:
 
 
 def repair(name: str, needed: Callable[[], bool] = _always):
-    """Makes a ``Repair`` of the function below."""
+    """Decorator that makes a ``Repair`` of a function."""
     return lambda put_right: Repair(name, put_right, needed)
 
 
 def apply(repairs: Iterable[Repair]) -> None:
-    """Repairs in this order what needs it and is not switched off; what has been done before is not done again.
+    """Apply the repairs in this order if they are needed, not switched off and not applied yet.
 
     Raises:
-        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` names no repair.
+        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` has an unknown name.
     """
     repairs = tuple(repairs)
     left_out = switched_off(repairs)
@@ -87,13 +92,13 @@ def switched_off(repairs: Iterable[Repair]) -> set[str]:
     """The names in ``FAIRSEQ_RESERVOIR_WITHOUT``.
 
     Raises:
-        InputError: one of them is no repair's.
+        InputError: one of them is unknown.
     """
     known = [one.name for one in repairs]
-    asked = {name.strip() for name in os.environ.get(WITHOUT, "").split(",")} - {""}
-    for name in sorted(asked.difference(known)):
+    given = {name.strip() for name in os.environ.get(WITHOUT, "").split(",")} - {""}
+    for name in sorted(given.difference(known)):
         raise InputError(f"{WITHOUT} {name}: no such repair; choose from {', '.join(known)}")
-    return asked
+    return given
 
 
 def wrap(owner, name: str, hook: Callable) -> None:

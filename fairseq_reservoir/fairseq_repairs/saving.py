@@ -1,4 +1,4 @@
-"""Repairs of how fairseq writes checkpoints: whole or not at all, sealed, and in one line when the disk refuses."""
+"""Repairs of writing checkpoints: complete or not at all, with a seal, and with one line for errors of the disk."""
 
 import shutil
 
@@ -8,16 +8,16 @@ from ..files import replacing
 from . import archive
 from .repair import repair, wrap
 
-REFUSAL = "--save-dir: {path} cannot be written ({why}); what was saved before is as it was"
+REFUSAL = "--save-dir: {path} cannot be written ({why}); earlier checkpoints are unaffected"
 
 
 @repair("save-once")
 def write_once() -> None:
-    """Write a checkpoint once, sealed, and leave nothing of one that could not be written.
+    """Write a checkpoint once, with a seal, and leave no incomplete file behind.
 
-    The seal is a hash of the file behind it; see ``archive``.
-    When writing fails, fairseq tries twice more, into the same stream and so after what is there already. If that succeeds, it has
-    a file that ``torch.load`` refuses, and gives it the name of the checkpoint; if not, half a file and three tracebacks.
+    The seal is a hash of the file at its end; see ``archive``. When writing fails, fairseq tries twice more, into the same stream after
+    the bytes that are already written. If that succeeds, ``torch.load`` refuses the file, which has the name of the checkpoint. If not,
+    there is half a file and three tracebacks.
     """
 
     def torch_persistent_save(original, obj, filename, async_write=False):
@@ -34,16 +34,16 @@ def write_once() -> None:
 def copy_checkpoints_whole() -> None:
     """Replace ``checkpoint_last.pt`` in one step.
 
-    fairseq writes one checkpoint beside its place and then renames it, but copies it over the others byte by byte. A run
-    that is stopped meanwhile, or a disk that is full, leaves half a ``checkpoint_last.pt`` and nothing to resume from.
+    fairseq writes one checkpoint under a temporary name and renames it, but copies it over the others byte by byte. If the run is
+    stopped during the copy, or the disk is full, half a ``checkpoint_last.pt`` is left and nothing to resume from.
     """
 
     def copy(original, src_path, dst_path, overwrite=False):
-        # Where not both are on this machine, it is iopath's affair.
+        # iopath copies files of other machines.
         if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):
             return original(src_path, dst_path, overwrite)
         with replacing(dst_path, REFUSAL) as part:
-            shutil.copyfile(src_path, str(part))  # iopath does so too, but keeps errors to itself
+            shutil.copyfile(src_path, str(part))  # as iopath, which ignores errors
         return dst_path
 
     wrap(file_io.PathManager, "copy", copy)

@@ -1,12 +1,10 @@
-"""Repairs of what every command meets first: numpy's names, ``--bf16``, hydra's advice, data in the folder that nobody asks for."""
+"""Repairs of the start of every command: numpy's names, ``--bf16``, hydra's warnings, unused validation data."""
 
 import inspect
-import sys
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
-from fairseq import options
 from fairseq.data import bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
 
@@ -17,7 +15,7 @@ from .repair import repair, wrap
 _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.int64)}
 
 
-# Looking in the namespace, as numpy 1 answers hasattr for such names with a warning.
+# Checked in the namespace, because numpy 1 warns when hasattr is called for such names.
 @repair("numpy-names", needed=lambda: bool(_NUMPY_NAMES.keys() - vars(np).keys()))
 def restore_numpy_names():
     """Give numpy back the names that fairseq still uses.
@@ -31,7 +29,7 @@ def restore_numpy_names():
 
 @repair("length-buckets", needed=lambda: "interpolation" not in inspect.signature(np.percentile).parameters)
 def find_buckets_of_lengths():
-    """Let ``--num-batch-buckets`` work where numpy 2.4 has taken the old name of an argument away."""
+    """Let ``--num-batch-buckets`` work with numpy 2.4, which removed the old name of an argument."""
 
     def get_buckets(original, sizes, num_buckets):
         return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
@@ -42,7 +40,7 @@ def find_buckets_of_lengths():
 
 @repair("unused-validation")
 def name_unused_validation():
-    """Name in one line the validation data of a folder that no flag asks for."""
+    """Name in one line the validation data of a folder that no flag selects."""
 
     def raise_if_ignored(original, cfg):
         try:
@@ -58,26 +56,22 @@ def keep_bf16_off_tpu():
     """Let ``--bf16`` mean the number format alone; ``--tpu`` still means a TPU.
 
     ``parse_args_and_arch`` turns every ``--bf16`` into ``--bf16 --tpu``, which on a CPU or GPU ends with ``'NoneType'
-    object has no attribute 'xla_device'``. The commands look the function up after the plugin was imported.
+    object has no attribute 'xla_device'``. ``trainer.reading_flags`` calls ``restore_tpu``.
     """
 
-    def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
-        parsed = original(parser, input_args, *args, **kwargs)
-        namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-        words = sys.argv[1:] if input_args is None else input_args
-        if Given(namespace).bf16 and "--tpu" not in words:
-            namespace.tpu = bool(parser.get_default("tpu"))
-        return parsed
 
-    wrap(options, "parse_args_and_arch", parse_args_and_arch)
+def restore_tpu(parser, flags, words) -> None:
+    """Set ``flags.tpu`` to the default of the parser, if ``--tpu`` is not among the words of the command line."""
+    if keep_bf16_off_tpu.is_applied and Given(flags).bf16 and "--tpu" not in words:
+        flags.tpu = bool(parser.get_default("tpu"))
 
 
 @repair("hydra-advice")
 def hush_hydra():
-    """Hide the advice that hydra gives about fairseq's own use of it.
+    """Hide hydra's deprecation warnings about fairseq's use of hydra.
 
-    Every command starts with some twenty lines of deprecation warnings that no user can act upon and that bury the
-    message of a mistyped flag. Filters that the user has set come first.
+    Every command starts with about twenty lines of warnings that hide the message about a mistyped flag, and that a user cannot avoid.
+    Filters that the user has set come first.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.", append=True)
     warnings.filterwarnings("ignore", message=r"\s*'\w+' is validated against ConfigStore schema", append=True)

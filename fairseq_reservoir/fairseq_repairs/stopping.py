@@ -1,4 +1,4 @@
-"""Repairs of when a training stops."""
+"""Repairs of the end of a training."""
 
 import logging
 import sys
@@ -6,13 +6,12 @@ import sys
 import fairseq_cli.train
 from fairseq import checkpoint_utils
 from fairseq.nan_detector import NanDetector
-from fairseq.trainer import Trainer
 
 from .repair import repair, wrap
 
 logger = logging.getLogger(__name__)
 
-# In a checkpoint's ``extra_state``: the best validation so far and how many have come since, for --patience.
+# Entry of a checkpoint's ``extra_state`` for --patience: the best validation and the number of validations since.
 _PATIENCE = "fairseq_reservoir_patience"
 _COUNTED = ("best", "num_runs")  # fairseq keeps both on the function
 
@@ -24,7 +23,7 @@ def _command():
 
 
 def forget_earlier_runs() -> None:
-    """Before a training: fairseq keeps the best loss on its functions, and jobs of a hydra multirun are one process."""
+    """Delete the best losses of earlier trainings in this process, such as jobs of a hydra multirun. fairseq stores them on functions."""
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     for name in _COUNTED:
         vars(_command().should_stop_early).pop(name, None)
@@ -32,34 +31,33 @@ def forget_earlier_runs() -> None:
 
 @repair("patience")
 def remember_patience():
-    """Let ``--patience`` go on where a resumed training stood.
+    """Restore the count of ``--patience`` when a training is resumed.
 
-    It began anew, and the training went on for as many validations more.
+    fairseq counts again from 0, and the training continues for up to N more validations. ``ReservoirTrainer`` calls ``patience_state``
+    and ``restore_patience``.
     """
 
-    def save_checkpoint(original, trainer, filename, extra_state):
-        counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
-        kept = {} if counted["best"] is None else {_PATIENCE: counted}
-        return original(trainer, filename, {**extra_state, **kept})
 
-    def load_checkpoint(original, trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, *args, **kwargs):
-        extra_state = original(trainer, filename, reset_optimizer, reset_lr_scheduler, *args, **kwargs)
-        same_scores = not (reset_optimizer or trainer.cfg.checkpoint.reset_meters)
-        for name, value in ((extra_state or {}).get(_PATIENCE) or {}).items():
-            if same_scores and name in _COUNTED:
-                setattr(_command().should_stop_early, name, value)
-        return extra_state
+def patience_state() -> dict:
+    """The entry of a checkpoint's ``extra_state`` with the best validation loss and the number of worse ones since; empty before one."""
+    counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
+    return {_PATIENCE: counted} if remember_patience.is_applied and counted["best"] is not None else {}
 
-    wrap(Trainer, "save_checkpoint", save_checkpoint)
-    wrap(Trainer, "load_checkpoint", load_checkpoint)
+
+def restore_patience(trainer, extra_state: dict | None, reset_optimizer: bool) -> None:
+    """Set the counters from a loaded checkpoint, unless flags reset them."""
+    if not remember_patience.is_applied or reset_optimizer or trainer.cfg.checkpoint.reset_meters:
+        return
+    for name, value in ((extra_state or {}).get(_PATIENCE) or {}).items():
+        if name in _COUNTED:
+            setattr(_command().should_stop_early, name, value)
 
 
 @repair("finished-training")
 def train_no_further():
-    """Leave a training alone that has made its ``--max-update`` updates, or used its ``--patience`` up.
+    """Do not continue a training that has reached ``--max-update`` or ``--patience``.
 
-    fairseq looks at these after an update, or a validation: a finished training, or one that was killed as it ended, made more
-    whenever it was run.
+    fairseq checks these after an update or a validation, so a finished training made more updates whenever it was started again.
     """
 
     def train(original, cfg, trainer, task, epoch_itr):
@@ -79,10 +77,10 @@ def train_no_further():
 
 @repair("nan-detector")
 def name_what_diverged():
-    """Let a training whose gradients are NaN or infinite end with those words.
+    """Let a training with NaN or infinite gradients end with that message.
 
-    fairseq then repeats the update with hooks of the backward pass, for which an encoder's output has a form that torch does not take:
-    StopIteration. The forward pass is still looked at, and gradients are still written down by name.
+    fairseq repeats the update with hooks of the backward pass, which torch cannot attach to the output of an encoder: StopIteration. The
+    forward pass is still checked, and the norms of gradients are still logged by name.
     """
 
     def look_forward(original, detector, model, forward=True, backward=True):

@@ -9,7 +9,7 @@ from fairseq.tokenizer import tokenize_line
 
 from ..errors import InputError
 from .given import Given
-from .interactive import current_session, follow_sessions
+from .interactive import current_session
 from .repair import repair, wrap
 
 # The value of --replace-unk without a file.
@@ -71,7 +71,6 @@ def replace_unknown_words():
     wrap(utils, "load_align_dict", load_align_dict)
     wrap(FairseqTask, "build_generator", build_generator)
     wrap(utils, "post_process_prediction", post_process_prediction)
-    follow_sessions()
 
 
 def _with_words(generate, dictionary):

@@ -1,4 +1,4 @@
-"""Repair of ``--user-dir``: one package is one package, however the path to its folder is written."""
+"""Repairs of the function that imports a ``--user-dir``, with which every command of fairseq begins."""
 
 import os
 import sys
@@ -7,30 +7,46 @@ from pathlib import Path
 from fairseq import utils
 
 from ..errors import InputError
+from .error_report import install_in_command
 from .given import Given
 from .repair import repair, wrap
+
+
+@repair("input-errors")
+def report_input_errors():
+    """Let the fairseq commands end with one line and status 2 after an ``InputError``.
+
+    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. The exception hook is installed when
+    a fairseq command starts its work, because importing the plugin must not change any other program. Every other error keeps the
+    hook that was there before.
+    """
+    # Every command calls it, also fairseq-preprocess, which does not read its flags by parse_args_and_arch.
+    wrap(utils, "import_user_module", import_user_module)
 
 
 @repair("user-dir")
 def import_user_dirs_once():
     """Let every process of a run import its ``--user-dir`` by any path to the folder.
 
-    fairseq compares two texts. A folder that it finds beside itself is ``.../fairseq/../NAME``, and a started process has imported the
+    fairseq compares two texts. A folder that it finds beside itself is ``.../fairseq/../NAME``, but a started process has imported the
     package from ``.../NAME``. That process ended with "not globally unique" (fairseq#2143, #3299, #4875).
     """
-
-    def import_user_module(original, args):
-        if not is_imported(Given(args).user_dir):
-            original(args)
-
     wrap(utils, "import_user_module", import_user_module)
+
+
+def import_user_module(original, args):
+    """Both repairs above of fairseq's function."""
+    if report_input_errors.is_applied:
+        install_in_command()
+    if not (import_user_dirs_once.is_applied and is_imported(Given(args).user_dir)):
+        original(args)
 
 
 def is_imported(user_dir: str | None) -> bool:
     """Whether the package in ``user_dir`` is imported already.
 
-    A name without such a folder stands for the package that fairseq finds beside itself, or that Python finds. So does a clone of a
-    repository, which holds the package of its own name.
+    A name without such a folder stands for the package that fairseq finds beside itself, or that Python finds. So does the clone of a
+    repository with a package of the same name.
 
     Raises:
         InputError: another package of that name is imported.

@@ -1,4 +1,4 @@
-"""Stores plan, seed and flags in checkpoints; refuses to resume with different ones."""
+"""Store plan, seed and flags in checkpoints, and refuse to resume with different ones."""
 
 import hashlib
 import json
@@ -20,62 +20,63 @@ from ..plan.freeze_spec import ADAPTER, atom, layer_of
 
 
 class Resumed(NamedTuple):
-    """What a training goes on from."""
+    """The checkpoint from which a training resumes."""
 
     file: str
     save_dir: str
+    optimizer_overrides: dict | None = None
 
     @property
     def save_dir_has_a_checkpoint(self) -> bool:
-        """Whether a training without ``--restore-file`` would go on from a checkpoint in the same ``--save-dir``."""
+        """Whether a training without ``--restore-file`` would resume from a checkpoint in the same ``--save-dir``."""
         return PathManager.exists(os.path.join(self.save_dir, "checkpoint_last.pt"))
 
 
-# What fairseq restores together with its optimizer state, while it does.
+# Set while fairseq restores a checkpoint with its optimizer state.
 resuming: ContextVar[Resumed | None] = ContextVar("resuming", default=None)
-# fairseq's moving average leaves alone what has "version" in its name.
+# fairseq's moving average skips tensors with "version" in their name.
 BUFFER = "reservoir_version"
 _HASH = "sha256"
-# What a new training may add to the model of a checkpoint, and may not change or take away.
+# Flags that a new training may add to the model of a checkpoint, but cannot change or remove.
 _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank", "frozen_adapter_scale")
-# Described, as in earlier versions, but not compared: no tensor depends on it.
+# Flags that are stored, as in earlier versions, but not compared, because no tensor depends on them.
 NOT_COMPARED = ("embed_min_coverage",)
-# What leaves layers out of a model; the rest of a description is that of the whole model.
+# Flags that leave out layers. The other fields of a description are those of the whole model.
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 
 
 class DescribedInCheckpoint:
-    """Keeps a description of the model in the state dict and compares it when one is loaded.
+    """Mix-in for a model: store a description of the model in its state dict, and compare the descriptions when one is loaded.
 
-    It travels as the bytes of a JSON text in an int64 buffer, which half precision, averaging of like checkpoints and the
-    moving average leave as it is. The average of two different texts can be a third one; a hash in the text tells. A
-    checkpoint without it (plain fairseq's) is accepted unless it has other values for what the seed draws: a capital letter and
-    --frozen-init say "random", and --freeze is what keeps trained values.
+    The description is a JSON text in an integer buffer, one byte per entry. Half precision, the moving average and the average of equal
+    descriptions do not change the buffer. The average of different texts can be a valid third text, so the text contains a hash. A
+    checkpoint without a description, of plain fairseq, is accepted unless a tensor that is drawn from the seed has another value in it:
+    capital letters and --frozen-init mean random values, --freeze means trained values.
 
-    Of a model with ``--encoder-layers-to-keep`` it describes the whole model, and says which layers are kept. Such a model takes
-    the layers that it keeps from a checkpoint of the whole one, and a checkpoint of its own as it is.
+    With ``--encoder-layers-to-keep`` the description is of the whole model and names the kept layers. Such a model loads its layers from
+    a checkpoint of the whole model, or from a checkpoint of its own.
 
-    ``description_flags`` are the fields that must agree, each with its flag; ``resume_flags`` those that must agree only when
-    training goes on with the optimizer's state; of these, those of adapters must also otherwise, if the checkpoint has any.
+    ``description_flags`` are the fields that must agree, each with its flag. ``resume_flags`` must agree only when the optimizer's state
+    is restored; the flags of adapters among them must always agree if the checkpoint has adapters.
     """
 
     description_flags: dict[str, str] = {}
     resume_flags: dict[str, str] = {}
 
-    # Why a model that keeps some layers cannot be made of a trained one with all of them, if it cannot.
+    # The reason why this model cannot load some layers of a checkpoint of the whole model, if it cannot.
     whole_only: str | None = None
 
-    register_buffer: Callable[..., None]  # of the model
+    register_buffer: Callable[..., None]
 
-    # By its flag, the layers that a model keeps of a stack where it leaves some out, as in "0,2".
+    # The kept layers of each pruned stack by flag, as in "0,2".
     keeps: dict[str, str] = {}
 
     def remember_description(self, description: dict, kept: dict[str, str]) -> None:
-        """Called once the model is built.
+        """Store the description of a built model.
 
         Args:
-            description: what describes the model with all its layers; JSON types.
-            kept: by stack, the layers that are kept of it, as in "0,2"; empty if all are.
+            description: of the model with all its layers; JSON types.
+            kept: the kept layers by stack, as in "0,2"; empty if all are kept.
         """
         self.keeps = {PRUNING_FLAGS[f"{stack}_layers_to_keep"]: layers for stack, layers in kept.items() if layers}
         self.register_buffer(
@@ -88,27 +89,23 @@ class DescribedInCheckpoint:
         super().make_generation_fast_(**kwargs)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """As fairseq's, but layers are left out as this model says, and not once more of a checkpoint that has no others.
-
-        fairseq goes by ``model_cfg``, and deletes the flags there, so that a training stored itself without them; and it leaves layers
-        out last, when this model's layers and those of the state dict have been held against each other by their numbers.
-        """
-        stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
-        kept = {} if _kept(stored) else _kept(read_description(self.reservoir_version))
-        if kept and hasattr(self, "register_classification_head"):
-            # As old checkpoints of RoBERTa call its stack; fairseq puts them right later.
-            state_dict = {re.sub("^decoder\\.", "encoder.", name): tensor for name, tensor in state_dict.items()}
-        state_dict = checkpoint_utils.prune_state_dict(state_dict, Namespace(arch=type(self).__name__, **kept))
+        """Load a state dict as fairseq does. Without a description it must have the random tensors, unless it is a part of one."""
         if strict and BUFFER not in state_dict:
+            self._leave_out_layers(state_dict)
             self._refuse_without_random_tensors(state_dict)
-        return super().load_state_dict(state_dict, strict)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """fairseq calls this before it loads: compares descriptions, and completes that of the state dict.
+        """Leave out layers, compare descriptions, and complete that of the state dict. fairseq calls this before it loads a state dict.
+
+        Layers are left out before fairseq compares the layers of the model and of the state dict by their numbers. The description has
+        the numbers. fairseq itself leaves layers out later, by flags of the configuration that it then deletes.
 
         Raises:
-            InputError: the checkpoint's model is another one.
+            InputError: the checkpoint is of another model.
         """
+        if not name:
+            self._leave_out_layers(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         key = prefix + BUFFER
@@ -118,17 +115,31 @@ class DescribedInCheckpoint:
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_description(state_dict[key]), read_description(self.reservoir_version)
-        # A whole model's layers are yet to be left out.
+        # Empty if the checkpoint is of a pruned model.
         leaves_out = {} if _kept(stored) else _kept(own)
         self._refuse_differences(stored, own, leaves_out)
         changed = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
         if changed and not resuming.get():
             self._refuse_other_values(state_dict, prefix, stored)
-        # Checkpoints from here on say what this training was given.
+        # Checkpoints of this training store its own flags.
         if changed or leaves_out:
             state_dict[key] = _encode(stored | changed | leaves_out)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
+
+    def _leave_out_layers(self, state_dict):
+        stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
+        kept = _kept(read_description(self.reservoir_version))
+        if not kept or _kept(stored):
+            return
+        pruned = dict(state_dict)
+        if hasattr(self, "register_classification_head"):
+            # In RoBERTas from before 2020 the stack has this name. fairseq renames it later.
+            pruned = {re.sub("^decoder\\.", "encoder.", key): tensor for key, tensor in pruned.items()}
+        # fairseq's function reads the lists of layers from the options of a model.
+        pruned = checkpoint_utils.prune_state_dict(pruned, Namespace(arch=type(self).__name__, **kept))
+        state_dict.clear()
+        state_dict.update(pruned)
 
     def _refuse_differences(self, stored, own, leaves_out):
         plans = [stack for stack in ("encoder", "decoder") if stack in self.description_flags]
@@ -138,7 +149,7 @@ class DescribedInCheckpoint:
                 f"{type(self).__name__} starts from its own checkpoints and from fairseq's of that shape"
             )
         for field, flag in self._differences(stored | leaves_out, own).items():
-            # Where tensors are to be drawn, a new optimizer is no help: the checkpoint's values, trained or of another seed, would stay.
+            # --reset-optimizer does not help with tensors that are drawn from the seed: they would keep the values of the checkpoint.
             is_drawn = field in ("frozen_init", "frozen_seed") and own.get(field) is not None
             can_reset = field in self.resume_flags and field not in self._lasting(stored) and not is_drawn
             refuse_change(flag, own.get(field), stored.get(field), can_reset)
@@ -156,20 +167,20 @@ class DescribedInCheckpoint:
                 )
 
     def _refuse_other_values(self, state_dict, prefix, stored):
-        """A tensor that is drawn from the seed may not silently hold what the checkpoint has, trained or of another seed.
+        """Refuse a checkpoint with trained values, or values of another seed, for a tensor that this model draws from the seed.
 
-        ``stored`` is the checkpoint's description, empty if it has none.
+        ``stored`` is the description of the checkpoint, empty if it has no description.
         """
         entries, own = {entry.name: entry for entry in self.slot_table.entries}, self.state_dict()
         for name in getattr(self, "recipes", {}):
             given = state_dict.get(prefix + name)
             if name not in entries or given is None or own[name].is_meta or _may_be_drawn_here(given, own[name]):
                 continue
-            # What a letter or a mask is made of is known to agree, and may be a file's, or a LayerNorm's that was trained.
+            # The descriptions agree on letters and masks. Their tensors may be from a file, or of a trained LayerNorm.
             if stored and not (entries[name].frozen_init or atom(name) == ADAPTER):
                 continue
             here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
-            of_none = "" if stored else ", which says of no tensor that it is random,"
+            of_none = "" if stored else ", which describes no tensor as random,"
             others = f"the checkpoint{of_none} has values of its own for {name}"
             init, where = entries[name].frozen_init, layer_of(entries[name].random_name or name)
             if seed is not None and seed != here.get("frozen_seed") and (init or atom(name) == ADAPTER):
@@ -199,9 +210,9 @@ class DescribedInCheckpoint:
 
 
 def _may_be_drawn_here(given, own):
-    """Whether a tensor may be the one drawn here: equal up to another machine's rounding or half precision.
+    """Whether a tensor equals the one that is drawn here, up to the rounding of another machine or of half precision.
 
-    One of another shape passes; loading refuses it.
+    Tensors of another shape return True, because loading refuses them.
     """
     return given.shape != own.shape or torch.allclose(
         given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
@@ -209,12 +220,12 @@ def _may_be_drawn_here(given, own):
 
 
 def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
-    """Refuses to go on from a checkpoint with another value of a flag.
+    """Refuse to resume from a checkpoint that was trained with another value of a flag.
 
     Args:
         flag: with its dashes.
         given, trained: the value now and that of the checkpoint; None if it was not given.
-        can_reset: whether without the optimizer's state another value makes sense.
+        can_reset: whether another value is allowed with --reset-optimizer.
 
     Raises:
         InputError: always.
@@ -225,14 +236,14 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     value = "it" if trained is True else trained
     was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
     resumed = resuming.get()
-    anew = (
+    elsewhere = (
         "in another --save-dir"
         if resumed is not None and resumed.save_dir_has_a_checkpoint
         else "without that checkpoint"
     )
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
-        f"{same}{', or --reset-optimizer' if can_reset else ''}, or train anew {anew}"
+        f"{same}{', or --reset-optimizer' if can_reset else ''}, or start a new training {elsewhere}"
     )
 
 
@@ -240,7 +251,7 @@ def read_description(buffer: torch.Tensor) -> dict:
     """The description in a checkpoint's buffer ``reservoir_version``.
 
     Raises:
-        InputError: it is not as it was written.
+        InputError: it is damaged.
     """
     try:
         description = json.loads(bytes(buffer.tolist()))
@@ -255,13 +266,18 @@ def read_description(buffer: torch.Tensor) -> dict:
 
 
 def _kept(description) -> dict[str, str]:
-    """The fields of a description that say which layers are kept."""
+    """The fields of a description with the kept layers."""
     return {field: description[field] for field in PRUNING_FLAGS if description.get(field)}
 
 
 def _encode(description) -> torch.Tensor:
+    """The bytes of a JSON text, one in each entry, in ASCII.
+
+    int32, since a sum of checkpoints has to hold: fairseq's script for averages adds up integer tensors before it divides them. NCCL
+    sends no int16. A floating-point tensor would be rounded by --fp16. Older files have int64.
+    """
     text = json.dumps({**description, _HASH: _hash_of(description)}, sort_keys=True)
-    return torch.tensor(list(text.encode()), dtype=torch.int64)
+    return torch.tensor(list(text.encode()), dtype=torch.int32)
 
 
 def _hash_of(description):

@@ -1,7 +1,6 @@
-"""Freeze schedules of ``freeze_skip``: the tensors that are frozen at an update follow from its number alone.
+"""Freeze schedules of ``freeze_skip``: the number of an update determines the tensors that are frozen.
 
 Three flags freeze: ``--freeze-schedule``, ``--freeze-progressive``, ``--freeze-rotate``; ``--freeze-update-every`` skips updates.
-A fourth, ``--freeze-auto``, adds to a schedule while the run goes on.
 """
 
 import itertools
@@ -12,31 +11,26 @@ from ..options.freeze_skip_options import FreezeSkipOptions
 from ..options.freeze_skip_settings import Change, resolve
 from ..plan import freeze_spec
 from ..random_tensors import philox
-from . import freeze_parts
-from .plasticity import INTERVAL, KEEP, THRESHOLD
 
-FLAG_AUTO = "--freeze-auto"
-
-# Update numbers looked at for one at which nothing is trained; the periods of --freeze-update-every repeat within it.
+# Number of updates that are checked for one without any trained parameter. The periods of --freeze-update-every repeat within it.
 _LONGEST_CYCLE = 10_000
 
 
 class FreezeSchedule:
-    """The parameters that are frozen at an update, and the parameters that only this update skips.
+    """The frozen parameters and the skipped parameters of every update.
 
-    An update is numbered by the updates before it, from 0. A frozen parameter has no gradient, no update, no decay and no
-    optimizer state. When it is trained again, its state starts from nothing. A skipped parameter keeps its state and gets no
-    update, decay or momentum. Rotation as in LISA (Pan et al., 2024): in each period some layers are drawn and trained, and so are
-    all parameters outside the layers. The draw depends on the seed and the number of the period, so all ranks and resumed runs agree.
+    Updates are numbered from 0. A frozen parameter has no gradient, no update, no decay and no optimizer state; when it is trained
+    again, its state starts at its initial value. A skipped parameter keeps its state and gets no update, decay or momentum. Rotation is
+    that of LISA (Pan et al., 2024): each period trains randomly drawn layers, and all parameters outside layers. The draw depends on the
+    seed and the number of the period, so it is the same on all ranks and in resumed runs.
 
     Args:
         names: the parameters that may be trained, in the model's order.
         options: the flags. With ``freeze_progressive`` START:EVERY layer i of every stack is frozen at update START + i EVERY, except
-            the last layer; tensors that layers share freeze with the last of these layers. With ``freeze_auto`` the method
-            ``freeze`` freezes one of ``parts`` after the other during the run.
+            the last layer; tensors that layers share freeze with the last of these layers.
         seed: of the rotation.
         untrained: the names of the model's other parameters.
-        aliases: further names of tied parameters, name -> name in ``names``; specs name them as --freeze does.
+        aliases: further names of tied parameters, name -> name in ``names``; specs match them too.
 
     Raises:
         InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
@@ -51,34 +45,16 @@ class FreezeSchedule:
             raise InputError(
                 f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive"
             )
-        self._set_changes([*settings.schedule, *self._progressive(settings.progressive, options.freeze_progressive)])
+        changes = [*settings.schedule, *self._progressive(settings.progressive, options.freeze_progressive)]
+        self.changes = sorted(changes, key=lambda change: change.update)
+        self.phases = self._phases(self.changes)
         self.every = self._periods(settings.update_every, options.freeze_update_every)
         self.layers = layers_of(self.names)
         if self.rotate and self.rotate[0] >= len(self.layers):
             raise InputError(
                 f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
             )
-        self.parts = (
-            self._parts(options.freeze_schedule, options.freeze_auto_keep or KEEP) if options.freeze_auto else ()
-        )
-        self.auto_interval = options.freeze_auto_interval or INTERVAL
-        self.auto_threshold = options.freeze_auto_threshold or THRESHOLD
         self._check_something_is_trained()
-
-    def freeze(self, name: str, update: int) -> Change:
-        """Freezes the part of this name from ``update`` on, as an entry that the schedule had not at first."""
-        (part,) = (part for part in self.parts if part.name == name)
-        change = Change(update, name, True, FLAG_AUTO, part.tensors)
-        self._set_changes([*self.changes, change])
-        return change
-
-    def forget_learned(self) -> None:
-        """Takes back every ``freeze``."""
-        self._set_changes([change for change in self.changes if change.flag != FLAG_AUTO])
-
-    def _set_changes(self, changes):
-        self.changes = sorted(changes, key=lambda change: change.update)
-        self.phases = self._phases(self.changes)
 
     def frozen(self, update: int) -> frozenset[str]:
         """The parameters without optimizer state at an update."""
@@ -86,18 +62,16 @@ class FreezeSchedule:
             return self._rotated_out(update // self.rotate[1])
         return next(names for first, names in reversed(self.phases) if first <= update)
 
-    def may_freeze(self) -> tuple[frozenset[str], ...]:
-        """What is frozen in every phase of the schedule; last, all that may be once --freeze-auto has found that it has learned."""
-        learned = frozenset(name for part in self.parts for name in part.tensors)
-        phases = tuple(names for _, names in self.phases)
-        return (*phases, phases[-1] | learned) if learned else phases
+    def frozen_in_phases(self) -> tuple[frozenset[str], ...]:
+        """The frozen parameters of each phase of the schedule."""
+        return tuple(names for _, names in self.phases)
 
     def skipped(self, update: int) -> frozenset[str]:
         """The parameters that the update leaves out by ``--freeze-update-every``."""
         return frozenset(name for name, period in self.every.items() if update % period)
 
     def line(self, change: Change) -> str:
-        """A change in words, and what is frozen after all those of its update."""
+        """A log line for a change, with the number of frozen tensors after all changes of its update."""
         outside = dict.fromkeys(n.rpartition(".")[0] for n in change.names if not freeze_spec.layer_of(n))
         spec = f"{change.spec} with {', '.join(outside)}" if outside else change.spec
         return (
@@ -108,32 +82,30 @@ class FreezeSchedule:
     def __str__(self) -> str:
         count = len(self.names)
         lines = [self.line(change) for change in self.changes]
-        if self.parts:
-            lines.append(self._said_of_parts())
         if self.rotate:
             lines.append(
-                f"{self.rotate[0]} of {len(self.layers)} layers trained at a time, drawn anew every {self.rotate[1]} updates"
+                f"{self.rotate[0]} of {len(self.layers)} layers trained at a time, drawn again every {self.rotate[1]} updates"
             )
         for period in sorted(set(self.every.values())):
             lines.append(f"{list(self.every.values()).count(period)} of {count} tensors updated every {period} updates")
         return "\n".join(lines)
 
     def _phases(self, changes):
-        """Pairs (first update, frozen names), ascending, from update 0."""
-        # What is tied may be frozen under one of its names after the other, as encoder and decoder are.
+        """Pairs (first update, frozen names) in ascending order, from update 0."""
+        # A tied parameter may be frozen by one of its names and later by another, as when encoder and decoder freeze in turn.
         frozen, named, phases = frozenset(), set(), {0: frozenset()}
         for change in changes:
-            said = set(change.names) or self._selected(change.spec, change.flag)
-            chosen = {self.owners[name] for name in said}
+            matched = set(change.names) or self._selected(change.spec, change.flag)
+            chosen = {self.owners[name] for name in matched}
             at = f"{change.flag}: at update {change.update}, {change.spec}"
-            if change.freeze and said & named:
-                raise InputError(f"{at} is frozen, of which {min(said & named)} is so already; freeze it once")
+            if change.freeze and matched & named:
+                raise InputError(f"{at} is frozen, but {min(matched & named)} is frozen already; freeze it once")
             if not change.freeze and chosen - frozen:
                 raise InputError(
-                    f"{at} is to be trained again, of which {min(chosen - frozen)} is not frozen; what --freeze froze stays so"
+                    f"{at} is trained again, but {min(chosen - frozen)} is not frozen by the schedule; tensors of --freeze stay frozen"
                 )
             frozen = frozen | chosen if change.freeze else frozen - chosen
-            named = {name for name in named | said if self.owners[name] in frozen}
+            named = {name for name in named | matched if self.owners[name] in frozen}
             phases[change.update] = frozen
         return tuple(phases.items())
 
@@ -173,28 +145,6 @@ class FreezeSchedule:
             for (stack, layer), names in freezes.items()
             if names
         ]
-
-    def _parts(self, schedule, keep):
-        named = {self.owners[n] for change in self.changes for n in self._selected(change.spec, change.flag)}
-        inside = [name for name in self.names if name in named and freeze_spec.layer_of(name)]
-        if inside:
-            raise InputError(
-                f"--freeze-schedule {schedule} with {FLAG_AUTO}: names {inside[0]}, but layers are what {FLAG_AUTO} freezes; "
-                "name only what is in no layer, such as emb"
-            )
-        return freeze_parts.parts(self.owners, keep, spared=named)
-
-    def _said_of_parts(self):
-        theirs = {name for part in self.parts for name in part.tensors}
-        shared = {owner for name, owner in self.owners.items() if name != owner and freeze_spec.atom(owner) == "emb"}
-        tied = sorted(shared - theirs - {name for _, names in self.phases for name in names})
-        stays = (
-            f"; {', '.join(tied)} stay{'' if tied[1:] else 's'} trained, shared with what never freezes" if tied else ""
-        )
-        return (
-            f"every {self.auto_interval} updates: what changes by less than {self.auto_threshold:g} of the most it ever did freezes, "
-            f"in this order: {', '.join(part.name for part in self.parts)}{stays}"
-        )
 
     def _periods(self, update_every, text):
         periods = {}

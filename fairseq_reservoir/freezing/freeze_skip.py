@@ -1,7 +1,7 @@
-"""``--optimizer freeze_skip`` and ``freeze_skip_<name>``: an optimizer of fairseq that leaves parameters alone while a run goes on.
+"""``--optimizer freeze_skip`` and ``freeze_skip_<name>``: optimizer wrapper that freezes and unfreezes parameters on a schedule.
 
-What ``--freeze`` or a layer plan froze never reaches an optimizer, with or without this one. This one freezes and thaws at
-updates, which those cannot. It alone may change what is trained once a model is built.
+Parameters that ``--freeze`` or a layer plan froze are never given to an optimizer. Only this optimizer changes which parameters are
+trained after the model is built.
 """
 
 from collections.abc import Iterable
@@ -10,47 +10,43 @@ from dataclasses import make_dataclass
 import torch
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, register_optimizer
 
-from ..errors import flag_of
+from ..errors import InputError, flag_of
 from ..options.for_fairseq.parser import add_flags
 from ..options.freeze_skip_options import FreezeSkipOptions
 from ..options.reading import read
 from .description import refuse_change
-from .freeze_auto import FreezeAuto
 from .freeze_schedule import FreezeSchedule
 from .freeze_skip_flags import FLAGS, given_flags
 
 PREFIX = "freeze_skip"
-# What --freeze-auto has learned, beside the flags in a checkpoint.
-LEARNED = "learned"
 
 
 class FreezeSkip:
-    """To be mixed into an optimizer of fairseq, before it in the bases.
+    """Mix-in for an optimizer of fairseq, before it in the bases.
 
-    A frozen parameter has ``requires_grad`` off, so that its gradient is neither computed nor reduced, no gradient where the
-    optimizer looks for one, which makes every optimizer of fairseq pass it by, decay included, and no optimizer state.
+    A frozen parameter has ``requires_grad`` off, so that its gradient is neither computed nor reduced. Its ``grad`` is None, so that
+    every optimizer of fairseq skips it, decay included. It has no optimizer state.
     """
 
-    params: Iterable[torch.nn.Parameter]  # of fairseq's optimizer, as is the next
+    params: Iterable[torch.nn.Parameter]  # this and the next belong to fairseq's optimizer
     optimizer: torch.optim.Optimizer
 
-    # Until a trainer says what the parameters are called.
+    # Without a schedule until ``bind`` is called.
     schedule: FreezeSchedule | None = None
-    auto: FreezeAuto | None = None
     idle: frozenset[str] = frozenset()
     update: int | None
 
     def step(self, *args, **kwargs):
         for name in self.idle:
-            # fairseq keeps gradients of fp32 copies at 0 instead, which weight decay would move.
+            # fairseq sets the gradients of fp32 copies to 0, and weight decay would still change them.
             self.copies[name].grad = None
         self._rescale_idle_momentum()
         return super().step(*args, **kwargs)
 
     def _rescale_idle_momentum(self):
-        """nag's momentum is in units of the rate of the last step, which it keeps for all parameters together: ``lr_old``.
+        """Rescale the momentum of skipped parameters for nag, which stores momentum in units of the last learning rate, ``lr_old``.
 
-        It corrects the momentum of what it updates by rate / lr_old, and so would lose the changes that the others sit out.
+        nag multiplies the momentum of the parameters that it updates by rate / lr_old. Skipped parameters would miss this factor.
         """
         idle = {id(self.copies[name]) for name in self.idle}
         for group in self.optimizer.param_groups if idle else ():
@@ -63,23 +59,20 @@ class FreezeSkip:
                 if momentum is not None:
                     momentum.mul_(group["lr"] / group["lr_old"])
 
-    def bind(
-        self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter], auto: FreezeAuto | None = None
-    ) -> None:
-        """Tells which parameter is which.
+    def bind(self, schedule: FreezeSchedule, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """Set the schedule and the names of the parameters.
 
         Args:
             schedule: of the run.
             parameters: the model's trained parameters by name, in the order in which this optimizer got them, or fp32 copies.
-            auto: what adds to the schedule.
         """
-        own, self.auto = list(self.params), auto
+        own = list(self.params)
         self.schedule, self.parameters, self.update = schedule, parameters, None
         self.copies = dict(zip(parameters, own, strict=False))
         self.eager = bool(self.optimizer.state)
 
-    def go_to(self, update: int) -> None:
-        """Freezes and thaws for an update, the number of those before it."""
+    def apply_schedule(self, update: int) -> None:
+        """Freeze and unfreeze parameters for an update; the first one has number 0."""
         if self.schedule is None or update == self.update:
             return
         self.update = update
@@ -95,20 +88,20 @@ class FreezeSkip:
                 self.optimizer.state[self.copies[name]] = self._state_at_start(self.copies[name])
 
     def _state_at_start(self, parameter):
-        """What an optimizer that makes all state when it is built, as Adagrad does, would make for a parameter alone."""
+        """The initial state of a parameter in an optimizer that makes all state when it is built, as Adagrad does."""
         return type(self.optimizer)([parameter], **self.optimizer.defaults).state[parameter]
 
     def state_dict(self):
-        learned = {LEARNED: self.auto.state_dict()} if self.auto else {}
-        return super().state_dict() | {PREFIX: self.asked() | learned}
+        return super().state_dict() | {PREFIX: self.given_flags()}
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
-        """A checkpoint's state is that of its own schedule: what it froze has none.
+        """Load the state of a checkpoint with the same schedule. Frozen parameters have no state in it.
 
         Raises:
             InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
         """
-        stored, own = state_dict.get(PREFIX, {}), self.asked()
+        stored, own = state_dict.get(PREFIX, {}), self.given_flags()
+        refuse_removed_flag(stored)
         for flag in (*FLAGS, "seed"):
             given, trained = own.get(flag), stored.get(flag)
             if given is True or trained is True:  # a switch
@@ -117,20 +110,31 @@ class FreezeSkip:
                     continue
             if given != trained:
                 refuse_change(flag_of(flag), given, trained, can_reset=True)
-        if self.auto and LEARNED in stored:
-            self.auto.load_state_dict(stored[LEARNED])
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
-    def asked(self):
-        """The flags that were given, and the seed if it matters."""
+    def given_flags(self):
+        """The flags of the schedule that are given, and the seed if it matters."""
         given = given_flags(read(FreezeSkipOptions, getattr(self, "cfg", None) or self.args))
         if given.get("freeze_rotate") and self.schedule:
             given["seed"] = self.schedule.seed
         return given
 
 
+def refuse_removed_flag(stored: dict) -> None:
+    """Refuse the schedule of a checkpoint that was trained with ``--freeze-auto``, a flag of earlier versions.
+
+    Raises:
+        InputError: one line with the way to continue.
+    """
+    if stored.get("freeze_auto"):
+        raise InputError(
+            "--freeze-auto: was removed, and the checkpoint was trained with it; continue with --reset-optimizer and a --freeze-schedule "
+            "of the layers that its log names"
+        )
+
+
 def register_all() -> None:
-    """Registers ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
+    """Register ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
     for name, inner in list(OPTIMIZER_REGISTRY.items()):
         if name == "composite" or name.startswith(PREFIX):
             continue  # composite names other optimizers for groups of parameters, by configuration only

@@ -1,4 +1,4 @@
-"""The flags of ``--optimizer freeze_skip``: what is refused before data is read, and the schedule that they describe for a model."""
+"""The flags of ``--optimizer freeze_skip``: checks before data is read, and the schedule for a model."""
 
 from dataclasses import asdict, fields
 
@@ -11,7 +11,7 @@ from ..options.freeze_skip_options import FreezeSkipOptions
 from ..options.freeze_skip_settings import resolve
 from ..options.reading import read
 from ..plan import freeze_spec
-from .freeze_schedule import FLAG_AUTO, FreezeSchedule
+from .freeze_schedule import FreezeSchedule
 from .table_of_model import tied_names
 
 FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions) if flag.name != "_name")
@@ -32,7 +32,7 @@ def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | 
     }
     schedule = FreezeSchedule(names[True], options, seed=seed, untrained=names[False], aliases=aliases)
     said = given_option(*next(iter(given.items())))
-    for frozen in (schedule.frozen(0),) if schedule.rotate else schedule.may_freeze():
+    for frozen in (schedule.frozen(0),) if schedule.rotate else schedule.frozen_in_phases():
         refuse_moving_masks(model, said, [parameters[name] for name in (*frozen, *names[False])])
     return schedule
 
@@ -57,13 +57,14 @@ def _refuse_numbers(options, pruning):
 
 
 def check_flags(cfg) -> None:
-    """Refuses what cannot be parsed and what fairseq's engine would do wrongly.
+    """Refuse flags that cannot be parsed, and combinations with flags of fairseq that would give wrong results.
 
-    Called before data is read, and again by the trainer, when torchrun has told the number of processes. What depends on the
-    model's names is refused by ``FreezeSchedule``, once the model is built.
+    Called before data is read, and again by the trainer, because torchrun sets the number of ranks in between. ``FreezeSchedule``
+    compares the flags with the names of the model's parameters.
 
-    fairseq's flat fp16 buffer packs the gradients of what is trained now beside the weights of what was trained at the start.
-    Its c10d and FSDP engines fix at the start whose gradients they wait for. BMUF's block momentum goes on moving what is frozen.
+    fairseq's flat fp16 buffer has the weights that were trained at the start, but packs only the gradients of the parameters that are
+    trained now. Its c10d and FSDP engines wait for the gradients of all parameters that were trained at the start. BMUF's block momentum
+    would move frozen parameters.
 
     Raises:
         InputError: one line with the flag to change.
@@ -71,7 +72,6 @@ def check_flags(cfg) -> None:
     options = read(FreezeSkipOptions, cfg.optimizer)
     check_texts(options, FreezeSkipOptions)
     check(options, FreezeSkipOptions)
-    _check_auto(options, cfg.checkpoint)
     if not (given := given_flags(options)):
         return
     resolve(options)
@@ -83,17 +83,17 @@ def check_flags(cfg) -> None:
         )
     if common.fp16 and cfg.optimization.debug_param_names:
         raise InputError(
-            f"{flag} with --fp16 --debug-param-names: fairseq looks for gradients of what is frozen; leave one of them out"
+            f"{flag} with --fp16 --debug-param-names: fairseq reads gradients of frozen parameters; leave one of them out"
         )
     if common.quantization_config_path:
         raise InputError(
-            f"{flag} with --quantization-config-path {common.quantization_config_path}: code books would take the place of what is"
-            " to be frozen; leave one of them out"
+            f"{flag} with --quantization-config-path {common.quantization_config_path}: code books would replace frozen"
+            " tensors; leave one of them out"
         )
     wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
     if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
         raise InputError(
-            f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start whose gradients are summed; "
+            f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start the parameters with gradients to sum; "
             "add --ddp-backend legacy_ddp"
         )
     if engine.zero_sharding != "none":
@@ -101,11 +101,4 @@ def check_flags(cfg) -> None:
             f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out"
         )
     if cfg.optimization.use_bmuf:
-        raise InputError(f"{flag} with --use-bmuf: its momentum would move what is frozen; leave one of them out")
-
-
-def _check_auto(options, checkpoint):
-    if options.freeze_auto and checkpoint.no_save_optimizer_state:
-        raise InputError(
-            f"{FLAG_AUTO} with --no-save-optimizer-state: what is frozen is stored with that state; leave one of them out"
-        )
+        raise InputError(f"{flag} with --use-bmuf: its momentum would move frozen parameters; leave one of them out")

@@ -1,11 +1,11 @@
-"""Parts of the trainer for ``--optimizer freeze_skip``, and the state of that optimizer under ``--amp``."""
+"""Parts of the trainer for ``--optimizer freeze_skip``, and that optimizer inside the one of ``--amp``."""
 
 import logging
 
+from fairseq import optim
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..layers.quant_noise import spare_frozen
-from .freeze_auto import FreezeAuto, check_model
 from .freeze_skip import PREFIX, FreezeSkip
 from .freeze_skip_flags import check_flags, schedule_of
 
@@ -14,33 +14,37 @@ logger = logging.getLogger(__name__)
 _SCALER = "amp_scaler"
 
 
-def state_inside_amp(state_dict, amp):
-    """fairseq's other wrappers ask the optimizer inside them for its state; that of ``--amp`` asks torch's, past ours.
+def use_resumable_amp() -> None:
+    """Put a subclass in place of fairseq's optimizer of ``--amp``, under the same name, because checkpoints store the name.
 
-    They keep their loss scale in it, too, which that of ``--amp`` would begin anew.
+    fairseq's class saves the state of torch's optimizer only. It loses the freeze schedule and the loss scale, which fairseq's other
+    wrappers save.
     """
-    return amp.fp32_optimizer.state_dict() | {_SCALER: amp.scaler.state_dict()}
+
+    class AMPOptimizer(optim.AMPOptimizer):
+        is_resumable = True
+
+        def state_dict(self):
+            return self.fp32_optimizer.state_dict() | {_SCALER: self.scaler.state_dict()}
+
+        def load_state_dict(self, state_dict, optimizer_overrides=None):
+            inner = self.fp32_optimizer
+            if state_dict.get(_SCALER):  # missing in checkpoints of plain fairseq, and empty without a GPU
+                self.scaler.load_state_dict(state_dict[_SCALER])
+            state_dict = {key: value for key, value in state_dict.items() if key != _SCALER}
+            # Early checkpoints of this plugin do not have the flags of their schedule.
+            if isinstance(inner, FreezeSkip):
+                state_dict = {PREFIX: inner.given_flags()} | state_dict
+            inner.load_state_dict(state_dict, optimizer_overrides)
+
+    if not hasattr(optim.AMPOptimizer, "is_resumable"):
+        optim.AMPOptimizer = AMPOptimizer
 
 
-def load_inside_amp(load_state_dict, amp, state_dict, optimizer_overrides=None):
-    """Counterpart of ``state_inside_amp``."""
-    inner = amp.fp32_optimizer
-    if state_dict.get(_SCALER):  # not in fairseq's own files, and empty where there is no GPU
-        amp.scaler.load_state_dict(state_dict[_SCALER])
-    state_dict = {key: value for key, value in state_dict.items() if key != _SCALER}
-    # Files from before this forwarding do not say by which schedule they were trained.
-    if isinstance(inner, FreezeSkip):
-        state_dict = {PREFIX: inner.asked()} | state_dict
-    inner.load_state_dict(state_dict, optimizer_overrides)
-
-
-def make_schedule(trainer, cfg, task, model) -> None:
+def make_schedule(trainer, cfg, model) -> None:
     """Build the freeze schedule of a training. Call it before fairseq wraps the model and changes its parameters' names."""
     check_flags(cfg)
-    schedule = trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
-    trainer.freeze_auto = FreezeAuto(schedule) if schedule and schedule.parts else None
-    if trainer.freeze_auto:
-        check_model(task, model)
+    trainer.freeze_schedule = schedule_of(cfg.optimizer, model, cfg.common.seed)
     trainer.scheduled = (
         {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
     )
@@ -49,11 +53,11 @@ def make_schedule(trainer, cfg, task, model) -> None:
         spare_frozen(model)
 
 
-def planned(model, args) -> str:
-    """What a training with these flags would freeze and when, for a model built without data; nothing without such flags.
+def describe_for_plan(model, args) -> str:
+    """The freeze schedule of a training with these flags, for a model built without data; empty without such flags.
 
     Raises:
-        InputError: it could not start with them.
+        InputError: the training would refuse the flags.
     """
     cfg = convert_namespace_to_omegaconf(args)
     check_flags(cfg)
@@ -71,24 +75,22 @@ def thaw_scheduled(trainer) -> None:
 
 
 def bind_optimizer(trainer) -> None:
-    """Give the optimizer the names of its parameters, and freeze what the schedule freezes at this update."""
+    """Give the optimizer the names of its parameters, and apply the schedule for this update."""
     if trainer.freeze_schedule:
         moved = dict(trainer.get_model().named_parameters())
         trainer.scheduled = {name: moved[name] for name in trainer.scheduled}
-        _inner(trainer._optimizer).bind(trainer.freeze_schedule, trainer.scheduled, trainer.freeze_auto)
-        _inner(trainer._optimizer).go_to(trainer.get_num_updates())
+        _inner(trainer._optimizer).bind(trainer.freeze_schedule, trainer.scheduled)
+        _inner(trainer._optimizer).apply_schedule(trainer.get_num_updates())
 
 
 def follow_update(trainer, num_updates: int) -> None:
-    """Apply the freeze schedule of an update, after ``--freeze-auto`` has measured the layers."""
+    """Apply the freeze schedule of an update."""
     if trainer.freeze_schedule:
-        if trainer.freeze_auto:
-            trainer.freeze_auto.look(trainer, num_updates)
-        _inner(trainer.optimizer).go_to(num_updates)
+        _inner(trainer.optimizer).apply_schedule(num_updates)
 
 
 def _inner(optimizer):
-    """The optimizer inside those that fairseq puts around it for half precision."""
+    """The ``FreezeSkip`` inside fairseq's wrappers for half precision."""
     while not isinstance(optimizer, FreezeSkip):
         optimizer = next(
             getattr(optimizer, name)

@@ -4,16 +4,16 @@ from torch import nn
 
 
 class HeadsInTable:
-    """To be mixed into a RoBERTa with a slot table: its task adds classification heads once the model is built."""
+    """Mix-in for a RoBERTa with a slot table: rebuild the table when the task adds a classification head to the built model."""
 
-    classification_heads: nn.ModuleDict  # of that RoBERTa
+    classification_heads: nn.ModuleDict
 
     def register_classification_head(self, name, num_classes=None, inner_dim=None, **kwargs):
         super().register_classification_head(name, num_classes, inner_dim, **kwargs)
         self.slot_table = self.compile_slot_table()
 
     def add_heads_of(self, state_dict) -> None:
-        """Adds the classification heads of a state dict that the model does not have."""
+        """Add the classification heads of a state dict that the model does not have."""
         for name, tensor in state_dict.items():
             group, _, head = name.partition(".")
             if group == "classification_heads" and head.endswith(".out_proj.weight"):

@@ -1,4 +1,4 @@
-"""Freezes and initialises a built model and attaches its slot table, before any optimizer exists."""
+"""Freeze and initialise a built model and attach its slot table, before any optimizer exists."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -50,7 +50,7 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def finish_reservoir(model, plans: Plans, options):
-    """Freezes and initialises a built model, attaches its slot table, recipes and description; returns it.
+    """Freeze and initialise a built model, attach its slot table, recipes and description, and return it.
 
     Args:
         model: a ``DescribedInCheckpoint`` with fairseq's initial values.
@@ -110,7 +110,7 @@ def _own_kinds(plans):
 
 
 def component_description(options) -> dict:
-    """The fields of a model's description that say which components are frozen, at what, and what adapts them."""
+    """The fields of a model's description for frozen components: the freeze specs, the initial values and the adapters."""
     drawn = options.frozen_init not in ("model", "diagonal", "zero") or options.frozen_adapter == "vera"
     adapter = {
         "frozen_adapter": options.frozen_adapter,
@@ -127,9 +127,9 @@ def component_description(options) -> dict:
 
 
 def freeze_and_fill(model, plans, options) -> SlotTable:
-    """Freezes what is frozen, adds its adapters, draws what is drawn by name (``model.recipes``); returns the slot table.
+    """Freeze parameters, add their adapters, draw random tensors by name (``model.recipes``), and return the slot table.
 
-    What has a recipe already is left as it is, so that this may be called again when the model has got another head.
+    Tensors that already have a recipe are not drawn again, so that this can be called after a head was added to the model.
 
     Args:
         model: a model with fairseq's initial values.
@@ -188,7 +188,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
 
 
 def kept_layers(options) -> dict[str, str]:
-    """By stack, the layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` leave, if they are given: "0,2".
+    """The layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` keep, by stack, if given: "0,2".
 
     Raises:
         InputError: they name a layer twice, or one that the stack does not have.

@@ -1,4 +1,4 @@
-"""The slot table of any built model, by reading it: names and shapes of its parameters, its ties, and the flow of its forward pass."""
+"""The slot table of a built model, from the names, shapes and ties of its parameters and the flow of its forward pass."""
 
 from fairseq.models.transformer import TransformerDecoderBase
 
@@ -21,9 +21,10 @@ def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), 
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The further names of tied parameters: name -> (owner's name, shape); of an embedding behind a mask, the scores are tied.
+    """The further names of tied parameters: name -> (owner's name, shape).
 
-    Of what is rounded, the latent weights are: of an embedding, and of the matrices that layers share.
+    For a masked embedding the owner is its scores. For a rounded embedding, and for rounded matrices that layers share, the owner is the
+    latent weights.
     """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {
@@ -39,7 +40,7 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _learned_elsewhere(module):
-    """What is learned of the weight of a module that has none of its own, or None; and the shape of the weight."""
+    """The learned tensor from which a module without own weight takes its weight, or None; and the shape of the weight."""
     if isinstance(module, SharedLinear):
         return module.owner.latent, module.owner.weight_shape
     if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):
@@ -52,7 +53,7 @@ def _is_masked_tie(module):
 
 
 def flow_of(model) -> Flow:
-    """The ``Flow`` of a model: all of its forward pass that names and shapes of parameters do not say."""
+    """The ``Flow`` of a model: properties of its forward pass that do not follow from names and shapes of parameters."""
     modules = dict(model.named_modules())
     first = [
         name for name, m in modules.items() if getattr(m, "normalize_before", False) or getattr(m, "norm_first", False)
@@ -73,7 +74,7 @@ def flow_of(model) -> Flow:
 
 
 def _behind_masks(modules):
-    """(name of its scores, shape) of every random matrix that a mask makes a linear layer of."""
+    """(name of the scores, shape) of every masked random matrix."""
     for name, module in modules.items():
         if isinstance(module, MaskedLinear):
             yield f"{name}.scores", tuple(module.weight_shape)
@@ -82,7 +83,7 @@ def _behind_masks(modules):
 
 
 def _row_gains(modules):
-    """(name as of ``_behind_masks``, name of the factor of its rows) where there is one; a tied output has that of its table."""
+    """(name as in ``_behind_masks``, name of the row gain) of matrices with a row gain; a tied output has that of its table."""
     names = {module: name for name, module in modules.items()}
     for name, module in modules.items():
         if isinstance(module, MaskedLinear) and module.row_gain is not None:

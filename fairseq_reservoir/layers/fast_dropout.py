@@ -1,4 +1,4 @@
-"""Dropout whose random numbers cost little on a CPU, where torch draws them one after the other, a float for each entry."""
+"""Dropout with a fast generator on a CPU. torch draws one float after the other there, one for each entry."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ class _FastDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         threshold = round(p * 2**16)
         generator = np.random.SFC64(int(torch.randint(2**62, ())))
-        words = torch.from_numpy(generator.random_raw((x.numel() + 3) // 4).view(np.int16)[: x.numel()])
+        numbers = torch.from_numpy(generator.random_raw((x.numel() + 3) // 4).view(np.int16)[: x.numel()])
         # In x's own type: a product with bools is several times slower.
-        kept = torch.ge(words.view(x.shape), threshold - 2**15, out=torch.empty_like(x))
+        kept = torch.ge(numbers.view(x.shape), threshold - 2**15, out=torch.empty_like(x))
         ctx.save_for_backward(kept)
         ctx.scale = 2**16 / (2**16 - threshold)
         y: Tensor = (x * kept).mul_(ctx.scale)
@@ -33,9 +33,9 @@ class _FastDropout(torch.autograd.Function):
 def fast_dropout(x: Tensor, p: float) -> Tensor:
     """y = x b / (1 - p), b = 0 with probability p and else 1, p rounded to a multiple of 2^-16.
 
-    b comes from 16 bits an entry of the generator SFC64, seeded by one number of torch's own generator, so that runs with one seed
-    are equal, resume bit-exactly, and activation checkpointing draws again what it drew; the numbers are not those of
-    ``F.dropout``, which this is on any other device than a CPU. Kept for the backward pass, as there: a number of x's type an entry.
+    b has 16 bits per entry from the generator SFC64, seeded by one number of torch's generator. Runs with the same seed are equal,
+    resume bit-exactly, and activation checkpointing draws the same numbers again. ``F.dropout`` has other numbers; it is used on other
+    devices than a CPU. The backward pass needs one number of x's type per entry, as in ``F.dropout``.
     """
     if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)

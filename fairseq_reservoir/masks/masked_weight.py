@@ -8,7 +8,6 @@ a conversion. It cannot rely on version counters, because fairseq's optimizers w
 numbers, masks are selected at every use.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self
@@ -213,15 +212,6 @@ class MaskCache:
             self._kept.clear()
         else:
             self._kept.pop(member, None)
-
-    @contextlib.contextmanager
-    def preserved(self) -> Iterator[None]:
-        """Restore the cached masks on exit (used around an evaluation forward pass)."""
-        kept = dict(self._kept)
-        try:
-            yield
-        finally:
-            self._kept = kept
 
     def get(self, member: MaskedWeight) -> tuple[Tensor, Tensor]:
         """Return the mask and the masked weight of a member."""

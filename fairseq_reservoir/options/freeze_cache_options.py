@@ -18,9 +18,8 @@ class FreezeCacheOptions(FastOptions):
     freeze_cache: Optional[str] = option(
         None,
         "where everything from the encoder's input to some layer is frozen and has no dropout, compute that layer's output once for "
-        "each batch and keep it for later epochs: in memory, or in a file that all processes of this machine share and later trainings "
-        "use again. Losses and weights stay the same to the last bit",
-        "memory|FILE",
+        "each batch and keep it in memory for later epochs. Losses and weights stay the same to the last bit",
+        "memory",
     )
     freeze_cache_mib: int = option(
         4096,

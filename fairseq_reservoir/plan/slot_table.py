@@ -5,7 +5,7 @@ building, the printed plan and all reports read it, and decide nothing themselve
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NoReturn
@@ -186,33 +186,53 @@ def compile_table(
     by_spec = frozen_by_spec(names, aliases, choices.freeze, choices.freeze_except, Pruning(facts.kept))
     rows: dict[str, tuple[str, list[Entry]]] = {}  # kind and entries by place, in the model's order
     for name, shape in shapes:
-        plain = freeze_spec.plain(name)
-        place, slot = _place(plain, plans)
-        atom = freeze_spec.atom(name)
-        by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, choices.train_layernorm)
-        drawn_by_spec = name in by_spec and not by_letter and _can_be_drawn(name, shape, atom)
-        init = choices.frozen_init if drawn_by_spec and choices.frozen_init != "model" else None
-        random_name = _random_name(plain, place, slot) if by_letter or init else None
-        trained = not (by_letter or name in by_spec or name in untrained)
-        entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
-        _check_drawn(entry)
+        place, slot = _place(freeze_spec.plain(name), plans)
+        entry = _entry(name, shape, place, slot, by_spec, untrained, choices)
         rows.setdefault(place, (_kind(place, slot), []))[1].append(entry)
     entries = [entry for _, of_row in rows.values() for entry in of_row]
     counted = {freeze_spec.plain(e.name): (0, 0) for e in entries if _is_shared(e.name)}
     counted |= per_token(_tensors(entries, aliases, flow), flow)
     table = [_row(place, _with_adapters(kind, of_row), of_row, counted) for place, (kind, of_row) in rows.items()]
-    table += [
-        _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
-        for alias, (owner, _) in aliases.items()
-        if _layer_place(alias) not in rows  # a layer's own row counts the products of its aliases
-    ]
+    table += _tied_rows(aliases, rows, counted)
     table += _shared_rows(facts.shared)
     _add_flops_without_parameters(table, counted)
     result = SlotTable(tuple(table), seed)
     if not facts.more_follows and result.trained_parameters == 0 and any(name not in untrained for name, _ in shapes):
-        plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
-        refuse_all_frozen(choices.freeze, choices.freeze_except, f" ({plan})" if plan else "")
+        refuse_all_frozen(choices.freeze, choices.freeze_except, _in_brackets(plans))
     return result
+
+
+def _in_brackets(plans: dict[str, tuple[Slot, ...]]) -> str:
+    plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
+    return f" ({plan})" if plan else ""
+
+
+def _tied_rows(aliases: Aliases, rows: Collection[str], counted: dict[str, tuple[int, int]]) -> Iterator[Row]:
+    """A row for each tied parameter that is in no layer. Those of layers are counted in the row of the layer."""
+    for alias, (owner, _) in aliases.items():
+        if _layer_place(alias) not in rows:
+            yield _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
+
+
+def _entry(
+    name: str,
+    shape: tuple[int, ...],
+    place: str,
+    slot: Slot | None,
+    by_spec: Collection[str],
+    untrained: Collection[str],
+    choices: FreezeChoices,
+) -> Entry:
+    """The entry of a parameter at a place of the table; ``by_spec`` are the names that freeze specs freeze."""
+    plain, atom = freeze_spec.plain(name), freeze_spec.atom(name)
+    by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, choices.train_layernorm)
+    drawn_by_spec = name in by_spec and not by_letter and _can_be_drawn(name, shape, atom)
+    init = choices.frozen_init if drawn_by_spec and choices.frozen_init != "model" else None
+    random_name = _random_name(plain, place, slot) if by_letter or init else None
+    trained = not (by_letter or name in by_spec or name in untrained)
+    entry = Entry(name, shape, atom, trained, random_name, frozen_init=init)
+    _check_drawn(entry)
+    return entry
 
 
 def _shared_rows(shared: Iterable[tuple[str, Sequence[int], int]]) -> Iterator[Row]:

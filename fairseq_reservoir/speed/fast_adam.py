@@ -14,8 +14,8 @@ class FastAdam(Adam):
 
         m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
-    torch's kernel divides by sqrt(v / (1 - b2^t)) + eps, so it is given eps / sqrt(1 - b2^t). What is not float32, amsgrad and sparse
-    gradients are left to fairseq.
+    torch's kernel divides by sqrt(v / (1 - b2^t)) + eps, so its eps is eps / sqrt(1 - b2^t). fairseq's own step runs if a parameter is
+    not float32, with amsgrad, and for sparse gradients.
     """
 
     def step(self, closure=None):

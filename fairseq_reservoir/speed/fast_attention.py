@@ -1,4 +1,4 @@
-"""fairseq's attention in training with fewer passes: one product for q, k and v, and the fused kernel where fairseq goes past it."""
+"""Faster training attention for fairseq: one fused QKV projection, and ``scaled_dot_product_attention`` where fairseq does not use it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,19 +14,19 @@ from ..layers.adapters.adapted_attention import AdaptedAttention, combined_mask
 from ..layers.fast_dropout import fast_dropout
 from ..layers.replace import MixedIn, replace_modules, with_mix_in
 
-# Numbers in float32 that a processor handles at a time; the length from which a softmax in half precision is as fast as in float32.
+# float32 numbers in a SIMD register; the row length from which a softmax in half precision is as fast as in float32.
 _REGISTER, _PAYS = 16, 64
 
 
 class FastAttention(MixedIn):
-    """To be mixed into a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
+    """Mix-in for a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
 
-    Attention to the source, for which fairseq does all products by itself, is served by torch's kernel as well; projections of one input
-    are one product if they are ordinary layers that are all trained or all frozen. On a CPU torch's kernel is passed by where it is
-    slow: in half precision, where its backward pass takes eight times as long, and with dropout. With ``weights_unread`` no weights are
-    worked out. Outside training, with a cache, and where fairseq adds keys of its own, everything is fairseq's.
+    Attention to the source uses torch's kernel as well; fairseq computes it step by step. Projections of one input are one matmul if they
+    are plain layers that are all trained or all frozen. On a CPU torch's kernel is not used where it is slow: in half precision, where
+    its backward pass takes eight times as long, and with dropout. With ``weights_unread`` no attention weights are computed. Outside
+    training, with a cache, and if fairseq adds keys of its own, fairseq's forward runs.
 
-    On a GPU neither is served by cuDNN (``without_plans``).
+    On a GPU cuDNN is not used (``without_plans``).
     """
 
     weights_unread = False
@@ -78,7 +78,7 @@ class FastAttention(MixedIn):
 
 
 def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
-    """What each layer makes of x, (..., dim): in one product if they are ordinary ones, of which the same is trained."""
+    """Apply all ``layers`` to x, (..., dim). They are one matmul if all are plain ``nn.Linear`` with the same ``requires_grad``."""
     x = x.reshape(-1, x.shape[-1])
     ordinary = all(
         type(layer) is nn.Linear and layer.bias is not None and not layer._forward_pre_hooks for layer in layers
@@ -94,7 +94,7 @@ def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d), the mask to be added or None.
 
-    A word that may look nowhere, as padding before a decoder's sentence, gets 0, as from torch's kernel.
+    A token without any token to attend to, as padding before a decoder's sentence, gets 0, as from torch's kernel.
     """
     if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
         with without_plans(q):
@@ -113,11 +113,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float)
 
 @contextmanager
 def without_plans(x: Tensor) -> Iterator[None]:
-    """Keeps torch from cuDNN's attention, which it prefers in half precision on a Hopper GPU.
+    """Disable cuDNN's attention, which torch prefers in half precision on a Hopper GPU.
 
-    cuDNN makes a plan for every shape of a batch that it has not seen, which there takes longer than the update; fairseq's batches
-    are of hundreds of shapes. torch's other kernels take any shape. The switch is the process's: threads that use models at once
-    may leave it off. torch.compile cannot read it, and keeps what it finds.
+    cuDNN makes a plan for every new shape of a batch. The plan takes longer than the update, and fairseq's batches have hundreds of
+    shapes. torch's other kernels need no plan. The switch belongs to the process: threads that use models at the same time
+    may leave it off. torch.compile cannot read the switch, so it is not changed there.
     """
     if x.device.type == "cpu" or torch.compiler.is_compiling():
         yield
@@ -131,24 +131,24 @@ def without_plans(x: Tensor) -> Iterator[None]:
 
 
 def _softmax(x: Tensor) -> Tensor:
-    """softmax over the last dimension, which torch takes up to nine times as long for where rows do not fill a register.
+    """Softmax over the last dimension. torch is up to 9x slower for rows shorter than a SIMD register, so short rows are padded with -inf.
 
-    Short rows are filled up with -inf, and those in half precision worked out in float32, of which a register holds fewer.
+    Short rows in half precision are computed in float32, because a register has room for fewer float32 numbers.
     """
-    words, half = x.shape[-1], x.dtype in (torch.bfloat16, torch.float16)
-    if words >= (_PAYS if half else _REGISTER):
+    length, half = x.shape[-1], x.dtype in (torch.bfloat16, torch.float16)
+    if length >= (_PAYS if half else _REGISTER):
         return torch.softmax(x, -1)
-    if words < _REGISTER:
-        x = F.pad(x, (0, _REGISTER - words), value=-torch.inf)
-    return torch.softmax(x, -1, dtype=torch.float32 if half else x.dtype).to(x.dtype)[..., :words]
+    if length < _REGISTER:
+        x = F.pad(x, (0, _REGISTER - length), value=-torch.inf)
+    return torch.softmax(x, -1, dtype=torch.float32 if half else x.dtype).to(x.dtype)[..., :length]
 
 
 def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
     """Replace every attention module of a model by one that trains faster.
 
     Args:
-        model: attention modules of another kind than fairseq's usual one stay.
-        weights_unread: whether the attention weights that the decoder requests of its last layer are never read.
+        model: attention modules of other kinds are not replaced.
+        weights_unread: whether nothing reads the attention weights that the decoder requests from its last layer.
     """
     replace_modules(model, partial(fast_attention, weights_unread=weights_unread))
 
@@ -163,9 +163,9 @@ def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
 
 
 def is_usual(attention: MultiheadAttention) -> bool:
-    """Whether an attention does what fairseq's does; some of its subclasses do something else.
+    """Whether an attention module computes the same as fairseq's; some subclasses do not.
 
-    Nor is it so with hooks on projections, as --quant-noise-pq has them: attention of a sentence to itself does not call these.
+    Modules with hooks on projections, as from --quant-noise-pq, are not usual, because fairseq's self-attention does not call the hooks.
     """
     usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
     projections = (getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "out"))

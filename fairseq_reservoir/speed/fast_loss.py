@@ -1,4 +1,4 @@
-"""Lets fairseq's cross entropies get their loss from the decoder, which computes it without logits of padding."""
+"""Cross entropies of fairseq that take their loss from the decoder, which computes no logits of padding."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from torch import nn
 from ..layers.replace import MixedIn, with_mix_in
 from ..options.fairseq_flags import CriterionFlags
 from ..options.reading import read
-from .counted_words import CountedWords, Wanted, losses_for
 from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
+from .loss_decoder import LossDecoder, LossRequest, returning_losses
 
-# By function, as a subclass that does more with its logits or its weights of attention is another one.
+# Functions, because a subclass may override them to use its logits or attention weights in another way.
 _MODELS = TransformerModelBase.forward, FairseqLanguageModel.forward
-_DECODERS = TransformerDecoderBase.forward, CountedWords.output_layer, TransformerDecoderBase.output_layer
+_DECODERS = TransformerDecoderBase.forward, LossDecoder.output_layer, TransformerDecoderBase.output_layer
 _CRITERIA = CrossEntropyCriterion.forward, LabelSmoothedCrossEntropyCriterion.forward
 _LOSSES = (
     CrossEntropyCriterion.compute_loss,
@@ -27,15 +27,15 @@ _LOSSES = (
 
 
 class FastLoss(MixedIn):
-    """To be mixed into ``label_smoothed_cross_entropy``, ours of that name or ``cross_entropy``: the same loss up to rounding.
+    """Mix-in for ``label_smoothed_cross_entropy``, its fused version or ``cross_entropy``: the same loss up to rounding.
 
-    A loss for each word is fairseq's own.
+    With ``reduce=False``, fairseq's function computes a loss for each token.
     """
 
     def forward(self, model, sample, reduce=True):
         if not reduce:
             return super().forward(model, sample, reduce)
-        with losses_for(Wanted(sample["target"], getattr(self, "eps", 0.0), self.padding_idx)):
+        with returning_losses(LossRequest(sample["target"], getattr(self, "eps", 0.0), self.padding_idx)):
             return super().forward(model, sample, reduce)
 
     def compute_loss(self, model, net_output, sample, reduce=True):
@@ -47,18 +47,18 @@ class FastLoss(MixedIn):
 
 
 def reads_only_logits(criterion: type[FairseqCriterion]) -> bool:
-    """Whether a class of criteria is one of those that look at nothing but the decoder's logits."""
+    """Whether a criterion uses only the decoder's logits."""
     return criterion.forward in (*_CRITERIA, FastLoss.forward) and criterion.compute_loss in (
         *_LOSSES,
         FastLoss.compute_loss,
     )
 
 
-def why_not(model: nn.Module, criterion: type, options) -> str | None:
-    """Why a model and a criterion cannot have this loss, or None if they can.
+def unsupported_reason(model: nn.Module, criterion: type, options) -> str | None:
+    """The reason why a model and a criterion cannot use this loss, or None.
 
     Args:
-        options: of the criterion: anything with its attributes.
+        options: an object with the options of the criterion as attributes.
     """
     decoder = getattr(model, "decoder", None)
     if not reads_only_logits(criterion):
@@ -78,9 +78,9 @@ def why_not(model: nn.Module, criterion: type, options) -> str | None:
 def use_fast_loss(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
     """Replace the model's decoder by one that computes the loss, and return a criterion that takes the loss from there.
 
-    Call it only if ``why_not`` returned None.
+    Call it only if ``unsupported_reason`` returned None.
     """
-    decoder: Any = with_mix_in(CountedWords, model.decoder)
+    decoder: Any = with_mix_in(LossDecoder, model.decoder)
     decoder.is_product = _is_product(decoder.output_projection)
     model.decoder = decoder
     fast: FairseqCriterion = with_mix_in(FastLoss, criterion)

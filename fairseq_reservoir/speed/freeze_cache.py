@@ -1,7 +1,6 @@
-"""``--freeze-cache`` and ``--frozen-prefix-no-dropout`` in fairseq's trainer: what is the frozen prefix when, and where it is kept."""
+"""Parts of the trainer for ``--freeze-cache`` and ``--frozen-prefix-no-dropout``: find the frozen prefix and cache its output."""
 
 import logging
-import os
 from typing import Any
 
 import torch
@@ -11,59 +10,53 @@ from ..options.freeze_cache_options import DTYPES, MEMORY, FreezeCacheOptions
 from ..options.freeze_skip_options import FreezeSkipOptions
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
-from ..random_tensors import digest
-from . import threads
 from .frozen_prefix import FrozenPrefix, encoder_of
 from .prefix_cache import Memory, PrefixCache
-from .tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
 _MIB = 2**20
 
 
-def asked(cfg: Any) -> tuple[str | None, bool]:
-    """(where to keep the prefix's output, whether it is to have no dropout)."""
+def read_setting(cfg: Any) -> tuple[str | None, bool]:
+    """The values of ``--freeze-cache`` and ``--frozen-prefix-no-dropout``."""
     flags = read(FreezeCacheOptions, cfg.model)
     return flags.freeze_cache, flags.frozen_prefix_no_dropout
 
 
 def check_flags(cfg: Any) -> None:
-    """Refuses, before data is read, what a cache cannot be combined with and a file that cannot be one.
+    """Refuse flags that a cache cannot be combined with, before data is read.
 
     Raises:
         InputError: one line with the flag.
     """
-    where, no_dropout = asked(cfg)
+    where, no_dropout = read_setting(cfg)
     flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
     if not (where or no_dropout):
         return
+    if where not in (None, MEMORY):
+        raise InputError(f"{flag}: a file as cache was removed; give {MEMORY}")
     if read(FreezeSkipOptions, cfg.optimizer).freeze_rotate:
         raise InputError(f"{flag} with --freeze-rotate: no prefix stays frozen; leave one of them out")
     if cfg.distributed_training.ddp_backend == "fully_sharded":
         raise InputError(f"{flag} with --ddp-backend fully_sharded: no process has a whole layer; use legacy_ddp")
     if where and read(FrozenLayerOptions, cfg.model).backskip:
         raise InputError(f"{flag} with --backskip: a frozen prefix has no backward pass to skip; leave one of them out")
-    if not where or where == MEMORY:
-        return
-    folder = os.path.dirname(os.path.abspath(where))
-    if os.path.isdir(where) or not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{flag}: must be {MEMORY} or a file in a folder that can be written to")
 
 
 def find_prefix(trainer, cfg, model) -> None:
     """Set ``trainer.frozen_prefix``. Call it before fairseq wraps the model and changes its parameters' names.
 
     Raises:
-        InputError: the model has a frozen prefix at no update.
+        InputError: the model never has a frozen prefix.
     """
-    where, no_dropout = asked(cfg)
+    where, no_dropout = read_setting(cfg)
     trainer.frozen_prefix = trainer.prefix_cache = None
     if where or no_dropout:
         flag = f"--freeze-cache {where}" if where else "--frozen-prefix-no-dropout"
         check_flags(cfg)
         prefix = FrozenPrefix(*encoder_of(model, flag))
-        phases = trainer.freeze_schedule.may_freeze() if trainer.freeze_schedule else (frozenset(),)
+        phases = trainer.freeze_schedule.frozen_in_phases() if trainer.freeze_schedule else (frozenset(),)
         parameters = dict(model.named_parameters())
         reached = [prefix.reaches(_ids(parameters, trainer.scheduled, frozen)) for frozen in phases]
         depth = max(depth for depth, _ in reached)
@@ -80,20 +73,20 @@ def find_prefix(trainer, cfg, model) -> None:
 def start(trainer) -> None:
     """Begin the cache when the training starts, after a checkpoint was loaded: the frozen tensors no longer change."""
     prefix, options = trainer.frozen_prefix, trainer.cfg.model
-    where, _ = asked(trainer.cfg)
+    where, _ = read_setting(trainer.cfg)
     if prefix is not None:
         if where:
-            store = _store(where, options, trainer)
-            kept = DTYPES[options.freeze_cache_dtype]
-            trainer.prefix_cache = PrefixCache(prefix, store, getattr(torch, kept) if kept else None)
+            rounded = DTYPES[options.freeze_cache_dtype]
+            store = Memory(options.freeze_cache_mib * _MIB)
+            trainer.prefix_cache = PrefixCache(prefix, store, getattr(torch, rounded) if rounded else None)
         _follow(trainer)
 
 
 def follow_schedule(trainer) -> None:
-    """Let the prefix grow or shrink after a freeze schedule has changed what is frozen."""
+    """Let the prefix grow or shrink with the frozen layers after a freeze schedule has changed them."""
     if (
         trainer.freeze_schedule
-        and (trainer.prefix_cache or asked(trainer.cfg) == (None, True))
+        and (trainer.prefix_cache or read_setting(trainer.cfg) == (None, True))
         and trainer.frozen_prefix
     ):
         _follow(trainer)
@@ -122,32 +115,24 @@ def check_and_report(trainer) -> None:
 
 
 def log_size(trainer, iterator) -> None:
-    """Log once how much memory or disk the cache will need for the batches of ``iterator``."""
+    """Log once how much memory the cache will need for the batches of ``iterator``."""
     cache = trainer.prefix_cache
-    if cache and not cache.size_told:
-        cache.size_told = True
+    if cache and not cache.size_logged:
+        cache.size_logged = True
         options = trainer.cfg.model
         needed, limit = size_of(iterator, cache, trainer), options.freeze_cache_mib
         if needed is None:
-            logger.info(
-                "--freeze-cache %s: its size is not known beforehand; at most %d MiB", options.freeze_cache, limit
-            )
+            logger.info("--freeze-cache memory: its size cannot be predicted; at most %d MiB", limit)
         else:
-            mib = -(-needed // _MIB)
-            processes = trainer.data_parallel_world_size if options.freeze_cache == MEMORY else 1
-            each = f" in each of {processes} processes, as they exchange batches between epochs; a FILE is shared" * (
-                processes > 1
-            )
-            logger.info("--freeze-cache %s: about %d MiB when it has all batches%s", options.freeze_cache, mib, each)
+            mib, processes = -(-needed // _MIB), trainer.data_parallel_world_size
+            each = f" in each of {processes} processes, as they exchange batches between epochs" * (processes > 1)
+            logger.info("--freeze-cache memory: about %d MiB when it has all batches%s", mib, each)
             if mib > limit:
                 logger.warning("--freeze-cache-mib %d: not all batches will be kept; %d would hold all", limit, mib)
-            free = _free(options.freeze_cache)
-            if free is not None and needed > free:
-                logger.warning("--freeze-cache %s: its disk has %d MiB free", options.freeze_cache, free // _MIB)
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
-    """Bytes of all batches: sum of sentences x longest x dim x bytes of a number; None for a dataset that does not say lengths."""
+    """Bytes of all batches: sum of sentences x longest x dim x bytes of a number; None for a dataset without lengths."""
     dataset = iterator.dataset
     lengths = getattr(dataset, "src_sizes", getattr(dataset, "sizes", None))
     if lengths is None or getattr(lengths, "ndim", 0) != 1:
@@ -159,7 +144,7 @@ def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
 
 
 def _follow(trainer):
-    """Lets silence and cache be those of what is frozen at this update."""
+    """Set the depth of the prefix, its dropout and its cache for the parameters that are frozen at this update."""
     prefix, cache, schedule = trainer.frozen_prefix, trainer.prefix_cache, trainer.freeze_schedule
     frozen = schedule.frozen(trainer.get_num_updates()) if schedule else ()
     depth, _ = prefix.reaches(_ids(dict(trainer.get_model().named_parameters()), trainer.scheduled, frozen))
@@ -167,7 +152,7 @@ def _follow(trainer):
         return
     if cache and cache.hash:
         _refuse_changes(cache)
-    if asked(trainer.cfg)[1]:
+    if read_setting(trainer.cfg)[1]:
         prefix.silence(depth)
     before, prefix.depth = prefix.depth, depth
     if cache:
@@ -178,39 +163,10 @@ def _follow(trainer):
 def _refuse_changes(cache):
     if cache.prefix.hash() != cache.hash:
         raise InputError(
-            f"--freeze-cache: something in this run has changed what is frozen in {cache.prefix}; leave the flag out"
+            f"--freeze-cache: a frozen tensor in {cache.prefix} has changed in this run; leave the flag out"
         )
 
 
 def _ids(parameters, scheduled, frozen):
-    """The ids of parameters that are frozen for good, or by name."""
+    """The ids of parameters that are always frozen or named in ``frozen``."""
     return {id(p) for n, p in parameters.items() if n in frozen or not (n in scheduled or p.requires_grad)}
-
-
-def _store(where, options: FreezeCacheOptions, trainer):
-    limit = options.freeze_cache_mib * _MIB
-    if where == MEMORY:
-        return Memory(limit)
-    about = {
-        "dictionary": digest.of_symbols(trainer.task.source_dictionary.symbols),
-        "--freeze-cache-dtype": options.freeze_cache_dtype,
-        "torch, processor or number of threads": _machine(trainer),
-    }
-    return TensorFile(where, about, limit, renews=trainer.freeze_schedule is not None)
-
-
-def _machine(trainer):
-    """What decides how sums are rounded, but for the model."""
-    on_gpu = trainer.cuda
-    device = torch.cuda.get_device_name() if on_gpu else torch.backends.cpu.get_cpu_capability()
-    counted = "" if on_gpu else f", {threads.asked() or torch.get_num_threads()} threads"
-    amp = ", amp" if trainer.cfg.common.amp else ""
-    return f"torch {torch.__version__}, {device}{counted}{amp}"
-
-
-def _free(where):
-    """Free bytes of a file's disk; None for memory."""
-    if where == MEMORY:
-        return None
-    disk = os.statvfs(os.path.dirname(os.path.abspath(where)))
-    return disk.f_bavail * disk.f_frsize

@@ -1,6 +1,6 @@
-"""The frozen prefix of an encoder: its embeddings and its lowest layers, as long as nothing in them is trained.
+"""The frozen prefix of an encoder: its embeddings and its lowest layers, if they contain no trained parameter.
 
-For one batch its output is the same in every epoch, if nothing in it is random.
+Without dropout its output for a batch is the same in every epoch.
 """
 
 from collections.abc import Collection
@@ -19,15 +19,15 @@ from ..random_tensors import digest
 _EMBEDDINGS = ("embed_tokens", "embed_positions", "layernorm_embedding", "quant_noise")
 _FAIRSEQS = ("forward", "forward_scriptable", "forward_embedding")
 _DROPOUTS = (FairseqDropout, _DropoutNd)
-# Attributes of modules that change while nothing is set.
+# Attributes that are not settings of a module.
 _UNSET = ("training", "forward")
 
 
 def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase]:
-    """A model's encoder, with its name, if it is fairseq's Transformer encoder with whatever layers.
+    """The name and the module of a model's encoder, which must be fairseq's Transformer encoder with any kinds of layers.
 
     Raises:
-        InputError: it is another one, or there is none.
+        InputError: it is another encoder, or the model has no encoder.
     """
     name = "encoder"
     found: Any = getattr(model, "encoder", None)
@@ -46,14 +46,14 @@ def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase
 
 
 class FrozenPrefix:
-    """The frozen prefix of an encoder, as long as it is with what is frozen now.
+    """The frozen prefix of an encoder, for the parameters that are frozen now.
 
     Args:
-        name: of the encoder in its model.
-        encoder: fairseq's, with any layers.
+        name: the name of the encoder in its model.
+        encoder: fairseq's encoder with any kinds of layers.
 
     Attributes:
-        depth: the number of layers in it; 0 if there is none, which is so where embeddings are trained.
+        depth: the number of its layers; 0 if there is no prefix, as with trained embeddings.
     """
 
     def __init__(self, name: str, encoder: TransformerEncoderBase) -> None:
@@ -73,7 +73,7 @@ class FrozenPrefix:
         return parts | {f"{self.name}.layers.{i}": layer for i, layer in enumerate(self.layers()[:depth])}
 
     def reaches(self, frozen: Collection[int]) -> tuple[int, str | None]:
-        """The depth it has if the parameters with these ids are frozen, and the first trained parameter above."""
+        """The depth of the prefix if the parameters with these ids are frozen, and the first trained parameter above it."""
         depth = 0
         for name, part in self.parts(len(self.layers())).items():
             trained = next((n for n, p in part.named_parameters() if id(p) not in frozen), None)
@@ -83,13 +83,13 @@ class FrozenPrefix:
         return depth, None
 
     def dropouts(self, depth: int) -> dict[str, Any]:
-        """Every dropout that the lowest ``depth`` layers and the embeddings go through, by name."""
+        """All dropout modules of the embeddings and of the lowest ``depth`` layers, by name."""
         below = {f"{self.name}.dropout_module": self.encoder.dropout_module} | self.parts(depth)
         named = ((f"{name}.{n}" if n else name, m) for name, part in below.items() for n, m in part.named_modules())
         return {name: module for name, module in named if isinstance(module, _DROPOUTS)}
 
     def silence(self, depth: int) -> None:
-        """Switches off dropout in the lowest ``depth`` layers, and on again above, where this had switched it off."""
+        """Switch off dropout in the lowest ``depth`` layers, and on again in layers above where this method had switched it off."""
         inside = self.dropouts(depth) if depth else {}
         for name, module in self.dropouts(len(self.layers())).items():
             if name in inside:
@@ -98,13 +98,13 @@ class FrozenPrefix:
                 module.p = 0.0 if name in inside else self.silenced.pop(name)
 
     def refuse_randomness(self, depth: int, keeps_dropout: bool) -> None:
-        """Refuses to keep what would be another output each time.
+        """Refuse a prefix with a random output.
 
         Args:
-            keeps_dropout: whether nobody switches dropout off.
+            keeps_dropout: whether dropout stays on in the prefix.
 
         Raises:
-            InputError: one line with what is random, and the flag that ends it.
+            InputError: one line with the random part and the flag that removes it.
         """
         if isinstance(self.encoder.layers, LayerDropModuleList):
             raise InputError(
@@ -126,7 +126,7 @@ class FrozenPrefix:
             )
 
     def hash(self) -> str:
-        """SHA-256 of its tensors, of the classes of its modules and of the numbers and texts that they are set to."""
+        """SHA-256 of the tensors of the prefix, and of the classes and settings of its modules."""
         tensors: dict[str, Tensor] = {}
         settings = []
         for part_name, part in self.parts(self.depth).items():
@@ -134,7 +134,7 @@ class FrozenPrefix:
                 settings.append(
                     (name, *(f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__), *_set(module))
                 )
-                if isinstance(module, ScaledProjections):  # whose matrices belong to another module
+                if isinstance(module, ScaledProjections):  # its matrices belong to another module
                     tensors |= dict(zip((f"{name}.A", f"{name}.B"), module._shared[0].pair(module._key)))
             tensors |= dict(part.named_parameters(prefix=part_name))
             tensors |= _buffers(part, part_name)
@@ -142,7 +142,7 @@ class FrozenPrefix:
 
 
 def _set(module: nn.Module) -> list[str]:
-    """``name=value`` of what a module is set to, where that is plain: numbers, texts, tuples of such, functions by name."""
+    """``name=value`` of the settings of a module that are numbers, texts, tuples of these, or functions (by name)."""
     plain = (bool, int, float, str, tuple, type(None))
     values = {
         name: getattr(value, "__qualname__", value)
@@ -153,7 +153,7 @@ def _set(module: nn.Module) -> list[str]:
 
 
 def _buffers(part, prefix):
-    """A table of sinusoids follows from its settings, and grows when a longer sentence comes."""
+    """The buffers of a module, without tables of sinusoids, which follow from settings and grow with the longest sentence."""
     tables = [m for m in part.modules() if isinstance(m, SinusoidalPositionalEmbedding)]
     ids = {id(buffer) for table in tables for buffer in table.buffers()}
     return {name: buffer for name, buffer in part.named_buffers(prefix=prefix) if id(buffer) not in ids}

@@ -11,9 +11,9 @@ from .label_smoothing import label_smoothing
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy``, equal up to rounding, in fewer passes over words x vocabulary.
+    """fairseq's ``label_smoothed_cross_entropy``, equal up to rounding, in fewer passes over tokens x vocabulary.
 
-    With an adaptive softmax, a prefix that does not count, or a loss for each word it is fairseq's own.
+    fairseq's loss is computed with an adaptive softmax, with an ignored prefix, or if a loss for each token is needed.
     """
 
     def compute_loss(self, model, net_output, sample, reduce=True):

@@ -1,4 +1,4 @@
-"""The label-smoothed cross entropy without a tensor of log probabilities and without a backward pass through one."""
+"""Label-smoothed cross entropy that stores no log probabilities and needs no backward pass through them."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ def loss_and_gradient(
     """(loss, unsmoothed loss, gradient by logits), in float32; see ``label_smoothing``.
 
     Args:
-        logits: (words, V).
-        target: (words,), int64.
-        padded: (words,), true where a word does not count in the losses; its gradient is for the caller to clear.
-        out: where to write the gradient, (words, V), float32; may be ``logits``.
+        logits: (tokens, V).
+        target: (tokens,), int64.
+        padded: (tokens,), true for tokens without a loss. The caller sets their gradient to 0.
+        out: tensor for the gradient, (tokens, V), float32; may be ``logits``.
     """
-    words, place = logits.shape[-1], target.unsqueeze(-1)
-    other = epsilon / (words - 1)
+    vocabulary, place = logits.shape[-1], target.unsqueeze(-1)
+    other = epsilon / (vocabulary - 1)
     own = 1 - epsilon - other
     largest, at_target = logits.amax(-1).float(), logits.gather(-1, place).squeeze(-1).float()
     total = logits.sum(-1, dtype=torch.float32) if epsilon else 0
     p = torch.softmax(logits, -1, dtype=torch.float32, out=out)
-    # log sum exp z. The largest p is at least 1 / V, so its logarithm is exact enough, where that of another may be -inf.
+    # log sum exp z. The largest p is at least 1 / V, so its logarithm is exact enough; that of another p may be -inf.
     normaliser = largest - p.amax(-1).log_()
-    nll, smooth = normaliser - at_target, words * normaliser - total
+    nll, smooth = normaliser - at_target, vocabulary * normaliser - total
     if padded is not None:
         nll, smooth = nll.masked_fill_(padded, 0), smooth.masked_fill_(padded, 0)
     nll = nll.sum()
@@ -54,13 +54,13 @@ class _LabelSmoothing(torch.autograd.Function):
 def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int) -> tuple[Tensor, Tensor]:
     """L = sum_t -(1 - epsilon) log p(y_t) - epsilon / (V - 1) sum_{v != y_t} log p(v), and the sum of -log p(y_t).
 
-    As fairseq's criterion of that name (its epsilon is that of all other words together), in float32; targets equal to ``padding``
-    count nothing. The gradient by logits is p - q with q the smoothed target. It is worked out in the forward pass, in the memory of
-    p, and handed out once: no graph of this loss can be retained.
+    Equal to fairseq's criterion of that name, in float32; epsilon is the share of all other tokens of the vocabulary together. Targets
+    equal to ``padding`` have no loss. The gradient by logits is p - q with q the smoothed target. The forward pass computes it in the
+    memory of p, so the backward pass can run only once.
 
     Args:
-        logits: (words, V), any floating type.
-        target: (words,), int64.
+        logits: (tokens, V), any floating type.
+        target: (tokens,), int64.
 
     Returns:
         L, differentiable, and the unsmoothed loss, which is not.

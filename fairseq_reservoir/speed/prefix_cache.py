@@ -1,58 +1,47 @@
-"""The output of a frozen prefix, kept batch by batch: the second time a batch comes, its layers are not run."""
+"""Cache of the output of a frozen prefix, batch by batch: its layers run for the first batch of the same tokens only."""
 
 import hashlib
 import logging
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..layers.replace import adopt
-from . import kept_tensor
 from .frozen_prefix import FrozenPrefix
 
 logger = logging.getLogger(__name__)
 
 
-class Store(Protocol):
-    """A place for tensors, which may be full: in memory, or a ``TensorFile``."""
-
-    full: bool
-
-    def begin(self, prefix: str) -> None: ...
-
-    def get(self, key: bytes) -> tuple[bytes, Tensor] | None: ...
-
-    def put(self, key: bytes, about: bytes, flat: Tensor) -> None: ...
-
-
 class Memory:
-    """Tensors in this process, up to ``limit`` bytes."""
+    """Cached batches of this process, up to ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used, self.full = limit, 0, False
-        self.kept: dict[bytes, tuple[bytes, Tensor]] = {}
+        self.batches: dict[bytes, Tensor] = {}
 
-    def begin(self, prefix: str) -> None:
-        """What another prefix gave is of no use any more."""
-        self.kept.clear()
+    def clear(self) -> None:
+        """Drop all batches."""
+        self.batches.clear()
         self.used, self.full = 0, False
 
-    def get(self, key: bytes) -> tuple[bytes, Tensor] | None:
-        return self.kept.get(key)
+    def get(self, key: bytes) -> Tensor | None:
+        """The cached tensor on the CPU, or None."""
+        return self.batches.get(key)
 
-    def pop(self, key: bytes) -> tuple[bytes, Tensor] | None:
-        """As ``get``, and keeps it no longer."""
-        found = self.kept.pop(key, None)
-        self.used -= found[1].nbytes if found else 0
+    def pop(self, key: bytes) -> Tensor | None:
+        """Remove a cached tensor and return it, or None."""
+        found = self.batches.pop(key, None)
+        self.used -= found.nbytes if found is not None else 0
         return found
 
-    def put(self, key: bytes, about: bytes, flat: Tensor) -> None:
-        if self.used + flat.nbytes <= self.limit:
-            self.kept[key] = about, flat.clone()
-            self.used += flat.nbytes
+    def put(self, key: bytes, x: Tensor) -> None:
+        """Cache a tensor if there is room for it. The cache keeps the tensor itself."""
+        if self.used + x.nbytes <= self.limit:
+            self.batches[key] = x
+            self.used += x.nbytes
         elif not self.full:
             self.full = True
             logger.warning(
@@ -61,37 +50,36 @@ class Memory:
 
 
 class PrefixCache:
-    """h = prefix(tokens), (time, batch, dim), from ``store`` where it is there, bit for bit as the layers give it.
+    """h = prefix(tokens), (time, batch, dim): the cached tensor if there is one, with the bits that the layers compute.
 
-    A batch is known by the SHA-256 of its padded tokens and of the prefix. A sentence alone would not do: padded to another
-    length, its row of h differs in the last bits. Nothing is trained here, and only training goes through it: validation and
-    generation run all layers. fairseq's models ask for the output of every layer, which no translation reads; of those inside the
-    prefix it is None.
+    The key of a batch is the SHA-256 of its padded tokens and of the prefix. A sentence is not cached alone, because its row of h differs
+    in the last bits if it is padded to another length. Only training uses the cache: validation and generation run all layers. fairseq's
+    encoders return the output of every layer, which no translation model reads. Inside the prefix these outputs are None.
 
-    Where a schedule lets the prefix grow, what ``Memory`` keeps of the smaller one is gone on from: of a batch that is kept to one
-    layer, those above it to the prefix's end are run, and their output takes its place. A file begins anew then, and so does memory with a
-    ``dtype``: it would round twice what a resumed training rounds once.
+    When a schedule makes the prefix larger, cached outputs of the smaller prefix are used: only the layers above it are run, once per
+    batch, and their output is cached instead. With a ``dtype`` the cache is emptied, because outputs would be rounded twice, and in a
+    resumed training once.
 
     Args:
-        prefix: of the encoder that is to ask this.
-        store: where to keep what.
-        dtype: type to round an fp32 h to, in every epoch alike, or None to keep all bits.
+        prefix: of the encoder that uses the cache.
+        store: the cached batches.
+        dtype: type to which an fp32 h is rounded, in the first epoch too, or None for all bits.
 
     Raises:
         InputError: in training, a prefix that is not frozen, or draws random numbers.
     """
 
-    def __init__(self, prefix: FrozenPrefix, store: Store, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, prefix: FrozenPrefix, store: Memory, dtype: torch.dtype | None = None) -> None:
         self.prefix, self.store, self.dtype = prefix, store, dtype
         self.hash: str | None = None
-        # Hash and depth of the prefixes that this one has grown out of and whose outputs are gone on from, the smallest first.
+        # Hash and depth of earlier, smaller prefixes that still have cached outputs, the smallest first.
         self.smaller: list[tuple[str | None, int]] = []
-        self.hits = self.grown = self.misses = 0  # batches found, found of a smaller prefix, and not found
-        self.size_told = False  # whether the log has what it will take
-        self.idle_epochs = 0  # one after the other in which none was found
+        self.hits = self.grown = self.misses = 0  # numbers of batches: cached, cached for a smaller prefix, not cached
+        self.size_logged = False
+        self.idle_epochs = 0  # epochs in a row without a cached batch
         self._batch: bytes | None = None
-        self._found: tuple[bytes, Tensor] | None = None
-        self._depth = 0  # of what was found
+        self._found: Tensor | None = None
+        self._depth = 0  # of the cached output
         self._random: list[Tensor] = []
         encoder = prefix.encoder
         encoder.layers = layers = adopt(CachedLayers, encoder.layers)
@@ -100,20 +88,20 @@ class PrefixCache:
         encoder.register_forward_hook(self.end_batch, with_kwargs=True, always_call=True)
 
     def __deepcopy__(self, memo: Any) -> "PrefixCache":
-        """fairseq's moving average copies the model, and is not trained."""
+        """fairseq copies the model for its moving average, which is not trained and uses no cache."""
         return self
 
     def follow(self, depth_before: int) -> None:
-        """To be called when the prefix has another depth than before."""
-        goes_on = 0 < depth_before < self.prefix.depth and self.dtype is None and isinstance(self.store, Memory)
-        self.smaller = [*self.smaller, (self.hash, depth_before)] if goes_on else []
+        """Call this when the depth of the prefix has changed."""
+        continues = 0 < depth_before < self.prefix.depth and self.dtype is None
+        self.smaller = [*self.smaller, (self.hash, depth_before)] if continues else []
         self.hash = self.prefix.hash() if self.prefix.depth else None
         self.idle_epochs = 0
-        if self.hash and not goes_on:
-            self.store.begin(self.hash)
+        if self.hash and not continues:
+            self.store.clear()
 
     def begin_batch(self, encoder: nn.Module, args: tuple, kwargs: dict) -> None:
-        """A pre-hook of the encoder: look the batch up, so that its layers use the cached output."""
+        """Pre-hook of the encoder: find the cached output of the batch."""
         tokens, given = _arguments(*args, **kwargs)
         if self.hash is None or not encoder.training or given is not None:
             return
@@ -123,7 +111,7 @@ class PrefixCache:
         self._random = [] if self._depth == self.prefix.depth else _random_state()
 
     def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
-        """A hook of the encoder, called after an error too: hidden states of layers inside the prefix are None."""
+        """Hook of the encoder, called after errors too: set hidden states of layers inside the prefix to None."""
         was_cached = self._batch is not None
         self._batch = self._found = None
         for name, place in (("encoder_states", 1), ("fc_results", 0)):
@@ -131,24 +119,26 @@ class PrefixCache:
                 result[name][place:place] = [None] * (self.prefix.depth - 1)
 
     def layers(self, all_layers):
-        """The encoder's layers, the prefix's as one, while a batch runs."""
+        """The encoder's layers; during a batch those of the prefix are one function."""
         if self._batch is None:
             return iter(all_layers)
         depth = self.prefix.depth
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
     def _find(self, shown):
-        """(what is kept of the batch, to how many layers); what is not kept to the prefix's end is taken out of memory."""
-        if found := self.store.get(self._batch):
+        """The cached output of the batch and its depth. An output of a smaller prefix is removed from the cache."""
+        found = self.store.get(self._batch)
+        if found is not None:
             return found, self.prefix.depth
         for smaller, depth in reversed(self.smaller):
-            if found := self.store.pop(_key(smaller, shown)):
+            found = self.store.pop(_key(smaller, shown))
+            if found is not None:
                 return found, depth
         return None, 0
 
     def _prefix(self, layers, x, encoder_padding_mask):
-        if self._found:
-            x = kept_tensor.unpack(*self._found).to(x.device)
+        if self._found is not None:
+            x = self._found.to(x.device, x.dtype, copy=True)
         if self._depth == self.prefix.depth:
             self.hits += 1
             return x
@@ -158,12 +148,14 @@ class PrefixCache:
             x = layer(x, encoder_padding_mask=encoder_padding_mask)
             x = x[0] if isinstance(x, tuple) else x
         if x.requires_grad:
-            raise InputError("--freeze-cache: something below the layers that are kept is trained; leave the flag out")
+            raise InputError("--freeze-cache: a parameter below the cached layers is trained; leave the flag out")
         if not all(map(torch.equal, self._random, _random_state())):
-            raise InputError(f"--freeze-cache: something in {self.prefix} draws random numbers; leave the flag out")
-        about, flat = kept_tensor.pack(x, self.dtype)
-        self.store.put(self._batch, about, flat)
-        return kept_tensor.unpack(about, flat).to(x.device) if self.dtype else x
+            raise InputError(f"--freeze-cache: {self.prefix} draws random numbers; leave the flag out")
+        rounded = self.dtype if self.dtype and x.dtype == torch.float32 else x.dtype
+        # Copies keep the order of the numbers in memory, on which sums depend.
+        cached = x.detach().to("cpu", rounded, copy=True)
+        self.store.put(self._batch, cached)
+        return cached.to(x.device, x.dtype, copy=True) if self.dtype else x
 
 
 def _arguments(src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
@@ -172,7 +164,7 @@ def _arguments(src_tokens, src_lengths=None, return_all_hiddens=False, token_emb
 
 
 class CachedLayers(nn.ModuleList):
-    """An encoder's list of layers of which the prefix comes from a cache."""
+    """The list of an encoder's layers, with the prefix replaced by the cache."""
 
     prefix_cache: PrefixCache
 

@@ -1,4 +1,4 @@
-"""Computes the label-smoothed cross entropy of an output projection slice by slice, so that not all logits are in memory at a time."""
+"""Compute the label-smoothed cross entropy of an output projection slice by slice, so that not all logits are in memory at once."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .label_smoothing import loss_and_gradient
 
-# Logits in memory at a time. Smaller slices would add up the gradient of the projection more often than they stay in a cache.
+# Logits in memory at once. Smaller slices would fit a processor cache, but add to the gradient of the projection more often.
 _LOGITS = 2**22
 
 
@@ -18,7 +18,7 @@ class _ProjectedLoss(torch.autograd.Function):
         of_features = torch.empty_like(features) if needs_features else None
         # Summed over slices, so in float32.
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
-        # Not two views of one tensor: fairseq multiplies the loss of a process that has no batch left by 0, in place.
+        # Not two views of one tensor, because fairseq multiplies the loss of a rank without a batch by 0, in place.
         loss, nll = (features.new_zeros((), dtype=torch.float32) for _ in range(2))
         rows = max(1, _LOGITS // len(weight))
         for first in range(0, len(features), rows):
@@ -54,21 +54,20 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def projected_loss(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """``label_smoothing`` of the logits ``features weight^T``, every one of whose targets counts.
+    """``label_smoothing`` of the logits ``features weight^T``, for targets without padding.
 
-    Gradients are worked out in the forward pass, slice by slice, so that the logits of a batch need not be written to memory, nor
-    their probabilities. They are handed out once: no graph of this loss can be retained. Not for float16, in which gradients that the
-    scale of the loss has not met yet would be 0.
+    The forward pass computes the gradients slice by slice, so that neither the logits of a batch nor their probabilities are stored. The
+    backward pass can run only once. Not for float16: gradients that are not yet multiplied by the loss scale would be 0.
 
     Args:
-        features: (words, dim), float32 or bfloat16.
+        features: (tokens, dim), float32 or bfloat16.
         weight: (V, dim), trained or not.
-        target: (words,), int64.
+        target: (tokens,), int64.
 
     Returns:
         The smoothed loss, differentiable, and the unsmoothed one, which is not, both summed in float32.
     """
-    if not torch.is_grad_enabled():  # which the function below is not told; in a validation nobody wants gradients
+    if not torch.is_grad_enabled():  # the function below cannot detect this, and a validation needs no gradients
         features, weight = features.detach(), weight.detach()
     losses: tuple[Tensor, Tensor] = _ProjectedLoss.apply(features, weight, target, epsilon)  # type: ignore[no-untyped-call]  # torch's
     return losses

@@ -1,6 +1,7 @@
-"""Checks of the binarised data that a command reads, before a model is built; other tasks are checked when fairseq opens their files.
+"""Check the binarised data of a command before a model is built.
 
-fairseq alone checks text, remote data and ``--dataset-impl huffman``.
+Covers the tasks of ``check_data``. The data of other tasks are checked when fairseq opens the files. Text, remote data and
+``--dataset-impl huffman`` are checked by fairseq only.
 """
 
 import itertools
@@ -27,45 +28,30 @@ INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """A file of the DATA folder is missing; still the error that fairseq raises for it."""
+    """A missing file of the DATA folder. It is also the exception class that fairseq raises."""
 
     __str__ = ValueError.__str__
 
 
-def name_missing_files(function, *args, **kwargs):
-    """Raise ``MissingFile`` where ``function``, a task's that reads data, raises FileNotFoundError."""
-    try:
-        return function(*args, **kwargs)
-    except MissingFile:
-        raise
-    except FileNotFoundError as error:
-        what = f"{error.filename}: no such file" if error.filename else f"{error}"
-        raise MissingFile(f"{what}; {MAKE_IT} (see DATA, --gen-subset, --valid-subset)") from error
-
-
-def check_flags(parse_args_and_arch, *args, **kwargs):
-    """Check the data of ``fairseq-generate``, ``fairseq-eval-lm`` and ``fairseq-validate`` when their flags are read.
+def check_flags(flags):
+    """Check the data of ``fairseq-generate``, ``fairseq-eval-lm`` and ``fairseq-validate`` before a model is read.
 
     Raises:
-        InputError: they are damaged; no model has been read yet.
+        InputError: they are damaged.
     """
-    parsed = parse_args_and_arch(*args, **kwargs)
-    flags = parsed[0] if isinstance(parsed, tuple) else parsed
     option = READS.get(fairseq_command())
-    # Without defaults it is parsed in full besides; other programs parse flags of training in a command's process.
-    if option and hasattr(flags, "path") and not kwargs.get("suppress_defaults") and is_first_on_host(flags):
+    if option and hasattr(flags, "path") and is_first_on_host(flags):
         task = SimpleNamespace(_name=flags.task, **vars(read(DataFlags, flags)))
         check_data(SimpleNamespace(task=task), getattr(flags, option).split(","))
-    return parsed
 
 
 def check_data(cfg, splits=None):
-    """Check the data of the tasks known here.
+    """Check the data of translation, language modelling, masked language models and sentence classification.
 
     Args:
         cfg: fairseq's configuration; only its task is read where ``splits`` are given.
-        splits: names of the splits that a command without training reads; None for those of a training. Files that are missing there
-            are left to fairseq, because the language pair may be the checkpoint's.
+        splits: names of the splits of a command that does not train; None for a training. If files of these splits are missing, fairseq
+            raises the error, because the language pair may be in the checkpoint.
 
     Raises:
         InputError: fairseq would fail on it.
@@ -102,27 +88,27 @@ def check_translation(cfg, folders, scan, read=None):
             f"DATA: no file such as train.en-de.en.idx in {folder}; {MAKE_IT}; or give --source-lang and --target-lang"
         )
     names = [os.path.join(folder, f"dict.{language}.txt") for language in pair]
-    words = check_dictionaries(names)
+    entries = check_dictionaries(names)
     for shard, split, combine, flag, is_whole in read or splits(cfg, folders):
         scan_of_split = scan if is_whole else None
         for k in itertools.count():
             required = flag if k == 0 else None
             name = f"{split}{k or ''}"
-            found = check_sides(shard, name, pair, impl_of(task), required, [*zip(words, names)], scan_of_split)
+            found = check_sides(shard, name, pair, impl_of(task), required, [*zip(entries, names)], scan_of_split)
             if not (combine and found):
                 break
 
 
 def check_text(cfg, folders, scan, read=None):
-    """Check dictionary and splits of a task that reads text of one language."""
+    """Check dictionary and splits of a task with text of one language."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     name = os.path.join(folder, "dict.txt")
-    (words,) = check_dictionaries([name])
-    words += task._name == "masked_lm"  # <mask>, which the task adds
+    (entries,) = check_dictionaries([name])
+    entries += task._name == "masked_lm"  # <mask>, which the task adds
     for shard, split, combine, flag, is_whole in read or splits(cfg, folders):
         prefix = os.path.join(shard, split)
-        check_parts(prefix, impl_of(task), combine, flag, words, name, scan if is_whole else None)
+        check_parts(prefix, impl_of(task), combine, flag, entries, name, scan if is_whole else None)
 
 
 def check_sentences(cfg, folders, scan, read=None):
@@ -131,23 +117,23 @@ def check_sentences(cfg, folders, scan, read=None):
     check_folder(folder)
     parts = ["input0"] if cfg.task.regression_target else ["input0", "label"]
     names = [os.path.join(folder, part, "dict.txt") for part in parts]
-    words = dict(zip(parts, check_dictionaries(names)))
-    words["input1"] = words["input0"]
+    entries = dict(zip(parts, check_dictionaries(names)))
+    entries["input1"] = entries["input0"]
     for _, split, combine, flag, _ in read or splits(cfg, [folder]):
-        for part in words:
+        for part in entries:
             name = os.path.join(folder, "label" if part == "label" else "input0", "dict.txt")
             check_parts(
                 os.path.join(folder, part, split),
                 None,
                 combine,
                 flag if part == "input0" else None,
-                words[part] + 1,
+                entries[part] + 1,
                 name,
                 scan,
             )
 
 
-def check_parts(prefix, impl, combine, flag, words, dictionary, scan):
+def check_parts(prefix, impl, combine, flag, entries, dictionary, scan):
     """Check a split of one side and, with ``combine``, the files that fairseq joins to it."""
     for k in itertools.count():
         part = f"{prefix}{k or ''}"
@@ -157,7 +143,7 @@ def check_parts(prefix, impl, combine, flag, words, dictionary, scan):
             check_binarised(part, flag)
         elif not IndexedDataset.exists(part):
             return
-        check_files(part, impl, words, dictionary, scan)
+        check_files(part, impl, entries, dictionary, scan)
         if not combine:
             return
 
@@ -168,7 +154,7 @@ def impl_of(task):
 
 
 def is_indexed(impl):
-    """Whether data of this ``--dataset-impl`` is a pair of files, .idx and .bin, whose header is known here."""
+    """Whether data of this ``--dataset-impl`` is a pair of files, .idx and .bin, of a format that is checked here."""
     return impl in {None, "mmap", "cached", "lazy"}
 
 
@@ -191,7 +177,7 @@ def splits(cfg, folders):
 
 def check_folder(folder):
     if not os.path.isdir(folder):
-        raise MissingFile(f"DATA: {folder} is no folder; {MAKE_IT} (its --destdir)")
+        raise MissingFile(f"DATA: {folder} is not a folder; {MAKE_IT} (its --destdir)")
 
 
 def check_dictionaries(paths):
@@ -203,7 +189,7 @@ def check_dictionaries(paths):
 
 
 def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
-    """Check source and target of one split; return whether it is there. If ``flag`` asks for it, it must be."""
+    """Check source and target of one split; return whether it exists. It must exist if there is a ``flag``, which names it."""
     source, target = pair
     if not is_indexed(impl):
         return False
@@ -219,9 +205,9 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
         return True  # text beside the binarised file, which fairseq prefers
     if flag is None and not IndexedDataset.exists(sides[1]):
         sides = sides[:1]  # a source without references can be translated
-    for side, (words, dictionary) in zip(sides, dictionaries):
+    for side, (entries, dictionary) in zip(sides, dictionaries):
         check_binarised(side, flag)
-        check_files(side, impl, words, dictionary, scan)
+        check_files(side, impl, entries, dictionary, scan)
     counts = [count_sentences(side) for side in sides]
     if len(sides) == 2 and None not in counts and counts[0] != counts[1]:
         raise InputError(
@@ -231,12 +217,12 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
     return True
 
 
-def check_files(prefix, impl, words, dictionary, scan):
+def check_files(prefix, impl, entries, dictionary, scan):
     """Check one index, the length of its data and, with ``scan``, every sentence of the index and token ids of the data."""
     check_not_empty(prefix)
     index_files.check_once(prefix, impl, scan is not None)
     if scan is not None:
-        scan.check(prefix, words, dictionary)
+        scan.check(prefix, entries, dictionary)
 
 
 def check_binarised(prefix, flag):
@@ -252,7 +238,7 @@ def check_not_empty(prefix):
 
 
 def count_sentences(prefix):
-    """Return the number of sentences that the header of an index file states, or None for a header not known here."""
+    """Return the number of sentences in the header of an index file, or None for a header of another format."""
     with open(prefix + ".idx", "rb") as stream:
         header = stream.read(40)
     if not header:

@@ -1,4 +1,4 @@
-"""Refuses, in one line and before data is read, values of fairseq's own flags that would end in a traceback."""
+"""Refuse values of fairseq's own flags that would end in a traceback, in one line and before data is read."""
 
 import ast
 import math
@@ -11,18 +11,18 @@ from ..options.fairseq_flags import CriterionFlags, OptimizerFlags, TaskFlags, c
 from ..options.for_fairseq import dictionary_flags
 from ..options.reading import read
 
-# Tasks of fairseq whose batches are made of at most so many tokens or sentences.
+# Tasks of fairseq with a limit of tokens or sentences per batch.
 BATCHED = ("translation", "language_modeling", "masked_lm")
 
-# Schedules that begin from a rate and go on by themselves; others take one for each epoch.
+# Schedules that take one rate. Others take one for each epoch.
 ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "triangular")
 
 
 def check(cfg: Any) -> None:
-    """Refuses a training without optimizer or size of a batch, and numbers that fairseq divides by or counts with.
+    """Refuse a training without optimizer or batch size, and numbers with which fairseq cannot compute.
 
     Raises:
-        InputError: one line with the flag, what it was given and what is allowed.
+        InputError: one line with the flag, its value and the allowed values.
     """
     data = cfg.dataset
     if cfg.optimizer is None:
@@ -50,7 +50,7 @@ def check(cfg: Any) -> None:
 
 
 def _check_max_tokens(cfg):
-    """Refuse 0 and -1 where fairseq takes them for a length: in a training, and with buckets of lengths."""
+    """Refuse 0 and -1 where fairseq uses them as a length: in a training, and with buckets of lengths."""
     data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
     most = data.max_tokens
     if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
@@ -66,7 +66,7 @@ def _check_max_tokens(cfg):
 
 
 def check_rates(cfg: Any) -> None:
-    """Refuse several rates, and lengths, that a schedule cannot have.
+    """Refuse more than one rate for schedules that take one, and phases of schedules that are too short.
 
     Raises:
         InputError: one line with the flag.
@@ -83,7 +83,7 @@ def check_rates(cfg: Any) -> None:
 
 
 def _check_cosine(scheduler, max_update):
-    """Without ``--lr-period-updates`` the period is ``--max-update`` less the warm-up, and fairseq divides by it."""
+    """Refuse a period of 0, by which fairseq divides. Without ``--lr-period-updates`` it is ``--max-update`` minus the warm-up."""
     if scheduler.lr_period_updates > 0 or max_update > scheduler.warmup_updates:
         return
     raise InputError(
@@ -119,7 +119,7 @@ def _check_tri_stage(scheduler, max_update):
 
 
 def _check_metric(cfg):
-    """fairseq looks for it at the first validation, after an epoch that nobody has saved."""
+    """Refuse a metric that no validation logs. fairseq fails at the first validation, after an epoch without a checkpoint."""
     metric = cfg.checkpoint.best_checkpoint_metric
     if cfg.dataset.disable_validation:
         return
@@ -134,7 +134,7 @@ def _check_metric(cfg):
 
 
 def _check_pairs(optimizer):
-    """fairseq evaluates them as Python."""
+    """Check pairs of numbers, which fairseq evaluates as Python expressions."""
     flags = read(OptimizerFlags, optimizer)
     for name in ("adam_betas", "adamax_betas", "lamb_betas"):
         betas = vars(flags)[name]

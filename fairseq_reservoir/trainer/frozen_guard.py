@@ -1,7 +1,6 @@
-"""Refuses to write a checkpoint in which a frozen tensor has changed since the start of the training.
+"""Refuse to save a checkpoint if a frozen tensor has changed since the training started.
 
-Hashes are taken once, after the checkpoint to start from was loaded, and compared before each save by the process that saves.
-Between saves nothing is looked at.
+The tensors are hashed once, after the first checkpoint was loaded, and before each save, on the rank that saves.
 """
 
 import torch
@@ -15,9 +14,9 @@ from ..random_tensors import digest
 
 
 def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
-    """The tensors that a training must not change: the frozen and the random tensors of a model of ours, as it was built.
+    """The tensors that a training must not change: the frozen and random tensors of a model of this package.
 
-    What a freeze schedule freezes for a time is not among them.
+    Tensors of a freeze schedule are not included.
     """
     model = trainer.get_model()
     if not hasattr(model, "slot_table"):
@@ -28,7 +27,7 @@ def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
 
 
 def hashes(trainer) -> dict[str, str]:
-    """The SHA-256 of every one of ``frozen_tensors``."""
+    """The SHA-256 of each of ``frozen_tensors``."""
     return {name: digest.of_tensor(tensor) for name, tensor in frozen_tensors(trainer).items()}
 
 
@@ -50,13 +49,13 @@ def refuse_changes(trainer, filename: str) -> None:
         if changed:
             others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             raise InputError(
-                f"--save-dir: {filename} is not written, since something in this run has changed what is frozen: {changed[0]}{others} "
-                f"{'are' if others else 'is'} no longer as when training started; what was saved before is as it was"
+                f"--save-dir: not saving {filename}, because the frozen tensor {changed[0]}{others} changed during training; earlier "
+                "checkpoints are unaffected"
             )
 
 
 def refuse_quantization(cfg) -> None:
-    """Refuses to quantize a model while it is trained if something in it is frozen: code books would take the place of its matrices.
+    """Refuse to quantize a model with frozen tensors during training, because code books would replace its matrices.
 
     Raises:
         InputError: one line with the flag.

@@ -5,66 +5,40 @@ from typing import Any
 
 from fairseq import checkpoint_utils, models, options, tasks, utils
 from fairseq.distributed import utils as distributed_utils
-from fairseq.optim import AMPOptimizer, FairseqOptimizer
-from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.translation import TranslationTask
 
-from ..checkpoint import (
-    dry_build,
-    fairseq_loader,
-    model_path_checks,
-    other_dictionary,
-    pretrained_embeddings,
-    unregistered,
-)
+from ..checkpoint import dry_build, fairseq_loader, pretrained_embeddings
 from ..errors import InputError
 from ..fairseq_repairs import error_report, in_order, repair
 from ..freezing import freeze_skip, freeze_skip_hooks
 from ..speed import (
     fast,
     fused_criterion,  # noqa: F401  registers the criterion
-    threads,
 )
-from . import data_files, nothing_to_train, preflight, training_hooks
+from . import building, preflight, reading_flags
 from .reservoir_trainer import use_reservoir_trainer
 
-# Of several hooks of a function the last is called first, around those above it.
+# Each function of fairseq has one hook of ours. It calls fairseq's function.
 HOOKS: tuple[tuple[Any, str, Callable], ...] = (
-    # Flags are read.
-    (options, "parse_args_and_arch", threads.read_flag),
-    (options, "parse_args_and_arch", model_path_checks.check_flags),
-    (options, "parse_args_and_arch", data_files.check_flags),
-    (options, "parse_args_and_arch", threads.point_to_help),
-    (options, "parse_args_and_arch", other_dictionary.read_flag),
-    (options, "parse_args_and_arch", error_report.install_first),  # must stay the last one
-    # A run starts: files and flags are checked before any process of it is started.
-    (distributed_utils, "call_main", preflight.check_first),
-    *((task, name, data_files.name_missing_files)
-      for task in (TranslationTask, LanguageModelingTask, MaskedLMTask) for name in ("setup_task", "load_dataset")),
-    # An optimizer loads its state and steps.
-    (FairseqOptimizer, "load_state_dict", training_hooks.refuse_state_of_others),
-    (AMPOptimizer, "state_dict", freeze_skip_hooks.state_inside_amp),
-    (AMPOptimizer, "load_state_dict", freeze_skip_hooks.load_inside_amp),
-    *((of, "backward", nothing_to_train.leave_out_backward)
-      for of in (FairseqOptimizer, AMPOptimizer, _FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin)),
-    # Any command reads a model: exports too, and no word vectors that a checkpoint replaces.
+    # A command reads its flags and starts its work.
+    (options, "parse_args_and_arch", reading_flags.parse_args_and_arch),
+    (distributed_utils, "call_main", preflight.call_main),
+    # It sets up a task and builds a model, or loads both from a checkpoint or an export.
+    (tasks, "setup_task", building.setup_task),
+    (models, "build_model", building.build_model),
     (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
-    (checkpoint_utils, "load_model_ensemble_and_task", fairseq_loader.check_dictionaries),
-    (models, "build_model", unregistered.refuse_unknown_architecture),
-    (tasks, "setup_task", unregistered.refuse_unknown_task),
+    (checkpoint_utils, "load_model_ensemble_and_task", building.load_model_ensemble_and_task),
+    # A model that a checkpoint follows reads no file of word vectors.
     (utils, "parse_embedding", pretrained_embeddings.defer_reading),
     (utils, "load_embedding", pretrained_embeddings.load_vectors),
     (utils, "print_embed_overlap", pretrained_embeddings.print_overlap),
-)  # fmt: skip
+)
 
 
 def install() -> None:
-    """Called once, when the plugin is imported; a second call does nothing.
+    """Install everything once, when the plugin is imported. A second call does nothing.
 
     Raises:
-        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` names no repair.
+        InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` has an unknown name.
     """
     try:
         repair.apply(in_order.REPAIRS)
@@ -75,7 +49,8 @@ def install() -> None:
         repair.wrap(owner, name, hook)
     use_reservoir_trainer()
     freeze_skip.register_all()
-    dry_build.notes[:] = [fast.planned, freeze_skip_hooks.planned]
+    freeze_skip_hooks.use_resumable_amp()
+    dry_build.notes[:] = [fast.describe_for_plan, freeze_skip_hooks.describe_for_plan]
     # These imports register the models. fairseq's own search of models/ would import them in another order.
     from ..models import reservoir, supermask  # noqa: F401, I001
 

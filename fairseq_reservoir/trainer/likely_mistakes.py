@@ -1,4 +1,4 @@
-"""Warnings before training of flags that do what they say and hardly what was meant."""
+"""Warnings about valid flags that are probably mistakes."""
 
 import logging
 
@@ -9,34 +9,34 @@ from ..plan.mask_choices import MaskChoices
 
 logger = logging.getLogger(__name__)
 
-# A share of weights that makes no difference to anybody.
+# Largest difference between keep ratios without a warning.
 _LITTLE = 0.001
 
 
 def warn_of_likely_mistakes(cfg) -> None:
-    """One line each, by the first process."""
+    """Log one line for each probable mistake, on the first rank."""
     if is_first_process(cfg):
         for warning in likely_mistakes(cfg):
             logger.warning("%s", warning)
 
 
 def likely_mistakes(cfg) -> list[str]:
-    """What to warn of: a keep schedule that the training does not finish, the worst BLEU or accuracy taken for the best."""
-    said = []
+    """Warnings for a keep schedule that is longer than the training, and for the lowest BLEU or accuracy as the best."""
+    warnings = []
     last = cfg.optimization.max_update - 1
     masks = read(MaskOptions, cfg.model)
     if masks.mask_keep_schedule and last >= 0:
         choices = MaskChoices(**mask_choices(masks))
         kept = float(choices.keep_ratios_at(last)[0])
         if kept > choices.keep_ratio + _LITTLE:
-            said.append(
-                f"--mask-keep-schedule {masks.mask_keep_schedule}: goes on after --max-update {last + 1}; the trained model keeps"
+            warnings.append(
+                f"--mask-keep-schedule {masks.mask_keep_schedule}: continues after --max-update {last + 1}; the trained model keeps"
                 f" {kept:.3g} of its weights and not {choices.keep_ratio:g}, in checkpoints and exports too"
             )
     metric = str(cfg.checkpoint.best_checkpoint_metric)
     if metric.endswith(("bleu", "accuracy")) and not cfg.checkpoint.maximize_best_checkpoint_metric:
-        said.append(
+        warnings.append(
             f"--best-checkpoint-metric {metric}: without --maximize-best-checkpoint-metric fairseq takes the lowest for the best, and keeps"
             " that checkpoint as checkpoint_best.pt"
         )
-    return said
+    return warnings

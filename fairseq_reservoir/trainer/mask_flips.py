@@ -17,13 +17,13 @@ def measure(trainer) -> None:
         return
     held = getattr(trainer, "_masks_before", None)
     if held is not None and held[0] == update:
-        return  # fairseq skipped the update, and continues with the same masks
+        return  # fairseq skipped the update
     learned = {name: m for name, m in masked_modules(trainer.get_model()).items() if _is_learned(m)}
     masks = {name: m.mask_cache.last_used(m) for name, m in learned.items()}
     trainer._masks_before = None
     if not masks or any(mask is None for mask in masks.values()):
         return
-    # Those that a schedule has thawed in this update have none of the update before.
+    # Masks that a schedule unfreezes in this update are not compared.
     earlier = held[1] if held is not None and held[0] == update - 1 else {}
     both = sorted(masks.keys() & earlier.keys())
     if both and update % interval == 0:

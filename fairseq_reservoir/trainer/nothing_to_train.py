@@ -1,42 +1,49 @@
-"""Updates whose loss depends on nothing that is trained."""
+"""Skip the backward pass of a loss that depends on no trained parameter."""
 
+import functools
 import logging
+from collections.abc import Callable
+from typing import Any
 
-from fairseq.optim import AMPOptimizer
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 logger = logging.getLogger(__name__)
 
 
-def note_backend(trainer) -> None:
-    """Set the advice of the warning below: with torch's DistributedDataParallel a rank waits for gradients that another may not have."""
-    wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper has torch's inside
-    if isinstance(wrapped, DistributedDataParallel):
-        trainer._optimizer.of_several_processes = (
-            "; if it is so in one process alone, the others wait for it, or end: give --ddp-backend legacy_ddp"
-        )
+def skip_backward_without_gradient(trainer) -> None:
+    """Let the optimizer of a trainer skip the backward pass of a loss without a gradient. Call it whenever the optimizer is built.
 
-
-def leave_out_backward(backward, optimizer, loss: Tensor) -> None:
-    """A hook of the optimizers' ``backward``: the gradient of such a loss is 0, so that nothing is to be done.
-
-    LayerDrop makes one where it leaves out every layer that is trained, and embeddings and all else are frozen; so may a freeze
-    schedule beside it. torch would end the training there. The log says so the first time, since a criterion that detaches its loss
-    would be such a one in every update.
+    torch would raise an error. Such a loss exists when LayerDrop leaves out every trained layer and all else is frozen, or while a
+    freeze schedule freezes everything else. The first one is logged, because a criterion that detaches its loss has one in every update.
     """
+    optimizer = trainer._optimizer
+    while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # inside that of --use-bmuf
+        optimizer = optimizer._optimizer
+    wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper has torch's inside
+    advice = (
+        "; if this happens on one rank only, the others wait for it: give --ddp-backend legacy_ddp"
+        if isinstance(wrapped, DistributedDataParallel)
+        else ""
+    )
+    optimizer.backward = functools.partial(_backward, optimizer, optimizer.backward, advice)
+
+
+def _backward(optimizer: Any, backward: Callable[[Tensor], None], advice: str, loss: Tensor) -> None:
     if loss.requires_grad:
-        backward(optimizer, loss)
+        backward(loss)
         return
-    # Of --bf16 and --fp16: other processes may have gradients, which are added up in this one too.
+    # With --bf16 and --fp16 this rank still has to add the gradients of the other ranks.
     if hasattr(optimizer, "_needs_sync"):
         optimizer._needs_sync = True
     if isinstance(optimizer, AMPOptimizer):
-        optimizer.scaler.scale(loss)  # which must have been asked once before it looks at gradients
-    if not vars(optimizer).setdefault("said_nothing_to_train", False):
-        optimizer.said_nothing_to_train = True
+        optimizer.scaler.scale(loss)  # unscaling raises an error if nothing has been scaled
+    if not vars(optimizer).setdefault("has_logged_nothing_to_train", False):
+        optimizer.has_logged_nothing_to_train = True
         logger.warning(
-            "the loss of a batch depends on nothing that is trained (LayerDrop, a freeze schedule, or a criterion that detaches it):"
-            " its gradient is 0; further ones are not named%s",
-            getattr(optimizer, "of_several_processes", ""),
+            "the loss of a batch depends on no trained parameter (LayerDrop, a freeze schedule, or a criterion that detaches it):"
+            " its gradient is 0; this is logged once%s",
+            advice,
         )

@@ -1,7 +1,4 @@
-"""Everything that is checked before a training starts: flags, save folder, checkpoint, data.
-
-One mistake is one line, before data is read.
-"""
+"""Check flags, save folder, checkpoint and data before a training starts. The first mistake is reported in one line."""
 
 import functools
 import logging
@@ -14,7 +11,17 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
-from ..fairseq_repairs.cpu_launch import is_first_on_host, is_first_process, is_training, uses_cpu
+from ..fairseq_repairs.cpu_launch import (
+    call_main as call_main_on_cpus,
+    is_first_on_host,
+    is_first_process,
+    is_training,
+    start_processes_on_cpus,
+    uses_cpu,
+)
+from ..fairseq_repairs.interactive import call_in_a_session
+from ..fairseq_repairs.long_samples import name_long_sentences
+from ..fairseq_repairs.unknown_words import replace_unknown_words
 from ..freezing import freeze_skip_flags
 from ..models.supermask.inference import refuse_in_training
 from ..options.component_options import ComponentOptions
@@ -33,39 +40,46 @@ from .rank_flags import compare_flags
 from .save_dir_lock import train_alone
 from .slow_bf16 import warn_of_slow_bf16
 
-# Bytes of a name, as Linux and macOS have them, and of a path that leaves room for the names of checkpoints.
+# Bytes of a file name on Linux and macOS, and of a path with room for the names of checkpoints.
 _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 
 
-def check_first(call_main, cfg, main, **kwargs):
-    """Check before training starts, warn of what is slow or hardly meant, and let one training at a time write into a ``--save-dir``."""
+def call_main(original, cfg, main, **kwargs):
+    """In place of fairseq's ``call_main``, with which every command starts its work, in one process or in several.
+
+    A training is checked before its processes start. A run on CPUs starts its processes here, because fairseq starts one per GPU.
+    """
     if is_training(main):
         log_to_standard_output()
         check_training(cfg)
         warn_of_slow_bf16(cfg)
         warn_of_likely_mistakes(cfg)
         main = functools.partial(start_together, main)
-    return call_main(cfg, main, **kwargs)
+    if replace_unknown_words.is_applied or name_long_sentences.is_applied:
+        original = functools.partial(call_in_a_session, original)
+    if start_processes_on_cpus.is_applied:
+        return call_main_on_cpus(original, cfg, main, **kwargs)
+    return original(cfg, main, **kwargs)
 
 
 def start_together(main, cfg, **kwargs):
-    """Run fairseq's ``main`` in this process of the run, once all processes have the same flags."""
+    """Run fairseq's ``main`` on this rank, after the flags of all ranks were compared."""
     compare_flags(cfg)
     return train_alone(main, cfg, **kwargs)
 
 
 def log_to_standard_output():
-    """Print fairseq's log where no logging is configured, as in a notebook: fairseq-train configures it, importing the plugin does not."""
+    """Configure logging if the program has not, as in a notebook. fairseq-train configures it itself."""
     if not logging.root.handlers:
         form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
         logging.basicConfig(format=form, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout)
 
 
 def check_training(cfg):
-    """Check the flags, the save folder, and the data of the tasks known here.
+    """Check the flags, the save folder and the data.
 
     Raises:
-        InputError: Training could not have started or could not have been saved.
+        InputError: the training could not start or could not be saved.
     """
     if is_first_process(cfg):
         check_save_dir(cfg.checkpoint.save_dir)
@@ -81,7 +95,7 @@ def check_training(cfg):
     refuse_fp16_of_frozen_layers(cfg)
     refuse_flat_fp16_on_cpus(cfg)
     refuse_quantization(cfg)
-    threads.asked()
+    threads.read_setting()
     if is_first_on_host(cfg.distributed_training):
         check_data(cfg)
 
@@ -96,14 +110,14 @@ def refuse_fp16_of_frozen_layers(cfg):
 
 
 def refuse_flat_fp16_on_cpus(cfg):
-    """Refuse ``--fp16`` where fairseq puts its fp32 weights in one long tensor, which it asks a GPU for."""
+    """Refuse ``--fp16`` if fairseq stores its fp32 weights in one flat tensor, which it allocates on a GPU."""
     common = cfg.common
     if uses_cpu(cfg) and common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16):
         raise InputError("--fp16: needs a GPU; on CPUs give --bf16, or --memory-efficient-fp16")
 
 
 def refuse_empty_texts(model):
-    """Refuse flags of a model of ours that are given and empty; hydra's, as those of a command line have been seen before."""
+    """Refuse empty flags of a model of this package. This matters for hydra; those of a command line are already checked."""
     dataclass = MODEL_DATACLASS_REGISTRY.get(choice_of(model), object)
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):
@@ -111,7 +125,7 @@ def refuse_empty_texts(model):
 
 
 def check_log_file(path):
-    """Refuse a ``--log-file`` that cannot be written. fairseq appends to it, and would wait for the reader of a pipe."""
+    """Refuse a ``--log-file`` that cannot be written, and a pipe, at which fairseq would wait for a reader."""
     if path is None:
         return
     folder, mode = os.path.dirname(os.path.abspath(path)), None
@@ -138,7 +152,7 @@ def check_save_dir(save_dir):
         raise InputError(f"--save-dir {save_dir!r}: has a control character in it; name another folder")
     folder = Path(save_dir).absolute()
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in folder.parts) or len(os.fsencode(folder)) > _LONGEST_PATH:
-        raise InputError(f"--save-dir {save_dir}: is too long a name for a folder; name another one")
+        raise InputError(f"--save-dir {save_dir}: is too long for a folder; give another one")
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():

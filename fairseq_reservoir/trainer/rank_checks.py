@@ -1,7 +1,7 @@
-"""Checks between the processes of one run: that there is one run, and that all of them hold the same frozen tensors.
+"""Check that the ranks of a run are connected, load the same checkpoint and have the same frozen tensors.
 
-Frozen tensors follow from the seed and their names, so they are equal by construction; but no gradient and with ``legacy_ddp`` no
-broadcast would ever make them so, and a host with another version, flags or memory errors would train against the others unseen.
+Frozen tensors are drawn from the seed and their names, so they should be equal. If they differ, because of another version, other flags
+or a memory error, nothing corrects them: they have no gradient, and ``legacy_ddp`` does not broadcast them.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from .rank_flags import gather
 
 
 def check_processes(trainer) -> None:
-    """Compare the ranks when the trainer starts, before it wraps the model for several processes."""
+    """Compare the ranks when the trainer starts, before it wraps the model for distributed training."""
     if not dist.is_initialized():
         refuse_lone_ranks()
     elif trainer.data_parallel_world_size > 1:
@@ -38,33 +38,33 @@ def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
         # With a suffix every rank has a part of the checkpoint in a file of its own.
         suffix = trainer.checkpoint_suffix
         name = filename.removesuffix(f"{suffix}.pt") if suffix else filename
-        asked = {"filename": name, **options}
-        refuse_other_files(gather((asked, PathManager.isfile(filename)), trainer.data_parallel_process_group))
+        arguments = {"filename": name, **options}
+        refuse_other_files(gather((arguments, PathManager.isfile(filename)), trainer.data_parallel_process_group))
 
 
 def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
-    """Refuses processes that would not go on from the same checkpoint in the same way.
+    """Refuse ranks that disagree on which file to load, on whether it exists, or on how to load it.
 
-    Where only some have the file, they would wait for each other; and one that has not found ``checkpoint_last.pt`` may start from
+    If only some ranks have the file, they wait for each other. A rank without ``checkpoint_last.pt`` may start from
     ``--finetune-from-model``, without the optimizer's state and at update 0.
 
     Args:
-        loading: of every process, the arguments of the trainer's ``load_checkpoint`` by name and whether the file is there.
+        loading: for each rank, the arguments of the trainer's ``load_checkpoint`` by name, and whether the file exists.
 
     Raises:
-        InputError: the message names a process and what it would load.
+        InputError: the message names a rank and the file or argument.
     """
     first, found = loading[0][0], [there for _, there in loading]
-    for rank, (asked, _) in enumerate(loading):
-        name = next((name for name in first if asked[name] != first[name]), None)
+    for rank, (arguments, _) in enumerate(loading):
+        name = next((name for name in first if arguments[name] != first[name]), None)
         if name == "filename":
             raise InputError(
-                f"rank {rank}: would load {asked[name]}, but rank 0 {first[name]}; "
+                f"rank {rank}: would load {arguments[name]}, but rank 0 {first[name]}; "
                 "all need the same flags, and --save-dir has to be a folder that all hosts see"
             )
         if name:
             raise InputError(
-                f"rank {rank}: {flag_of(name)} is {asked[name]}, but {first[name]} on rank 0; all need the same flags"
+                f"rank {rank}: {flag_of(name)} is {arguments[name]}, but {first[name]} on rank 0; all need the same flags"
             )
     if len(set(found)) > 1:
         raise InputError(
@@ -74,10 +74,10 @@ def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
 
 
 def refuse_lone_ranks() -> None:
-    """Refuses to be one of several processes that torchrun started but that fairseq did not connect.
+    """Refuse ranks that torchrun started but fairseq did not connect.
 
     Raises:
-        InputError: each would train a model of its own and overwrite the others' checkpoints.
+        InputError: each rank would train its own model and overwrite the checkpoints of the others.
     """
     world_size, _ = launch_variables.torchrun() or (1, 0)
     if world_size > 1:
@@ -88,7 +88,7 @@ def refuse_lone_ranks() -> None:
 
 
 def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
-    """The SHA-256 of every frozen parameter, those ``scheduled`` to be so included, and of every buffer, by name."""
+    """The SHA-256 of every frozen or ``scheduled`` parameter and of every buffer, by name."""
     frozen = {
         name: parameter
         for name, parameter in model.named_parameters()
@@ -98,15 +98,15 @@ def hashes(model: torch.nn.Module, scheduled=()) -> dict[str, str]:
 
 
 def compare(model: torch.nn.Module, group, scheduled=()) -> None:
-    """Exchanges hashes with the other processes of ``group``; every one of them must call this.
+    """Exchange hashes with the other ranks of a process group; every rank must call this.
 
     Args:
-        model: whose tensors are compared.
-        group: of processes.
-        scheduled: names of parameters that the optimizer freezes at once.
+        model: the model with the tensors.
+        group: the process group.
+        scheduled: names of parameters that the optimizer freezes at update 0.
 
     Raises:
-        InputError: a tensor differs from that of most processes, or of the first; the message names process and tensor.
+        InputError: a tensor differs from that of most ranks; the message names rank and tensor.
     """
     everyone = gather(hashes(model, scheduled), group)
     for name in dict.fromkeys(name for own in everyone for name in own):
@@ -116,17 +116,17 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
             if value != usual:
                 how = "differs from" if value and usual else "is missing, unlike in" if usual else "is not frozen in"
                 raise InputError(
-                    f"rank {rank}: the frozen tensor {name} {how} the other processes; all need the same flags, package and files"
+                    f"rank {rank}: the frozen tensor {name} {how} the other ranks; all need the same flags, package and files"
                 )
 
 
 def refuse_sharding(cfg) -> None:
-    """Refuses ``--ddp-backend fully_sharded`` for a model of which something is frozen or masked.
+    """Refuse ``--ddp-backend fully_sharded`` for models with frozen or masked tensors.
 
-    FSDP flattens the tensors of a layer into one, which is trained as a whole, and gives away those that a mask would be applied to.
+    FSDP flattens the tensors of a layer into one that is trained as a whole, and removes the tensors that masks are applied to.
 
     Raises:
-        InputError: one line with what to use.
+        InputError: one line with the backends to use.
     """
     if cfg.distributed_training.ddp_backend != "fully_sharded":
         return

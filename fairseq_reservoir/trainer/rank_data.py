@@ -1,7 +1,7 @@
 """Refuse ranks of one run that read different data.
 
-fairseq deals the batches of one data set out to the ranks. With another data set or dictionary, a rank trains on other sentences or
-reads the same numbers as other tokens, and the ranks may have different numbers of batches.
+fairseq distributes the batches of one data set over the ranks. With another data set or dictionary, a rank trains on other sentences
+or on other tokens, and the ranks may have different numbers of batches.
 """
 
 import hashlib
@@ -47,12 +47,12 @@ def hashes_of(task: Any) -> dict[str, str]:
 def _symbols(task, name):
     try:
         return getattr(getattr(task, name, None), "symbols", [])
-    except NotImplementedError:  # fairseq's answer for a task without dictionaries
+    except NotImplementedError:  # raised by fairseq for a task without dictionaries
         return []
 
 
 def _sizes(dataset):
-    """The lengths of the sentences; the number of sentences if there are no lengths; None for a stream of unknown length."""
+    """The lengths of the sentences; without lengths, the number of sentences; None for a stream of unknown length."""
     sizes = getattr(dataset, "sizes", None)
     try:
         return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
@@ -65,7 +65,7 @@ def _hash(sizes):
 
 
 def contents_of(task: Any, name: str) -> list[str] | str:
-    """The entries of a dictionary, or the size of a data set in words."""
+    """The entries of a dictionary, or a text with the size of a data set."""
     if name in _DICTIONARIES:
         return _symbols(task, name)
     dataset = task.datasets.get(name)

@@ -1,7 +1,7 @@
 """Refuse ranks of one run that were started with different flags.
 
-Ranks with another ``--lr`` or ``--optimizer`` would train together without a warning: each rank updates its own copy of the model in
-its own way. With another ``--max-update`` or ``--criterion`` they would wait for each other forever.
+Ranks with another ``--lr`` or ``--optimizer`` would train together without a warning, and update their copies of the model in
+different ways. With another ``--max-update`` or ``--criterion`` they would wait for each other forever.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ MAY_DIFFER = frozenset(
     "nprocs_per_node device_id checkpoint_suffix "
     # The files and the processors of a host. rank_data compares the data itself.
     "data user_dir plasma_path num_workers data_buffer_size threads freeze_cache "
-    # Checkpoints whose tensors start_stack compares.
+    # Checkpoints; start_stack compares their tensors.
     "start_encoder_from start_decoder_from "
     # Logs.
     "log_format log_file log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash azureml_logging "

@@ -1,32 +1,34 @@
-"""fairseq's trainer with frozen layers, masks, freeze schedules and faster steps: what happens when, from top to bottom."""
+"""fairseq's trainer with frozen layers, masks, freeze schedules and faster steps. Its methods read from top to bottom."""
 
 from argparse import Namespace
 
 import fairseq.trainer
 import fairseq_cli.train
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 from ..checkpoint import origin
 from ..errors import InputError
-from ..fairseq_repairs import long_sentences
-from ..freezing import freeze_auto, freeze_skip_hooks
+from ..fairseq_repairs import epochs, learning_rate, long_samples, mixed_precision, moving_average, stopping
+from ..freezing import freeze_skip_hooks
 from ..speed import fast, freeze_cache, threads
 from ..speed.fast_adam import use_fast_adam
 from . import (
     backskip_updates as backskip_hooks,
     frozen_guard,
     mask_flips,
+    model_log,
     nothing_to_train,
     rank_checks,
     rank_data,
+    resuming,
     start_stack,
-    training_hooks,
 )
 
 
 class ReservoirTrainer(Trainer):
-    """fairseq's trainer, which trains every model of this package. Without the package's flags it trains as fairseq's does."""
+    """fairseq's trainer for every model of this package. Without flags of the package it trains as fairseq's trainer does."""
 
     def __init__(self, cfg, task, model, criterion, quantizer=None):
         """Prepare the model before fairseq wraps it, then compare the ranks.
@@ -38,21 +40,23 @@ class ReservoirTrainer(Trainer):
             cfg = convert_namespace_to_omegaconf(cfg)
         start_stack.start_stacks(cfg, task, model)
         criterion = fast.start(cfg, model, criterion)
-        freeze_skip_hooks.make_schedule(self, cfg, task, model)
+        freeze_skip_hooks.make_schedule(self, cfg, model)
         freeze_cache.find_prefix(self, cfg, model)
         super().__init__(cfg, task, model, criterion, quantizer)
-        long_sentences.check_validation(self)
-        training_hooks.refuse_and_print(self)
+        threads.set_threads()
+        long_samples.check_validation(self)
+        model_log.log_slot_table(self)
         rank_checks.check_processes(self)
 
     def _build_optimizer(self):
-        """Build the optimizer at the start and whenever a checkpoint is loaded."""
+        """Build the optimizer: when the training starts, and again when a checkpoint is loaded."""
         freeze_skip_hooks.thaw_scheduled(self)
         super()._build_optimizer()
-        nothing_to_train.note_backend(self)
+        nothing_to_train.skip_backward_without_gradient(self)
         freeze_skip_hooks.bind_optimizer(self)
-        if fast.asked(self.cfg):
+        if fast.is_enabled(self.cfg):
             use_fast_adam(self._optimizer)
+        resuming.check_loaded_state(self)
 
     def load_checkpoint(
         self,
@@ -62,7 +66,7 @@ class ReservoirTrainer(Trainer):
         optimizer_overrides=None,
         reset_meters=False,
     ):
-        """Load a checkpoint. fairseq calls this once when a training starts, whether the file exists or not.
+        """Load a checkpoint. fairseq calls this once when a training starts, even if the file does not exist.
 
         Raises:
             InputError: the ranks disagree on the file, or the checkpoint is of another model, optimizer or dictionary.
@@ -74,10 +78,15 @@ class ReservoirTrainer(Trainer):
             "reset_meters": reset_meters,
         }
         rank_checks.agree_on_checkpoint(self, filename, options)
-        with training_hooks.resuming_from(filename, self.cfg.checkpoint.save_dir, reset_optimizer):
-            extra_state = super().load_checkpoint(filename, **options)
+        with resuming.resuming_from(filename, self.cfg.checkpoint.save_dir, reset_optimizer, optimizer_overrides):
+            with moving_average.average_loaded_later(self):
+                extra_state = super().load_checkpoint(filename, **options)
+            stopping.restore_patience(self, extra_state, reset_optimizer)
+            if not (reset_optimizer or reset_lr_scheduler):
+                learning_rate.step_after_epoch(self, extra_state)
+            moving_average.begin_average(self, filename, extra_state)
         origin.check_and_restore_run(self, filename, extra_state, reset_optimizer)
-        # From here on no frozen tensor changes.
+        # Frozen tensors must not change after this.
         frozen_guard.take_hashes(self)
         freeze_cache.start(self)
         return extra_state
@@ -88,7 +97,9 @@ class ReservoirTrainer(Trainer):
         Raises:
             InputError: the ranks have loaded different data.
         """
-        iterator = super().get_train_iterator(epoch, combine, load_dataset, *args, **options)
+        with epochs.batches_of_epoch(self, epoch):
+            iterator = super().get_train_iterator(epoch, combine, load_dataset, *args, **options)
+        epochs.reload_every_epoch(iterator)
         if load_dataset and self.data_parallel_world_size > 1:
             rank_data.compare_data(self.task, self.data_parallel_process_group)
         freeze_cache.log_size(self, iterator)
@@ -98,17 +109,24 @@ class ReservoirTrainer(Trainer):
         freeze_cache.check_and_report(self)
         super().begin_epoch(epoch)
 
+    @metrics.aggregate("train")
     def train_step(self, samples, raise_oom=False):
         """One update: forward, backward and optimizer step. fairseq calls ``set_num_updates`` inside it."""
-        freeze_auto.keep_probe_batch(self, samples)
-        threads.set_threads(self)
         backskip_hooks.begin_update(self)
-        logging_output = super().train_step(samples, raise_oom)
+        try:
+            logging_output = super().train_step(samples, raise_oom)
+        except mixed_precision.SkippedUpdate as overflow:
+            logging_output = mixed_precision.skip_update(self, overflow)
         interval = self.cfg.common.log_interval
         if interval and self.get_num_updates() % interval == 0:
-            training_hooks.report_nan_scores(self)
+            model_log.report_nan_scores(self)
         mask_flips.measure(self)
         return logging_output
+
+    def clip_grad_norm(self, clip_norm):
+        """Clip the gradients of an update and return their norm before that."""
+        with mixed_precision.overflow_skips_update():
+            return super().clip_grad_norm(clip_norm)
 
     def set_num_updates(self, num_updates):
         """Count an update. The schedules that depend on the number of updates follow in this order."""
@@ -119,7 +137,11 @@ class ReservoirTrainer(Trainer):
 
     def begin_valid_epoch(self, epoch):
         super().begin_valid_epoch(epoch)
-        training_hooks.report_nan_scores(self)
+        model_log.report_nan_scores(self)
+
+    def state_dict(self):
+        """Everything that fairseq saves in a checkpoint."""
+        return moving_average.add_counter(self, super().state_dict())
 
     def save_checkpoint(self, filename, extra_state):
         """Save a checkpoint with the identity of the run and its dictionaries.
@@ -128,8 +150,8 @@ class ReservoirTrainer(Trainer):
             InputError: a frozen tensor has changed since the training started.
         """
         frozen_guard.refuse_changes(self, filename)
-        path = super().save_checkpoint(filename, {**extra_state, **origin.run_id(self)})
-        training_hooks.report_nan_scores(self)
+        path = super().save_checkpoint(filename, {**extra_state, **origin.run_id(self), **stopping.patience_state()})
+        model_log.report_nan_scores(self)
         return path
 
 

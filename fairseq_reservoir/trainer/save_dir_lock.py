@@ -1,4 +1,9 @@
-"""One training at a time in a ``--save-dir``: the file ``training.lock`` in it names the process that saves there."""
+"""One training at a time in a ``--save-dir``: the file ``training.lock`` in it names the process that saves there.
+
+The package filelock is not used. Its version 4 raises an error on file systems without locks unless they report ENOSYS, and leaves the
+file in the folder at the end. Its version 3, which torch also accepts, empties the file before it has the lock, so that the name of the
+holder is lost, and its locks pass to data loaders that outlive a killed training.
+"""
 
 import contextlib
 import fcntl
@@ -17,15 +22,15 @@ from ..fairseq_repairs.stopping import forget_earlier_runs
 logger = logging.getLogger(__name__)
 
 NAME = "training.lock"
-# What a process that was killed while it saved leaves behind; see ``files.temporary_name``.
-_LEFT = re.compile(r"checkpoint.*\.pt\.(\d+)\.tmp")
+# Temporary files of a process that was killed while it saved; see ``files.temporary_name``.
+_TEMPORARY = re.compile(r"checkpoint.*\.pt\.(\d+)\.tmp")
 
 
 def train_alone(main, cfg, **kwargs):
-    """Runs fairseq's ``main`` while nobody else trains in its ``--save-dir``; of several processes of a run, rank 0 sees to it.
+    """Run fairseq's ``main`` with the lock of its ``--save-dir``, which rank 0 holds.
 
     Raises:
-        InputError: somebody does; the message names host and process.
+        InputError: another training has the lock; the message names host and process.
     """
     forget_earlier_runs()
     saves = not cfg.checkpoint.no_save and "://" not in cfg.checkpoint.save_dir
@@ -39,10 +44,10 @@ def train_alone(main, cfg, **kwargs):
 
 @contextlib.contextmanager
 def held(save_dir: str):
-    """Holds the lock of a folder, which is made where it is not there.
+    """Hold the lock of a folder. The folder is made if it does not exist.
 
-    The system takes the lock from a process that ends, however it ends, so what a killed one leaves is taken over. That of
-    another machine cannot be told from one that has lost its host, unless the same job of Slurm runs again.
+    The system releases the lock of a process that ends or is killed, so an orphaned lock file is taken over. A lock file of another
+    machine is not, because its process may still run, unless the same job of Slurm runs again.
 
     Raises:
         InputError: another process has the lock or may have it, or the file cannot be written.
@@ -54,7 +59,7 @@ def held(save_dir: str):
     except OSError as error:
         raise InputError(f"--save-dir: {path} cannot be written ({error.strerror or error})") from error
     try:
-        _remove_what_was_left(Path(save_dir))
+        _remove_orphaned_files(Path(save_dir))
         yield
     finally:
         if _is_at(lock, path):
@@ -94,7 +99,7 @@ def _take(path, save_dir):
 
 
 def _locked(lock):
-    """Whether the lock could be had; None where the file system has none. Processes forked later do not have it."""
+    """Whether the lock was acquired; None if the file system has no locks. Processes that are forked later do not have the lock."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -115,13 +120,13 @@ def _ourselves():
 
 
 def _boot():
-    """What containers of one machine have in common and no other machine has; None where the system does not tell."""
+    """An identifier of this start of the machine, the same in all its containers; None if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _read(lock):
-    """The owner in a lock file; empty for an owner that was killed before it was written, or for any other text."""
+    """The owner in a lock file; empty if the file has no owner, as after a kill before it was written."""
     try:
         owner = json.loads(os.pread(lock, 4096, 0))
     except (ValueError, RecursionError):
@@ -131,7 +136,7 @@ def _read(lock):
 
 
 def _is_gone(owner):
-    """Whether the owner of a lock that is free has ended for certain: on this machine, or in this job before it was queued again."""
+    """Whether the owner of a free lock has certainly ended: a process of this machine, or this job before it was queued again."""
     ours = _ourselves()
     here = owner.get("host") == ours["host"] or owner.get("boot") == ours["boot"] is not None
     again = owner.get("job") == ours["job"] is not None and owner.get("restart") != ours["restart"]
@@ -139,7 +144,7 @@ def _is_gone(owner):
 
 
 def _is_alive(owner):
-    """Whether a process of this machine is running; one that cannot be asked is not found."""
+    """Whether the owner is a running process of this machine."""
     try:
         os.kill(int(owner.get("process", 0)), 0)
     except ProcessLookupError:
@@ -156,9 +161,9 @@ def _is_at(lock, path):
     return False
 
 
-def _remove_what_was_left(folder):
+def _remove_orphaned_files(folder):
     for path in folder.glob("checkpoint*.tmp"):
-        found = _LEFT.fullmatch(path.name)
+        found = _TEMPORARY.fullmatch(path.name)
         if found and not _is_alive({"host": socket.gethostname(), "process": found[1]}):
             with contextlib.suppress(OSError):
                 path.unlink()

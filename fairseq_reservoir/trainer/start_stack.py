@@ -1,7 +1,7 @@
-"""Starts one stack of a model, its encoder or its decoder, from another model's: ``--start-encoder-from``, ``--start-decoder-from``.
+"""Start the encoder or the decoder of a model from another model: ``--start-encoder-from``, ``--start-decoder-from``.
 
-The other model may be of another kind: a RoBERTa's encoder serves a translation model, as does a language model's decoder, in which
-the attention to the source then starts as usual. fairseq's ``--finetune-from-model`` takes whole models of one kind alone.
+The other model may be of another kind. A translation model can start from the encoder of a RoBERTa or from the decoder of a language
+model; its attention to the source is then initialised as usual. fairseq's ``--finetune-from-model`` loads whole models of the same kind.
 """
 
 import logging
@@ -26,13 +26,13 @@ from ..random_tensors import digest
 logger = logging.getLogger(__name__)
 STACKS = ("encoder", "decoder")
 _SIDES = {"encoder": "source", "decoder": "target"}
-# RoBERTa's encoder is the stack and the head of the masked language model.
+# RoBERTa's encoder contains the stack and the head of the masked language model.
 _PREFIXES = {"encoder": ("encoder.sentence_encoder.", "encoder."), "decoder": ("decoder.",)}
-_NO_VALUES = ("version", "_float_tensor")  # marks that fairseq keeps among the tensors
+_NO_VALUES = ("version", "_float_tensor")  # markers of fairseq among the tensors
 
 
 def start_stacks(cfg, task, model) -> None:
-    """Start the stacks of a new model from the checkpoints that the flags name. A resumed training loads its own checkpoint later."""
+    """Start the stacks of a new model from the checkpoints of the flags. A resumed training loads its own checkpoint later."""
     flags = read(ComponentOptions, cfg.model)
     given = {"encoder": flags.start_encoder_from, "decoder": flags.start_decoder_from}
     paths = {stack: path for stack, path in given.items() if path}
@@ -44,21 +44,21 @@ def start_stacks(cfg, task, model) -> None:
 
 @torch.no_grad()
 def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str, Tensor]:
-    """Writes the tensors of a checkpoint's stack into a model's; all of them, and under the same names.
+    """Copy all tensors of a checkpoint's stack into a model, under the same names.
 
-    What may be missing there are adapters and, where the checkpoint has none at all, the attention to the source.
+    The checkpoint may lack adapters, and the whole attention to the source.
 
     Args:
-        model: as fairseq has built it, frozen and drawn.
+        model: built, frozen and initialised.
         stack: ``encoder`` or ``decoder``.
         path: a checkpoint or an export of a translation model, a language model or a RoBERTa.
         task: the task of the training, with its dictionaries.
 
     Returns:
-        What was taken, by its name in the model.
+        The copied tensors by their names in the model.
 
     Raises:
-        InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint's has other tensors, or another
+        InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint has other tensors, or another
             dictionary of the same size.
     """
     given = f"--start-{stack}-from {path}"
@@ -71,7 +71,7 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
                 f"{given}: {name} is drawn from the seed and would be lost; give plans of trained layers, and --frozen-init model"
             )
     state = read_state(path, f"--start-{stack}-from")
-    theirs, _ = _of_stack(_as_called_today(state["model"]), stack)
+    theirs, _ = _of_stack(_with_current_names(state["model"]), stack)
     for name, module in model.get_submodule(prefix[:-1]).named_modules():
         if isinstance(module, MultiheadAttention):  # old checkpoints have its projections in one tensor
             module.upgrade_state_dict_named(theirs, name)
@@ -85,13 +85,13 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
     for name, tensor in theirs.items():
         ours[name].copy_(tensor)
     rest = len(ours) - len(theirs)
-    also = f"; {rest} that it does not have (adapters, attention to the source) start as usual" if rest else ""
-    logger.info("%s: all %d tensors of its %s taken%s", given, len(theirs), stack, also)
+    also = f"; {rest} others (adapters, attention to the source) are initialised as usual" if rest else ""
+    logger.info("%s: all %d tensors of its %s copied%s", given, len(theirs), stack, also)
     return {prefix + name: tensor for name, tensor in theirs.items()}
 
 
 def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """A tensor with two names, as a shared table of embeddings, holds what was taken last, which has to be the same."""
+    """Refuse different values for a tensor with two names, as a shared embedding. The last copied value would win."""
     ours = model.state_dict()
     for stack, tensors in taken.items():
         for name, tensor in tensors.items():
@@ -103,7 +103,7 @@ def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[st
 
 
 def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Each process reads a file under this path, on its own host."""
+    """Refuse ranks that have copied different tensors, because each reads the file on its own host."""
     if not dist.is_initialized():
         return
     found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
@@ -114,8 +114,8 @@ def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Te
         raise InputError(f"{given}: not the same tensors on all hosts; give all of them the same file")
 
 
-def _as_called_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """RoBERTas of before 2020 have other names, which fairseq puts right when it loads a whole one."""
+def _with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of RoBERTas from before 2020, as fairseq does when it loads a whole model."""
     renamed = {
         re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name): t for name, t in tensors.items()
     }
@@ -123,7 +123,7 @@ def _as_called_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_stack(tensors: dict[str, Tensor], stack: str) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a stack by their names in it, and what these begin with."""
+    """The tensors of a stack by their names in it, and the prefix of these names in the model."""
     for prefix in _PREFIXES[stack]:
         found = {
             name.removeprefix(prefix): tensor
@@ -142,7 +142,7 @@ def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict
                 f"{given}: has no {name}, which the model's {stack} has; give flags for the shape of that one"
             )
         if theirs[name].shape != tensor.shape:
-            what = "words of another dictionary or another width" if "embed_tokens" in name else "another shape"
+            what = "entries of another dictionary or another width" if "embed_tokens" in name else "another shape"
             raise InputError(f"{given}: its {name} is {_sizes(theirs[name])}, in the model {_sizes(tensor)}: {what}")
     for name in theirs:
         if name not in ours:

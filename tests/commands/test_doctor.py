@@ -38,7 +38,7 @@ def told(ended):
 def test_with_everything():
     lines, advice, _ = doctor(**{WITHOUT: "last-batch", allocator.KEPT_MIB: "300"})
     for one in REPAIRS:
-        state = "switched off" if one.name == "last-batch" else "applied" if one.looks else "applied (always)"
+        state = "switched off" if one.name == "last-batch" else "applied" if one.is_conditional else "applied (always)"
         assert lines[one.name] == f"{state:<18}to {one.purpose[0].lower()}{one.purpose[1:]}"
     assert lines["safe-classes"].startswith("applied (always)") and lines["tied-tensors"].startswith("applied   ")
     assert re.match(r"\d+\.\d+", lines["torch"]) and lines["fairseq"] == "fairseq-fixed 0.12.3.1"

@@ -38,7 +38,7 @@ def test_help(words):
 
 
 def test_report(tmp_path):
-    """It gets as far as the runs, of which there are none."""
+    """It reads the folder of runs, which is empty."""
     ended = started("report", str(tmp_path), "--out", str(tmp_path / "report"))
     assert ended.returncode == 1 and ended.stderr.startswith("fairseq-reservoir: error: ")
 

@@ -1,4 +1,4 @@
-"""fairseq-reservoir plan beyond the slot table: what freezes when, and the head of a task that classifies."""
+"""fairseq-reservoir plan beyond the slot table: the freeze schedule, and the head of a classification task."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_what_a_schedule_freezes_is_printed(capsys):
     [
         ("--freeze-schedule garbage", "--freeze-schedule 'garbage': 'garbage' is not UPDATE:COMPONENTS"),
         ("--freeze-schedule 0:pos", "--freeze-schedule 'pos': 'pos' matches nothing in this model"),
-        ("--freeze-auto-interval 5", "--freeze-auto-interval 5: has no effect without --freeze-auto"),
+        ("--freeze-auto-interval 5", "--freeze-auto-interval: was removed; give --freeze-schedule"),
     ],
 )
 def test_a_schedule_that_could_not_be_is_refused(flags, message):

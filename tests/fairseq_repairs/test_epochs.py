@@ -7,18 +7,17 @@ import torch
 from fairseq.tasks import FairseqTask
 from hypothesis import given, settings, strategies as st
 
-from fairseq_reservoir.fairseq_repairs.repair import hooks_of
-from fairseq_reservoir.trainer.reservoir_trainer import ReservoirTrainer
+from fairseq_reservoir.fairseq_repairs import epochs
 from tests.support.commands import train
 from tests.support.epoch_iterators import OfAnEpoch, of_processes, order
 
 
 def iterator(plain=False, **flags):
-    """What a training gets, or plain fairseq's."""
+    """The iterator of a training, or that of plain fairseq."""
     made = FairseqTask(Namespace()).get_batch_iterator(OfAnEpoch(), max_sentences=1, seed=5, **flags)
-    hooks = hooks_of(ReservoirTrainer.__base__.get_train_iterator)
-    hook = next(hook for hook in hooks if "load_every_epoch_anew" in hook.__qualname__)
-    return made if plain else hook(lambda trainer: made, None)
+    if not plain:
+        epochs.reload_every_epoch(made)
+    return made
 
 
 @pytest.mark.parametrize("workers", [0, 1])

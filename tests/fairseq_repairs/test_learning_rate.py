@@ -8,7 +8,7 @@ import torch
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.optim.sgd import SGD
 
-from fairseq_reservoir.fairseq_repairs.learning_rate import step_after_the_epoch
+from fairseq_reservoir.fairseq_repairs.learning_rate import step_after_epoch
 from tests.support.commands import load, train
 
 # 160 sentences: 4 updates in an epoch.
@@ -85,5 +85,5 @@ def test_the_loss_of_the_saved_epoch_counts_once(changes, rate):
         get_num_updates=lambda: values["num_updates"],
     )
     place = {"epoch": 4, "iterations_in_epoch": values["iterations_in_epoch"]}
-    step_after_the_epoch(trainer, {"train_iterator": place, "val_loss": values["loss"]})
+    step_after_epoch(trainer, {"train_iterator": place, "val_loss": values["loss"]})
     assert one.optimizer.get_lr() == rate

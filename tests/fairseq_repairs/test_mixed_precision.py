@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 import torch
-from fairseq.optim import AMPOptimizer
+from fairseq import optim
+from fairseq.optim.amp_optimizer import AMPOptimizer
 
 from fairseq_reservoir.fairseq_repairs import mixed_precision
 from tests.support.commands import load, train
@@ -40,7 +41,7 @@ def test_the_defect(toy_data, monkeypatch):
     """One step of SGD: without the repair a 128th of it, unless --fp16-init-scale says another scale."""
     flags = ["--optimizer", "sgd", "--lr", 1, "--max-update", 1]
     run = train(toy_data, *RUN, "--no-save", *flags)
-    monkeypatch.setattr(AMPOptimizer, "step", AMPOptimizer.step.__wrapped__)
+    monkeypatch.setattr(optim.AMPOptimizer, "step", AMPOptimizer.step)
     twice = train(toy_data, *RUN, "--no-save", *flags, "--amp")
     name = "decoder.layers.0.fc1.weight"
     steps = [trained.weights[name] - trained.initial[name] for trained in (run, twice)]
@@ -74,7 +75,7 @@ def test_an_overflow_without_a_gpu(toy_data, monkeypatch, caplog):
     with caplog.at_level("INFO"):
         run = train(toy_data, *flags)
     assert "gradient overflow detected" in caplog.text and run.trainer.get_num_updates() == 3
-    monkeypatch.setattr(mixed_precision, "_staying", contextlib.nullcontext)
+    monkeypatch.setattr(mixed_precision, "overflow_skips_update", contextlib.nullcontext)
     # Torch for GPUs, which finds no driver, says another thing than torch for CPUs.
     error, words = (RuntimeError, "NVIDIA driver") if torch.backends.cuda.is_built() else (AssertionError, "CUDA")
     with pytest.raises(error, match=words):

@@ -1,10 +1,12 @@
 """``--store-ema`` begins from any checkpoint: one of a training without an average, an export, one with an average."""
 
+import contextlib
+
 import pytest
 import torch
 
 from fairseq_reservoir.checkpoint.export import export
-from fairseq_reservoir.trainer.reservoir_trainer import ReservoirTrainer
+from fairseq_reservoir.fairseq_repairs import moving_average
 from tests.support.commands import load, train
 
 EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --encoder-layers 2".split()
@@ -97,11 +99,7 @@ def test_a_new_training_counts_from_its_own_first_update(toy_data, tmp_path):
 
 
 def test_fairseq_alone_ends(toy_data, tmp_path, begun, monkeypatch):
-    fairseqs = ReservoirTrainer.__base__
-    load_checkpoint = fairseqs.load_checkpoint
-    while hasattr(load_checkpoint, "hook"):
-        load_checkpoint = load_checkpoint.__wrapped__
-    monkeypatch.setattr(fairseqs, "load_checkpoint", load_checkpoint)
+    monkeypatch.setattr(moving_average, "average_loaded_later", contextlib.nullcontext)
     start = "--finetune-from-model", begun / "plain" / "checkpoint_last.pt"
     with pytest.raises(KeyError, match="model"):
         train(toy_data, *EMA, *start, "--max-update", 1, "--save-dir", tmp_path)

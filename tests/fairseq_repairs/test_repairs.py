@@ -24,7 +24,6 @@ from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import batches, checkpoints, error_report, start_up
-from fairseq_reservoir.fairseq_repairs.repair import hooks_of
 
 
 def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=None):
@@ -116,7 +115,8 @@ def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
 @pytest.mark.parametrize("command", ["generate", "eval_lm"])
 def test_a_share_of_the_data_is_not_scored_for_the_whole(run_fairseq, capsys, command):
     with pytest.raises(
-        InputError, match="^--distributed-world-size 2: this command would do the first of as many parts of the data"
+        InputError,
+        match="^--distributed-world-size 2: this command would score only the first of as many parts of the data",
     ):
         run_fairseq(command, "no-data", "--path", "no-model", "--distributed-world-size", 2)
 
@@ -443,10 +443,6 @@ def test_the_hook_is_there_in_a_command_only(monkeypatch, start):
         monkeypatch.setattr(sys, "excepthook", before)
         start()
         assert (sys.excepthook != before) is is_command
-
-
-def test_refusals_of_every_other_hook_find_it():
-    assert hooks_of(options.parse_args_and_arch)[0] is error_report.install_first
 
 
 def test_chains_that_loop_are_searched_once():

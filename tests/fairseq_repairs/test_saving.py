@@ -72,7 +72,7 @@ def test_the_checkpoint_before_stays(full_once, tmp_path):
     path = tmp_path / "a.pt"
     torch.save({"model": torch.ones(2)}, path)
     with pytest.raises(
-        InputError, match=rf"^--save-dir: {path} cannot be written \(No space left on device\); what was saved before"
+        InputError, match=rf"^--save-dir: {path} cannot be written \(No space left on device\); earlier checkpoints"
     ):
         checkpoint_utils.torch_persistent_save(STATE, str(path))
     assert torch.load(path)["model"].equal(torch.ones(2)) and os.listdir(tmp_path) == ["a.pt"]

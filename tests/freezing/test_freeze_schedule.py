@@ -43,7 +43,7 @@ def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
     assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
     assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
     with pytest.raises(
-        InputError, match="at update 9, encoder is frozen, of which encoder.embed_tokens.weight is so already"
+        InputError, match="at update 9, encoder is frozen, but encoder.embed_tokens.weight is frozen already"
     ):
         schedule_of_flags(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
 
@@ -151,11 +151,11 @@ def test_against_a_replay(steps, data):
         ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
         (
             {"schedule": "0:ffn;7:encoder.layers.0"},
-            "at update 7, encoder.layers.0 is frozen, of which encoder.layers.0.fc1.weight is so already",
+            "at update 7, encoder.layers.0 is frozen, but encoder.layers.0.fc1.weight is frozen already",
         ),
         (
             {"schedule": "7:-emb"},
-            "at update 7, emb is to be trained again, of which encoder.embed_tokens.weight is not frozen",
+            "at update 7, emb is trained again, but encoder.embed_tokens.weight is not frozen",
         ),
         ({"schedule": "2:emb;7:encoder.att,ffn,decoder.att"}, "nothing is trained at update 7"),
         ({"schedule": "0:layers.0-2", "update_every": "emb:3"}, "nothing is trained at update 1"),

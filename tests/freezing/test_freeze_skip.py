@@ -102,7 +102,7 @@ def test_nags_momentum_follows_the_rate_through_the_updates_that_are_left_out():
     built.bind(schedule_of_flags(["a.weight", "b.bias"], update_every="bias:3"), {"a.weight": a, "b.bias": b})
     momenta = []
     for update, (rate, slope) in enumerate([(1.0, 1.0), (0.5, 0.0), (0.5, 0.0), (0.25, 0.0)]):
-        built.go_to(update)
+        built.apply_schedule(update)
         built.set_lr(rate)
         a.grad, b.grad = torch.full((1,), slope), torch.full((1,), slope) if b.requires_grad else None
         built.step()

@@ -127,7 +127,7 @@ def test_a_checkpoint_goes_on_with_its_own_spec_only(arch):
 
     stored = MODELS[arch](freeze="ln").state_dict()
     load("ln", stored, goes_on=True)
-    message = "--freeze fc1: the checkpoint was trained with ln; give ln, or --reset-optimizer, or train anew"
+    message = "--freeze fc1: the checkpoint was trained with ln; give ln, or --reset-optimizer, or start a new training"
     with pytest.raises(InputError, match=message):
         load("fc1", stored, goes_on=True)
     # As with --reset-optimizer or --finetune-from-model; what comes of it goes on with the new spec and not with the old.

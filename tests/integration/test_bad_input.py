@@ -141,8 +141,8 @@ ODD_VALUES = [
     ("--optimizer freeze_skip --freeze-update-every", f"ffn:{LONG}", "is not COMPONENT:N"),
     ("--save-dir", "", "is empty; name a folder"),
     ("--save-dir", "a\0b", "has a control character"),
-    ("--save-dir", "x" * 300, "is too long a name"),
-    ("--save-dir", "x/" * 2000, "is too long a name"),
+    ("--save-dir", "x" * 300, "is too long for a folder"),
+    ("--save-dir", "x/" * 2000, "is too long for a folder"),
 ]  # fmt: skip
 
 

@@ -8,10 +8,10 @@ from fairseq.modules import MultiheadAttention
 from fairseq.optim.adam import Adam
 
 from fairseq_reservoir import cli
-from fairseq_reservoir.speed.counted_words import CountedWords
 from fairseq_reservoir.speed.fast_adam import FastAdam
 from fairseq_reservoir.speed.fast_attention import FastAttention
 from fairseq_reservoir.speed.fast_loss import FastLoss
+from fairseq_reservoir.speed.loss_decoder import LossDecoder
 from tests.support import miniature
 from tests.support.commands import RUN, error_of, load, train
 
@@ -94,7 +94,7 @@ def test_the_parts_are_there_and_without_the_flag_none_of_them(toy_data):
     for run, expected in ((fast, True), (slow, False)):
         attentions = [m for m in run.model.modules() if isinstance(m, MultiheadAttention)]
         assert attentions and all(isinstance(m, FastAttention) == expected for m in attentions)
-        assert isinstance(run.model.decoder, CountedWords) == isinstance(run.trainer.criterion, FastLoss) == expected
+        assert isinstance(run.model.decoder, LossDecoder) == isinstance(run.trainer.criterion, FastLoss) == expected
         assert isinstance(run.trainer.optimizer.optimizer, Adam)
         assert isinstance(run.trainer.optimizer.optimizer, FastAdam) == expected
 
@@ -140,14 +140,14 @@ def test_validation_has_the_same_loss(toy_data, tmp_path):
 @pytest.mark.parametrize(
     "flags, line",
     {
-        SMOOTHED: "loss       on; on a CPU only words that count are projected to the vocabulary",
+        SMOOTHED: "loss       on; on a CPU only non-padding tokens are projected to the vocabulary",
         f"{SMOOTHED} --report-accuracy": "loss       off: --report-accuracy reads all logits",
         f"{SMOOTHED} --ignore-prefix-size 1": "loss       off: --ignore-prefix-size",
         "--optimizer sgd": "optimizer  off: it is for --optimizer adam",
         "--optimizer freeze_skip": "optimizer  on, Adam in one pass",
         "--optimizer adam --memory-efficient-bf16": "optimizer  off: --memory-efficient-bf16 keeps no weights in float32",
         "--dropout 0.1": "dropout    on, ",
-        "--dropout 0": "dropout    off: there is none",
+        "--dropout 0": "dropout    off: the model has none",
     }.items(),
 )
 def test_the_plan_lists_the_parts_in_use(flags, line, capsys):

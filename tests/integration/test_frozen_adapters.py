@@ -52,11 +52,11 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
     other = {"lora": "vera", "vera": "lora"}[trained.kind]
     rank = {"lora": 2, "vera": 8}[trained.kind]
     others = {
-        f"--frozen-adapter {other}: the checkpoint was trained with {trained.kind}; give {trained.kind}, or train anew":
+        f"--frozen-adapter {other}: the checkpoint was trained with {trained.kind}; give {trained.kind}, or start a new training":
             ["--frozen-adapter", other, "--frozen-adapter-rank", rank],
-        f"--frozen-adapter-rank 3: the checkpoint was trained with {rank}; give {rank}, or train anew":
+        f"--frozen-adapter-rank 3: the checkpoint was trained with {rank}; give {rank}, or start a new training":
             ["--frozen-adapter", trained.kind, "--frozen-adapter-rank", 3],
-        f"--frozen-adapter not given: the checkpoint was trained with {trained.kind}; give {trained.kind}, or train anew": [],
+        f"--frozen-adapter not given: the checkpoint was trained with {trained.kind}; give {trained.kind}, or start a new training": [],
     }  # fmt: skip
     for message, flags in others.items():
         line, status = error_of(toy_data, *start, *flags)
@@ -64,7 +64,7 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
     scale = ["--frozen-adapter", trained.kind, "--frozen-adapter-rank", rank]
     line, status = error_of(toy_data, *start, *scale, *([] if trained.kind == "lora" else ["--frozen-adapter-scale"]))
     message_of_scale = {
-        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with it; give it, or train anew",
+        "lora": "--frozen-adapter-scale not given: the checkpoint was trained with it; give it, or start a new training",
         "vera": "--frozen-adapter-scale: the checkpoint was trained without it; leave it out, or --reset-optimizer, or",
     }[trained.kind]
     assert status != 0 and message_of_scale in line and line.count("\n") == 1

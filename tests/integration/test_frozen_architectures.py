@@ -82,11 +82,11 @@ OTHERS = {
     ),
     "other values": (
         ["--frozen-init", "zero"],
-        "--frozen-init zero: the checkpoint was trained with signed_constant; give signed_constant, or train anew",
+        "--frozen-init zero: the checkpoint was trained with signed_constant; give signed_constant, or start a new training",
     ),
     "another seed": (
         ["--reservoir-seed", 4],
-        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3; give 3, or train anew",
+        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3; give 3, or start a new training",
     ),
     "fewer still": (
         ["--freeze-except", "k"],

@@ -54,7 +54,6 @@ RUNS = {
     "average in fp32": "--reservoir-encoder LT --freeze emb --store-ema --ema-fp32",
     "average of masks": "--arch supermask_one_layer_transformer --encoder-layers 2 --mask-scope global --store-ema",
     "adapters": "--encoder-layers 2 --freeze att --frozen-adapter lora",
-    "what has learned": "--encoder-layers 2 --optimizer freeze_skip --freeze-auto --freeze-auto-interval 2",
 }
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from fairseq_reservoir.trainer import training_hooks
+from fairseq_reservoir.trainer import resuming
 from tests.support.commands import error_of, load, train
 
 RUN = "--encoder-layers 2 --decoder-layers 1 --max-update 2 --disable-validation --no-epoch-checkpoints".split()
@@ -41,7 +41,7 @@ def refusal(toy_data, folder, tmp_path, *flags):
     return line.replace(str(last), "LAST").removeprefix("fairseq-train: error: ").strip()
 
 
-SAME = "or --reset-optimizer, or train anew without that checkpoint"
+SAME = "or --reset-optimizer, or start a new training without that checkpoint"
 CHANGES = {
     "another update": (
         ["--freeze-schedule", "2:emb"],
@@ -68,7 +68,7 @@ def test_another_schedule(toy_data, scheduled, tmp_path, change):
 def test_a_checkpoint_found_in_the_folder_needs_another_folder(toy_data, tmp_path):
     train(toy_data, *SKIP, *SCHEDULE, "--max-update", 1, "--save-dir", tmp_path)
     line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", "--max-update", 2, "--save-dir", tmp_path)
-    assert line.endswith("give 1:emb, or --reset-optimizer, or train anew in another --save-dir\n")
+    assert line.endswith("give 1:emb, or --reset-optimizer, or start a new training in another --save-dir\n")
 
 
 def test_a_plain_training_of_its_own(toy_data, tmp_path):
@@ -82,7 +82,7 @@ def test_a_folder_that_holds_another_training(toy_data, plain, scheduled, tmp_pa
     shutil.copy(plain / "checkpoint_last.pt", tmp_path)
     restore = ["--restore-file", scheduled / "checkpoint_last.pt", "--max-update", 3, "--save-dir", tmp_path]
     line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", *restore)
-    assert line.endswith("or train anew in another --save-dir\n")
+    assert line.endswith("or start a new training in another --save-dir\n")
 
 
 def test_another_rotation(toy_data, rotated, tmp_path):
@@ -153,7 +153,7 @@ def test_without_its_state_another_schedule_may_follow(toy_data, scheduled, tmp_
 def test_a_plain_checkpoint_with_something_frozen(toy_data, plain, tmp_path):
     found = refusal(toy_data, plain, tmp_path / "new", *RUN, "--freeze", "encoder.layers.1")
     assert found == (
-        "--restore-file LAST: its optimizer state is not that of what is trained here; --reset-optimizer goes on without it, "
+        "--restore-file LAST: its optimizer state is of other parameters than those trained here; --reset-optimizer continues without it, "
         "or --finetune-from-model LAST in place of --restore-file starts a new training"
     )
 
@@ -163,7 +163,7 @@ def test_a_flat_buffer_that_has_become_shorter(size, fits):
     """fairseq's flat fp16 buffer is one parameter, with or without frozen tensors."""
     state = {"step": 3, "exp_avg": torch.zeros(5), "exp_avg_sq_row": torch.zeros(1)}
     saved = {"state": {0: state}, "param_groups": [{"params": [0]}]}
-    assert training_hooks._fits(saved, [{"params": [torch.zeros(size)]}]) is fits
+    assert resuming._fits(saved, [{"params": [torch.zeros(size)]}]) is fits
 
 
 def test_the_remedy_of_the_message_works(toy_data, plain, tmp_path):

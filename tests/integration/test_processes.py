@@ -1,5 +1,6 @@
 """Several CPU processes train one model, started by one command or by torchrun. Impossible settings give clear errors."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def test_two_processes_under_torchrun(expected_weights, tiny_training, tmp_path)
 def test_plain_fairseq_runs_nothing():
     cfg, reached = config(), []
     cfg.distributed_training = flags_of(distributed_init_method="tcp://127.0.0.1:29999")
-    distributed_utils.call_main.__wrapped__.__wrapped__(cfg, reached.append)  # no error, no process
+    inspect.unwrap(distributed_utils.call_main)(cfg, reached.append)  # no error, no process
     assert reached == []
 
 
@@ -94,7 +95,7 @@ def test_plain_fairseq_divides_by_zero_under_torchrun(monkeypatch):
 
 def test_a_mistake_is_one_line_and_status_2(make_corpus, tiny_training, tmp_path):
     result = run_command("fairseq-train", tmp_path / "gone", *tiny_training, *PLUGIN)
-    expected = f"DATA: {tmp_path}/gone is no folder; fairseq-preprocess writes it (its --destdir)"
+    expected = f"DATA: {tmp_path}/gone is not a folder; fairseq-preprocess writes it (its --destdir)"
     assert (result.returncode, result.stderr) == (2, f"fairseq-train: error: {expected}\n")
 
 
@@ -109,7 +110,7 @@ def test_the_group_is_left_before_the_process_ends(tmp_path):
     def main(cfg):
         assert dist.is_initialized()
 
-    distributed_utils.call_main.__wrapped__.__wrapped__(cfg, main)
+    inspect.unwrap(distributed_utils.call_main)(cfg, main)
     assert dist.is_initialized()  # plain fairseq leaves gloo's threads running
     distributed_utils.call_main(cfg, main)
     assert not dist.is_initialized()
@@ -189,10 +190,10 @@ def test_a_mistake_found_by_a_process_that_fairseq_starts_for_a_gpu(run_two, sai
 
 def test_obituaries():
     left = ProcessExitedException("", error_index=1, error_pid=1, exit_code=7)
-    assert cpu_launch.obituary(3, left) == "the process of rank 3 ended with exit status 7"
+    assert cpu_launch.describe_exit(3, left) == "the process of rank 3 ended with exit status 7"
     message = "\n\n-- Process 1 terminated with the following error:\nTraceback ...\nKeyError: error: 'x'\n"
     failed = ProcessRaisedException(message, error_index=1, error_pid=1)
-    assert cpu_launch.obituary(3, failed) == "the process of rank 3 failed:\nTraceback ...\nKeyError: error: 'x'"
+    assert cpu_launch.describe_exit(3, failed) == "the process of rank 3 failed:\nTraceback ...\nKeyError: error: 'x'"
 
 
 def config():
@@ -209,7 +210,7 @@ def flags_of(**changes):
 
 def settled(training=True, **changes):
     flags = flags_of(**changes)
-    cpu_launch.settle_processes(flags, training)
+    cpu_launch.complete_flags(flags, training)
     return flags
 
 

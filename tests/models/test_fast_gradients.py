@@ -9,7 +9,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from hypothesis import given, settings, strategies as st
 
 from fairseq_reservoir.speed import fast
-from fairseq_reservoir.speed.counted_words import CountedWords
+from fairseq_reservoir.speed.loss_decoder import LossDecoder
 from tests.support.building import (
     PAD,
     build,
@@ -77,7 +77,7 @@ def test_gradients_of_any_model(drawn, lengths, seed):
     slow = function(**options).train()
     quick, ours = copy.deepcopy(slow), criterion()
     ours = fast.use(quick, ours)
-    assert isinstance(quick.decoder, CountedWords)
+    assert isinstance(quick.decoder, LossDecoder)
     sample = sample_of(lengths, function is not build_lm, seed)
     expected, found = gradients(slow, criterion(), sample), gradients(quick, ours, sample)
     assert found[:2] == pytest.approx(expected[:2], rel=1e-5)

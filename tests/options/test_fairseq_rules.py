@@ -34,9 +34,6 @@ WITHOUT_RULE = {
     "model.encoder_glu": "true or false",
     "model.decoder_glu": "true or false",
     "model.weight_softmax": "true or false",
-    "optimizer.freeze_auto_interval": "ours; see training.freeze_skip_flags",
-    "optimizer.freeze_auto_threshold": "ours; see training.freeze_skip_flags",
-    "optimizer.freeze_auto_keep": "ours; see training.freeze_skip_flags",
 }
 
 

@@ -1,4 +1,4 @@
-"""Adam in one pass: fairseq's update by hand and against fairseq's, its state, and what it leaves to fairseq."""
+"""Adam in one pass: fairseq's update by hand and against fairseq's, its state, and the cases in which fairseq's step runs."""
 
 import copy
 import math

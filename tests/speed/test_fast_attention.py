@@ -54,7 +54,7 @@ def test_self_attention(padded, causal):
 
 
 def test_words_that_may_look_nowhere():
-    """Padding before a decoder's sentence sees nothing but padding: 0, and no gradient that is no number."""
+    """Padding before a decoder's sentence attends to padding only: its output is 0, and all gradients are finite."""
     left = torch.tensor([[False] * 5, [True] * 2 + [False] * 3, [True] * 4 + [False]])
     options = {"key_padding_mask": left, "attn_mask": future.double(), "need_weights": False}
     slow, fast = pair(torch.float64, self_attention=True)
@@ -113,7 +113,7 @@ def test_bfloat16_on_a_cpu_is_as_near_to_float32_as_fairseqs(causal):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("words", [1, 2, 15, 16, 17, 63, 64, 65])
 def test_rows_of_any_length_give_the_softmax_and_its_gradient(words, dtype):
-    """Of short rows filled up and of those worked out in float32, beside one written out in float64: a rounding of dtype away."""
+    """Padded short rows and rows computed in float32 equal the softmax in float64 up to the rounding of dtype."""
     torch.manual_seed(words)
     x = (2 * torch.randn(3, 2, 5, words)).to(dtype).requires_grad_()
     x.data[0, ..., words // 2 + 1 :] = -torch.inf
@@ -174,7 +174,7 @@ def test_a_fast_one_is_copied_and_stays_one():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_on_a_gpu_cudnn_is_not_asked(monkeypatch, training, allowed):
-    """Of the numbers of a meta tensor nothing is known, so that torch's attention is only asked for shapes."""
+    """A meta tensor has no values, so that torch's attention computes only shapes."""
     seen, kernel = [], F.scaled_dot_product_attention
 
     def asked(*inputs, **options):

@@ -40,7 +40,7 @@ class Writer:
         self._say("fairseq_cli.train", _CONFIGURATION.format(**values))
         self._say("fairseq_cli.train", "num. shared model params: 1,879,680 (num. trained: 1,417,344)")
         if self.mflop:
-            self._say("fairseq_reservoir.trainer.training_hooks", "what is trained and what is frozen:")
+            self._say("fairseq_reservoir.trainer.model_log", "what is trained and what is frozen:")
             self.lines.append(TABLE.format(mflop=self.mflop))
         if restored:
             self._say(

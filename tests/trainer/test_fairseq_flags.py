@@ -53,7 +53,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ),
         (
             "--optimizer adam --batch-size 4 --arch frozen_roberta --task sentence_prediction --num-classes 2",
-            "--criterion cross_entropy: is none of --task sentence_prediction; give --criterion sentence_prediction",
+            "--criterion cross_entropy: does not fit --task sentence_prediction; give --criterion sentence_prediction",
         ),
         ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
         (
@@ -150,7 +150,7 @@ def test_lists_of_words_may_be_empty(tmp_path, criterion):
 )
 def test_others_get_as_far_as_the_data(tmp_path, flags):
     line, _ = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
-    assert line.splitlines()[-1] == f"fairseq-train: error: DATA: {tmp_path}/none is no folder; {WRITES}"
+    assert line.splitlines()[-1] == f"fairseq-train: error: DATA: {tmp_path}/none is not a folder; {WRITES}"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_a_schedule_that_the_training_does_not_finish(toy_data, caplog):
     )
     (said,) = [record.getMessage() for record in caplog.records if "--mask-keep-schedule" in record.getMessage()]
     assert said == (
-        "--mask-keep-schedule 100:0.3: goes on after --max-update 6; the trained model keeps 0.965 of its weights and not 0.3, in"
+        "--mask-keep-schedule 100:0.3: continues after --max-update 6; the trained model keeps 0.965 of its weights and not 0.3, in"
         " checkpoints and exports too"
     )
 

@@ -8,12 +8,12 @@ from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
-from fairseq import options, tasks
+from fairseq import tasks
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import index_files
-from fairseq_reservoir.fairseq_repairs.repair import hooks_of
+from fairseq_reservoir.fairseq_repairs.error_report import find_input_error
 from fairseq_reservoir.trainer import data_files, preflight
 from tests.support.damage import damaged
 
@@ -36,7 +36,7 @@ def refusal(run_fairseq, tiny_training, tmp_path, monkeypatch):
 
 
 def test_missing_folder(refusal, tmp_path):
-    assert refusal(tmp_path / "nowhere").startswith(f"DATA: {tmp_path}/nowhere is no folder; fairseq-preprocess")
+    assert refusal(tmp_path / "nowhere").startswith(f"DATA: {tmp_path}/nowhere is not a folder; fairseq-preprocess")
 
 
 def test_folder_without_data(refusal, tmp_path):
@@ -110,7 +110,7 @@ def test_text_of_one_language(refusal, make_corpus, task, arch):
     assert refusal(data, training=training).startswith(f"{data}/train.bin: no such binarised file (--train-subset)")
     (data / "dict.txt").unlink()
     assert refusal(data, training=training).startswith(f"{data}/dict.txt: no such dictionary")
-    assert refusal(data / "gone", training=training).startswith(f"DATA: {data}/gone is no folder")
+    assert refusal(data / "gone", training=training).startswith(f"DATA: {data}/gone is not a folder")
 
 
 def test_save_dir_that_cannot_be_written(refusal, make_corpus, tmp_path, monkeypatch):
@@ -255,14 +255,12 @@ def test_commands_that_read_a_model_check_the_splits_that_they_read(command, opt
     flags = Namespace(
         path="model.pt", task=task, data=str(data), source_lang=None, target_lang=None, **{option: "test,other"}
     )
-    assert data_files.check_flags(lambda: flags) is flags and data_files.check_flags(lambda: (flags, [])) == (flags, [])
+    assert data_files.check_flags(flags) is None
     shorten(data / ("other.bin" if command == "fairseq-eval-lm" else "other.en-de.de.bin"), 1)
     with pytest.raises(InputError, match=f"^{data}/other.*bin: damaged"):
-        data_files.check_flags(lambda: flags)
-    data_files.check_flags(lambda suppress_defaults: flags, suppress_defaults=True)
+        data_files.check_flags(flags)
     monkeypatch.setattr(sys, "argv", ["fairseq-interactive"])  # reads no split
-    data_files.check_flags(lambda: flags)
-    assert data_files.check_flags in hooks_of(options.parse_args_and_arch)
+    data_files.check_flags(flags)
 
 
 @pytest.mark.parametrize("tries", [30, pytest.param(1000, marks=pytest.mark.slow)])
@@ -317,13 +315,15 @@ def test_generation_from_a_missing_split(make_corpus, run_fairseq, tiny_training
     data, save_dir = make_corpus(), tmp_path / "ck"
     run_fairseq("train", data, *tiny_training, "--save-dir", save_dir)
     flags = ["--path", save_dir / "checkpoint_last.pt", "--batch-size", 4, "--cpu"]
-    # Plain fairseq raises FileNotFoundError; whoever catches that still does.
-    with pytest.raises(FileNotFoundError) as caught:
-        run_fairseq("generate", data, *flags, "--gen-subset", "exam")
-    assert isinstance(caught.value, InputError)
-    assert str(caught.value).startswith(f"Dataset not found: exam ({data}); fairseq-preprocess writes it (see DATA")
-    with pytest.raises(InputError, match="^Dataset not found: exam"):
-        run_fairseq("validate", data, *flags, "--task", "translation", "--valid-subset", "exam")
+    for command, split in (("generate", "--gen-subset"), ("validate", "--valid-subset")):
+        task = ["--task", "translation"] if command == "validate" else []
+        with pytest.raises(FileNotFoundError) as caught:
+            run_fairseq(command, data, *flags, *task, split, "exam")
+        # The command prints this line.
+        line = (
+            f"Dataset not found: exam ({data}); fairseq-preprocess writes it (see DATA, --gen-subset, --valid-subset)"
+        )
+        assert str(find_input_error(caught.value)) == line
     (data / "dict.en.txt").unlink()
     with pytest.raises(InputError, match="dict.en.txt: no such dictionary"):
         run_fairseq("generate", data, *flags)

@@ -17,7 +17,9 @@ class ReservoirEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder with one layer for each of ``slots``."""
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
-        self.upcoming = iter(slots)  # fairseq builds layers one by one, without their numbers
+        # fairseq's constructor builds the layers one by one, without their numbers, between the positions and the output projection.
+        # Layers that are put into the stack afterwards would be drawn after the projection: every trained model would have other bits.
+        self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
 

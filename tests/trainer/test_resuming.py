@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from fairseq_reservoir.trainer.training_hooks import SAME_WORDS
+from fairseq_reservoir.trainer.resuming import SAME_DICTIONARIES
 from tests.support.commands import RUN, error_of, train
 
 PLAIN = "--arch transformer --encoder-layers 2 --decoder-layers 1".split()
@@ -53,7 +53,7 @@ def test_other_dictionaries(toy_data, tmp_path):
     # A row of 16 for fairseq's four symbols and the eight letters of the corpus.
     assert line == (
         f"fairseq-train: error: {tmp_path}/trained/checkpoint_last.pt: its encoder.embed_tokens.weight has the shape [12, 16],"
-        f" not [13, 16], and 2 more have others; {SAME_WORDS}\n"
+        f" not [13, 16], and 2 more have others; {SAME_DICTIONARIES}\n"
     )
     assert status == 2
 
@@ -66,7 +66,7 @@ def test_the_languages_in_turn(make_corpus, tmp_path):
     run = ["--save-dir", tmp_path, "--disable-validation"]
     train(data, *PLAIN, *run, "--max-update", 1, "--source-lang", "en", "--target-lang", "de")
     line, _ = error_of(data, *PLAIN, *run, "--max-update", 2, "--source-lang", "de", "--target-lang", "en")
-    assert line.endswith(f"and 2 more have others; {SAME_WORDS}\n")
+    assert line.endswith(f"and 2 more have others; {SAME_DICTIONARIES}\n")
 
 
 def test_a_model_with_another_name_for_what_gives_scores_to_words(toy_data, tmp_path):
@@ -76,4 +76,4 @@ def test_a_model_with_another_name_for_what_gives_scores_to_words(toy_data, tmp_
     run = ["--arch", "lstm", "--save-dir", tmp_path / "trained", "--disable-validation"]
     train(toy_data, *run, "--max-update", 1, begin=RUN)
     line, _ = error_of(longer, *run, "--max-update", 2, begin=RUN)
-    assert "decoder.embed_tokens.weight has the shape [12, 512]" in line and line.endswith(f"{SAME_WORDS}\n")
+    assert "decoder.embed_tokens.weight has the shape [12, 512]" in line and line.endswith(f"{SAME_DICTIONARIES}\n")

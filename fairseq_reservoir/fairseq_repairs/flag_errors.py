@@ -1,0 +1,169 @@
+"""Refuse, in one line, flags that argparse or fairseq's dataclasses cannot read."""
+
+from argparse import ArgumentTypeError
+from functools import partial
+
+from fairseq.dataclass import utils as dataclass_utils
+from omegaconf import MISSING
+
+from ..errors import InputError, check_arguments, flag_of
+from .choices import refuse_missing, whose
+from .error_report import fairseq_command
+from .repair import repair, wrap
+
+# Flags of earlier versions, with the flag to give instead.
+_REMOVED = dict.fromkeys(
+    ("--freeze-auto", "--freeze-auto-interval", "--freeze-auto-threshold", "--freeze-auto-keep"), "--freeze-schedule"
+)
+# In place of the folder of data in commands of ours that build a model without data.
+NO_DATA = "no-data"
+
+
+@repair("flag-errors")
+def refuse_flags_in_one_line():
+    """Let a fairseq command answer a flag that argparse refuses in one line too.
+
+    argparse prints the 150 lines of fairseq's usage before it prints the error. Functions that parse arguments without being a command
+    keep argparse's way. ``trainer`` calls the four functions below.
+    """
+    wrap(dataclass_utils, "eval_str_list", eval_str_list)
+    wrap(dataclass_utils, "_override_attr", override_attr)
+
+
+def prepare(parser, words) -> None:
+    """Let the parser of a fairseq command raise an ``InputError`` in place of printing its usage.
+
+    Raises:
+        InputError: a word of the command line cannot be read at all.
+    """
+    if not refuse_flags_in_one_line.is_applied:
+        return
+    command = fairseq_command()
+    if command and "error" not in vars(parser):
+        parser.error = partial(raise_as_mistake, command=command, words=words)
+    check_arguments(words)
+
+
+def error_without_arch(error: RuntimeError) -> Exception:
+    """The error to raise in place of fairseq's RuntimeError without a message, which means that ``--arch`` is missing."""
+    if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
+        return InputError("--arch: is not given; such as --arch reservoir_transformer_study")
+    return error
+
+
+def check_parsed(parser, flags, words, is_complete: bool) -> None:
+    """Refuse text that hydra would change, and choices without the flags that they need.
+
+    Args:
+        parser: of the command.
+        flags: the namespace that it made.
+        words: the command line.
+        is_complete: whether flags that are not given have their defaults.
+
+    Raises:
+        InputError: one line with the flag.
+    """
+    if not refuse_flags_in_one_line.is_applied:
+        return
+    refuse_what_hydra_would_change(parser, flags, words)
+    command = fairseq_command()
+    if command and is_complete:
+        refuse_missing(command, flags)
+
+
+def error_of_model(error: ValueError) -> Exception:
+    """The error to raise in place of a ValueError of a model that names a flag."""
+    if not refuse_flags_in_one_line.is_applied or isinstance(error, InputError) or not str(error).startswith("--"):
+        return error
+    made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
+    return InputError(f"{error}{made}")
+
+
+def eval_str_list(original, text, x_type=float):
+    try:
+        if text == "" and x_type is not str:  # a list of words may be empty
+            raise ValueError("no number at all")
+        return original(text, x_type)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # argparse catches two of them
+        raise ArgumentTypeError(f"{text!r} is neither a number nor several with commas between them") from error
+
+
+def override_attr(original, sub_node, data_class, args):
+    for name, option in getattr(data_class, "__dataclass_fields__", {}).items():
+        _read(args, name, option.type)
+    return original(sub_node, data_class, args)
+
+
+def refuse_what_hydra_would_change(parser, flags, words):
+    """Refuse text that would not arrive as it was given: fairseq passes every flag through hydra's grammar.
+
+    Args:
+        parser: its actions give each value its flag.
+        flags: the namespace that the parser made.
+        words: the command line.
+
+    Raises:
+        InputError: a value has ``${``, which refers to another option, or a backslash before a quote.
+    """
+    if not any("${" in word or "\\'" in word for word in words):
+        return
+    names = {action.dest: (action.option_strings or [action.dest.upper()])[-1] for action in parser._actions}
+    for dest, value in vars(flags).items():
+        for text in value if isinstance(value, list) else [value]:
+            if not isinstance(text, str) or not any(word == text or word.endswith(f"={text}") for word in words):
+                continue
+            flag = names.get(dest, flag_of(dest))
+            if "${" in text:
+                raise InputError(
+                    f"{flag} {text!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
+                )
+            if "\\'" in text:
+                raise InputError(f"{flag} {text!r}: has a backslash before a quote, which fairseq cannot read")
+
+
+def _whole(text):
+    number = float(text)
+    if number != int(number):
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdigit() else int(number)
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
+_READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": True, "0": False}.__getitem__}
+
+
+def _read(args, name, kind):
+    """Read a number, or true or false, in place.
+
+    fairseq leaves it as text if its default follows another flag, and evaluates it later.
+    """
+    value, kind = getattr(args, name, None), kind if isinstance(kind, str) else dataclass_utils.interpret_dc_type(kind)
+    if kind not in _NAMES or not isinstance(value, str) or value == "None" or value.startswith("${"):
+        return
+    try:
+        setattr(args, name, _READ[kind](value.strip().lower()))
+    except (ValueError, KeyError, OverflowError):
+        raise InputError(f"{flag_of(name)} {value!r}: must be {_NAMES[kind]}") from None
+
+
+def raise_as_mistake(message, command=None, words=()):
+    """Raise argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``, as an ``InputError``.
+
+    Args:
+        message: argparse's.
+        command, words: the command, such as ``fairseq-train``, and its words, for a hint about unrecognized flags.
+    """
+    if message.endswith(f"value: {MISSING!r}"):  # a default that stands for none
+        raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is not given, and has no default")
+    unrecognized = message.partition("unrecognized arguments: ")[2].split()
+    for flag in (word.split("=")[0] for word in unrecognized):
+        if flag in _REMOVED:
+            raise InputError(f"{flag}: was removed; give {_REMOVED[flag]}")
+    hint = ""
+    if unrecognized and words[:1] == [NO_DATA] and unrecognized[0] in words:
+        before = words[words.index(unrecognized[0]) - 1]
+        if not unrecognized[0].startswith("-") and not before.startswith(
+            "-"
+        ):  # else the value of a flag that takes none
+            hint = f"; no data are needed here: leave {unrecognized[0]} out"
+    raise InputError(message.removeprefix("argument ") + whose(command, unrecognized, words) + hint)

@@ -1,0 +1,220 @@
+"""Repairs for samples with more tokens than the model takes: refuse them in one line, or score all of a text.
+
+fairseq leaves long samples out. A score of a part of the data can then be mistaken for a score of all data.
+"""
+
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import numpy as np
+from fairseq import utils
+from fairseq.data import LanguagePairDataset, LMContextWindowDataset
+from fairseq.tasks import FairseqTask
+
+from ..errors import InputError
+from .error_report import fairseq_command
+from .given import Given
+from .interactive import current_session
+from .repair import repair, wrap
+
+logger = logging.getLogger(__name__)
+_BLOCK, _CONTEXT, _SKIP = "--tokens-per-sample", "--context-window", "--skip-invalid-size-inputs-valid-test"
+_SIDES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """Flags of the running ``fairseq-eval-lm``."""
+
+    has_block: bool  # whether --tokens-per-sample is given
+    context: int
+    skips: bool
+    max_tokens: int | None  # in a batch, which has at least one block
+
+
+# None in every other command.
+_scoring: ContextVar[_Scoring | None] = ContextVar("_scoring", default=None)
+
+
+@repair("scored-text")
+def score_every_token() -> None:
+    """Let ``fairseq-eval-lm`` score every token of a text, and let no command continue without samples.
+
+    ``fairseq-eval-lm`` cuts the text into blocks of 1024 tokens unless ``--tokens-per-sample`` is given, and leaves out every
+    block that is longer than the model's positions. It then prints the loss of the other blocks, or 0.0000, with status 0.
+    Now the block size of the training is the default, and a block that is too long is refused. A training that leaves out
+    every sample starts one empty epoch after the other. ``trainer`` calls ``read_flags`` and ``use_block_of_training``.
+    """
+    wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
+
+
+@repair("long-sentences")
+def name_long_sentences():
+    """Name in one line the sentences that are too long for a model (fairseq #257).
+
+    fairseq raises an exception with the number of one sentence: in training at the end of the first epoch, in
+    ``fairseq-interactive`` at a long line, which ends the session. Now a training checks its validation data when it
+    starts. ``fairseq-interactive`` leaves the line out with a warning, translates the others, and ends with an error that
+    has the numbers of all such lines. With ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as before. Training
+    data are left out with a warning, as before. ``ReservoirTrainer`` calls ``check_validation``.
+    """
+    wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
+
+
+def filter_indices_by_size(original, task, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
+    """Both repairs of fairseq's function, which leaves out the samples that are too long or raises an exception."""
+    if name_long_sentences.is_applied:
+        session = current_session()
+        if session is not None and _name(task, dataset) is None:
+            return _leave_out_lines(session, indices, dataset, max_positions, ignore_invalid_inputs)
+        if not ignore_invalid_inputs:
+            return _refuse_long_sentences(task, indices, dataset, max_positions)
+    kept = original(task, indices, dataset, max_positions, ignore_invalid_inputs)
+    if score_every_token.is_applied:
+        _refuse_to_leave_out(task, indices, dataset, kept, max_positions)
+    return kept
+
+
+def read_flags(parser, flags, words) -> None:
+    """Store the flags of ``fairseq-eval-lm`` for ``filter_indices_by_size``.
+
+    Args:
+        parser: of the command.
+        flags: the namespace that it made.
+        words: the command line.
+
+    Raises:
+        InputError: the context is negative, or leaves no token of a block to score.
+    """
+    if not score_every_token.is_applied:
+        return
+    if _CONTEXT not in parser._option_string_actions:
+        _scoring.set(None)
+        return
+    given = {word.split("=")[0] for word in words}
+    read = Given(flags)
+    context, block = read.context_window or 0, read.tokens_per_sample
+    if context < 0:
+        raise InputError(f"{_CONTEXT} {context}: must be at least 0")
+    if _BLOCK in given and block is not None:
+        _check_context(context, block)
+    skips = bool(read.skip_invalid_size_inputs_valid_test)
+    _scoring.set(_Scoring(_BLOCK in given, context, skips, read.max_tokens))
+
+
+def _check_context(context, block):
+    if 0 < block <= context:
+        raise InputError(
+            f"{_CONTEXT} {context}: must be less than {_BLOCK} {block}, which counts the tokens of the context and the scored ones"
+        )
+
+
+def use_block_of_training(config, task) -> None:
+    """Set the block size of ``fairseq-eval-lm`` to that of the training of the loaded model, if the flag is not given."""
+    scoring, options = _scoring.get(), getattr(task, "args", None)
+    if scoring and not scoring.has_block and options is not None and hasattr(options, "tokens_per_sample"):
+        trained = Given(config.task).tokens_per_sample
+        if trained:
+            trained = min(trained, scoring.max_tokens or trained)
+            _check_context(scoring.context, trained)
+            # As fairseq does with the value of the flag.
+            options.tokens_per_sample = trained - scoring.context
+            logger.info("%s %d, as in the training of the model", _BLOCK, trained)
+
+
+def _refuse_to_leave_out(task, indices, dataset, kept, max_positions):
+    scoring = _scoring.get()
+    if scoring:
+        _refuse_part(scoring, task, dataset, indices, kept, max_positions)
+    # fairseq-interactive may leave out the one line that it has just read.
+    is_of_data = scoring or any(dataset is loaded for loaded in task.datasets.values())
+    if is_of_data and len(indices) and not len(kept):
+        raise InputError(
+            f"all {len(indices):,} samples are longer than the {max_positions} tokens that --max-source-positions, "
+            f"--max-target-positions or --max-positions allow, and none is left; of a text in blocks {_BLOCK} is their length"
+        )
+
+
+def _refuse_part(scoring, task, dataset, indices, kept, positions):
+    """Refuse blocks that are longer than the positions of the model, with the tokens of their context."""
+    block = getattr(getattr(task, "args", None), "tokens_per_sample", 0) + scoring.context
+    cure = f"give --sample-break-mode none {_BLOCK} {positions}"
+    if len(kept) < len(indices) and not scoring.skips:
+        left_out = set(indices.tolist()) - set(kept.tolist())
+        tokens, of = (sum(dataset.num_tokens(i) for i in those) for those in (left_out, indices.tolist()))
+        raise InputError(
+            f"{_BLOCK} {block}: {len(left_out):,} of {len(indices):,} blocks, with {tokens:,} of {of:,} tokens, are longer than the "
+            f"model's {positions} positions and would not be scored; {cure}, or leave them out by {_SKIP}"
+        )
+    is_number = isinstance(positions, (int, float))
+    if isinstance(dataset, LMContextWindowDataset) and is_number and len(kept) > 1 and block > positions:
+        raise InputError(
+            f"{_BLOCK} {block}: blocks with their {_CONTEXT} {scoring.context} are longer than the model's {positions} positions; {cure}"
+        )
+
+
+def check_validation(trainer) -> None:
+    """Refuse validation data with sentences that are too long, before a training makes its first update.
+
+    Raises:
+        InputError: there are such sentences, and they are not to be left out.
+    """
+    task = trainer.task
+    if not name_long_sentences.is_applied or trainer.cfg.dataset.skip_invalid_size_inputs_valid_test:
+        return
+    limits = utils.resolve_max_positions(task.max_positions(), trainer.get_model().max_positions())
+    for split, dataset in task.datasets.items():
+        if type(dataset) is LanguagePairDataset and split != trainer.cfg.dataset.train_subset:
+            task.filter_indices_by_size(np.arange(len(dataset)), dataset, limits)
+
+
+def _refuse_long_sentences(task, indices, dataset, max_positions):
+    kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
+    if len(left_out):
+        count = f"{len(left_out):,} of {len(indices):,} sentences"
+        lengths = _too_long(dataset, left_out, max_positions)
+        raise InputError(
+            f"{_split(task, dataset)}: {count} are too long: the longest {lengths}; {_SKIP} leaves them out"
+        )
+    return kept
+
+
+def _leave_out_lines(session, indices, dataset, max_positions, quietly):
+    kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
+    for index in sorted(left_out):
+        number = session.first + int(index)
+        lengths = _too_long(dataset, [index], max_positions)
+        logger.warning("line %d is not translated: it %s", number, lengths)
+        if not quietly:
+            session.left_out.append(number)
+    return kept
+
+
+def _too_long(dataset, left_out, limits):
+    """As in ``has 9 source tokens with the end of the sentence, and the model takes 5 (--max-source-positions)``."""
+    sizes = [dataset.size(index) for index in left_out]
+    if isinstance(limits, dict):
+        return f"has {sizes[0]} tokens, and the model takes {limits}"
+    if not isinstance(limits, (tuple, list)):
+        return f"has {max(np.max(size) for size in sizes):,} tokens, and the model takes {limits:,}"
+    found = []
+    for side, limit, lengths in zip(_SIDES, limits, zip(*(np.broadcast_to(size, len(limits)) for size in sizes))):
+        if limit is not None and max(lengths) > limit:
+            end = "" if found else " with the end of the sentence"
+            found.append(f"{max(lengths):,} {side} tokens{end}, and the model takes {limit:,} (--max-{side}-positions)")
+    return "has " + "; ".join(found)
+
+
+def _split(task, dataset):
+    name = _name(task, dataset)
+    if name is None:
+        return "DATA"
+    if fairseq_command() in ("fairseq-generate", "fairseq-eval-lm"):
+        return f"--gen-subset {name}"
+    return f"--valid-subset {name}"
+
+
+def _name(task, dataset):
+    """The split that a dataset is of, or None."""
+    return next((name for name, of_split in task.datasets.items() if of_split is dataset), None)

@@ -1,0 +1,68 @@
+"""Decoder mix-in that returns the loss of the non-padding tokens instead of logits for every position."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..layers.replace import MixedIn
+from .label_smoothing import label_smoothing
+from .projected_loss import projected_loss
+
+
+@dataclass(frozen=True)
+class LossRequest:
+    """The loss that a criterion computes.
+
+    Attributes:
+        target: (batch, time) tokens to predict.
+        epsilon: label smoothing.
+        padding: the token without a loss.
+    """
+
+    target: Tensor
+    epsilon: float
+    padding: int
+
+
+_request: ContextVar[LossRequest | None] = ContextVar("_request", default=None)
+
+
+@contextmanager
+def returning_losses(request: LossRequest) -> Iterator[None]:
+    """Inside the block, decoders with ``LossDecoder`` return (loss, unsmoothed loss) in place of logits."""
+    token = _request.set(request)
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+class LossDecoder(MixedIn):
+    """Mix-in for a decoder of fairseq: inside ``returning_losses`` the output layer returns the loss, see ``label_smoothing``.
+
+    On a CPU only positions of non-padding tokens are projected to the vocabulary. On a GPU all positions are, as in fairseq, because
+    counting the tokens would synchronise the device. The loss is computed in the decoder, so inside the wrapper with which fairseq sums
+    the gradients of the ranks.
+    """
+
+    # Whether the output projection is a product with its ``weight`` and nothing else.
+    is_product = False
+
+    def output_layer(self, features: Tensor, **kwargs: Any) -> Any:
+        request = _request.get()
+        if request is None:
+            return super().output_layer(features, **kwargs)
+        project = self.output_projection
+        if features.device.type != "cpu":
+            logits, target = project(features).flatten(0, -2), request.target.flatten()
+            return label_smoothing(logits, target, request.epsilon, request.padding)
+        counted = request.target.ne(request.padding)
+        features, target = features[counted], request.target[counted]
+        if self.is_product and features.dtype in (torch.float32, torch.bfloat16):
+            return projected_loss(features, project.weight, target, request.epsilon)
+        return label_smoothing(project(features), target, request.epsilon, request.padding)

@@ -1,0 +1,36 @@
+"""Log the slot table of a model, and masked modules with NaN scores."""
+
+import logging
+
+from ..masks.masked_weight import nan_scores, refuse_moving_masks
+from ..options.component_options import ComponentOptions
+from ..options.reading import read
+from ..plan.slot_table import refuse_all_frozen
+
+logger = logging.getLogger(__name__)
+
+
+def log_slot_table(trainer) -> None:
+    """Log the slot table of the trainer's model.
+
+    Raises:
+        InputError: no parameter of the model is trained, or a frozen mask would move.
+    """
+    model, flags = trainer.get_model(), read(ComponentOptions, trainer.cfg.model)
+    table = getattr(model, "slot_table", None)
+    if table is not None and not any(parameter.requires_grad for parameter in model.parameters()):
+        # A RoBERTa may be completely frozen if its task adds a head. This task has not added one.
+        refuse_all_frozen(flags.freeze, flags.freeze_except)
+    refuse_moving_masks(model, f"--freeze {flags.freeze}")
+    if table is not None:
+        logger.info("what is trained and what is frozen:\n%s", table)
+
+
+def report_nan_scores(trainer) -> None:
+    """Log the masked modules with a NaN score. A NaN score has a rank like any other, so that a mask does not show it.
+
+    This synchronises with the device.
+    """
+    names = nan_scores(trainer.get_model())
+    if names:
+        logger.error("update %d: NaN in the scores of %s", trainer.get_num_updates(), ", ".join(names))

@@ -1,0 +1,61 @@
+"""Read the flags of a fairseq command: repairs, flags of this package, and checks, in the order in which they happen."""
+
+import sys
+
+from ..checkpoint import model_path_checks, other_dictionary
+from ..fairseq_repairs import checkpoints, flag_errors, long_samples, processes, start_up, user_dirs
+from ..fairseq_repairs.error_report import install_in_command
+from ..speed import threads
+from . import data_files
+
+
+def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
+    """In place of fairseq's ``options.parse_args_and_arch``, which every command but ``fairseq-preprocess`` calls.
+
+    ``fairseq-validate`` calls it a second time with ``suppress_defaults``, for a namespace of the flags that are given.
+
+    Raises:
+        InputError: one line with the flag, before any file of data or model is read.
+    """
+    words = sys.argv[1:] if input_args is None else input_args
+    is_complete = not kwargs.get("suppress_defaults")
+    is_training = "--max-update" in parser._option_string_actions
+
+    if user_dirs.report_input_errors.is_applied:
+        install_in_command()
+    if is_training:
+        parser.epilog = "Flags of layers, freezing and masks: fairseq-reservoir plan --help"
+        other_dictionary.add_flag(parser)
+        threads.add_flag(parser)
+    flag_errors.prepare(parser, words)
+
+    parsed = _parse(original, parser, input_args, *args, **kwargs)
+    flags = parsed[0] if isinstance(parsed, tuple) else parsed
+
+    flag_errors.check_parsed(parser, flags, words, is_complete)
+    start_up.restore_tpu(parser, flags, words)
+    long_samples.read_flags(parser, flags, words)
+    checkpoints.write_layers_as_text(flags)
+    processes.refuse_shares(parser, flags, words)
+    threads.read_flag(flags)
+    if is_complete:
+        model_path_checks.check_flags(flags)
+        data_files.check_flags(flags)
+    other_dictionary.read_flag(flags, is_training)
+    return parsed
+
+
+def _parse(original, parser, input_args, *args, **kwargs):
+    """fairseq's function, with a line in place of its two errors without a message."""
+    try:
+        return original(parser, input_args, *args, **kwargs)
+    except RuntimeError as error:
+        mistake = flag_errors.error_without_arch(error)
+        if mistake is error:
+            raise
+        raise mistake from error
+    except KeyError as error:
+        mistake = model_path_checks.error_without_task(error)
+        if mistake is error:
+            raise
+        raise mistake from error

@@ -1,0 +1,140 @@
+"""Load a checkpoint into a trainer: one line for a checkpoint that does not fit the model, the optimizer or the criterion."""
+
+import ast
+import contextlib
+import functools
+import re
+import shlex
+
+import torch
+from fairseq.optim import FairseqOptimizer
+
+from ..errors import InputError, flag_of
+from ..freezing.description import Resumed, refuse_change, resuming
+from ..freezing.freeze_skip import PREFIX, refuse_removed_flag
+from ..options.fairseq_flags import choice_of
+
+SAME_FLAGS = "give the flags it was trained with"
+SAME_DICTIONARIES = "give the DATA, languages and task it was trained with, and so its dictionaries"
+
+
+@contextlib.contextmanager
+def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer_overrides: dict | None):
+    """While a checkpoint is loaded: set ``freezing.description.resuming``, and raise errors of torch and fairseq in one line.
+
+    Raises:
+        InputError: the checkpoint is of another optimizer, criterion or model.
+    """
+    token = resuming.set(None if reset_optimizer else Resumed(filename, save_dir, optimizer_overrides))
+    try:
+        yield
+    except AssertionError as error:
+        if "--reset-optimizer" not in str(error):
+            raise
+        raise InputError(f"--restore-file {filename}: {error}") from error
+    except Exception as error:
+        # fairseq raises its own exception ("please ensure that the architectures match") while it handles torch's.
+        difference = _difference(str(error.__context__))
+        if difference is None:
+            raise
+        raise InputError(f"{filename}: {difference}") from error
+    finally:
+        resuming.reset(token)
+
+
+def _difference(message):
+    """One-line version of torch's ``load_state_dict`` error: the first tensor, the number of others, and the flags to give."""
+    if not message.startswith("Error(s) in loading state_dict"):
+        return None
+    sizes = re.findall(r"size mismatch for (\S+): .*?\((\[.*?\])\) from checkpoint, .*?\((\[.*?\])\)", message)
+    if sizes:
+        (name, saved, own), others = sizes[0], len(sizes) - 1
+        more = f", and {others} more {'has another' if others == 1 else 'have others'}" if others else ""
+        return f"its {name} has the shape {saved}, not {own}{more}; {SAME_DICTIONARIES if _is_of_dictionary(sizes) else SAME_FLAGS}"
+    for verb, kind in (("has no", "Missing"), ("is of a model with", "Unexpected")):
+        found = re.search(rf'{kind} key\(s\) in state_dict: "([^"]*)"((?:, "[^"]*")*)', message)
+        if found:
+            others = found[2].count(", ")
+            return f"{verb} {found[1]}{f' and {others} more' if others else ''}; {SAME_FLAGS}"
+    return None
+
+
+def _is_of_dictionary(sizes):
+    """Whether only the size of the dictionary differs: the rows of embeddings and of the output projection, which has any name."""
+    rows_only = all(ast.literal_eval(saved)[1:] == ast.literal_eval(own)[1:] for _, saved, own in sizes)
+    names = [name for name, *_ in sizes]
+    return (
+        rows_only and any("embed_tokens" in name for name in names) and not any("positions" in name for name in names)
+    )
+
+
+def check_loaded_state(trainer) -> None:
+    """Let the optimizer of a trainer refuse a state of other parameters. Call it whenever the optimizer is built.
+
+    torch's own error names parameter groups only. With the flat buffer of fp16 there is an error only after the first update.
+    """
+    for group, optimizer in innermost(trainer._optimizer):
+        check = functools.partial(_refuse_other_state, optimizer, group)
+        optimizer.optimizer.register_load_state_dict_pre_hook(check)
+
+
+def innermost(optimizer, group: str | None = None) -> list:
+    """The optimizers inside fairseq's wrappers, each with the name of its group if it is part of a composite optimizer."""
+    for name in ("fp32_optimizer", "wrapped_optimizer", "_optimizer"):
+        inner = getattr(optimizer, name, None)
+        if isinstance(inner, FairseqOptimizer):
+            return innermost(inner, group)
+    if hasattr(optimizer, "optimizers"):
+        return [found for name, inner in optimizer.optimizers.items() for found in innermost(inner, name)]
+    return [(group, optimizer)]
+
+
+def _refuse_other_state(optimizer, group, _, state_dict):
+    resumed = resuming.get()
+    if state_dict.get(PREFIX):
+        _refuse_to_drop_schedule(optimizer, state_dict[PREFIX])
+    overrides = (resumed.optimizer_overrides if resumed else None) or {}
+    for key in overrides if group is None else overrides.get(group) or ():
+        if all(key not in options for options in optimizer.param_groups):
+            raise InputError(
+                f"--optimizer-overrides: {key!r}: is not an option of --optimizer {_name_of(optimizer)}; choose from"
+                f" {', '.join(sorted(optimizer.param_groups[0].keys() - {'params'}))}"
+            )
+    if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
+        elsewhere = " with another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
+        raise InputError(
+            f"--restore-file {resumed.file}: its optimizer state is of other parameters than those trained here; --reset-optimizer "
+            f"continues without it, or --finetune-from-model {resumed.file} in place of --restore-file{elsewhere} starts a new training"
+        )
+
+
+def _refuse_to_drop_schedule(optimizer, schedule):
+    """Refuse a state with a freeze schedule for another optimizer. fairseq compares only names, in half precision those of wrappers."""
+    refuse_removed_flag(schedule)
+    name = _name_of(optimizer)
+    flags = [
+        (flag_of(flag), *(() if value is True else (str(value),))) for flag, value in schedule.items() if flag != "seed"
+    ]
+    refuse_change(
+        "--optimizer", name, f"{PREFIX}_{name} {shlex.join(word for flag in flags for word in flag)}", can_reset=True
+    )
+
+
+def _name_of(optimizer):
+    options = getattr(optimizer, "cfg", None) or optimizer.args
+    return choice_of(options) or options.optimizer
+
+
+def _fits(state_dict, groups):
+    """Whether the state has as many parameters, and no entry larger than its parameter. Factored entries are smaller."""
+    saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+    own = [parameter for group in groups for parameter in group["params"]]
+    if len(saved) != len(own):
+        return False
+    states = (state_dict["state"].get(i, {}) for i in saved)
+    return all(
+        value.numel() <= p.numel()
+        for p, state in zip(own, states)
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    )

@@ -1,0 +1,50 @@
+"""The flags of a command are read by one function; its repairs are left out by their names."""
+
+import sys
+
+import pytest
+from fairseq import options
+
+from fairseq_reservoir.errors import InputError
+from fairseq_reservoir.fairseq_repairs import repair
+
+SCORE = ["data", "--path", "model.pt", "--distributed-world-size", "2"]
+
+
+@pytest.fixture(params=[repair.APPLIED, repair.SWITCHED_OFF])
+def is_applied(request, monkeypatch):
+    monkeypatch.setattr(repair, "_states", dict.fromkeys(repair._states, request.param))
+    monkeypatch.setattr(sys, "argv", ["notebook"])  # no command of fairseq, so that no file is checked
+    return request.param == repair.APPLIED
+
+
+def test_bf16_and_lists_of_layers(is_applied):
+    words = "data --arch transformer_tiny --bf16 --encoder-layers-to-keep 0,1".split()
+    flags = options.parse_args_and_arch(options.get_training_parser(), words)
+    assert flags.tpu != is_applied
+    assert flags.encoder_layers_to_keep == ("0,1" if is_applied else [0, 1])
+
+
+def test_a_share_of_the_data(is_applied):
+    if is_applied:
+        with pytest.raises(InputError, match="^--distributed-world-size 2: this command would score only the first"):
+            options.parse_args_and_arch(options.get_generation_parser(), SCORE)
+    else:
+        assert options.parse_args_and_arch(options.get_generation_parser(), SCORE).distributed_world_size == 2
+
+
+def test_a_value_that_hydra_would_change(is_applied):
+    words = ["data", "--arch", "transformer_tiny", "--save-dir", "${HOME}"]
+    if is_applied:
+        with pytest.raises(InputError, match=r"^--save-dir '\$\{HOME\}': flags have no"):
+            options.parse_args_and_arch(options.get_training_parser(), words)
+    else:
+        assert options.parse_args_and_arch(options.get_training_parser(), words).save_dir == "${HOME}"
+
+
+def test_a_training_has_our_flags_and_other_commands_do_not():
+    for parser, has_them in ((options.get_training_parser(), True), (options.get_generation_parser(), False)):
+        words = ["data", "--arch", "transformer_tiny"] if has_them else ["data", "--path", "model.pt"]
+        options.parse_args_and_arch(parser, words)
+        known = parser._option_string_actions
+        assert ("--threads" in known) == ("--allow-other-dictionary" in known) == has_them
