@@ -226,7 +226,7 @@ def run_hydra(toy_data, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("task.data=/no/such", "DATA: /no/such is no folder"),
+        ("task.data=/no/such", "DATA: /no/such is not a folder"),
         ("model.reservoir_encoder=LR", "--reservoir-encoder"),
         ("optimizer.freeze_schedule=emb", "--freeze-schedule"),
     ],

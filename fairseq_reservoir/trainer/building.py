@@ -2,9 +2,12 @@
 
 import os
 
+from fairseq.utils import split_paths
+
 from ..checkpoint import fairseq_loader, unregistered
 from ..fairseq_repairs import flag_errors, long_samples
 from ..fairseq_repairs.error_report import SEE_DATA
+from ..fairseq_repairs.given import Given
 from ..fairseq_repairs.index_files import MAKE_IT
 from .data_files import MissingFile
 
@@ -13,13 +16,14 @@ def setup_task(original, cfg, *args, **kwargs):
     """In place of ``tasks.setup_task``: fairseq's function, which reads the dictionaries.
 
     Raises:
-        InputError: the task is not registered, or a dictionary is missing.
+        InputError: the task is not registered, or its folder or a dictionary is missing.
     """
     unregistered.check_task(cfg)
     try:
         return original(cfg, *args, **kwargs)
     except FileNotFoundError as error:
-        if not (error.filename and os.path.basename(error.filename).startswith("dict")):
+        folders = split_paths(str(Given(cfg).data or ""))
+        if not (error.filename and (error.filename in folders or os.path.basename(error.filename).startswith("dict"))):
             raise
         raise MissingFile(f"{error.filename}: no such file; {MAKE_IT} ({SEE_DATA})") from error
 
