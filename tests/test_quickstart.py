@@ -156,7 +156,7 @@ def test_another_corpus_does_not_take_the_place_of_the_first(tmp_path):
     "setting, value, message",
     [
         ("WORK", "runs/a,b", "WORK=runs/a,b: fairseq would split it into several folders at a comma or colon"),
-        ("WORK", "runs/a:b", "WORK=runs/a:b: fairseq would read"),
+        ("WORK", "runs/a:b", "WORK=runs/a:b: fairseq would split it"),
         ("WORK", str(ROOT / "setup.py"), "setup.py: is not a folder"),
         ("MAX_UPDATE", "many", "MAX_UPDATE=many: must be a whole number"),
         ("SEED", "-w", "SEED=-w: must be a whole number"),

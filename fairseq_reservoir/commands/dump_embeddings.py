@@ -32,9 +32,8 @@ def run(known, _):
     from ..checkpoint.pretrained_embeddings import write_tables
     from ..checkpoint.translator import task_of_text
     from ..errors import InputError
+    from ..fairseq_repairs.given import Given
     from ..files import check_out
-    from ..options.fairseq_flags import DataFlags
-    from ..options.reading import read
 
     source = open_checkpoint(known.checkpoint)
     places = _places(source.model)
@@ -49,7 +48,7 @@ def run(known, _):
     else:
         task = dictionaries.task_of_config(source.config, known.data)
     dictionaries.check(f"--data {source.config.task.data}", dictionaries_of(source.state), task)
-    if read(DataFlags, task.cfg).source_lang and len(places) == 2:
+    if Given(task.cfg).source_lang and len(places) == 2:
         sides = ((task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary))
     elif len({id(source.model.get_submodule(place)) for place in places}) == 1:
         places, sides = places[:1], (("txt", task.source_dictionary),)

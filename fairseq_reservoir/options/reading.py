@@ -3,10 +3,10 @@
 from dataclasses import fields
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+Options = TypeVar("Options")
 
 
-def read(options: type[T], config: Any) -> T:
+def read(options: type[Options], config: Any) -> Options:
     """The options of a dataclass with the values of a configuration, and with their defaults where it has none.
 
     Args:

@@ -112,7 +112,7 @@ def test_a_port_that_env_reads(environment, value):
         (GOOD | {"MASTER_ADDR": ""}, "MASTER_ADDR '': this environment variable must name the host of rank 0"),
         (
             {"FAIRSEQ_RESERVOIR_THREADS": "["},
-            "--threads [ (or FAIRSEQ_RESERVOIR_THREADS): must be auto or a whole number",
+            "--threads [ (or FAIRSEQ_RESERVOIR_THREADS): must be a whole number from 1 to 1024",
         ),
     ],
 )

@@ -254,7 +254,7 @@ def test_two_processes_are_one(toy_data, tmp_path):
     [
         (
             ["--freeze-schedule", "5:emb", "--quantization-config-path", "pq.yaml"],
-            "--freeze-schedule with --quantization-config-path pq.yaml: code books would take the place",
+            "--freeze-schedule with --quantization-config-path pq.yaml: code books would replace frozen",
         ),
         (
             ["--freeze-schedule", "5:emb", "--fp16"],
@@ -277,7 +277,7 @@ def test_two_processes_are_one(toy_data, tmp_path):
         (["--freeze-update-every", "ffn"], "'ffn' is not COMPONENT:N"),
         (
             ["--freeze-rotate", "1:2", "--fp16", "--fp16-no-flatten-grads", "--debug-param-names"],
-            "--debug-param-names: fairseq looks for",
+            "--debug-param-names: fairseq reads gradients of frozen parameters",
         ),
         (["--freeze-rotate", "13:2"], "--freeze-rotate 13:2: the model has 12 layers"),
     ],

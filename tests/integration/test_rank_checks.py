@@ -110,7 +110,7 @@ SCHEDULE = "--optimizer freeze_skip --freeze-schedule 0:decoder.ffn".split()
 def test_a_rank_with_another_tensor_is_named(toy_data, tmp_path, tensor, flags):
     plugin = user_dir(tmp_path, "perturbed", PERTURBED.replace("TENSOR", tensor))
     ended = start_training(toy_data, *RUN, *flags, "--save-dir", tmp_path / "run", *plugin)
-    expected = f"rank 1: the frozen tensor {tensor} differs from the other processes"
+    expected = f"rank 1: the frozen tensor {tensor} differs from the other ranks"
     assert ended.returncode != 0 and expected in ended.stderr and "Traceback" not in ended.stderr
     assert list((tmp_path / "run").glob("*.pt")) == []
 

@@ -129,7 +129,7 @@ def test_an_encoder_starts_from_a_roberta(toy_data, tmp_path):
     line, _ = error_of(toy_data, *TRANSLATION, *flags, *ONCE, begin=RUN)
     entries = len(theirs["embed_tokens.weight"])
     assert (
-        f"its embed_tokens.weight is {entries} x 16, in the model {entries - 1} x 16: words of another dictionary"
+        f"its embed_tokens.weight is {entries} x 16, in the model {entries - 1} x 16: entries of another dictionary"
         in line
     )
     data = shutil.copytree(toy_data, tmp_path / "data")
