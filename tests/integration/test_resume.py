@@ -53,7 +53,7 @@ OTHERS = {
     ),
     "norm": (
         ["--reservoir-norm", "model"],
-        "--reservoir-norm model: the checkpoint was trained without it; leave it out, or train",
+        "--reservoir-norm model: the checkpoint was trained without it; leave it out, or start a new training",
     ),
     "kernel sizes": (
         ["--reservoir-kernel-sizes", "5"],
