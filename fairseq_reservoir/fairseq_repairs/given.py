@@ -1,5 +1,6 @@
 """Read flags that not all commands of fairseq have."""
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -11,3 +12,8 @@ class Given:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._flags, name, None)
+
+
+def names_in(words: Iterable[str]) -> set[str]:
+    """Return the names of the flags on a command line, written as ``--flag value`` or ``--flag=value``."""
+    return {word.split("=")[0] for word in words}

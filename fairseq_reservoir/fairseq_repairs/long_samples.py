@@ -14,7 +14,7 @@ from fairseq.tasks import FairseqTask
 
 from ..errors import InputError
 from .error_report import fairseq_command
-from .given import Given
+from .given import Given, names_in
 from .interactive import current_session
 from .repair import repair, wrap
 
@@ -92,7 +92,7 @@ def read_flags(parser, flags, words) -> None:
     if _CONTEXT not in parser._option_string_actions:
         _scoring.set(None)
         return
-    given = {word.split("=")[0] for word in words}
+    given = names_in(words)
     read = Given(flags)
     context, block = read.context_window or 0, read.tokens_per_sample
     if context < 0:

@@ -10,7 +10,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import InputError, flag_of
-from .given import Given
+from .given import Given, names_in
 from .repair import repair, wrap
 
 
@@ -122,7 +122,7 @@ def refuse_shares(parser, flags, words) -> None:
     known = parser._option_string_actions
     names = ["distributed_world_size"] if "--beam" in known else []
     names += ["distributed_world_size", "num_shards"] if "--context-window" in known else []
-    given = {word.split("=")[0] for word in words}
+    given = names_in(words)
     for name in names:
         shares = getattr(Given(flags), name) or 1
         if shares > 1 and not given & {"--distributed-rank", "--shard-id"}:

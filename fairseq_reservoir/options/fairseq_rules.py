@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError, flag_of
 from ..plan.layer_plan import MOST_LAYERS
 from .fairseq_flags import OptimizerFlags, choice_of
-from .number_rules import Options, Rule, check as check_rules, errors, rows
+from .number_rules import Options, Rule, check as check_rules, rows
 from .reading import read
 
 _NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "the same"}, {-1: "off"}, {-1: "none"}
@@ -209,11 +209,6 @@ def _check_limits(config: Any) -> None:
             raise InputError(
                 f"{one} 0: is no limit, and {other} sets none; give one of them, such as --max-tokens 4096"
             )
-
-
-def all_errors(config: Any) -> list[str]:
-    """Every error that ``check`` finds in flags of one value each."""
-    return errors(config, RULES)
 
 
 def _groups_of_composite(config: Any) -> list[Mapping[str, Any]]:
