@@ -354,11 +354,11 @@ def _check_kind(status):
 
 
 def is_alive(process_id: int) -> bool:
-    """Return whether a process of this machine exists. It may be of another user."""
+    """Return whether a process of this machine exists. It may be of another user. A number too large for the system counts as one."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except (PermissionError, OverflowError):
         pass
     return True

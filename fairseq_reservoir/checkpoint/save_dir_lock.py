@@ -12,12 +12,15 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from fairseq.distributed import utils as distributed_utils
 
 from ..errors import InputError
 from ..fairseq_repairs.stopping import forget_earlier_runs
+from ..files import is_alive
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +29,7 @@ NAME = "training.lock"
 _TEMPORARY = re.compile(r"checkpoint.*\.pt\.(\d+)\.tmp")
 
 
-def train_alone(main, cfg, **kwargs):
+def train_alone(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
     """Run fairseq's ``main`` with the lock of its ``--save-dir``, which rank 0 holds.
 
     Raises:
@@ -43,7 +46,7 @@ def train_alone(main, cfg, **kwargs):
 
 
 @contextlib.contextmanager
-def held(save_dir: str):
+def held(save_dir: str) -> Iterator[None]:
     """Hold the lock of a folder. The folder is made if it does not exist.
 
     The system releases the lock of a process that ends or is killed, so an orphaned lock file is taken over. A lock file of another
@@ -67,14 +70,15 @@ def held(save_dir: str):
         os.close(lock)
 
 
-def _take(path, save_dir):
+def _take(path: Path, save_dir: str) -> int:
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             is_ours = _locked(lock)
             owner = _read(lock)
             if is_ours is None:  # the file system has no locks
-                is_ours = not _is_alive(owner)
+                is_here = owner.get("host") == socket.gethostname()
+                is_ours = not (is_here and is_alive(owner["process"]))
             if not is_ours:
                 raise InputError(
                     f"--save-dir {save_dir}: process {owner.get('process', '?')} on {owner.get('host', '?')} is training there; "
@@ -98,7 +102,7 @@ def _take(path, save_dir):
             raise
 
 
-def _locked(lock):
+def _locked(lock: int) -> bool | None:
     """Whether the lock was acquired; None if the file system has no locks. Processes that are forked later do not have the lock."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +113,7 @@ def _locked(lock):
     return True
 
 
-def _ourselves():
+def _ourselves() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "process": os.getpid(),
@@ -119,13 +123,14 @@ def _ourselves():
     }
 
 
-def _boot():
+def _boot() -> str | None:
     """An identifier of this start of the machine, the same in all its containers; None if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
 
 
-def _read(lock):
+def _read(lock: int) -> dict[str, Any]:
     """The owner in a lock file; empty if the file has no owner, as after a kill before it was written."""
     try:
         owner = json.loads(os.pread(lock, 4096, 0))
@@ -135,7 +140,7 @@ def _read(lock):
     return owner if is_owner and owner["process"] > 0 else {}
 
 
-def _is_gone(owner):
+def _is_gone(owner: dict[str, Any]) -> bool:
     """Whether the owner of a free lock has certainly ended: a process of this machine, or this job before it was queued again."""
     ours = _ourselves()
     here = owner.get("host") == ours["host"] or owner.get("boot") == ours["boot"] is not None
@@ -143,27 +148,16 @@ def _is_gone(owner):
     return not owner or here or again
 
 
-def _is_alive(owner):
-    """Whether the owner is a running process of this machine."""
-    try:
-        os.kill(int(owner.get("process", 0)), 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, ValueError, TypeError, OverflowError):
-        pass
-    return bool(owner) and owner.get("host") == socket.gethostname()
-
-
-def _is_at(lock, path):
+def _is_at(lock: int, path: Path) -> bool:
     """Whether the open file is still the one at ``path``."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(lock), os.lstat(path))
     return False
 
 
-def _remove_orphaned_files(folder):
+def _remove_orphaned_files(folder: Path) -> None:
     for path in folder.glob("checkpoint*.tmp"):
         found = _TEMPORARY.fullmatch(path.name)
-        if found and not _is_alive({"host": socket.gethostname(), "process": found[1]}):
+        if found and not is_alive(int(found[1])):
             with contextlib.suppress(OSError):
                 path.unlink()

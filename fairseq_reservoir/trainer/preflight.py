@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
+from ..checkpoint.save_dir_lock import train_alone
 from ..checkpoint.training_start import check_start, check_whole
 from ..errors import InputError
 from ..fairseq_repairs.cpu_launch import (
@@ -37,7 +38,6 @@ from .frozen_guard import refuse_quantization
 from .likely_mistakes import warn_of_likely_mistakes
 from .rank_checks import refuse_sharding
 from .rank_flags import compare_flags
-from .save_dir_lock import train_alone
 from .slow_bf16 import warn_of_slow_bf16
 
 # Bytes of a file name on Linux and macOS, and of a path with room for the names of checkpoints.

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from fairseq_reservoir.checkpoint import save_dir_lock
+from fairseq_reservoir.checkpoint.save_dir_lock import NAME, held
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.trainer import save_dir_lock
-from fairseq_reservoir.trainer.save_dir_lock import NAME, held
 from tests.support.commands import error_of, train
 
 HERE = socket.gethostname()
