@@ -18,7 +18,6 @@ CEILINGS = {
     "tests/fairseq_repairs": 30,
     "tests/freezing": 29,
     "tests/options": 24,
-    "tests/speed": 24,
     "tests/trainer": 21,
 }
 SUFFIXES = (".py", ".sh", ".md")

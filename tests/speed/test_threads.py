@@ -1,4 +1,4 @@
-"""--threads: numbers and refusals."""
+"""Flag --threads: valid numbers and error messages."""
 
 import sys
 
@@ -13,20 +13,20 @@ PLAN = ("--reservoir-encoder", "LT", "--reservoir-decoder", "L", "--no-save", "-
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch):
+def restore_threads(monkeypatch):
     monkeypatch.setenv(threads.THREADS, "")
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
-def test_a_number(toy_data):
+def test_a_number_sets_torchs_threads(toy_data):
     train(toy_data, *PLAN, "--max-update", 1, "--threads", 3)
     assert torch.get_num_threads() == 3
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²", "1025", "9" * 25])
-def test_others_are_refused_before_data_is_read(toy_data, tmp_path, text):
+def test_invalid_values_are_refused(toy_data, tmp_path, text):
     errors, status = error_of(toy_data, *PLAN, "--threads", text)
     assert (errors.splitlines()[-1], status) == (
         f"fairseq-train: error: --threads {text} (or {threads.THREADS}): must be a whole number from 1 to 1024", 2
@@ -34,7 +34,7 @@ def test_others_are_refused_before_data_is_read(toy_data, tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ["", "  "])
-def test_empty_is_not_the_same_as_left_out(toy_data, text):
+def test_an_empty_value_is_refused(toy_data, text):
     errors, status = error_of(toy_data, *PLAN, "--threads", text)
     message = f"fairseq-train: error: --threads {text!r}: is empty; give a number, or leave it out"
     assert (errors.splitlines()[-1], status) == (message, 2)
@@ -49,13 +49,13 @@ def test_auto_was_removed(toy_data):
     )
 
 
-def test_without_the_flag_the_number_stays(toy_data):
+def test_without_the_flag_torchs_threads_are_unchanged(toy_data):
     before = torch.get_num_threads()
     train(toy_data, *PLAN, "--max-update", 1)
     assert torch.get_num_threads() == before
 
 
-def test_help_of_a_training_says_where_the_other_flags_are(monkeypatch, capsys):
+def test_training_help_names_the_command_for_other_flags(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", command_line("no-data", "--help"))
     with pytest.raises(SystemExit):
         fairseq_cli.train.cli_main()
