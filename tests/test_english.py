@@ -16,7 +16,6 @@ LIMIT = 5
 CEILINGS = {
     "tests/commands": 28,
     "tests/fairseq_repairs": 30,
-    "tests/freezing": 29,
     "tests/options": 24,
     "tests/trainer": 21,
 }

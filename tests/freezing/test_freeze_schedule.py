@@ -1,4 +1,4 @@
-"""Schedules worked out by hand, and against a slow reference that replays every change from the start."""
+"""Freeze schedules against schedules by hand, and against a slow reference that replays every change from the start."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -14,7 +14,7 @@ DECODER = [f"decoder.layers.{i}.{part}" for i in range(2) for part in ("fc1.weig
 NAMES = [EMB, *ENCODER, *DECODER]
 
 
-def test_the_issues_example():
+def test_components_freeze_and_unfreeze_at_their_updates():
     schedule = schedule_of_flags(NAMES, schedule="0:emb;2000:encoder.layers.0-2;8000:-emb")
     assert schedule.frozen(0) == schedule.frozen(1999) == {EMB}
     assert schedule.frozen(2000) == schedule.frozen(7999) == {EMB, *ENCODER}
@@ -23,7 +23,7 @@ def test_the_issues_example():
     assert str(schedule).splitlines()[2] == "update 8000: emb trained again; 6 of 11 tensors are frozen"
 
 
-def test_one_update_may_freeze_and_thaw():
+def test_one_update_can_freeze_and_unfreeze():
     schedule = schedule_of_flags(NAMES, schedule="0:emb;7:-emb;7:encoder.ffn")
     assert schedule.frozen(6) == {EMB} and schedule.frozen(7) == {n for n in ENCODER if "fc1" in n}
 
@@ -31,14 +31,14 @@ def test_one_update_may_freeze_and_thaw():
 TIED = {"decoder.embed_tokens.weight": EMB, "decoder.output_projection.weight": EMB}
 
 
-def test_a_tied_parameter_answers_to_each_of_its_names():
+def test_a_tied_parameter_is_frozen_by_each_of_its_names():
     for spec in ("out", "decoder.emb", "encoder.emb", "emb"):
         assert schedule_of_flags(NAMES, schedule=f"1:{spec}", aliases=TIED).frozen(1) == {EMB}
     assert schedule_of_flags(NAMES, schedule="1:decoder", aliases=TIED).frozen(1) == {EMB, *DECODER}
     assert schedule_of_flags(NAMES, update_every="decoder:3", aliases=TIED).skipped(1) == {EMB, *DECODER}
 
 
-def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
+def test_a_tied_parameter_can_be_frozen_by_a_second_name():
     schedule = schedule_of_flags(NAMES, schedule="1:encoder;5:decoder.emb;6:decoder.layers.0;9:-out", aliases=TIED)
     assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
     assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
@@ -48,34 +48,34 @@ def test_what_is_tied_may_be_frozen_by_one_name_after_the_other():
         schedule_of_flags(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
 
 
-def test_from_the_bottom_up():
-    """Layer 0 of both stacks at 10, encoder layer 1 at 15; encoder layer 2 and decoder layer 1 are the last of their stacks."""
+def test_progressive_freezing():
+    """Layer 0 of both stacks freezes at update 10, encoder layer 1 at update 15. The last layer of each stack never freezes."""
     schedule = schedule_of_flags(NAMES, progressive="10:5")
     assert schedule.frozen(9) == set()
     assert schedule.frozen(10) == schedule.frozen(14) == {*ENCODER[:2], *DECODER[:2]}
     assert schedule.frozen(15) == schedule.frozen(999) == {*ENCODER[:4], *DECODER[:2]}
 
 
-def test_what_layers_share_freezes_with_the_last_of_them():
-    """A matrix of all three layers stays trained, for layer 2 does; one of layers 0 and 1 waits for layer 1."""
-    own = [f"encoder.layers.{i}.layer_norm.weight" for i in range(3)]
-    names = ["encoder.shared_layer.fc1.latent", "encoder.layers.0.fc2.weight", *own]
+def test_a_shared_tensor_freezes_with_the_last_layer_that_uses_it():
+    """A matrix shared by all three layers stays trained, because layer 2 does. One shared by layers 0 and 1 freezes with layer 1."""
+    norms = [f"encoder.layers.{i}.layer_norm.weight" for i in range(3)]
+    names = ["encoder.shared_layer.fc1.latent", "encoder.layers.0.fc2.weight", *norms]
     aliases = {f"encoder.layers.{i}.shared_layer.fc1.latent": names[0] for i in range(3)}
     aliases["encoder.layers.1.fc2.weight"] = names[1]
     schedule = schedule_of_flags(names, progressive="10:5", aliases=aliases)
-    assert schedule.frozen(10) == {own[0]} and schedule.frozen(15) == {own[0], own[1], names[1]}
+    assert schedule.frozen(10) == {norms[0]} and schedule.frozen(15) == {norms[0], norms[1], names[1]}
     with pytest.raises(InputError, match="--freeze-progressive 10:5: all that layers below the last have is shared"):
         schedule_of_flags(
-            [names[0], own[2]], progressive="10:5", aliases=aliases | {"encoder.layers.1.fc2.weight": own[2]}
+            [names[0], norms[2]], progressive="10:5", aliases=aliases | {"encoder.layers.1.fc2.weight": norms[2]}
         )
 
 
-def test_from_the_bottom_up_with_embeddings_frozen_first():
+def test_progressive_freezing_after_the_embeddings():
     schedule = schedule_of_flags(NAMES, schedule="4:emb", progressive="10:5")
     assert schedule.frozen(4) == {EMB} and schedule.frozen(10) == {EMB, *ENCODER[:2], *DECODER[:2]}
 
 
-def test_a_range_may_end_in_a_layer_that_the_plan_froze():
+def test_a_range_can_end_at_a_layer_frozen_by_the_plan():
     schedule = schedule_of_flags(NAMES[:-2], schedule="3:decoder.layers.0-1", untrained=NAMES[-2:])
     assert schedule.frozen(3) == {*DECODER[:2]}
 
@@ -84,7 +84,7 @@ def test_rotation():
     schedule = schedule_of_flags(NAMES, rotate="2:3", seed=5)
     layers = [set(names) for names in layers_of(NAMES).values()]
     assert len(layers) == 5
-    times = [0] * 5
+    period_counts = [0] * 5
     for update in range(300):
         frozen = schedule.frozen(update)
         trained = [i for i, layer in enumerate(layers) if not layer & frozen]
@@ -95,15 +95,15 @@ def test_rotation():
         )
         assert frozen == schedule.frozen(update - update % 3)
         for i in trained:
-            times[i] += update % 3 == 0
-    # 100 periods of 2 in 5: 40 expected of each, standard deviation sqrt(100 x 0.4 x 0.6) = 4.9
-    assert all(25 < count < 55 for count in times), times
+            period_counts[i] += update % 3 == 0
+    # Each of 100 periods trains 2 of 5 layers: 40 expected per layer, standard deviation sqrt(100 x 0.4 x 0.6) = 4.9
+    assert all(25 < count < 55 for count in period_counts), period_counts
     assert schedule_of_flags(NAMES, rotate="2:3", seed=5).frozen(150) == schedule.frozen(150)
     others = schedule_of_flags(NAMES, rotate="2:3", seed=6)
     assert any(others.frozen(u) != schedule.frozen(u) for u in range(0, 30, 3))
 
 
-def test_updates_left_out():
+def test_update_every():
     schedule = schedule_of_flags(NAMES, update_every="ffn:4,encoder.layers.1.att:2")
     ffn, att = {n for n in NAMES if "fc1" in n}, {ENCODER[3]}
     assert [schedule.skipped(u) for u in range(5)] == [set(), ffn | att, ffn, ffn | att, set()]
@@ -115,19 +115,23 @@ def test_updates_left_out():
     st.data(),
 )
 def test_against_a_replay(steps, data):
-    frozen, entries, after = set(), [], {}
+    frozen, entries, specs_after = set(), [], {}
     for update, spec in sorted(dict(steps).items()):
         minus = "-" if spec in frozen else ""
         frozen ^= {spec}
         if len(frozen) == 4:
             return
         entries.append(f"{update}:{minus}{spec}")
-        after[update] = set(frozen)
+        specs_after[update] = set(frozen)
     schedule = schedule_of_flags(NAMES, schedule=";".join(entries))
-    asked = data.draw(st.integers(0, 40))
-    specs = after[max((u for u in after if u <= asked), default=None)] if any(u <= asked for u in after) else set()
+    queried = data.draw(st.integers(0, 40))
+    specs = (
+        specs_after[max((u for u in specs_after if u <= queried), default=None)]
+        if any(u <= queried for u in specs_after)
+        else set()
+    )
     expected = {name for spec in specs for name in freeze_spec.selected(spec, NAMES)}
-    assert schedule.frozen(asked) == expected
+    assert schedule.frozen(queried) == expected
 
 
 @pytest.mark.parametrize(
@@ -179,12 +183,12 @@ def test_bad_input(flags, message):
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-def test_a_single_layer_cannot_be_frozen_from_the_bottom_up():
+def test_progressive_freezing_of_a_single_layer_is_refused():
     with pytest.raises(InputError, match="no stack of the model has a layer below its last"):
         schedule_of_flags([EMB, *ENCODER[:2]], progressive="5:5")
 
 
-def test_a_rotation_that_leaves_only_skipped_parameters():
+def test_a_rotation_over_skipped_parameters_only_is_refused():
     with pytest.raises(InputError, match="skips all that --freeze-rotate may train; leave something to train"):
         schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0-1:4")
     schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0:4")

@@ -1,4 +1,4 @@
-"""Registration: every optimizer of fairseq behind ``freeze_skip``, from the command line and from configurations."""
+"""Registration of a ``freeze_skip`` wrapper of each fairseq optimizer, for the command line and for configurations."""
 
 from argparse import Namespace
 
@@ -26,14 +26,14 @@ def config(*flags):
     )
 
 
-def test_every_optimizer_has_one():
+def test_every_optimizer_has_a_freeze_skip_wrapper():
     ours = {name for name, cls in OPTIMIZER_REGISTRY.items() if issubclass(cls, FreezeSkip)}
     assert ours == {"freeze_skip"} | {f"freeze_skip_{name}" for name in FAIRSEQS - {"composite"}}
     assert {"adam", "adafactor", "nag", "sgd", "adagrad", "adadelta", "adamax"} <= set(BUILT)
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_it_takes_a_step_like_the_optimizer_inside(name):
+def test_a_step_equals_that_of_the_wrapped_optimizer(name):
     weights = []
     for optimizer in (name, f"freeze_skip_{name}"):
         flags = ["--optimizer", optimizer, "--lr", "0.1", "--weight-decay", "0.1"]
@@ -74,37 +74,39 @@ TIED = {
     "spec", ["emb", "out", "encoder", "decoder", "encoder.emb", "decoder.emb", "decoder.out", "ffn"]
 )
 @pytest.mark.parametrize("model", TIED)
-def test_a_schedule_freezes_what_freeze_does(model, spec):
+def test_a_schedule_freezes_the_same_parameters_as_freeze(model, spec):
     plain = TIED[model]()
     trained = {name for name, p in plain.named_parameters() if p.requires_grad}
-    asked = Namespace(freeze_schedule=f"0:{spec}")
+    flags = Namespace(freeze_schedule=f"0:{spec}")
     try:
         frozen = {name for name, p in TIED[model](freeze=spec).named_parameters() if not p.requires_grad}
-    except InputError:  # it matches nothing there, or everything
+    except InputError:  # the spec matches no parameter, or all of them
         frozen = trained
-    if frozen >= trained:  # as may be of a RoBERTa, whose task adds a head when it is built
+    if frozen >= trained:  # possible with RoBERTa: its task adds a trained head after the model is built
         with pytest.raises(InputError):
-            schedule_of(asked, plain, seed=1)
+            schedule_of(flags, plain, seed=1)
     else:
-        assert schedule_of(asked, plain, seed=1).frozen(0) == frozen & trained
+        assert schedule_of(flags, plain, seed=1).frozen(0) == frozen & trained
 
 
-def test_nags_momentum_follows_the_rate_through_the_updates_that_are_left_out():
-    """v is in units of the rate: it is multiplied by rate / last rate, whoever had the last update; then v = 0.5 v - rate g.
+def test_nag_momentum_follows_the_learning_rate_in_skipped_updates():
+    """NAG multiplies its momentum v by rate / last rate, also in skipped updates. A step then sets v = 0.5 v - rate g.
 
-    ``b`` sits updates 1 and 2 out. At update 0, rate 1 and g = 1: w = 0 - 1.5, v = -1. At update 3, rate 0.25 and g = 0: v has become
-    -0.25, w = -1.5 + 0.5 * 0.5 * -0.25 = -1.5625, v = -0.125. ``a``, with the same gradients at 0 and 3 and none between them, goes by 0.5
-    times rate / last rate in each update: v = -1, -0.25, -0.125 and -0.03125.
+    ``b`` skips updates 1 and 2. Update 0 has rate 1 and g = 1: w = 0 - 1.5 and v = -1. Update 3 has rate 0.25 and g = 0: v is first
+    rescaled to -0.25, then w = -1.5 + 0.5 * 0.5 * -0.25 = -1.5625 and v = -0.125.
+
+    ``a`` has the same gradients at updates 0 and 3, and gradients of 0 between them. Each update multiplies its v by 0.5 times
+    rate / last rate: v = -1, -0.25, -0.125 and -0.03125.
     """
     flags = ["--optimizer", "freeze_skip_nag", "--lr", "1", "--momentum", "0.5", "--freeze-update-every", "bias:3"]
     a, b = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
     built = optim.build_optimizer(config(*flags).optimizer, [a, b])
     built.bind(schedule_of_flags(["a.weight", "b.bias"], update_every="bias:3"), {"a.weight": a, "b.bias": b})
     momenta = []
-    for update, (rate, slope) in enumerate([(1.0, 1.0), (0.5, 0.0), (0.5, 0.0), (0.25, 0.0)]):
+    for update, (rate, gradient) in enumerate([(1.0, 1.0), (0.5, 0.0), (0.5, 0.0), (0.25, 0.0)]):
         built.apply_schedule(update)
         built.set_lr(rate)
-        a.grad, b.grad = torch.full((1,), slope), torch.full((1,), slope) if b.requires_grad else None
+        a.grad, b.grad = torch.full((1,), gradient), torch.full((1,), gradient) if b.requires_grad else None
         built.step()
         momenta.append([built.optimizer.state[p]["momentum_buffer"].item() for p in (a, b)])
     assert momenta == [[-1, -1], [-0.25, -0.5], [-0.125, -0.5], [-0.03125, -0.125]]

@@ -1,4 +1,4 @@
-"""The tensors of a layer that its letter freezes, and dropout inside frozen layers."""
+"""The tensors that each layer letter freezes, and dropout inside frozen layers."""
 
 import pytest
 import torch
@@ -9,32 +9,34 @@ from tests.support.building import build
 from tests.support.letters import RESERVOIRS, TRAINED, everywhere, named
 
 
-def trained(model, place):
-    """The trained tensors of a layer, named within it."""
-    layer = model.get_submodule(place)
+def trained_names(model, path):
+    """Return the names of the trained tensors of a layer, relative to the layer."""
+    layer = model.get_submodule(path)
     return {name for name, p in layer.named_parameters() if p.requires_grad}
 
 
 @pytest.mark.parametrize("letter", named(RESERVOIRS["encoder"]))
 def test_capital_letters_freeze_a_whole_encoder_layer(letter):
     model = build(f"L{letter}")
-    assert trained(model, "encoder.layers.1") == set()
-    assert len(trained(model, "encoder.layers.0")) == 16  # six matrices, six biases, two LayerNorms
+    assert trained_names(model, "encoder.layers.1") == set()
+    assert len(trained_names(model, "encoder.layers.0")) == 16  # six matrices, six biases, two LayerNorms
 
 
 @pytest.mark.parametrize("letter", named(TRAINED["encoder"]))
 def test_small_letters_train_the_same_tensors(letter):
     small, capital = build(f"L{letter}"), build(f"L{kind_of(letter).frozen_letter}")
-    assert trained(small, "encoder.layers.1") == {name for name, _ in capital.encoder.layers[1].named_parameters()}
+    assert trained_names(small, "encoder.layers.1") == {
+        name for name, _ in capital.encoder.layers[1].named_parameters()
+    }
 
 
-def test_attention_to_the_source_in_decoders():
+def test_cross_attention_in_decoders():
     model = build("L", "LTFC")
-    assert len(trained(model, "decoder.layers.0")) == 26
-    assert trained(model, "decoder.layers.1") == trained(model, "decoder.layers.2") == set()
+    assert len(trained_names(model, "decoder.layers.0")) == 26
+    assert trained_names(model, "decoder.layers.1") == trained_names(model, "decoder.layers.2") == set()
     assert not any("attn" in name for name, _ in model.decoder.layers[2].named_parameters())
     parts = [f"encoder_attn.{part}_proj.{kind}" for part in ("q", "k", "v", "out") for kind in ("weight", "bias")]
-    assert trained(model, "decoder.layers.3") == {
+    assert trained_names(model, "decoder.layers.3") == {
         f"cross.{name}" for name in (*parts, "layer_norm.weight", "layer_norm.bias")
     }
 
@@ -47,10 +49,14 @@ def test_train_layernorm():
 
 
 @pytest.mark.parametrize("stack, letter", everywhere(RESERVOIRS))
-@pytest.mark.parametrize("off", [False, True])
-def test_dropout_inside_frozen_layers(stack, letter, off):
+@pytest.mark.parametrize("no_dropout", [False, True])
+def test_dropout_inside_frozen_layers(stack, letter, no_dropout):
     model = build(
-        **{stack: f"L{letter}"}, dropout=0.3, attention_dropout=0.3, activation_dropout=0.3, reservoir_no_dropout=off
+        **{stack: f"L{letter}"},
+        dropout=0.3,
+        attention_dropout=0.3,
+        activation_dropout=0.3,
+        reservoir_no_dropout=no_dropout,
     )
     ordinary, reservoir = getattr(model, stack).layers
     x, memory = torch.randn(5, 2, 8), torch.randn(4, 2, 8)
@@ -59,7 +65,7 @@ def test_dropout_inside_frozen_layers(stack, letter, off):
         return layer(x, None) if stack == "encoder" else layer(x, memory)[0]
 
     trains_cross_attention = stack == "decoder" and kind_of(letter).sees_source and not kind_of(letter).fairseqs
-    assert run(reservoir).equal(run(reservoir)) == (off and not trains_cross_attention)
+    assert run(reservoir).equal(run(reservoir)) == (no_dropout and not trains_cross_attention)
     assert not run(ordinary).equal(run(ordinary))
     model.eval()
     assert run(reservoir).equal(run(reservoir))
