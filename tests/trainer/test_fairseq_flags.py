@@ -1,4 +1,4 @@
-"""Flags of fairseq that it would answer with a traceback are answered in one line, before any data is looked for."""
+"""Invalid flags that end fairseq with a traceback are refused here in one line, before any data is read."""
 
 from importlib.util import find_spec
 
@@ -124,22 +124,22 @@ def test_mistakes_are_one_line(tmp_path, flags, message):
 
 
 @pytest.mark.parametrize("criterion", ["wav2vec", "model"])
-def test_lists_of_words_may_be_empty(tmp_path, criterion):
-    """Their default is, on the command line."""
-    words = [str(tmp_path), "--optimizer", "adam", "--criterion", criterion, *BEGIN]
-    assert options.parse_args_and_arch(options.get_training_parser(), words).log_keys == []
+def test_lists_of_strings_may_be_empty(tmp_path, criterion):
+    """The default of ``--log-keys`` on the command line is an empty list."""
+    arguments = [str(tmp_path), "--optimizer", "adam", "--criterion", criterion, *BEGIN]
+    assert options.parse_args_and_arch(options.get_training_parser(), arguments).log_keys == []
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        "--optimizer adam --max-tokens 4096 --batch-size -1",  # fairseq's word for no limit
+        "--optimizer adam --max-tokens 4096 --batch-size -1",  # -1 means no limit in fairseq
         "--optimizer adam --max-tokens 4096 --max-tokens-valid 4e3 --update-epoch-batch-itr true --num-batch-buckets 3",
         "--optimizer sgd --batch-size 4 --num-workers 0 --update-freq 1,2",
         "--optimizer adam --batch-size 4 --adam-betas (0.9,0.98)",
         "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay --total-num-update 9",
         "--optimizer adam --batch-size 4 --lr-scheduler triangular --lr 0.01 --max-lr 0.1",
-        "--optimizer adam --batch-size 4 --bpe sentencepiece",  # which no training makes
+        "--optimizer adam --batch-size 4 --bpe sentencepiece",  # a training does not build it
         "--optimizer adam --batch-size 4 --scoring wer",
         "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --decay-steps 1",
         "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.5,0.25,0.25) --max-update 4",
@@ -148,7 +148,7 @@ def test_lists_of_words_may_be_empty(tmp_path, criterion):
         "--optimizer adam --batch-size 4 --best-checkpoint-metric ppl",
     ],
 )
-def test_others_get_as_far_as_the_data(tmp_path, flags):
+def test_valid_flags_pass_until_the_data_are_checked(tmp_path, flags):
     line, _ = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
     assert line.splitlines()[-1] == f"fairseq-train: error: DATA: {tmp_path}/none is not a folder; {WRITES}"
 
@@ -163,13 +163,13 @@ def test_others_get_as_far_as_the_data(tmp_path, flags):
         ),
     ],
 )
-def test_mistakes_that_data_and_model_show_are_one_line(toy_data, flags, message):
+def test_mistakes_found_in_data_or_model_are_one_line(toy_data, flags, message):
     line, status = error_of(toy_data, *"--optimizer adam --max-update 1".split(), *flags.split(), begin=BEGIN)
     assert status != 0 and message in line.splitlines()[-1] and "Traceback" not in line
 
 
-def test_the_rate_falls_until_the_last_update(toy_data):
-    """``--lr-scheduler polynomial_decay`` without its length: that of the training, as its default says."""
+def test_learning_rate_falls_until_the_last_update(toy_data):
+    """Without ``--total-num-update`` the decay of ``polynomial_decay`` lasts as long as the training."""
     flags = (
         "--lr-scheduler polynomial_decay --max-update 4 --no-save --disable-validation --reservoir-encoder LF".split()
     )

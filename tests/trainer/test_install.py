@@ -1,4 +1,4 @@
-"""The one place in which fairseq is changed: all that is changed is listed there, in the order in which it is called."""
+"""Every change to fairseq is a repair or is listed in ``install.HOOKS``."""
 
 import inspect
 import os
@@ -19,7 +19,7 @@ PACKAGE = Path(fairseq_reservoir.__file__).parent
 
 
 def functions_of_fairseq():
-    """(owner, name, function) of every function and method that a module of fairseq has under a name of its own."""
+    """Yield (owner, name, function) for every function in the modules and classes of fairseq."""
     for module in [m for name, m in sys.modules.items() if name.partition(".")[0] in ("fairseq", "fairseq_cli") and m]:
         classes = [
             value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
@@ -31,41 +31,41 @@ def functions_of_fairseq():
                     yield owner, name, function
 
 
-def test_all_that_is_changed_is_listed():
-    listed, ours = {(hook.__module__, hook.__qualname__) for _, _, hook in HOOKS}, 0
+def test_every_change_is_listed():
+    listed, hooks_found = {(hook.__module__, hook.__qualname__) for _, _, hook in HOOKS}, 0
     for owner, name, function in functions_of_fairseq():
         for hook in hooks_of(function):
-            ours += 1
+            hooks_found += 1
             assert (
                 hook.__module__.startswith("fairseq_reservoir.fairseq_repairs.")
                 or (hook.__module__, hook.__qualname__) in listed
             ), name
         written_by_us = Path(inspect.unwrap(function).__code__.co_filename).is_relative_to(PACKAGE)
         assert not written_by_us or function.__module__.startswith("fairseq_reservoir."), (
-            f"{owner}.{name}: put there without wrap"
+            f"{owner}.{name}: replaced without wrap()"
         )
-    assert ours > len(HOOKS)
+    assert hooks_found > len(HOOKS)
 
 
 def test_commands_train_with_the_trainer_of_the_plugin():
     assert fairseq.trainer.Trainer is fairseq_cli.train.Trainer is ReservoirTrainer
 
 
-def test_a_trainer_that_was_imported_before_the_plugin_is_the_plugins_too():
+def test_trainer_imported_before_the_plugin():
     script = (
         "from fairseq.trainer import Trainer; Earlier = type('Earlier', (Trainer,), {}); import fairseq_reservoir\n"
         "try: Earlier.__new__(Earlier)\n"
         "except Exception as error: print(error)\n"
         "print(type(Trainer.__new__(Trainer)).__name__)"
     )
-    found = run_function(be_code, script)
-    refused, name = found.stdout.splitlines()[-2:]
+    finished = run_function(be_code, script)
+    refused, name = finished.stdout.splitlines()[-2:]
     assert refused.startswith("Earlier: is a subclass of fairseq's Trainer from before") and name == "ReservoirTrainer"
 
 
 def test_no_function_has_two_hooks():
     for _, name, function in functions_of_fairseq():
-        # hydra_start adds one to call_main when its callback runs.
+        # hydra_start adds a hook to call_main when its callback runs.
         hooks = [hook for hook in hooks_of(function) if not hook.__module__.endswith(".hydra_start")]
         assert len(hooks) <= 1, f"{name}: {hooks}"
 
@@ -85,24 +85,24 @@ def test_installing_twice_changes_nothing():
     assert before == {(owner, name): function for owner, name, function in functions_of_fairseq()}
 
 
-def test_every_repair_has_a_name_of_its_own_and_says_what_it_does():
+def test_repairs_have_unique_names_and_a_purpose():
     assert len({one.name for one in REPAIRS}) == len(REPAIRS)
     assert all(one.state == "applied" and 20 < len(one.purpose) < 100 for one in REPAIRS)
 
 
-def test_a_repair_is_left_out_by_its_name():
+def test_a_repair_is_switched_off_by_its_name():
     script = (
         "import fairseq_reservoir; from fairseq.data import data_utils; from fairseq_reservoir.fairseq_repairs.in_order import REPAIRS;"
         " print(hasattr(data_utils.batch_by_size, 'hook'), {one.name: one.state for one in REPAIRS}['last-batch'])"
     )
-    found = run_function(be_code, script, env=os.environ | {WITHOUT: "last-batch"})
-    assert found.stdout.splitlines()[-1] == "False switched off", found.stderr
+    finished = run_function(be_code, script, env=os.environ | {WITHOUT: "last-batch"})
+    assert finished.stdout.splitlines()[-1] == "False switched off", finished.stderr
 
 
 def test_an_unknown_name_is_one_line_of_the_command():
-    ended = run_command("fairseq-train", "nowhere", "--user-dir", PACKAGE, env=os.environ | {WITHOUT: "batch"})
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith(
+    finished = run_command("fairseq-train", "nowhere", "--user-dir", PACKAGE, env=os.environ | {WITHOUT: "batch"})
+    assert finished.returncode == 2
+    assert finished.stderr.splitlines()[-1].startswith(
         f"fairseq-train: error: {WITHOUT} batch: no such repair; choose from input-errors, "
     )
-    assert "Traceback" not in ended.stderr
+    assert "Traceback" not in finished.stderr

@@ -1,4 +1,4 @@
-"""Warnings of flags that are hardly meant: by hand, and once by a training."""
+"""Warnings about valid flags that are probably mistakes. One test runs a training; the others call the check directly."""
 
 from types import SimpleNamespace
 
@@ -12,25 +12,25 @@ from tests.support.commands import train
 MASKS = "--arch supermask_one_layer_transformer --encoder-layers 2 --decoder-layers 1".split()
 
 
-def test_a_schedule_that_the_training_does_not_finish(toy_data, caplog):
-    """Six updates, 0 to 5, of 0.7 / 100 each: 1 - 5 * 0.007."""
+def test_schedule_longer_than_the_training(toy_data, caplog):
+    """There are six updates, 0 to 5. Each lowers the kept share by 0.7 / 100, so that the last one keeps 1 - 5 * 0.007."""
     flags = [*MASKS, "--mask-keep-ratio", 0.3, "--mask-keep-schedule", "100:0.3", "--max-update", 6]
     run = train(toy_data, *flags, "--no-save", "--disable-validation")
-    masks = [module.mask for module in masked_modules(run.model.eval()).values()]
-    assert sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) == pytest.approx(
+    kept_masks = [module.mask for module in masked_modules(run.model.eval()).values()]
+    assert sum(int(mask.sum()) for mask in kept_masks) / sum(mask.numel() for mask in kept_masks) == pytest.approx(
         0.965, abs=0.001
     )
-    (said,) = [record.getMessage() for record in caplog.records if "--mask-keep-schedule" in record.getMessage()]
-    assert said == (
+    (warning,) = [record.getMessage() for record in caplog.records if "--mask-keep-schedule" in record.getMessage()]
+    assert warning == (
         "--mask-keep-schedule 100:0.3: continues after --max-update 6; the trained model keeps 0.965 of its weights and not 0.3, in"
         " checkpoints and exports too"
     )
 
 
 @pytest.mark.parametrize("updates, warned", [(0, False), (999, True), (1000, False), (1001, False)])
-def test_the_last_update_has_a_number_less(toy_data, caplog, updates, warned):
-    """At update 998 of a schedule to 1000 a share of 0.7 * 2 / 1000 is still to go, at 999 half of that."""
-    found = likely_mistakes(configuration(optimization={"max_update": updates}, model=masks("1000:0.3", 0.3)))
+def test_updates_are_numbered_from_0(toy_data, caplog, updates, warned):
+    """--max-update N ends with update N - 1. Update 998 keeps 0.7 * 2 / 1000 more than 0.3, update 999 half as much more."""
+    found = likely_mistakes(configuration(optimization={"max_update": updates}, model=mask_options("1000:0.3", 0.3)))
     assert bool(found) is warned
 
 
@@ -44,17 +44,17 @@ def test_the_last_update_has_a_number_less(toy_data, caplog, updates, warned):
         ("loss", True, False),
     ],
 )
-def test_the_worst_for_the_best(metric, highest, warned):
+def test_checkpoint_metric_in_the_wrong_direction(metric, highest, warned):
     given = {"best_checkpoint_metric": metric, "maximize_best_checkpoint_metric": highest}
     found = likely_mistakes(configuration(checkpoint=given))
     assert [text.startswith(f"--best-checkpoint-metric {metric}: without --maximize") for text in found] == [
         True
     ] * warned
-    assert not warned or is_higher(metric)  # by which the report knows better, too
+    assert not warned or is_higher(metric)  # the report uses this function too
 
 
-def masks(schedule, ratio):
-    coats = dict(
+def mask_options(schedule, ratio):
+    defaults = dict(
         mask_coats=None,
         mask_scope="tensor",
         mask_scores="magnitude",
@@ -62,13 +62,13 @@ def masks(schedule, ratio):
         mask_pin=0.0,
         mask_random=False,
     )
-    return dict(coats, mask_keep_schedule=schedule, mask_keep_ratio=ratio)
+    return dict(defaults, mask_keep_schedule=schedule, mask_keep_ratio=ratio)
 
 
 def configuration(**groups):
-    usual = {
+    defaults = {
         "optimization": {"max_update": 0},
         "model": {},
         "checkpoint": {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False},
     }
-    return SimpleNamespace(**{name: SimpleNamespace(**values) for name, values in (usual | groups).items()})
+    return SimpleNamespace(**{name: SimpleNamespace(**values) for name, values in (defaults | groups).items()})

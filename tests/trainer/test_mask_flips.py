@@ -1,4 +1,4 @@
-"""``mask_flips`` of fairseq-train's log, counted again from a checkpoint of every update."""
+"""``mask_flips`` in fairseq-train's log, compared with counts from a checkpoint of every update."""
 
 import json
 import re
@@ -19,7 +19,7 @@ COATS = ("--mask-kind", "signed", "--mask-keep-ratio", 0.8, "--mask-coats", "0.5
 
 
 def logged(output):
-    """The value at each update whose line within an epoch has one."""
+    """Return the logged values by update. Lines without a value are left out."""
     lines = [json.loads(line) for line in re.findall(r"\| train_inner \| (\{.*)", output)]
     return {
         int(line["num_updates"]): float(line["mask_flips"])
@@ -39,12 +39,12 @@ def masks_after(folder, update, ratios, signed, part):
 @pytest.mark.parametrize("flags, ratios, signed, part", [
     ((), (0.5,), False, ""),
     (("--fast",), (0.5,), False, ""),
-    (("--optimizer", "sgd", "--lr", 0.5), (0.5,), False, ""),  # torch's own, which leaves traces on the tensors it writes
+    (("--optimizer", "sgd", "--lr", 0.5), (0.5,), False, ""),  # torch's optimizer, which increments the version counters of tensors
     (("--freeze", "ffn,emb"), (0.5,), False, "attn"),
     (COATS, (0.8, 0.5, 0.2), True, ""),
 ], ids=["binary", "fast", "sgd", "frozen", "coats"])  # fmt: skip
-def test_the_share_of_entries_that_an_update_changes(toy_data, tmp_path, flags, ratios, signed, part):
-    """A line at update 8 compares the masks that updates 7 and 8 worked with: those of the scores that updates 6 and 7 left."""
+def test_share_of_changed_entries(toy_data, tmp_path, flags, ratios, signed, part):
+    """The line of update 8 compares the masks of updates 7 and 8. They are derived from the scores after updates 6 and 7."""
     run = start_training(toy_data, *ARCH, *flags, *LOG, "--save-interval-updates", 1, "--save-dir", tmp_path)
     assert run.returncode == 0, run.stderr
     found = logged(run.stdout + run.stderr)
@@ -59,8 +59,8 @@ def test_the_share_of_entries_that_an_update_changes(toy_data, tmp_path, flags, 
 @pytest.mark.parametrize(
     "schedule", ["--freeze-update-every ffn:4", "--freeze-schedule 0:ffn;4:-ffn", "--freeze-rotate 1:4"]
 )
-def test_what_is_thawed_at_an_update_with_a_line_is_left_out(toy_data, schedule):
-    """A mask that was frozen in the update before has nothing to be compared with; the training ended there."""
+def test_masks_unfrozen_in_a_logged_update_are_left_out(toy_data, schedule):
+    """Such a mask was frozen in the update before, so that there is nothing to compare it with. The training once crashed here."""
     flags = [
         "--optimizer",
         "freeze_skip",
@@ -88,7 +88,7 @@ def test_no_line_without_learned_masks(toy_data, tmp_path, flags):
 
 
 class OneMatrix:
-    """A trainer of one masked matrix, 1 x 8, half of it kept; each update moves one more score from the lowest place to the highest."""
+    """Stand-in for a trainer with one masked 1 x 8 matrix that keeps half of its entries. An update makes the lowest score the highest."""
 
     def __init__(self, interval):
         self.cfg = SimpleNamespace(common=SimpleNamespace(log_interval=interval))
@@ -101,28 +101,28 @@ class OneMatrix:
     def get_num_updates(self):
         return self.updates
 
-    def step(self, left_out=False):
+    def step(self, overflow=False):
         self.model.set_num_updates(self.updates)
         self.model(torch.ones(1, 8))
-        if not left_out:
+        if not overflow:
             self.model.scores.data[0, self.updates] = 100.0 + self.updates
             self.updates += 1
 
 
-@pytest.mark.parametrize("interval, left_out, expected", [
+@pytest.mark.parametrize("interval, overflows, expected", [
     (1, (), {2: 0.25, 3: 0.25, 4: 0.25}),
     (4, (), {4: 0.25}),
-    (4, (3,), {4: 0.25}),  # after update 3, whose masks are held
+    (4, (3,), {4: 0.25}),  # overflow after update 3, when its masks are kept for the comparison
     (1, (2, 3), {2: 0.25, 3: 0.25, 4: 0.25}),
     (3, (1,), {3: 0.25}),
 ])  # fmt: skip
-def test_updates_that_fairseq_leaves_out(interval, left_out, expected):
-    """As after an overflow: the number of updates stays, the next step has the same masks. An update: one in, one out of 8 entries."""
+def test_updates_skipped_after_an_overflow(interval, overflows, expected):
+    """A skipped update keeps its number and its masks. Each other update adds one entry to the mask and removes one: 2 of 8."""
     trainer, found = OneMatrix(interval), {}
     for update in range(4):
-        for skipped in [True] * (update in left_out) + [False]:
+        for overflow in [True] * (update in overflows) + [False]:
             with metrics.aggregate(new_root=True) as logs:
-                trainer.step(skipped)
+                trainer.step(overflow)
                 mask_flips.measure(trainer)
             if "mask_flips" in logs:
                 assert trainer.updates not in found

@@ -1,4 +1,4 @@
-"""Updates in which LayerDrop leaves out all that is trained: they move nothing, where torch would end the training."""
+"""Updates in which LayerDrop drops every trained layer. They change no weight, but torch alone would raise an error."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from tests.support.commands import train
 
 SMALL = "--no-save --disable-validation --max-epoch 2 --batch-size 16".split()
-# Nothing outside the layers is trained: the embeddings are frozen, and there is no norm after the last layer.
+# Only layers are trained: the embeddings are frozen, and no norm follows the last layer.
 LAYERS = "--reservoir-encoder LL --decoder-layers 2 --share-decoder-input-output-embed --freeze emb".split()
 SKIP = ["--optimizer", "freeze_skip"]
 RUNS = {
@@ -15,7 +15,7 @@ RUNS = {
     "no decoder": ["--decoder-layerdrop", 0.8],
     "rotation": ["--encoder-layerdrop", 0.8, *SKIP, "--freeze-rotate", "1:2"],
     "a schedule": ["--encoder-layerdrop", 0.8, *SKIP, "--freeze-schedule", "3:decoder"],
-    "embeddings now and then": [
+    "embeddings every 4 updates": [
         "--encoder-layerdrop",
         0.8,
         "--freeze",
@@ -29,31 +29,31 @@ LESS_PRECISE = {"bf16": ["--bf16"], "fp16": ["--memory-efficient-fp16"]}
 
 
 @pytest.mark.parametrize("case", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in LESS_PRECISE)])
-def test_the_training_goes_on(toy_data, case):
+def test_the_training_continues(toy_data, case):
     flags = RUNS.get(case) or [*RUNS["a frozen decoder"], *LESS_PRECISE[case]]
     run = train(toy_data, *LAYERS, *SMALL, *flags)
     assert len(run.losses) == 20
 
 
-def test_nothing_moves(toy_data, caplog):
-    """With every layer left out in every update, which 1 - 1e-9 makes all but certain, no weight changes; without LayerDrop some do."""
+def test_no_weight_changes(toy_data, caplog):
+    """LayerDrop of 1 - 1e-9 almost certainly drops every layer in every update. Without LayerDrop some weights change."""
     flags = [*LAYERS, *SMALL, "--freeze", "emb,decoder", "--encoder-layerdrop"]
-    said = []
+    warnings = []
     with caplog.at_level("WARNING"):
         run = train(toy_data, *flags, 1 - 1e-9)
-        said.append(caplog.text.count("depends on no trained parameter"))
+        warnings.append(caplog.text.count("depends on no trained parameter"))
         caplog.clear()
         trained = train(toy_data, *flags, 0.0)
-        said.append(caplog.text.count("depends on no trained parameter"))
-    assert said == [1, 0]
+        warnings.append(caplog.text.count("depends on no trained parameter"))
+    assert warnings == [1, 0]
     assert len(run.losses) == len(trained.losses) == 20
     assert all(run.weights[name].equal(tensor) for name, tensor in run.initial.items())
     changed = [name for name, tensor in trained.initial.items() if not torch.equal(trained.weights[name], tensor)]
     assert len(changed) > 20 and all(name.startswith("encoder.layers.") for name in changed)
 
 
-def test_gradients_of_other_processes_are_taken(toy_data):
-    """As legacy_ddp leaves them in a process whose own loss has none: before, with --bf16, this process alone did not move."""
+def test_gradients_of_other_ranks_are_applied(toy_data):
+    """legacy_ddp adds them on a rank with a loss that has no gradient. With --bf16 that rank alone once skipped the update."""
     trainer = train(
         toy_data, *LAYERS, "--no-save", "--disable-validation", "--max-update", 1, "--optimizer", "sgd", "--bf16"
     ).trainer
@@ -66,7 +66,7 @@ def test_gradients_of_other_processes_are_taken(toy_data):
 
 
 def test_with_amp(toy_data, monkeypatch):
-    """torch's scaler ends a training of which it sees no gradient."""
+    """torch's GradScaler raises an error if no parameter has a gradient."""
     monkeypatch.setattr(
         torch.cuda.amp, "GradScaler", lambda init_scale: torch.amp.GradScaler("cpu", init_scale=init_scale)
     )

@@ -20,7 +20,7 @@ from tests.support.damage import damaged
 
 @pytest.fixture
 def refusal(run_fairseq, tiny_training, tmp_path, monkeypatch):
-    """Return a function that trains and returns the message of the refusal; no task is set up, nothing written."""
+    """Return a function that starts a training and returns its error. It checks that no task is set up and nothing is written."""
 
     def refuse(data, *flags, save_dir=None, training=tiny_training):
         loaded = []
@@ -65,7 +65,7 @@ def test_missing_binarised_file(refusal, make_corpus, name, flag):
     assert refusal(data) == f"{data}/{name}: no such binarised file ({flag}); fairseq-preprocess writes it"
 
 
-def test_languages_given_the_other_way_round(refusal, make_corpus):
+def test_swapped_languages(refusal, make_corpus):
     data = make_corpus()
     (data / "train.en-de.de.bin").unlink()
     assert f"{data}/train.en-de.de.bin" in refusal(data, "-s", "de", "-t", "en", "--disable-validation")
@@ -140,31 +140,31 @@ def test_good_data_passes(make_corpus, run_fairseq, tiny_training, tmp_path, mon
 
 
 def plain_main(reached):
-    """Return a stand-in for fairseq-train's main that only notes that it was reached."""
+    """Return a stand-in for fairseq-train's main that only records that it was called."""
     return lambda cfg: reached.append("main")
 
 
 def config(data, task="translation", **options):
-    """The part of a configuration that the checks of data read."""
+    """Return the part of a configuration that the data checks read."""
     dataset = {
         "train_subset": "train",
         "valid_subset": "valid",
         "disable_validation": False,
         "combine_valid_subsets": False,
     }
-    of_task = {"source_lang": "en", "target_lang": "de", "dataset_impl": None, "regression_target": False}
+    task_options = {"source_lang": "en", "target_lang": "de", "dataset_impl": None, "regression_target": False}
     return SimpleNamespace(
         task=SimpleNamespace(
-            _name=task, data=str(data), **{name: options.get(name, value) for name, value in of_task.items()}
+            _name=task, data=str(data), **{name: options.get(name, value) for name, value in task_options.items()}
         ),
         dataset=SimpleNamespace(**{name: options.get(name, value) for name, value in dataset.items()}),
     )
 
 
-def test_every_folder_of_an_epoch_is_checked_and_text_is_left_to_fairseq(make_corpus):
+def test_folders_of_all_epochs_are_checked_but_raw_text_is_not(make_corpus):
     first, second = make_corpus("first"), make_corpus("second")
     data_files.check_data(config(f"{first}:{second}"))
-    (second / "valid.en-de.en.idx").unlink()  # validation data are those of the first folder
+    (second / "valid.en-de.en.idx").unlink()  # only the first folder has to have validation data
     data_files.check_data(config(f"{first}:{second}"))
     (second / "train.en-de.de.bin").write_bytes(b"\4\0")
     with pytest.raises(InputError, match=f"^{second}/train.en-de.de.bin: damaged, 2 bytes"):
@@ -173,8 +173,8 @@ def test_every_folder_of_an_epoch_is_checked_and_text_is_left_to_fairseq(make_co
 
 
 @pytest.mark.parametrize("task", ["translation", "language_modeling"])
-def test_a_folder_of_a_later_epoch_may_come_later(task, make_corpus, tmp_path):
-    """A run may begin before all folders are there, and may resume at any epoch, after the first ones are gone."""
+def test_data_of_some_epochs_may_be_missing(task, make_corpus, tmp_path):
+    """A run may start before all folders exist. It may resume at any epoch, after the first folders were deleted."""
     name = "train.en-de.en" if task == "translation" else "train"
     first, second = make_corpus("first"), make_corpus("second")
     data_files.check_data(config(f"{first}:{tmp_path}/gone:{second}", task))
@@ -185,20 +185,24 @@ def test_a_folder_of_a_later_epoch_may_come_later(task, make_corpus, tmp_path):
         data_files.check_data(config(first, task))
 
 
-def test_of_later_folders_headers_and_lengths_are_read(make_corpus, monkeypatch):
+def test_only_headers_and_lengths_of_later_folders_are_read(make_corpus, monkeypatch):
     first, second = make_corpus("first"), make_corpus("second")
-    looked, read = [], []
+    checked, read = [], []
     check_once, check_ids = index_files.check_once, index_files.check_ids
-    monkeypatch.setattr(index_files, "check_once", lambda *args: looked.append((args[0], args[2])) or check_once(*args))
+    monkeypatch.setattr(
+        index_files, "check_once", lambda *args: checked.append((args[0], args[2])) or check_once(*args)
+    )
     monkeypatch.setattr(index_files, "check_ids", lambda *args: read.append(args[0]) or check_ids(*args))
     data_files.check_data(config(f"{first}:{second}"))
-    whole = [f"{first}/{split}.en-de.{side}" for split in ("train", "valid") for side in ("en", "de")]
-    assert [prefix for prefix, every_sentence in looked if every_sentence] == read == whole
-    assert [one for one in looked if not one[1]] == [(f"{second}/train.en-de.{side}", False) for side in ("en", "de")]
+    first_prefixes = [f"{first}/{split}.en-de.{side}" for split in ("train", "valid") for side in ("en", "de")]
+    assert [prefix for prefix, every_sentence in checked if every_sentence] == read == first_prefixes
+    assert [call for call in checked if not call[1]] == [
+        (f"{second}/train.en-de.{side}", False) for side in ("en", "de")
+    ]
 
 
-# For each task: its kind of command (None trains), a file, and what is done to it.
-SPOILT = [
+# Columns: task, splits that the command reads (None for a training), file, damage to the file, pattern of the message.
+DAMAGES = [
     ("translation", None, "dict.de.txt", lambda path: path.write_text("a\n"), "line 1, 'a', is not a word and its count"),
     ("translation", None, "dict.en.txt", lambda path: path.write_text("a 1\n"), "train.en-de.en.bin: token .* has id .*dict.en.txt"),
     ("translation", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
@@ -225,17 +229,17 @@ def shorten(path, count):
     path.write_bytes(path.read_bytes()[:-count])
 
 
-@pytest.mark.parametrize("task, splits, name, spoil, message", SPOILT)
-def test_damage_is_found_before_a_model_is_built(task, splits, name, spoil, message, make_corpus, moods, tmp_path):
+@pytest.mark.parametrize("task, splits, name, damage, message", DAMAGES)
+def test_damage_is_found_before_a_model_is_built(task, splits, name, damage, message, make_corpus, moods, tmp_path):
     data = make_corpus(train1=4, test1=4)
     if task == "sentence_prediction":
         shutil.rmtree(data)
         shutil.copytree(moods, data)
-    asked = config(data, task, valid_subset="valid,test" if name.startswith("test.") else "valid")
-    data_files.check_data(asked, splits)
-    spoil(data / name)
+    cfg = config(data, task, valid_subset="valid,test" if name.startswith("test.") else "valid")
+    data_files.check_data(cfg, splits)
+    damage(data / name)
     with pytest.raises(InputError, match=message) as refusal:
-        data_files.check_data(asked, splits)
+        data_files.check_data(cfg, splits)
     assert str(refusal.value).startswith(str(data)) and "\n" not in str(refusal.value)
 
 
@@ -248,7 +252,7 @@ def test_a_source_without_references_and_missing_files_pass(make_corpus):
 
 
 @pytest.mark.parametrize("command, option", data_files.READS.items())
-def test_commands_that_read_a_model_check_the_splits_that_they_read(command, option, make_corpus, monkeypatch):
+def test_commands_with_a_model_check_the_splits_they_read(command, option, make_corpus, monkeypatch):
     data = make_corpus(other=4)
     monkeypatch.setattr(sys, "argv", [command])
     task = "language_modeling" if command == "fairseq-eval-lm" else "translation"
@@ -263,16 +267,19 @@ def test_commands_that_read_a_model_check_the_splits_that_they_read(command, opt
     data_files.check_flags(flags)
 
 
-@pytest.mark.parametrize("tries", [30, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_folder_damaged_by_chance(tries, make_corpus, tmp_path):
-    """A folder that passes is read to its last sentence: every id is in the dictionary, and both sides have the same sentences."""
+@pytest.mark.parametrize("trials", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_damage(trials, make_corpus, tmp_path):
+    """A folder that passes is readable to its last sentence, and every id is in its dictionary.
+
+    fairseq itself asserts that both sides have equally many sentences.
+    """
     from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
     data = make_corpus(train=5, valid=2, test=2)
     names = sorted(path.name for path in data.iterdir() if "en-de" in path.name or path.name.startswith("dict.en"))
-    of_task = {"source_lang": "en", "target_lang": "de", "dataset_impl": None, "train_subset": "train"}
+    task_options = {"source_lang": "en", "target_lang": "de", "dataset_impl": None, "train_subset": "train"}
     refused = 0
-    for seed in range(tries):
+    for seed in range(trials):
         draw = random.Random(seed)
         shutil.copytree(data, folder := tmp_path / f"{seed}")
         for name in draw.sample(names, draw.choice([1, 1, 2])):
@@ -287,14 +294,14 @@ def test_a_folder_damaged_by_chance(tries, make_corpus, tmp_path):
             continue
         finally:
             index_files.forget()
-        task = TranslationTask.setup_task(TranslationConfig(**of_task, data=str(folder)))
+        task = TranslationTask.setup_task(TranslationConfig(**task_options, data=str(folder)))
         for split in ("train", "valid", "test"):
             task.load_dataset(split)
             for pair in task.dataset(split):
                 assert pair["source"].max() < len(task.source_dictionary), seed
                 assert pair["target"].max() < len(task.target_dictionary), seed
         shutil.rmtree(folder)
-    assert refused > tries / 2
+    assert refused > trials / 2
 
 
 def test_other_commands_are_not_checked(monkeypatch):

@@ -1,4 +1,4 @@
-"""Dictionaries and data sets of all ranks are compared."""
+"""Comparison of the dictionaries and datasets of all ranks."""
 
 from argparse import Namespace
 from types import SimpleNamespace
@@ -13,20 +13,20 @@ from fairseq_reservoir.trainer.rank_data import contents_of, first_difference, h
 
 
 class Sentences(list):
-    """A data set of the given lengths."""
+    """Dataset of sentences with the given lengths."""
 
     @property
     def sizes(self):
         return np.array(self, dtype=np.int32)
 
 
-def task(words="abc", target="xyz", **datasets):
-    """A task with two dictionaries; fairseq's own entries are 0 to 3."""
-    source, target = (made(letters) for letters in (words, target))
+def task(source="abc", target="xyz", **datasets):
+    """Return a task with two dictionaries. Their entries 0 to 3 are fairseq's own symbols."""
+    source, target = (make_dictionary(letters) for letters in (source, target))
     return SimpleNamespace(source_dictionary=source, target_dictionary=target, datasets=datasets)
 
 
-def made(letters):
+def make_dictionary(letters):
     dictionary = Dictionary()
     for letter in letters:
         dictionary.add_symbol(letter)
@@ -34,13 +34,13 @@ def made(letters):
 
 
 def refusal(*tasks):
-    """The message that all ranks print, or None."""
-    hashes = [hashes_of(one) for one in tasks]
+    """Return the message that all ranks print, or None."""
+    hashes = [hashes_of(each) for each in tasks]
     name = first_difference(hashes)
     if name is None:
         return None
     with pytest.raises(InputError) as refused:
-        refuse_other_data(name, [contents_of(one, name) for one in tasks], [found.get(name) for found in hashes])
+        refuse_other_data(name, [contents_of(each, name) for each in tasks], [each.get(name) for each in hashes])
     return str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""Flags of all ranks are compared; each option that may differ is named here."""
+"""Comparison of the flags of all ranks. MAY_DIFFER lists each option that may differ between ranks."""
 
 from argparse import Namespace
 
@@ -23,12 +23,12 @@ MAY_DIFFER = """
 
 
 def composed(arch):
-    words = ["data", "--arch", arch, "--task", "translation", "--optimizer", "adam", "--bpe", "sentencepiece"]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    arguments = ["data", "--arch", arch, "--task", "translation", "--optimizer", "adam", "--bpe", "sentencepiece"]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 
 def test_every_option_is_compared_unless_it_may_differ():
-    """Each of some 350 options gets another value on rank 1."""
+    """One after the other, each of about 350 options gets another value on rank 1."""
     first = OmegaConf.to_container(composed("reservoir_transformer_tiny"))
     accepted, refused = [], []
     for group, values in first.items():
@@ -59,7 +59,7 @@ def test_the_choice_is_named_before_its_options():
     assert str(refusal.value) == "rank 2: --optimizer is adam, but nag on rank 0; all need the same flags"
 
 
-def test_an_option_that_one_rank_alone_has_and_an_object_without_a_value():
+def test_option_of_one_rank_only_and_object_without_a_value():
     first, second = {"model": {"new": 1, "function": object()}}, {"model": {"function": object()}}
     with pytest.raises(InputError, match="^rank 1: --new is not there, but 1 on rank 0; all need the same flags$"):
         refuse_other_flags([options_of(first), options_of(second)])
@@ -74,7 +74,7 @@ def test_another_version_is_named():
 
 @pytest.mark.parametrize("other, exchanges", [(0.1, 1), (0.2, 2)])
 def test_equal_ranks_exchange_one_hash(monkeypatch, other, exchanges):
-    """The second exchange has the options."""
+    """Ranks exchange their options only if their hashes differ."""
     first, second = {"optimization": {"lr": 0.1}}, {"optimization": {"lr": other}}
     hashes = []
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The flags of a command are read by one function; its repairs are left out by their names."""
+"""Hook of fairseq's ``parse_args_and_arch``, which reads the flags of every command. Its repairs can be switched off by name."""
 
 import sys
 
@@ -14,18 +14,18 @@ SCORE = ["data", "--path", "model.pt", "--distributed-world-size", "2"]
 @pytest.fixture(params=[repair.APPLIED, repair.SWITCHED_OFF])
 def is_applied(request, monkeypatch):
     monkeypatch.setattr(repair, "_states", dict.fromkeys(repair._states, request.param))
-    monkeypatch.setattr(sys, "argv", ["notebook"])  # no command of fairseq, so that no file is checked
+    monkeypatch.setattr(sys, "argv", ["notebook"])  # not a command of fairseq, so that no file is checked
     return request.param == repair.APPLIED
 
 
 def test_bf16_and_lists_of_layers(is_applied):
-    words = "data --arch transformer_tiny --bf16 --encoder-layers-to-keep 0,1".split()
-    flags = options.parse_args_and_arch(options.get_training_parser(), words)
+    arguments = "data --arch transformer_tiny --bf16 --encoder-layers-to-keep 0,1".split()
+    flags = options.parse_args_and_arch(options.get_training_parser(), arguments)
     assert flags.tpu != is_applied
     assert flags.encoder_layers_to_keep == ("0,1" if is_applied else [0, 1])
 
 
-def test_a_share_of_the_data(is_applied):
+def test_scoring_a_share_of_the_data(is_applied):
     if is_applied:
         with pytest.raises(InputError, match="^--distributed-world-size 2: this command would score only the first"):
             options.parse_args_and_arch(options.get_generation_parser(), SCORE)
@@ -34,17 +34,17 @@ def test_a_share_of_the_data(is_applied):
 
 
 def test_a_value_that_hydra_would_change(is_applied):
-    words = ["data", "--arch", "transformer_tiny", "--save-dir", "${HOME}"]
+    arguments = ["data", "--arch", "transformer_tiny", "--save-dir", "${HOME}"]
     if is_applied:
         with pytest.raises(InputError, match=r"^--save-dir '\$\{HOME\}': flags have no"):
-            options.parse_args_and_arch(options.get_training_parser(), words)
+            options.parse_args_and_arch(options.get_training_parser(), arguments)
     else:
-        assert options.parse_args_and_arch(options.get_training_parser(), words).save_dir == "${HOME}"
+        assert options.parse_args_and_arch(options.get_training_parser(), arguments).save_dir == "${HOME}"
 
 
-def test_a_training_has_our_flags_and_other_commands_do_not():
-    for parser, has_them in ((options.get_training_parser(), True), (options.get_generation_parser(), False)):
-        words = ["data", "--arch", "transformer_tiny"] if has_them else ["data", "--path", "model.pt"]
-        options.parse_args_and_arch(parser, words)
-        known = parser._option_string_actions
-        assert ("--threads" in known) == ("--allow-other-dictionary" in known) == has_them
+def test_only_a_training_has_our_flags():
+    for parser, is_training in ((options.get_training_parser(), True), (options.get_generation_parser(), False)):
+        arguments = ["data", "--arch", "transformer_tiny"] if is_training else ["data", "--path", "model.pt"]
+        options.parse_args_and_arch(parser, arguments)
+        defined = parser._option_string_actions
+        assert ("--threads" in defined) == ("--allow-other-dictionary" in defined) == is_training

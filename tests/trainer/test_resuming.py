@@ -1,4 +1,4 @@
-"""A checkpoint whose tensors are not those of the model it is given to is refused in one line that names one of them."""
+"""Refusals of checkpoints with tensors that do not fit the model. The message is one line that names one tensor."""
 
 import shutil
 
@@ -26,17 +26,17 @@ def checkpoints(toy_data, tmp_path_factory):
         # fc1's weight and bias and fc2's weight in three layers.
         ("ours", [*OURS, "--encoder-ffn-embed-dim", "8"],
          "its encoder.layers.0.fc1.weight has the shape [24, 16], not [8, 16], and 8 more have others"),
-        # Not only the rows of the token vectors: another width, and not other dictionaries.
+        # The token embeddings differ in width and not in rows, so that the dictionaries are not the cause.
         ("plain", [*PLAIN, "--encoder-embed-dim", "8", "--decoder-embed-dim", "8"],
          "its encoder.embed_tokens.weight has the shape [12, 16], not [12, 8], and 57 more have others"),
-        # Rows alone, but of positions.
+        # The rows differ, but those of the position embeddings, which do not depend on a dictionary.
         ("positions", [*PLAIN, "--encoder-learned-pos", "--max-source-positions", "20"],
          "its encoder.embed_positions.weight has the shape [1026, 16], not [22, 16]"),
         ("plain", [*PLAIN, "--encoder-layers", "3"], "has no encoder.layers.2.self_attn.k_proj.weight and 15 more"),
         ("plain", [*PLAIN, "--encoder-layers", "1"], "is of a model with encoder.layers.1.self_attn.k_proj.weight and 15 more"),
     ],
 )  # fmt: skip
-def test_the_first_difference(toy_data, tmp_path, checkpoints, start, name, flags, difference):
+def test_first_difference_is_named(toy_data, tmp_path, checkpoints, start, name, flags, difference):
     last = checkpoints / name / "checkpoint_last.pt"
     line, status = error_of(toy_data, *flags, start, last, "--max-update", 2, "--save-dir", tmp_path)
     assert line == f"fairseq-train: error: {last}: {difference}; give the flags it was trained with\n" and status == 2
@@ -50,7 +50,7 @@ def test_other_dictionaries(toy_data, tmp_path):
     run = [*PLAIN, "--save-dir", tmp_path / "trained"]
     train(toy_data, *run, "--max-update", 1, "--disable-validation")
     line, status = error_of(longer, *run, "--max-update", 2)
-    # A row of 16 for fairseq's four symbols and the eight letters of the corpus.
+    # There are 12 rows of width 16, for fairseq's four symbols and the eight letters of the corpus.
     assert line == (
         f"fairseq-train: error: {tmp_path}/trained/checkpoint_last.pt: its encoder.embed_tokens.weight has the shape [12, 16],"
         f" not [13, 16], and 2 more have others; {SAME_DICTIONARIES}\n"
@@ -58,8 +58,8 @@ def test_other_dictionaries(toy_data, tmp_path):
     assert status == 2
 
 
-def test_the_languages_in_turn(make_corpus, tmp_path):
-    """The same folder, and the source's dictionary is the other one."""
+def test_swapped_languages(make_corpus, tmp_path):
+    """The data folder is the same, but source and target have swapped their dictionaries."""
     data = make_corpus(train=16, valid=4, test=4)
     path = data / "dict.de.txt"
     path.write_text(path.read_text() + "unheard-of 1\n")
@@ -69,7 +69,7 @@ def test_the_languages_in_turn(make_corpus, tmp_path):
     assert line.endswith(f"and 2 more have others; {SAME_DICTIONARIES}\n")
 
 
-def test_a_model_with_another_name_for_what_gives_scores_to_words(toy_data, tmp_path):
+def test_output_projection_with_another_name(toy_data, tmp_path):
     longer = shutil.copytree(toy_data, tmp_path / "longer")
     path = longer / "dict.de.txt"
     path.write_text(path.read_text() + "unheard-of 1\n")

@@ -1,4 +1,4 @@
-"""One line before training where bf16 would be emulated. No processor can be taken away, so what torch says of it is replaced."""
+"""One line before training on a processor that emulates bf16. The tests replace the capabilities that torch reports."""
 
 import pytest
 import torch
@@ -14,20 +14,23 @@ ARM = {"architecture": "arm64", "neon": True, "bf16": True}
 @pytest.mark.parametrize("capabilities, found", [
     (BEFORE, False), (NATIVE, True), (BEFORE | {"amx_bf16": True}, True), (ARM, True), (ARM | {"bf16": False}, False), ({}, None),
 ])  # fmt: skip
-def test_what_multiplies_in_bf16(monkeypatch, capabilities, found):
+def test_processors_that_multiply_in_bf16(monkeypatch, capabilities, found):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert slow_bf16.multiplies_in_bf16() is found
 
 
-def test_a_torch_that_does_not_say(monkeypatch):
+def test_torch_that_does_not_report_capabilities(monkeypatch):
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert slow_bf16.multiplies_in_bf16() is None
 
 
-def test_as_the_kernel_says():
+def test_agrees_with_the_kernel():
     with open("/proc/cpuinfo") as info:
-        words = next((line.split() for line in info if line.startswith(("flags", "Features"))), [])
-    assert slow_bf16.multiplies_in_bf16() in (None, bool({"avx512_bf16", "amx_bf16", "bf16", "svebf16"} & set(words)))
+        features = next((line.split() for line in info if line.startswith(("flags", "Features"))), [])
+    assert slow_bf16.multiplies_in_bf16() in (
+        None,
+        bool({"avx512_bf16", "amx_bf16", "bf16", "svebf16"} & set(features)),
+    )
 
 
 PLAN = ("--reservoir-encoder", "LT", "--reservoir-decoder", "L")
@@ -45,12 +48,12 @@ def test_one_line_before_training(toy_data, monkeypatch, caplog, capabilities, f
     caplog.set_level("INFO")
     train(toy_data, *PLAN, *flags, "--max-update", 1, "--no-save", "--disable-validation")
     texts = [record.getMessage() for record in caplog.records]
-    said = [i for i, text in enumerate(texts) if "multiply in bf16" in text]
-    assert len(said) == (named is not None)
+    positions = [i for i, text in enumerate(texts) if "multiply in bf16" in text]
+    assert len(positions) == (named is not None)
     if named:
         assert (
-            texts[said[0]].startswith(named)
-            and texts[said[0]].endswith("leave it out here")
-            and "\n" not in texts[said[0]]
+            texts[positions[0]].startswith(named)
+            and texts[positions[0]].endswith("leave it out here")
+            and "\n" not in texts[positions[0]]
         )
-        assert said[0] < next(i for i, text in enumerate(texts) if text.startswith("begin training epoch"))
+        assert positions[0] < next(i for i, text in enumerate(texts) if text.startswith("begin training epoch"))

@@ -1,4 +1,4 @@
-"""One stack from another model: a translation model's, a RoBERTa's, a language model's; what does not fit is refused."""
+"""Encoders and decoders that start with the values of a translation model, a RoBERTa or a language model."""
 
 import shutil
 
@@ -23,7 +23,7 @@ def run(data, *flags):
 
 @pytest.fixture(scope="module")
 def translation(toy_data, tmp_path_factory):
-    """A checkpoint of a translation model after two updates."""
+    """Return the checkpoint of a translation model after two updates."""
     folder = tmp_path_factory.mktemp("translation")
     run(toy_data, *TRANSLATION, "--arch", "frozen_transformer", *SIZES, "--save-dir", folder)
     return folder / "checkpoint_last.pt"
@@ -51,7 +51,7 @@ def values(state, prefix):
 
 
 @pytest.mark.parametrize("exported", [False, True], ids=["checkpoint", "export"])
-def test_an_encoder_starts_trained_and_stays_so(toy_data, tmp_path, translation, exported, caplog):
+def test_frozen_encoder_keeps_the_copied_values(toy_data, tmp_path, translation, exported, caplog):
     start = translation
     if exported:
         start = tmp_path / "model.safetensors"
@@ -68,7 +68,7 @@ def test_an_encoder_starts_trained_and_stays_so(toy_data, tmp_path, translation,
     assert not decoder["layers.0.fc1.weight"].equal(theirs["layers.0.fc1.weight"])
 
 
-def test_a_training_that_goes_on_needs_the_file_no_longer(toy_data, tmp_path, translation):
+def test_resuming_does_not_need_the_copied_checkpoint(toy_data, tmp_path, translation):
     start = tmp_path / "start.pt"
     start.write_bytes(translation.read_bytes())
     flags = [
@@ -83,8 +83,8 @@ def test_a_training_that_goes_on_needs_the_file_no_longer(toy_data, tmp_path, tr
     ]
     run(toy_data, *flags)
     start.unlink()
-    further = train(toy_data, *flags, *ONCE, "--max-update", 3, begin=RUN)
-    assert further.trainer.get_num_updates() == 3
+    resumed = train(toy_data, *flags, *ONCE, "--max-update", 3, begin=RUN)
+    assert resumed.trainer.get_num_updates() == 3
 
 
 def test_a_decoder_starts_from_a_language_model(toy_data, tmp_path, language_model, caplog):
@@ -97,8 +97,8 @@ def test_a_decoder_starts_from_a_language_model(toy_data, tmp_path, language_mod
         "--share-decoder-input-output-embed",
     ]
     with caplog.at_level("INFO"):
-        still = ["--lr", 0, "--no-save"]
-        model = run(toy_data, *TRANSLATION, *flags, "--start-decoder-from", language_model, *still).model
+        without_updates = ["--lr", 0, "--no-save"]
+        model = run(toy_data, *TRANSLATION, *flags, "--start-decoder-from", language_model, *without_updates).model
     theirs = values(stored(language_model), "decoder.")
     ours = values(model.state_dict(), "decoder.")
     assert all(ours[name].equal(theirs[name]) for name in theirs)
@@ -109,7 +109,7 @@ def test_a_decoder_starts_from_a_language_model(toy_data, tmp_path, language_mod
 
 
 def test_an_encoder_starts_from_a_roberta(toy_data, tmp_path):
-    """masked_lm adds a word for what is hidden, ``<mask>``; the dictionary of translation has to have it too."""
+    """masked_lm adds the token ``<mask>`` to its dictionary. The dictionary of the translation model has to have it too."""
     pretrain = "--task masked_lm --sample-break-mode eos --tokens-per-sample 16 --criterion masked_lm --arch roberta --max-positions 64"
     run(toy_data, *pretrain.split(), *SIZES[:8], "--save-dir", tmp_path / "roberta")
     start = tmp_path / "roberta" / "checkpoint_last.pt"
@@ -133,8 +133,8 @@ def test_an_encoder_starts_from_a_roberta(toy_data, tmp_path):
         in line
     )
     data = shutil.copytree(toy_data, tmp_path / "data")
-    with (data / "dict.en.txt").open("a") as words:
-        words.write("<mask> 0\n")
+    with (data / "dict.en.txt").open("a") as dictionary:
+        dictionary.write("<mask> 0\n")
     model = run(data, *TRANSLATION, *flags).model
     ours = values(model.state_dict(), "encoder.")
     assert ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in theirs)
@@ -151,52 +151,54 @@ def test_adapters_around_a_trained_encoder(toy_data, translation, adapter):
 
 REFUSED = {
     "no file": ("--arch frozen_transformer --start-encoder-from no-file", "--start-encoder-from no-file: no such file"),
-    "no checkpoint": (
+    "no fairseq checkpoint": (
         "--arch frozen_transformer --start-encoder-from DATA/dict.en.txt",
         "dict.en.txt: not a checkpoint of fairseq",
     ),
-    "beside a whole model": (
-        "--arch frozen_transformer --start-encoder-from THAT --finetune-from-model THAT",
+    "with --finetune-from-model": (
+        "--arch frozen_transformer --start-encoder-from CHECKPOINT --finetune-from-model CHECKPOINT",
         "has no effect with --finetune-from-model, which sets all values",
     ),
-    "beside another checkpoint": (
-        "--arch frozen_transformer --start-encoder-from THAT --restore-file THAT",
+    "with --restore-file": (
+        "--arch frozen_transformer --start-encoder-from CHECKPOINT --restore-file CHECKPOINT",
         "has no effect with --restore-file, which sets all values",
     ),
-    "beside vectors": (
-        "--arch frozen_transformer --start-encoder-from THAT --encoder-embed-path vectors.txt",
+    "with word vectors": (
+        "--arch frozen_transformer --start-encoder-from CHECKPOINT --encoder-embed-path vectors.txt",
         "would replace the vectors of --encoder-embed-path",
     ),
-    "a table that is shared here and was not there": (
-        "--arch frozen_transformer --share-all-embeddings --start-encoder-from THAT --start-decoder-from THAT",
+    "embeddings shared only in the model": (
+        "--arch frozen_transformer --share-all-embeddings --start-encoder-from CHECKPOINT --start-decoder-from CHECKPOINT",
         "encoder.embed_tokens.weight is the same tensor as another one in the model, and is not in the checkpoint",
     ),
     "a reservoir": (
-        "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from THAT",
+        "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from CHECKPOINT",
         "encoder.layers.1.self_attn.k_proj.weight is drawn from the seed and would be lost",
     ),
     "drawn components": (
-        "--arch frozen_transformer --freeze encoder.ffn --frozen-init zero --start-encoder-from THAT",
+        "--arch frozen_transformer --freeze encoder.ffn --frozen-init zero --start-encoder-from CHECKPOINT",
         "encoder.layers.0.fc1.weight is drawn from the seed and would be lost",
     ),
     "fewer layers": (
-        "--arch frozen_transformer --encoder-layers 1 --start-encoder-from THAT",
+        "--arch frozen_transformer --encoder-layers 1 --start-encoder-from CHECKPOINT",
         "has layers.1.self_attn.k_proj.weight, which the model's encoder does not have; give flags for the shape of that one",
     ),
     "more layers": (
-        "--arch frozen_transformer --encoder-layers 3 --start-encoder-from THAT",
+        "--arch frozen_transformer --encoder-layers 3 --start-encoder-from CHECKPOINT",
         "has no layers.2.self_attn.k_proj.weight, ",
     ),
     "another width": (
-        "--arch frozen_transformer --encoder-ffn-embed-dim 32 --start-encoder-from THAT",
+        "--arch frozen_transformer --encoder-ffn-embed-dim 32 --start-encoder-from CHECKPOINT",
         "its layers.0.fc1.weight is 24 x 16, in the model 32 x 16: another shape",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_in_one_line(toy_data, tmp_path, translation, case):
-    flags, message = (text.replace("THAT", str(translation)).replace("DATA", str(toy_data)) for text in REFUSED[case])
+def test_refusals_are_one_line(toy_data, tmp_path, translation, case):
+    flags, message = (
+        text.replace("CHECKPOINT", str(translation)).replace("DATA", str(toy_data)) for text in REFUSED[case]
+    )
     line, status = error_of(
         toy_data, *TRANSLATION, *SIZES, *flags.split(), *ONCE, "--save-dir", tmp_path / "run", begin=RUN
     )
@@ -205,7 +207,7 @@ def test_what_does_not_fit_is_refused_in_one_line(toy_data, tmp_path, translatio
     assert not list((tmp_path / "run").rglob("*"))
 
 
-def test_a_model_without_that_stack(toy_data, translation):
+def test_a_model_without_an_encoder(toy_data, translation):
     flags = "--task language_modeling --tokens-per-sample 16 --sample-break-mode eos --arch reservoir_transformer_lm --no-save"
     line, _ = error_of(toy_data, *flags.split(), *SIZES[8:], "--start-encoder-from", translation, *ONCE, begin=RUN)
     assert (
@@ -214,11 +216,11 @@ def test_a_model_without_that_stack(toy_data, translation):
     )
 
 
-def test_the_output_of_a_started_encoder_is_computed_once(toy_data, translation, caplog):
+def test_output_of_a_copied_encoder_is_cached(toy_data, translation, caplog):
     flags = [*FROZEN_ENCODER, translation, "--no-save"]
-    thrice = ["--max-epoch", 3, "--disable-validation", "--batch-size", 40, "--dropout", 0]
-    plain = train(toy_data, *TRANSLATION, *flags, *thrice, begin=RUN).weights
+    three_epochs = ["--max-epoch", 3, "--disable-validation", "--batch-size", 40, "--dropout", 0]
+    plain = train(toy_data, *TRANSLATION, *flags, *three_epochs, begin=RUN).weights
     with caplog.at_level("INFO"):
-        cached = train(toy_data, *TRANSLATION, *flags, *thrice, "--freeze-cache", "memory", begin=RUN).weights
+        cached = train(toy_data, *TRANSLATION, *flags, *three_epochs, "--freeze-cache", "memory", begin=RUN).weights
     assert all(cached[name].equal(plain[name]) for name in plain)
     assert "4 of 4 batches came from it" in caplog.text
