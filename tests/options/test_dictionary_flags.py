@@ -1,4 +1,4 @@
-"""Dictionaries in flags are read, and their keys are known, before any work."""
+"""Flags with a dictionary as value. Their text and their keys are checked before any other work."""
 
 import re
 from argparse import Namespace
@@ -33,8 +33,8 @@ def test_arguments_of_generation(text, message):
         dictionary_flags.check_task(Namespace(eval_bleu_args=text))
 
 
-def test_arguments_that_fairseq_takes():
-    """The first is fairseq's own example."""
+def test_arguments_that_fairseq_accepts():
+    """The first one is fairseq's own example."""
     for text in (
         '{"replace_unk": null, "lm_path": null, "print_alignment": null}',
         '{"beam": 4, "lenpen": 0.6}',
@@ -56,20 +56,20 @@ def test_arguments_of_a_tokenizer():
         return str(error.value)
 
     assert refusal(eval_bleu_detok="mosse") == "--eval-bleu-detok mosse: choose from moses, nltk, space"
-    wrong = refusal(eval_bleu_detok="moses", eval_bleu_detok_args='{"target": "de"}')
-    assert wrong.startswith("--eval-bleu-detok-args: 'target': no option of --eval-bleu-detok moses")
+    unknown_key = refusal(eval_bleu_detok="moses", eval_bleu_detok_args='{"target": "de"}')
+    assert unknown_key.startswith("--eval-bleu-detok-args: 'target': no option of --eval-bleu-detok moses")
     assert refusal(eval_bleu_detok_args="no") == (
         "--eval-bleu-detok-args 'no': not JSON (Expecting value: line 1 column 1 (char 0)); such as '{\"beam\": 4}'"
     )
 
 
 @pytest.mark.parametrize("text", ["x", "[1]", "{1: 2}", "{[]: 1}", "{'a': true}", "", "{" * 3000])
-def test_what_is_no_dictionary_of_python(text):
+def test_invalid_dictionaries_of_python(text):
     with pytest.raises(InputError, match=r"^--model-overrides .*: must be a dictionary of Python"):
         dictionary_flags.read_python("--model-overrides", text)
 
 
-def test_rates_given_by_hand():
+def test_manual_rates():
     dictionary_flags.check_manual_rates(Namespace(epoch2lr="{'1-3': 0.1, '4': 0.05}", update2lr="{}"))
     for text in ("{'a': 1}", "{'1': -1}", "{'1': 1e999}", "1", "{1: 2}"):
         with pytest.raises(InputError, match="^--update2lr .*: must be a dictionary of rates"):

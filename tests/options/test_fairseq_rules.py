@@ -1,4 +1,4 @@
-"""Every numeric flag of fairseq has a rule, and a rule allows what fairseq can use."""
+"""Every numeric flag of fairseq has a rule. A rule allows every value that fairseq can use."""
 
 import argparse
 import dataclasses
@@ -23,14 +23,13 @@ from fairseq_reservoir.options.number_rules import Rule, errors
 GROUPS = "common common_eval distributed_training dataset optimization checkpoint bmuf generation eval_lm interactive ema".split()
 TASKS = "translation language_modeling masked_lm sentence_prediction".split()
 MODELS = "transformer transformer_align transformer_lm roberta masked_lm lstm lstm_lm fconv lightconv lightconv_lm bart".split()
-OF_US = "fairseq_reservoir."
 
 # Flags that need no rule of their own, with the reason.
 WITHOUT_RULE = {
     "task.seed": "the same value as common.seed",
-    "model.alignment_heads": "transformer_align compares it with the number of heads, which is known later",
-    "model.alignment_layer": "transformer_align compares it with the number of layers, which is known later",
-    "model.adaptive_softmax_cutoff": "a list that ascends; see options.flags",
+    "model.alignment_heads": "transformer_align compares it with the number of heads later",
+    "model.alignment_layer": "transformer_align compares it with the number of layers later",
+    "model.adaptive_softmax_cutoff": "an ascending list; see options.flags",
     "model.encoder_glu": "true or false",
     "model.decoder_glu": "true or false",
     "model.weight_softmax": "true or false",
@@ -45,16 +44,16 @@ def is_numeric(kind):
 
 
 def fields_of(group, dataclass):
-    """Names of the numeric fields that are not the same field of another group, such as ``${optimization.lr}``."""
+    """Yield the names of the numeric fields, except references to other groups such as ``${optimization.lr}``."""
     for field in dataclasses.fields(dataclass):
         if is_numeric(field.type) and str(field.default).rpartition(".")[2] != field.name + "}":
             yield f"{group}.{field.name}"
 
 
-def flags_of(group, made):
-    """Names of the numeric flags that a class without dataclass adds to the parser."""
+def flags_of(group, component):
+    """Return the names of the numeric flags that a class without a dataclass adds to the parser."""
     parser = argparse.ArgumentParser(conflict_handler="resolve")
-    made.add_args(parser)
+    component.add_args(parser)
     return [f"{group}.{action.dest}" for action in parser._actions if action.type not in (None, str)]
 
 
@@ -65,10 +64,10 @@ def every_numeric_flag():
         found |= set(fields_of(group, field.type))
     for group, registry in (("optimizer", OPTIMIZER_REGISTRY), ("lr_scheduler", LR_SCHEDULER_REGISTRY),
                             ("criterion", CRITERION_REGISTRY)):  # fmt: skip
-        for name, made in registry.items():
+        for name, component in registry.items():
             dataclass = REGISTRIES[group]["dataclass_registry"].get(name)
-            if dataclass is None and hasattr(made, "add_args"):
-                found |= set(flags_of(group, made))
+            if dataclass is None and hasattr(component, "add_args"):
+                found |= set(flags_of(group, component))
             elif dataclass is not None:
                 found |= set(fields_of(group, dataclass))
     for group in ("bpe", "scoring"):
@@ -104,7 +103,7 @@ def test_the_defaults_of_fairseq_keep_the_rules():
 
 
 NAN, INF = math.nan, math.inf
-# A flag's place, its value, and the end of the message; None: fairseq can use the value.
+# Columns: place of a flag, its value, and the end of the message, or None if fairseq can use the value.
 VALUES = [
     ("optimization.lr", [-1], "must be at least 0"),
     ("optimization.lr", [0], None),
@@ -165,10 +164,10 @@ def test_values(place, value, message):
         )
 
 
-# Odd values with which plain fairseq trains, or searches.
-ODD = [
+# Unusual values with which plain fairseq can train or search.
+UNUSUAL = [
     {"lr_scheduler": {"_name": "inverse_sqrt", "warmup_init_lr": 0.25}},
-    {"lr_scheduler": {"_name": "inverse_sqrt", "warmup_init_lr": 0.5}},  # falls to --lr, 0.25
+    {"lr_scheduler": {"_name": "inverse_sqrt", "warmup_init_lr": 0.5}},  # the warm-up decreases to --lr, 0.25
     {"lr_scheduler": {"_name": "cosine", "warmup_init_lr": 2.0}, "optimization": {"lr": [4.0]}},
     {"lr_scheduler": {"_name": "cosine", "lr_period_updates": 0.0, "lr_shrink": 1.5}},
     {"lr_scheduler": {"_name": "fixed", "lr_shrink": 1.5}},
@@ -182,8 +181,8 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("config", ODD, ids=str)
-def test_odd_values_that_fairseq_takes(config):
+@pytest.mark.parametrize("config", UNUSUAL, ids=str)
+def test_unusual_values_that_fairseq_accepts(config):
     fairseq_rules.check(OmegaConf.create(AROUND | config))
     as_namespace = {name: value for values in (AROUND | config).values() for name, value in values.items()}
     fairseq_rules.check(Namespace(**as_namespace, **{group: values.get("_name") for group, values in config.items()}))
@@ -206,13 +205,13 @@ def test_a_batch_has_a_limit(limits, message):
 
 @pytest.mark.parametrize("task", ["masked_lm", "multilingual_masked_lm"])
 def test_shares_of_masked_tokens(task):
-    for of_task, message in (
+    for task_options, message in (
         ({"mask_prob": 1.0}, "--mask-prob 1: must be greater than 0 and below 1"),
         ({"random_token_prob": 1.5}, "--random-token-prob 1.5: must be from 0 to 1"),
         ({"tokens_per_sample": 1}, "--tokens-per-sample 1: must be at least 2"),
     ):
         with pytest.raises(InputError, match=f"^{message} with --task {task}"):
-            fairseq_rules.check(Namespace(task=task, **of_task))
+            fairseq_rules.check(Namespace(task=task, **task_options))
 
 
 def test_rules_of_a_choice():
@@ -236,7 +235,7 @@ def test_every_error_is_returned_and_three_are_named():
 
 
 def test_nested_and_composite_configurations():
-    """hydra's: a transformer's options in groups of their own, and an optimizer of several."""
+    """hydra has nested groups for the options of a Transformer, and a composite optimizer."""
     nested = OmegaConf.create({"model": {"_name": "m", "encoder": {"layers": 2, "layerdrop": 1.0}}})
     assert errors(nested, fairseq_rules.RULES) == ["--encoder-layerdrop 1: must be from 0 to below 1"]
     groups = {"a": {"lr": [0.1], "optimizer": {"_name": "adam", "adam_eps": -1.0}, "lr_scheduler": None}}
@@ -244,7 +243,7 @@ def test_nested_and_composite_configurations():
         fairseq_rules.check(OmegaConf.create({"optimizer": {"_name": "composite", "groups": groups}}))
 
 
-def test_a_rule_of_ones_own():
+def test_a_custom_rule():
     rule = Rule("mine.share", above=0, at_most=1, why="a share")
     assert errors({"mine": {"share": 0}}, [rule]) == ["--share 0: must be greater than 0 and at most 1: a share"]
     assert errors({"mine": {"share": True}}, [rule]) == errors({"mine": {"share": "0"}}, [rule]) == []

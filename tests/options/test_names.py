@@ -17,8 +17,8 @@ def test_choices_are_the_keys_of_the_tables_that_implement_them():
     assert supermask_options.MOST_LEVELS == levels.MOST_LEVELS
 
 
-def test_the_options_of_a_model_begin_as_fairseqs_do():
-    """The order is that of the configuration in checkpoints, which stays as it was."""
+def test_order_of_the_options_of_a_model():
+    """Checkpoints store the configuration in this order, so that it must not change."""
     names = [option.name for option in fields(ReservoirTransformerConfig)]
     assert names[:4] == ["_name", "reservoir_encoder", "reservoir_count", "reservoir_decoder"]
     assert (
@@ -26,5 +26,5 @@ def test_the_options_of_a_model_begin_as_fairseqs_do():
     )
 
 
-def test_the_warm_up_that_a_message_advises_is_the_default():
+def test_warm_up_in_a_message_is_the_default():
     assert layer_options.WARMUP_UPDATES == backward_skip.WARMUP_UPDATES

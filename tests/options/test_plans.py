@@ -1,4 +1,4 @@
-"""Plans are checked before data is looked for and where the model is built of them, by whatever way the options come."""
+"""Layer plans are checked before data is read and again when the model is built, for every source of the options."""
 
 from argparse import Namespace
 from collections import Counter
@@ -16,49 +16,49 @@ from tests.support.building import SIZES, build, dictionary
 
 
 @pytest.fixture
-def counted(monkeypatch):
-    """How often a plan of each stack is expanded, and options are checked, from now on."""
-    found = Counter()
+def calls(monkeypatch):
+    """Count how often the plan of each stack is expanded, and how often options are checked."""
+    counts = Counter()
     monkeypatch.setattr(plans, "_resolved", {})
     expand, check = layer_plan.expand, plans.check_layer_options
     monkeypatch.setattr(
-        layer_plan, "expand", lambda plan, flag, stack: found.update([stack]) or expand(plan, flag, stack)
+        layer_plan, "expand", lambda plan, flag, stack: counts.update([stack]) or expand(plan, flag, stack)
     )
-    monkeypatch.setattr(plans, "check_layer_options", lambda options: found.update(["checked"]) or check(options))
-    return found
+    monkeypatch.setattr(plans, "check_layer_options", lambda options: counts.update(["checked"]) or check(options))
+    return counts
 
 
-def times(number):
+def times_each(number):
     return dict.fromkeys(("encoder", "decoder", "checked"), number)
 
 
-def test_a_command_line(counted):
+def test_a_command_line(calls):
     """The architecture function resolves the plans, and the model is built from them. Both check the options."""
     model = build("2LF", "LC")
-    assert counted == times(1) | {"checked": 2} and [
+    assert calls == times_each(1) | {"checked": 2} and [
         row.kind[0] for row in model.slot_table.rows if ".layers." in row.place
     ] == list("LLFLC")
 
 
 def given(**changes):
-    """Complete options that no architecture function has seen, as hydra hands them over."""
+    """Return complete options that no architecture function has processed, like those of hydra."""
     config = ReservoirTransformerConfig(
         **{**SIZES, "reservoir_encoder": "2LF", "reservoir_decoder": "LC", "reservoir_seed": 1, **changes}
     )
     return as_namespace(Namespace(**vars(config)))
 
 
-def test_options_that_no_architecture_function_has_seen(counted):
-    words = dictionary(20)
-    ReservoirTransformer.build_model(given(), Namespace(source_dictionary=words, target_dictionary=words))
-    assert counted == times(1)
+def test_options_without_an_architecture_function(calls):
+    vocabulary = dictionary(20)
+    ReservoirTransformer.build_model(given(), Namespace(source_dictionary=vocabulary, target_dictionary=vocabulary))
+    assert calls == times_each(1)
 
 
 def test_plans_of_options():
     options = given()
     plain = plans.plans_of(options, DEPTHS)
     assert plain.built == plain.unpruned == {"encoder": slots("LLF"), "decoder": slots("LC")}
-    assert plans.plans_of(options, DEPTHS) == plain, "of what the first has filled in"
+    assert plans.plans_of(options, DEPTHS) == plain, "the first call has completed the options"
     assert plans.plans_of(given(encoder_layers_to_keep="0,2"), DEPTHS).built["encoder"] == slots("LLF", "0,2")
 
 
@@ -85,8 +85,8 @@ def test_plans_of_options():
         ({"freeze": "attention"}, "--freeze 'attention': unknown component"),
     ],
 )
-def test_what_has_changed_since_is_checked(change, message):
-    """As by --model-overrides, which fairseq applies to the options of a checkpoint."""
+def test_changed_options_are_checked_again(change, message):
+    """``--model-overrides`` of fairseq changes the options of a checkpoint in the same way."""
     options = given()
     plans.plans_of(options, DEPTHS)
     with pytest.raises(InputError) as refusal:
@@ -95,7 +95,7 @@ def test_what_has_changed_since_is_checked(change, message):
 
 
 def test_layers_to_keep_may_be_a_list():
-    """As --model-overrides may have it."""
+    """``--model-overrides`` may contain a list."""
     assert plans.plans_of(given(encoder_layers_to_keep=[0, 2]), DEPTHS).built["encoder"] == slots("LLF", "0,2")
 
 
