@@ -1,4 +1,4 @@
-"""fairseq-reservoir plan: the table without data."""
+"""The table of ``fairseq-reservoir plan``, and errors, help and signals of the command line."""
 
 import dataclasses
 import functools
@@ -25,14 +25,14 @@ from fairseq_reservoir.plan.kinds import letters_where, reservoir_types
 from fairseq_reservoir.plan.layer_plan import PLACEMENTS
 
 
-def printed(capsys, *arguments):
+def plan_lines(capsys, *arguments):
     cli.main(["plan", *arguments])
     return capsys.readouterr().out.splitlines()
 
 
 def test_the_papers_iwslt_model(capsys):
-    # 8 encoder layers of which 2 frozen, 2 decoder layers, dictionaries of 8,848 and 6,632 (Shen et al., 2021)
-    lines = printed(
+    # 8 encoder layers (2 frozen), 2 decoder layers, dictionaries of 8,848 and 6,632 entries (Shen et al., 2021)
+    lines = plan_lines(
         capsys,
         "--arch=reservoir_transformer_iwslt_de_en_2dec",
         "--reservoir-encoder=LLTLTLLL",
@@ -43,7 +43,7 @@ def test_the_papers_iwslt_model(capsys):
 
 
 def test_counts_place_and_flags_reach_the_model(capsys):
-    lines = printed(
+    lines = plan_lines(
         capsys,
         "--arch=reservoir_transformer",
         "--encoder-layers=7",
@@ -66,22 +66,22 @@ def test_counts_place_and_flags_reach_the_model(capsys):
 
 @pytest.mark.parametrize("arch", ["reservoir_transformer_tiny", "supermask_one_layer_transformer_tiny"])
 def test_a_decoder_of_its_own_width(capsys, arch):
-    lines = printed(capsys, f"--arch={arch}", "--decoder-embed-dim=32", "--target-words=1000", "--seed=4")
+    lines = plan_lines(capsys, f"--arch={arch}", "--decoder-embed-dim=32", "--target-words=1000", "--seed=4")
     rows = [line for line in lines if line.startswith("decoder.embed_tokens")]
     assert rows and all(" 32,000 " in row for row in rows)
 
 
 def test_joined_dictionaries(capsys):
-    lines = printed(capsys, "--arch=reservoir_transformer_tiny", "--share-all-embeddings", "--source-words=1000")
+    lines = plan_lines(capsys, "--arch=reservoir_transformer_tiny", "--share-all-embeddings", "--source-words=1000")
     assert [line.split()[1] for line in lines if "tied to" in line] == ["tied", "tied"]
 
 
-# A word more: a row of the source embedding; of embedding and output projection; of a tied one and a bias.
+# Parameters that one more entry adds to each model: one row, a row of embedding and output projection, a tied row and a bias.
 @pytest.mark.parametrize(
     "arch, row", [("transformer_tiny", 64), ("transformer_lm_gpt", 2 * 768), ("roberta_base", 768 + 1)]
 )
-def test_plain_architectures_too(capsys, arch, row):
-    fewer, more = (printed(capsys, f"--arch={arch}", f"--source-words={words}") for words in (1000, 1001))
+def test_plain_architectures(capsys, arch, row):
+    fewer, more = (plan_lines(capsys, f"--arch={arch}", f"--source-words={entries}") for entries in (1000, 1001))
     assert fewer[-2].startswith("trained 100.00%")
     totals = [int(lines[-3].split()[1].replace(",", "")) for lines in (fewer, more)]
     assert totals[1] - totals[0] == row
@@ -192,11 +192,11 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
         if not option.name.startswith("_"):
             assert f"  --{option.name.replace('_', '-')}" in text
 
-    def said(flag):
+    def words_of_help(flag):
         return set(re.findall(r"\w+", text.split(f"\n  --{flag} ")[1].split("\n  --")[0]))
 
     values = {name.replace("_", "-"): choices for name, choices in choices_of(MaskOptions).items()}
-    # of numbers, the first and the last
+    # the help names only the first and the last number
     values["mask-embeddings"] = [name for name in values["mask-embeddings"] if not name.isdigit()] + ["3", "16"]
     values |= {
         "freeze": [name for name in COMPONENTS if "." not in name],
@@ -210,36 +210,36 @@ def test_help_explains_every_flag_of_the_plugin_and_names_its_values(capsys):
         "frozen-dtype": DTYPES,
         "backskip": ESTIMATORS,
     }
-    missing = {flag: set(names) - said(flag) for flag, names in values.items()}
+    missing = {flag: set(names) - words_of_help(flag) for flag, names in values.items()}
     assert {flag: names for flag, names in missing.items() if names} == {}
 
 
-@pytest.mark.parametrize("words", [[], ["-S"]], ids=["with everything", "without torch and fairseq"])
-def test_version(words):
-    """-S: without the folder of installed packages."""
-    command = [sys.executable, *words, "-m", "fairseq_reservoir_cli", "--version"]
+@pytest.mark.parametrize("flags", [[], ["-S"]], ids=["with everything", "without torch and fairseq"])
+def test_version(flags):
+    """``-S`` starts Python without the installed packages."""
+    command = [sys.executable, *flags, "-m", "fairseq_reservoir_cli", "--version"]
     variables = os.environ | {"PYTHONPATH": str(Path(fairseq_reservoir.__file__).parents[1])}
-    ended = subprocess.run(command, capture_output=True, text=True, env=variables)
-    assert (ended.stdout, ended.stderr, ended.returncode) == (
+    finished = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert (finished.stdout, finished.stderr, finished.returncode) == (
         f"fairseq-reservoir {fairseq_reservoir.__version__}\n",
         "",
         0,
     )
 
 
-def test_a_reader_that_stops_reading_is_no_mistake(monkeypatch):
-    """As in ``fairseq-reservoir plan ... | head -3``."""
+def test_a_closed_pipe_is_not_an_error(monkeypatch):
+    """``fairseq-reservoir plan ... | head -3`` closes its pipe early."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as ending:
             cli.main(["plan", "--arch", "reservoir_transformer_tiny"])
-    assert ended.value.code == 0
+    assert ending.value.code == 0
 
 
-def test_ctrl_c_is_no_traceback(tmp_path):
-    """It comes while the command reads a pipe that nobody closes: opening one to write waits for the reader."""
+def test_ctrl_c_prints_no_traceback(tmp_path):
+    """The signal arrives while the command reads a pipe. Opening the pipe for writing waits until the command opens it."""
     os.mkfifo(tmp_path / "grid.yaml")
     command = [
         sys.executable,
@@ -250,9 +250,9 @@ def test_ctrl_c_is_no_traceback(tmp_path):
         "--out",
         tmp_path / "runs",
     ]
-    # A shell starts what it runs in the background deaf to Ctrl-C, and so all that those processes start.
-    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=hear)
+    # A shell starts background processes with SIGINT ignored, and their child processes inherit that.
+    handle_interrupts = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=handle_interrupts)
     with open(tmp_path / "grid.yaml", "w"):
         started.send_signal(signal.SIGINT)
         assert started.communicate(timeout=300) == (b"", None)
@@ -260,31 +260,33 @@ def test_ctrl_c_is_no_traceback(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_standard_output_that_takes_no_more():
+def test_standard_output_on_a_full_disk():
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-m", "fairseq_reservoir_cli", "size", "reservoir_transformer_tiny"],
             stdout=full, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-    assert ended.returncode == 1 and "standard output: cannot be written (No space left on device)" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert (
+        finished.returncode == 1 and "standard output: cannot be written (No space left on device)" in finished.stderr
+    )
+    assert "Traceback" not in finished.stderr
 
 
 @pytest.mark.parametrize(
-    "flags, said",
+    "flags, cause",
     [
         ("reservoir_roberta --reservoir-encoder LF --task sentence_prediction --criterion sentence_prediction", None),
         ("reservoir_roberta --reservoir-encoder LF --task sentence_prediction", "classification_head_name"),
         ("frozen_s2t_transformer_s --task speech_to_text", "input_feat_per_channel"),
     ],
 )
-def test_plans_of_models_with_other_tasks(flags, said, capsys):
+def test_plans_of_models_with_other_tasks(flags, cause, capsys):
     command = ["plan", "--arch", *flags.split()]
-    if said is None:
+    if cause is None:
         cli.main(command)
         assert "encoder.layers.1" in capsys.readouterr().out
     else:
-        with pytest.raises(SystemExit) as leaving:
+        with pytest.raises(SystemExit) as refusal:
             cli.main(command)
-        line = str(leaving.value)
-        assert "cannot be built with these flags alone" in line and said in line and "\n" not in line
+        line = str(refusal.value)
+        assert "cannot be built with these flags alone" in line and cause in line and "\n" not in line

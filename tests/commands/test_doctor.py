@@ -1,4 +1,4 @@
-"""fairseq-reservoir doctor: with everything, with nothing, and with a fairseq that does not import."""
+"""``fairseq-reservoir doctor`` with all packages, without torch and fairseq, and with a fairseq that cannot be imported."""
 
 import os
 import re
@@ -22,24 +22,27 @@ OLD = "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i5-3320M\nflags\t\t: fpu 
 ARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd sve bf16 i8mm\n"
 
 
-def doctor(*words, **environment):
-    """Lines by their first word, and the lines of the advice; of an interpreter of its own."""
-    command = [sys.executable, *words, "-m", "fairseq_reservoir_cli", "doctor"]
+def doctor(*flags, **environment):
+    """Run the command in a new interpreter and return its parsed report."""
+    command = [sys.executable, *flags, "-m", "fairseq_reservoir_cli", "doctor"]
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    return told(subprocess.run(command, capture_output=True, text=True, env=variables))
+    return parse_report(subprocess.run(command, capture_output=True, text=True, env=variables))
 
 
-def told(ended):
-    assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr
-    text, advice = ended.stdout.split("\nadvice\n")
+def parse_report(finished):
+    """Return the indented lines by their first word, the advice, and the text before the advice."""
+    assert finished.returncode == 0 and "Traceback" not in finished.stderr, finished.stderr
+    text, advice = finished.stdout.split("\nadvice\n")
     return dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")), advice, text
 
 
-def test_with_everything():
+def test_with_all_packages():
     lines, advice, _ = doctor(**{WITHOUT: "last-batch", allocator.KEPT_MIB: "300"})
-    for one in REPAIRS:
-        state = "switched off" if one.name == "last-batch" else "applied" if one.is_conditional else "applied (always)"
-        assert lines[one.name] == f"{state:<18}to {one.purpose[0].lower()}{one.purpose[1:]}"
+    for each in REPAIRS:
+        state = (
+            "switched off" if each.name == "last-batch" else "applied" if each.is_conditional else "applied (always)"
+        )
+        assert lines[each.name] == f"{state:<18}to {each.purpose[0].lower()}{each.purpose[1:]}"
     assert lines["safe-classes"].startswith("applied (always)") and lines["tied-tensors"].startswith("applied   ")
     assert re.match(r"\d+\.\d+", lines["torch"]) and lines["fairseq"] == "fairseq-fixed 0.12.3.1"
     assert re.match(r"torch uses \d+; OMP_NUM_THREADS is", lines["threads"])
@@ -51,7 +54,7 @@ def test_with_everything():
 
 
 def test_without_torch_and_fairseq():
-    lines, advice, text = doctor("-S")  # -S: without the folder of installed packages
+    lines, advice, text = doctor("-S")  # -S starts Python without the installed packages
     assert lines["torch"] == "not installed, needed for all but report and sweep: pip install 'torch>=2.6,<2.14'"
     assert lines["fairseq"].startswith(
         "not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed=="
@@ -61,7 +64,7 @@ def test_without_torch_and_fairseq():
     assert "pip install 'torch>=2.6,<2.14' 'fairseq-fixed==0.12.3.1'" in advice
 
 
-def test_with_a_fairseq_that_does_not_import(tmp_path):
+def test_with_a_fairseq_that_cannot_be_imported(tmp_path):
     (tmp_path / "fairseq").mkdir()
     (tmp_path / "fairseq" / "__init__.py").write_text(
         "raise ValueError('mutable default <class X> for field\\ncommon is not allowed')"
@@ -96,7 +99,7 @@ def test_versions_that_were_not_tried(module, found, is_tried):
     assert advice == ([] if is_tried else [f"{' '.join(found)}: not tried; tried are {', '.join(TRIED[module])}"])
 
 
-def test_tried_versions_are_those_that_can_be_installed():
+def test_tried_versions_are_the_installable_ones():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     minors = [each.split(".")[1] for each in TRIED["python"]]
     assert project["requires-python"] == f">=3.{minors[0]},<3.{int(minors[-1]) + 1}"
@@ -108,7 +111,7 @@ def test_tried_versions_are_those_that_can_be_installed():
 
 
 def test_an_unknown_name_of_a_repair():
-    _, _, text = told(run_command("fairseq-reservoir", "doctor", env=os.environ | {WITHOUT: "batch"}))
+    _, _, text = parse_report(run_command("fairseq-reservoir", "doctor", env=os.environ | {WITHOUT: "batch"}))
     assert (
         f"repairs of fairseq: none, {WITHOUT} batch: no such repair; choose from input-errors, flag-errors, user-dir, numpy-names, "
         in text

@@ -10,7 +10,7 @@ from fairseq_reservoir import cli
 
 @pytest.fixture(params=["plan", "size"])
 def groups(request, capsys):
-    """(title, lines below it) of every group; a title begins at the margin and ends in a colon."""
+    """Return (title, lines below it) for every group. A title starts at the margin and ends with a colon."""
     with pytest.raises(SystemExit):
         cli.main([request.param, "--help"])
     lines = capsys.readouterr().out.splitlines()
@@ -38,8 +38,16 @@ def test_no_flag_twice(groups):
 
 def test_order(groups):
     first_words = [re.match(r"[\w']+", title).group() for title, _ in groups]
-    ours = [word for word, _ in groupby(first_words)]
-    assert ours[ours.index("options") :] == ["options", "plan", "layers", "freezing", "masks", "training", "fairseq's"]
+    order = [word for word, _ in groupby(first_words)]
+    assert order[order.index("options") :] == [
+        "options",
+        "plan",
+        "layers",
+        "freezing",
+        "masks",
+        "training",
+        "fairseq's",
+    ]
 
 
 def test_a_group_fits_a_screen(groups):

@@ -25,26 +25,26 @@ fairseq_reservoir_cli.main()
 COMMANDS = "plan size export translate materialize average dump-embeddings report sweep doctor".split()
 
 
-def started(*words):
+def run_blocked(*arguments):
     variables = os.environ | {"PYTHONPATH": str(Path(fairseq_reservoir.__file__).parents[1])}
-    return subprocess.run([sys.executable, "-c", BLOCKED, *words], capture_output=True, text=True, env=variables)
+    return subprocess.run([sys.executable, "-c", BLOCKED, *arguments], capture_output=True, text=True, env=variables)
 
 
-@pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
-def test_help(words):
-    ended = started(*words)
-    assert (ended.stderr, ended.returncode) == ("", 0)
-    assert ended.stdout.startswith("usage: ")
+@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
+def test_help(arguments):
+    finished = run_blocked(*arguments)
+    assert (finished.stderr, finished.returncode) == ("", 0)
+    assert finished.stdout.startswith("usage: ")
 
 
 def test_report(tmp_path):
-    """It reads the folder of runs, which is empty."""
-    ended = started("report", str(tmp_path), "--out", str(tmp_path / "report"))
-    assert ended.returncode == 1 and ended.stderr.startswith("fairseq-reservoir: error: ")
+    """The command refuses an empty folder of runs."""
+    finished = run_blocked("report", str(tmp_path), "--out", str(tmp_path / "report"))
+    assert finished.returncode == 1 and finished.stderr.startswith("fairseq-reservoir: error: ")
 
 
-def test_every_command_is_tried():
-    help_text = started("--help").stdout
+def test_every_command_is_listed_here():
+    help_text = run_blocked("--help").stdout
     assert [
         line.split()[0] for line in help_text.splitlines() if line.startswith("    ") and line[4] != " "
     ] == COMMANDS

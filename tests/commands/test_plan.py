@@ -1,4 +1,4 @@
-"""fairseq-reservoir plan beyond the slot table: the freeze schedule, and the head of a classification task."""
+"""Output of ``fairseq-reservoir plan`` apart from the slot table: the freeze schedule, and the head of a classification task."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from fairseq_reservoir import cli
 PLAN = "plan --arch reservoir_transformer_tiny --reservoir-encoder LFL --optimizer freeze_skip".split()
 
 
-def test_what_a_schedule_freezes_is_printed(capsys):
+def test_freeze_schedule_is_printed(capsys):
     cli.main([*PLAN, "--freeze-schedule", "0:emb;50:-emb"])
-    said = capsys.readouterr().out.partition("what the optimizer freezes:\n")[2].splitlines()
-    assert said[0].startswith("update 0: emb frozen; ") and said[1].startswith("update 50: emb trained again; 0 of ")
+    lines = capsys.readouterr().out.partition("what the optimizer freezes:\n")[2].splitlines()
+    assert lines[0].startswith("update 0: emb frozen; ") and lines[1].startswith("update 50: emb trained again; 0 of ")
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ def test_what_a_schedule_freezes_is_printed(capsys):
         ("--freeze-auto-interval 5", "--freeze-auto-interval: was removed; give --freeze-schedule"),
     ],
 )
-def test_a_schedule_that_could_not_be_is_refused(flags, message):
+def test_invalid_schedules_are_refused(flags, message):
     with pytest.raises(SystemExit, match=message):
         cli.main([*PLAN, *flags.split()])
 
 
 def test_the_head_of_a_sentence_classifier_is_in_the_table(capsys):
-    """Its dense matrix is 8 x 8, its output 2 x 8, with biases: 64 + 8 + 16 + 2 = 90 trained; the language model's head is idle."""
+    """Its dense matrix is 8 x 8, its output 2 x 8, with biases: 64 + 8 + 16 + 2 = 90 trained. The language model's head is unused."""
     size = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-attention-heads 2 --encoder-ffn-embed-dim 8 --source-words 20"
     task = "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --freeze encoder"
     cli.main(["plan", "--arch", "frozen_roberta", *size.split(), *task.split()])

@@ -1,4 +1,4 @@
-"""fairseq-reservoir size: figures by hand, and those of methods that others have published."""
+"""``fairseq-reservoir size`` compared with figures computed by hand and with figures of published methods."""
 
 import pytest
 
@@ -11,8 +11,8 @@ from tests.support.commands import train
 MIB = 2**20
 
 
-def printed(capsys, *arguments):
-    """The lines of both tables."""
+def size_lines(capsys, *arguments):
+    """Return the lines of both tables."""
     cli.main(["size", *map(str, arguments)])
     return capsys.readouterr().out.splitlines()
 
@@ -33,7 +33,7 @@ def test_an_architecture_by_hand(capsys):
         12,
     ]
     heads = ["--encoder-attention-heads", 2, "--decoder-attention-heads", 2, "--source-words", 20, "--target-words", 30]
-    lines = printed(capsys, "reservoir_transformer", *flags, *heads)
+    lines = size_lines(capsys, "reservoir_transformer", *flags, *heads)
     # F: fc1 12 x 8 and fc2 8 x 12; biases 12 + 8, LayerNorm 8 + 8
     assert number(lines, "random weights, orthogonal or normal") == 4 * 2 * 96
     assert number(lines, "random weights, every machine draws alike") == 4 * (12 + 8 + 8 + 8)
@@ -53,16 +53,16 @@ def test_an_architecture_by_hand(capsys):
 
 def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     train(toy_data, "--reservoir-encoder", "LT", "--max-update", 2, "--save-dir", tmp_path, "--no-epoch-checkpoints")
-    lines = printed(capsys, tmp_path / "checkpoint_last.pt")
+    lines = size_lines(capsys, tmp_path / "checkpoint_last.pt")
     assert number(lines, "this file") == (tmp_path / "checkpoint_last.pt").stat().st_size
-    # Adam's state in the file: the moments
+    # The optimizer state in the file consists of Adam's moments.
     assert number(lines, "of this its optimizer state") == number(lines, "of these Adam's moments")
     predicted = number(lines, "export --dtype fp16 --regenerate")
     out = tmp_path / "a.safetensors"
     cli.main(["export", str(tmp_path / "checkpoint_last.pt"), str(out), "--dtype", "fp16", "--regenerate"])
     assert 0 < out.stat().st_size - predicted <= 64 * 1024
     capsys.readouterr()
-    lines_of_export = printed(capsys, out)
+    lines_of_export = size_lines(capsys, out)
     assert number(lines_of_export, "this file") == out.stat().st_size
     assert number(lines_of_export, "export --dtype fp16 --regenerate") == predicted
 
@@ -71,23 +71,23 @@ SMALL = (
     "--encoder-embed-dim 64 --encoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1"
     " --source-words 100 --target-words 200"
 ).split()
-# encoder 4 x 64^2 + 2 x 64 x 64, decoder 8 x 64^2 + 2 x 64 x 64, words 100 and 200 twice; each mask rounded up to bytes
+# encoder 4 x 64^2 + 2 x 64 x 64, decoder 8 x 64^2 + 2 x 64 x 64, embeddings 100 + 200 + 200 rows; each mask is rounded up to bytes
 ENTRIES = 64 * 64 * (6 + 10) + 64 * (100 + 200 + 200)
 
 
 @pytest.mark.parametrize(
     "flags, bits, entropy",
     [
-        # 0.7 and 0.3
+        # entropy of the shares 0.7 and 0.3
         (["--mask-keep-ratio", 0.3], "1 bit", 0.8813),
-        # 0.2, 0.3, 0.25, 0.15 and 0.1: 2.2282, and the signs of 0.8
+        # 2.2282 for the shares 0.2, 0.3, 0.25, 0.15 and 0.1, and one bit for the signs of 0.8
         (["--mask-kind", "signed", "--mask-keep-ratio", 0.8, "--mask-coats", "0.5,0.25,0.1"], "4 bits", 3.0282),
         (["--mask-kind", "signed"], "2 bits", 1.5),
     ],
     ids=["0.3", "coats", "signed"],
 )
 def test_the_entropy_of_masks(capsys, flags, bits, entropy):
-    lines = printed(capsys, "supermask_one_layer_transformer", *SMALL, *flags)
+    lines = size_lines(capsys, "supermask_one_layer_transformer", *SMALL, *flags)
     assert [line for line in lines if line.startswith(f"masks, {bits} per entry, entropy {entropy:.2f} ")]
     assert [line for line in lines if line.startswith(f"masks, {bits} per entry (embeddings), entropy {entropy:.2f} ")]
     saved = number(lines, "export --dtype fp16  ") - number(
@@ -96,9 +96,9 @@ def test_the_entropy_of_masks(capsys, flags, bits, entropy):
     assert saved == pytest.approx(ENTRIES * (int(bits[0]) - entropy) / 8, abs=20)
 
 
-def test_the_entropy_of_levels_is_at_most_that_of_equally_frequent_ones(capsys):
+def test_the_entropy_of_levels_is_at_most_that_of_equal_shares(capsys):
     flags = ["--mask-trained-weights", "ternary"]
-    lines = printed(capsys, "supermask_one_layer_transformer", *SMALL, *flags)
+    lines = size_lines(capsys, "supermask_one_layer_transformer", *SMALL, *flags)
     assert [
         line for line in lines if line.startswith("trained weights, ternary, 2 bits per weight, one scale per matrix, ")
     ]
@@ -107,12 +107,12 @@ def test_the_entropy_of_levels_is_at_most_that_of_equally_frequent_ones(capsys):
     assert saved == pytest.approx(ENTRIES * (2 - 1.58496) / 8, abs=20)
 
 
-def test_half_kept_has_nothing_to_gain(capsys):
-    assert not [line for line in printed(capsys, "supermask_one_layer_transformer") if "--compact" in line]
+def test_masks_that_keep_half_cannot_be_compacted(capsys):
+    assert not [line for line in size_lines(capsys, "supermask_one_layer_transformer") if "--compact" in line]
 
 
 def test_plain_fairseq_has_no_exports(capsys):
-    lines = printed(capsys, "transformer_tiny")
+    lines = size_lines(capsys, "transformer_tiny")
     assert not [line for line in lines if "xport" in line]
 
 
@@ -130,15 +130,15 @@ def test_plain_fairseq_has_no_exports(capsys):
 )
 def test_refusals(tmp_path, arguments, message):
     (tmp_path / "text.pt").write_text("text")
-    with pytest.raises(SystemExit) as leaving:
+    with pytest.raises(SystemExit) as refusal:
         cli.main(["size", *(a.format(tmp_path / "text.pt") for a in arguments)])
-    text = str(leaving.value)
+    text = str(refusal.value)
     assert text.startswith(f"fairseq-reservoir: error: {message.format(tmp_path / 'text.pt')}") and "\n" not in text
 
 
-def one_layer_model(width, ffn, words, layers):
-    """The ledger of the paper's one-layer model: an encoder and a decoder layer seen through ``layers`` masks of 50 % each."""
-    encoder, decoder, embeddings = 4 * width**2 + 2 * width * ffn, 8 * width**2 + 2 * width * ffn, words * width
+def one_layer_model(width, ffn, entries, layers):
+    """Return the ledger of the paper's one-layer model: an encoder and a decoder layer, each with ``layers`` masks that keep 50 %."""
+    encoder, decoder, embeddings = 4 * width**2 + 2 * width * ffn, 8 * width**2 + 2 * width * ffn, entries * width
     items = []
     for name, size, views in (
         ("encoder", encoder, layers),
@@ -154,7 +154,7 @@ def one_layer_model(width, ffn, words, layers):
 @pytest.mark.parametrize(
     "sizes, paper, with_weights, masks",
     [
-        # MiB: what the paper's table amounts to, masks and random weights, masks alone
+        # MiB: the paper's table, masks and random weights, masks only
         ((512, 1024, 8848 + 6632, 6), 25.1, 54.9, 4.7),
         ((512, 1024, 8848 + 6632, 12), 25.1, 58.7, 8.4),
         ((1024, 2048, 8848 + 6632, 6), 70.2, 157.4, 16.9),
@@ -171,7 +171,7 @@ def test_the_one_layer_papers_models(sizes, paper, with_weights, masks):
 
 
 def test_the_union_of_masks():
-    # six masks of one layer pair use 1 - 2^-6 of it; the embeddings have one mask each
+    # Six masks of one layer pair use 1 - 2^-6 of its weights. Each embedding has one mask.
     found = one_layer_model(512, 1024, 15480, 6)
     assert found.share_in_use == 1 - 2**-6
     text = describe(found)

@@ -1,4 +1,4 @@
-"""``fairseq-reservoir translate``: a line for a line, whatever the lines are, and one line for a mistake."""
+"""``fairseq-reservoir translate`` prints one line for each line of its input. An error is one line too."""
 
 import io
 import os
@@ -18,15 +18,15 @@ SHORT = ["--max-len-b", "20"]
 
 @pytest.fixture
 def run(with_text, monkeypatch, capfdbinary):
-    """Return a function that gives bytes to the command and returns the lines of its answer, and what it said beside it."""
+    """Return a function that passes bytes to the command. It returns the lines of standard output and the text of standard error."""
 
     def translate(text, *flags, model=with_text):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
         cli.main(["translate", str(model), *SHORT, *map(str, flags)])
         sys.stdout.flush()
-        out, said = capfdbinary.readouterr()
+        out, stderr = capfdbinary.readouterr()
         assert out == b"" or out.endswith(b"\n")
-        return out.decode().split("\n")[:-1], said.decode()
+        return out.decode().split("\n")[:-1], stderr.decode()
 
     return translate
 
@@ -40,37 +40,39 @@ def expected(with_text):
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_a_closed_input_or_output(closed, tmp_path):
     command = f'exec "$0" -m fairseq_reservoir_cli translate {tmp_path}/none.safetensors {closed}'
-    ended = subprocess.run(["bash", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True)
-    assert ended.returncode != 0 and ended.stderr.count("\n") == 1
-    assert "standard input and output: must be open" in ended.stderr
+    finished = subprocess.run(["bash", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True)
+    assert finished.returncode != 0 and finished.stderr.count("\n") == 1
+    assert "standard input and output: must be open" in finished.stderr
 
 
 def test_without_standard_error_nothing_is_added(with_text, tmp_path):
     (tmp_path / "in").write_text("one\none two three. one two three.\n")
     command = f'exec "$0" -m fairseq_reservoir_cli translate {with_text} --split-above 4 --max-len-b 3 --beam 1 < {tmp_path}/in 2>&-'
-    ended = subprocess.run(["bash", "-c", command, sys.executable], stdout=subprocess.PIPE, text=True)
-    assert ended.returncode == 0 and ended.stdout.count("\n") == 2 and "translated in parts" not in ended.stdout
+    finished = subprocess.run(["bash", "-c", command, sys.executable], stdout=subprocess.PIPE, text=True)
+    assert (
+        finished.returncode == 0 and finished.stdout.count("\n") == 2 and "translated in parts" not in finished.stdout
+    )
 
 
-def test_a_line_for_a_line(run, expected):
+def test_one_line_for_each_line(run, expected):
     lines, translated = expected
-    found, said = run("\n".join(lines).encode())
+    found, stderr = run("\n".join(lines).encode())
     assert found == translated and len(set(found)) > 1
-    assert said == ""
+    assert stderr == ""
 
 
-def test_blank_lines_other_ends_and_a_byte_order_mark(run, expected):
+def test_blank_lines_line_ends_and_a_byte_order_mark(run, expected):
     (first, second, third), (one, two, three) = expected
     text = f"\ufeff{first}\r\n\r\n  {second}\t\n\n\n{third}\u2028\n \r\n"
     assert run(text.encode())[0] == [one, "", two, "", "", three, ""]
 
 
-def test_nothing_and_a_blank_line(run):
+def test_empty_input_and_a_blank_line(run):
     assert run(b"")[0] == [] and run(b"\n")[0] == [""]
 
 
 @pytest.mark.parametrize("flags", [["--buffer-size", 1], ["--buffer-size", 2, "--batch-size", 1], ["--batch-size", 2]])
-def test_whatever_the_buffer_and_the_batch(run, expected, flags):
+def test_sizes_of_buffer_and_batch_do_not_matter(run, expected, flags):
     lines, translated = expected
     assert run("\n".join(lines * 2).encode(), *flags)[0] == translated * 2
 
@@ -86,34 +88,34 @@ def test_scores_and_numbers(run, expected):
     assert with_score.split("\t") == rows[0][1:]
 
 
-def test_long_lines_and_those_cut_short_are_told(run):
-    found, said = run(b"one\n" + b"one two three. " * 5 + b"\n" + b"one " * 40, "--split-above", 30, "--max-len-b", 2)
+def test_split_and_truncated_lines_are_reported(run):
+    found, stderr = run(b"one\n" + b"one two three. " * 5 + b"\n" + b"one " * 40, "--split-above", 30, "--max-len-b", 2)
     assert len(found) == 3
-    assert "translated in parts, for more than 30 pieces (--split-above): line 2, 3\n" in said
-    assert "cut short at 2 pieces (--max-len-b): line 1, 2, 3\n" in said
+    assert "translated in parts, for more than 30 pieces (--split-above): line 2, 3\n" in stderr
+    assert "cut short at 2 pieces (--max-len-b): line 1, 2, 3\n" in stderr
     assert command._named(range(1, 9)) == "line 1, 2, 3, 4, 5 and 3 more"
 
 
-def test_limits_of_the_model_are_told_as_such():
+def test_a_limit_of_the_model_is_reported_as_such():
     assert command._limit(200, "--max-len-b", 1023) == "200 pieces (--max-len-b)"
     assert command._limit(200, "--max-len-b", 7) == "7 pieces, for which the model has positions"
 
 
 def test_parts_are_not_counted_as_lines(run, monkeypatch):
     monkeypatch.setattr(command, "_SECONDS_BETWEEN_NOTES", 0)
-    _, said = run(b"one two three. one two three. " * 3 + b"\none\n", "--split-above", 4, "--batch-size", 2)
-    notes = [line.split(": ")[1].split(" ")[0] for line in said.splitlines() if " lines in " in line]
+    _, stderr = run(b"one two three. one two three. " * 3 + b"\none\n", "--split-above", 4, "--batch-size", 2)
+    notes = [line.split(": ")[1].split(" ")[0] for line in stderr.splitlines() if " lines in " in line]
     assert notes == ["1", "2"]
 
 
-def test_how_far_it_is_is_told_every_few_seconds(run, expected, monkeypatch):
+def test_progress_is_reported_every_few_seconds(run, expected, monkeypatch):
     monkeypatch.setattr(command, "_SECONDS_BETWEEN_NOTES", 0)
-    _, said = run("\n".join([*expected[0], ""]).encode(), "--batch-size", 2)
-    notes = [line.split(" in ")[0] for line in said.splitlines()]
+    _, stderr = run("\n".join([*expected[0], ""]).encode(), "--batch-size", 2)
+    notes = [line.split(" in ")[0] for line in stderr.splitlines()]
     assert notes == [f"fairseq-reservoir translate: {n} lines" for n in (2, 3)]
 
 
-def test_what_is_not_utf_8(run):
+def test_input_that_is_not_utf_8(run):
     with pytest.raises(SystemExit, match="error: standard input is not UTF-8: byte 0xff in line 2$"):
         run(b"one\ntw\xff\n")
 
@@ -134,7 +136,7 @@ def test_numbers_out_of_range(run, flags, message):
         run(b"one", *flags)
 
 
-def test_models_that_cannot(run, of_numbers, tmp_path):
+def test_models_that_cannot_translate(run, of_numbers, tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     for model, message in (
         (tmp_path / "no.safetensors", f"MODEL {tmp_path}/no.safetensors: no such file"),
@@ -142,12 +144,12 @@ def test_models_that_cannot(run, of_numbers, tmp_path):
         (tmp_path / "a.safetensors", "a.safetensors: truncated, altered or not a safetensors file"),
         (of_numbers.path, "not an export with dictionaries and pieces, which ends in .safetensors"),
     ):
-        with pytest.raises(SystemExit, match=message) as leaving:
+        with pytest.raises(SystemExit, match=message) as refusal:
             run(b"one", model=model)
-        assert "\n" not in str(leaving.value)
+        assert "\n" not in str(refusal.value)
 
 
-def test_lines_come_as_they_are_read():
+def test_lines_are_yielded_as_they_arrive():
     read, write = os.pipe()
     with open(read, "rb") as stream:
         lines = read_lines(stream, 1)
@@ -158,8 +160,8 @@ def test_lines_come_as_they_are_read():
         assert list(lines) == [(2, ["b"])]
 
 
-def test_a_colleague_has_the_file_alone_and_a_pipe_may_close(with_text, tmp_path):
-    """A process of its own, in an empty folder, in a locale without Unicode; `head` reads one line."""
+def test_a_folder_with_only_the_model_and_a_closed_pipe(with_text, tmp_path):
+    """The command runs in a folder with only the model, in a locale without Unicode. ``head`` closes the pipe after one line."""
     program = Path(sys.executable).parent / "fairseq-reservoir"
     (tmp_path / "model.safetensors").write_bytes(with_text.read_bytes())
     environment = {
@@ -169,6 +171,6 @@ def test_a_colleague_has_the_file_alone_and_a_pipe_may_close(with_text, tmp_path
         "OMP_NUM_THREADS": "1",
     }
     script = f"yes five | head -n 40 | {program} translate model.safetensors --buffer-size 1 --max-len-b 20 | head -n 1"
-    done = subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
-    assert "Traceback" not in done.stderr and "Error" not in done.stderr
+    finished = subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0 and finished.stdout.count("\n") == 1, finished.stderr
+    assert "Traceback" not in finished.stderr and "Error" not in finished.stderr
