@@ -14,7 +14,6 @@ QUESTIONS = {"What", "Whatever", "Which", "How", "Whether", "Where", "When"}
 LIMIT = 5
 # Folders that are not rewritten yet, with their density of today, rounded up. Lower a number after a rewrite; delete it below LIMIT.
 CEILINGS = {
-    "tests/fairseq_repairs": 30,
 }
 SUFFIXES = (".py", ".sh", ".md")
 

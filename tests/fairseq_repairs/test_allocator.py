@@ -1,4 +1,4 @@
-"""The repair of glibc's allocator: fewer page faults, the same bits, and the ways to limit it or to do without."""
+"""Repair of glibc's allocator: fewer page faults, bit-identical training, the memory limit, and the switch to disable it."""
 
 import functools
 import json
@@ -19,7 +19,8 @@ from tests.support.commands import start_training
 ROOT = Path(allocator.__file__).parents[2]
 glibc_only = pytest.mark.skipif(not allocator.is_glibc(), reason="only glibc has this allocator")
 FRESH = dict.fromkeys((WITHOUT, allocator.KEPT_MIB, "GLIBC_TUNABLES", "LD_PRELOAD", *allocator._SETTINGS))
-# Ten times 64 MiB, 16,384 pages, as torch asks for them; then what is resident without. With these words the package imports no fairseq.
+# Allocates and frees 64 MiB (16,384 pages) ten times, and then measures the resident memory.
+# With "report" in sys.argv the package does not import fairseq.
 COUNT = """
 import resource, sys
 sys.argv = ["fairseq-reservoir", "report"]
@@ -40,36 +41,36 @@ def environment(**variables):
 
 
 @functools.cache
-def count(**variables):
-    """State of the repair, page faults and MiB that stay resident, of a process with these environment variables."""
-    ended = subprocess.run(
+def measure(**variables):
+    """Return the state of the repair, the page faults and the resident MiB of a process with these environment variables."""
+    finished = subprocess.run(
         [sys.executable, "-c", COUNT], cwd=ROOT, env=environment(**variables), capture_output=True, text=True
     )
-    assert ended.returncode == 0, ended.stderr
-    state, faults, resident = ended.stdout.strip().split(",")
+    assert finished.returncode == 0, finished.stderr
+    state, faults, resident = finished.stdout.strip().split(",")
     return state, int(faults), float(resident)
 
 
 @glibc_only
-def test_pages_come_from_the_kernel_once():
-    state, faults, resident = count()
+def test_freed_pages_are_used_again():
+    state, faults, resident = measure()
     assert state == "applied" and faults < 2 * 16_384
-    state, faults_without, resident_without = count(**{WITHOUT: "kept-memory"})
+    state, faults_without, resident_without = measure(**{WITHOUT: "kept-memory"})
     assert state == "switched off" and faults_without >= 10 * 16_384
     assert 60 < resident - resident_without < 140
 
 
 @glibc_only
-def test_a_limit_gives_the_rest_back():
-    state, faults, resident = count(**{allocator.KEPT_MIB: "16"})
-    _, _, resident_without_limit = count()
-    assert state == "applied" and faults >= 9 * 12_288  # of 64 MiB, 48 each time
+def test_memory_above_the_limit_is_returned():
+    state, faults, resident = measure(**{allocator.KEPT_MIB: "16"})
+    _, _, resident_without_limit = measure()
+    assert state == "applied" and faults >= 9 * 12_288  # 48 of 64 MiB are returned each time
     assert 40 < resident_without_limit - resident
 
 
 @glibc_only
-def test_what_the_user_has_set_stays():
-    state, faults, _ = count(MALLOC_TRIM_THRESHOLD_="131072")
+def test_the_users_own_settings_are_kept():
+    state, faults, _ = measure(MALLOC_TRIM_THRESHOLD_="131072")
     assert state == "not needed" and faults >= 10 * 16_384
 
 
@@ -80,7 +81,7 @@ def test_what_the_user_has_set_stays():
     ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2", "LD_PRELOAD"),
     ("LD_PRELOAD", "/usr/lib/libgomp.so.1", None),
 ])  # fmt: skip
-def test_what_counts_as_set_by_the_user(monkeypatch, name, value, found):
+def test_variables_that_count_as_the_users_own_settings(monkeypatch, name, value, found):
     for other in FRESH:
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(name, value)
@@ -88,7 +89,7 @@ def test_what_counts_as_set_by_the_user(monkeypatch, name, value, found):
 
 
 @pytest.mark.parametrize("text", ["0", "2048", "-1", "1.5", "256M", "9" * 25])
-def test_a_limit_that_is_none_is_refused(monkeypatch, text):
+def test_an_invalid_limit_is_refused(monkeypatch, text):
     monkeypatch.setenv(allocator.KEPT_MIB, text)
     with pytest.raises(
         InputError, match=f"^{allocator.KEPT_MIB} {re.escape(text)}: must be a whole number from 1 to 2047; "
@@ -96,16 +97,16 @@ def test_a_limit_that_is_none_is_refused(monkeypatch, text):
         allocator.most_kept()
 
 
-def test_it_is_refused_before_anything_is_set(monkeypatch):
+def test_an_invalid_limit_is_refused_before_the_allocator_is_changed(monkeypatch):
     for name in FRESH:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(allocator.KEPT_MIB, "much")
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: pytest.fail("set"))
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: pytest.fail("the allocator was changed"))
     with pytest.raises(InputError, match=f"^{allocator.KEPT_MIB} much: must be a whole number"):
         allocator.keep_freed_memory.put_right()
 
 
-# Large enough that many tensors exceed the 128 KiB from which glibc asks the kernel, small enough for a moment.
+# Many tensors exceed 128 KiB, the size from which glibc uses mmap by default. The model is small enough for a short test.
 WIDE = (
     "--encoder-embed-dim 256 --encoder-ffn-embed-dim 512 --encoder-layers 2 --decoder-layers 1"
     " --batch-size 80 --log-format json --log-interval 1"
@@ -114,17 +115,17 @@ WIDE = (
 
 @glibc_only
 @pytest.mark.slow
-def test_no_bit_of_loss_or_weights_changes(toy_data, tmp_path, monkeypatch):
+def test_losses_and_weights_are_bit_identical(toy_data, tmp_path, monkeypatch):
     found = []
     for without in (None, "kept-memory"):
         for name, value in (FRESH | {WITHOUT: without}).items():
             monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
         folder = tmp_path / (without or "with")
-        ended = start_training(
+        finished = start_training(
             toy_data, "--arch", "transformer", *WIDE.split(), "--max-update", 12, "--save-dir", folder, fresh=True
         )
-        assert ended.returncode == 0, ended.stderr
-        lines = [json.loads(line) for line in re.findall(r"\{\".*\}", ended.stdout + ended.stderr)]
+        assert finished.returncode == 0, finished.stderr
+        lines = [json.loads(line) for line in re.findall(r"\{\".*\}", finished.stdout + finished.stderr)]
         losses = [
             (line.get("train_loss", line.get("loss")), line.get("valid_loss"), line.get("gnorm")) for line in lines
         ]

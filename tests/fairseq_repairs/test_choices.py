@@ -1,4 +1,4 @@
-"""Of a flag that is not known: which choices have it. Flags that a choice needs are in tests/training/test_fairseq_flags.py."""
+"""Error messages of unknown flags, which name the choices that have the flag, and of flags that a choice needs."""
 
 import argparse
 import sys
@@ -17,13 +17,13 @@ BEGIN = "--cpu --no-save --optimizer adam --batch-size 4".split()
 @pytest.mark.parametrize(
     "flags, owners",
     [
-        # Of an architecture whose flags are a configuration, and of ones that add theirs one by one; presets have those of their model.
+        # Flags from a configuration dataclass, and flags from an add_args method. A preset has the flags of its model.
         ("--arch transformer --freeze emb", "--freeze is of --arch frozen_transformer, "),
         ("-a transformer_tiny --freeze emb", "--freeze is of --arch frozen_transformer_tiny, reservoir_transformer_tiny, "),
         ("--arch=transformer_iwslt_de_en --freeze emb", "--freeze is of --arch frozen_transformer_iwslt_de_en, "),
         ("--arch roberta_base --freeze emb", "--freeze is of --arch frozen_roberta_base, "),
         ("--arch roberta_base --reservoir-encoder LF", "--reservoir-encoder is of --arch reservoir_roberta_base, reservoir_transformer"),
-        # In a configuration this one is inside of another: encoder.embed_dim.
+        # This flag is nested in the configuration: encoder.embed_dim.
         ("--arch transformer_lm --encoder-embed-dim 8", "--encoder-embed-dim is of --arch transformer, "),
         ("--arch transformer --mask-scope global", "--mask-scope is of --arch supermask_one_layer_transformer, "),
         ("--arch transformer --momentum 0.9", "--momentum is of --optimizer nag, sgd, freeze_skip_nag and others"),
@@ -33,12 +33,12 @@ BEGIN = "--cpu --no-save --optimizer adam --batch-size 4".split()
         ("--arch transformer_lm --tokens-per-sample 9", "--tokens-per-sample is of --task language_modeling, masked_lm, "),
     ],
 )  # fmt: skip
-def test_in_a_training(tmp_path, flags, owners):
+def test_unknown_flags_in_training(tmp_path, flags, owners):
     line, status = error_of(tmp_path / "none", *flags.split(), begin=BEGIN)
     assert f"; {owners}" in line and line.count("\n") == 1 and status == 2
 
 
-def test_what_nothing_has(tmp_path):
+def test_a_flag_that_no_choice_has(tmp_path):
     line, _ = error_of(tmp_path / "none", "--arch", "transformer", "--no-such", "1", begin=BEGIN)
     assert line == "fairseq-train: error: unrecognized arguments: --no-such 1\n"
 
@@ -47,13 +47,13 @@ def test_what_nothing_has(tmp_path):
     "command, flag, owners",
     [
         ("generate", "--sentencepiece-model x", "; --sentencepiece-model is of --bpe sentencepiece"),
-        ("generate", "--momentum 0.9", ""),  # no optimizer is made, whatever is chosen
-        ("validate", "--label-smoothing 0.1", ""),  # the criterion is the checkpoint's
+        ("generate", "--momentum 0.9", ""),  # this command builds no optimizer
+        ("validate", "--label-smoothing 0.1", ""),  # the criterion comes from the checkpoint
         ("validate", "--mask-prob 0.2", "; --mask-prob is of --task masked_lm"),
-        ("interactive", "--wer-tokenizer none", ""),  # nothing is scored
+        ("interactive", "--wer-tokenizer none", ""),  # this command builds no scorer
     ],
 )
-def test_in_other_commands(monkeypatch, command, flag, owners):
+def test_unknown_flags_in_other_commands(monkeypatch, command, flag, owners):
     line = [f"fairseq-{command}", "no-data", "--user-dir", USER_DIR, "--task", "translation", *flag.split()]
     monkeypatch.setattr(sys, "argv", line)
     with pytest.raises(InputError) as refusal:
@@ -62,30 +62,30 @@ def test_in_other_commands(monkeypatch, command, flag, owners):
     assert found.startswith(f"unrecognized arguments: {flag}{owners}") and (owners or found.endswith(flag))
 
 
-def test_a_program_of_its_own_is_told_nothing_of_choices():
+def test_other_programs_get_no_hint_about_choices():
     assert whose(None, ["--momentum"], ["--momentum"]) == ""
 
 
 @pytest.mark.parametrize("choice", REGISTRIES)
-def test_nothing_is_missing_where_nothing_is_chosen(choice):
+def test_without_a_choice_no_flag_is_missing(choice):
     refuse_missing("fairseq-train", argparse.Namespace(**{choice: None}))
 
 
-def test_no_architecture(tmp_path):
+def test_a_missing_architecture(tmp_path):
     line, _ = error_of(tmp_path, begin=BEGIN)
     assert line == "fairseq-train: error: --arch: is not given; such as --arch reservoir_transformer_study\n"
 
 
-def test_what_a_command_does_not_make_may_be_without_a_file():
+def test_a_command_needs_only_the_flags_of_objects_that_it_builds():
     flags = {"bpe": "sentencepiece", "sentencepiece_model": "???", "task": "translation"}
     refuse_missing("fairseq-train", argparse.Namespace(**flags))
-    # A task that splits words in a way of its own does not look at it.
+    # The task speech_to_text builds its own tokenizer and does not use this flag.
     refuse_missing("fairseq-generate", argparse.Namespace(**flags | {"task": "speech_to_text"}))
     with pytest.raises(InputError, match="^--sentencepiece-model: not given, and --bpe sentencepiece needs it$"):
         refuse_missing("fairseq-generate", argparse.Namespace(**flags))
 
 
-def test_all_that_is_missing_is_named():
+def test_all_missing_flags_are_named():
     flags = argparse.Namespace(tokenizer="moses", source_lang=None, target_lang=None)
     with pytest.raises(
         InputError, match="^--source-lang and --target-lang: not given, and --tokenizer moses needs it$"
@@ -93,7 +93,7 @@ def test_all_that_is_missing_is_named():
         refuse_missing("fairseq-generate", flags)
 
 
-def test_a_length_of_training_where_nothing_is_trained():
+def test_total_num_update_is_not_needed_outside_training():
     flags = argparse.Namespace(lr_scheduler="polynomial_decay", total_num_update=None)
     refuse_missing("fairseq-generate", flags)
     flags = argparse.Namespace(lr_scheduler="polynomial_decay", total_num_update=None, max_update=7)

@@ -1,4 +1,4 @@
-"""Damaged dictionaries and binarised files: one line, whatever the damage; what is accepted is what was written."""
+"""Damaged dictionaries and binarised files: each one is refused with a one-line error, or loads as it was written."""
 
 import random
 import struct
@@ -47,21 +47,21 @@ def test_a_damaged_dictionary(content, message, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"a 1\nb 2\n", b"a 1\r\nb 2\r\n", b"a 1\nb 2"])
-def test_lines_that_fairseq_reads(content, tmp_path):
+def test_line_endings_that_fairseq_accepts(content, tmp_path):
     (path := tmp_path / "dict.txt").write_bytes(content)
     dictionary = Dictionary.load(str(path))
     assert dictionary.symbols[4:] == ["a", "b"] and dictionary.count[4:] == [1, 2]
 
 
-def test_the_vocabulary_of_sentencepiece_is_read(tmp_path):
-    """As ``tr '\\t' ' '`` writes it for BPE: each piece with its rank, negative, as its count."""
+def test_a_sentencepiece_vocabulary_is_read(tmp_path):
+    """A BPE vocabulary, converted by ``tr '\\t' ' '``, has the negative rank of each piece in place of its count."""
     (path := tmp_path / "dict.txt").write_text("\u2581t 0\n\u2581a -1\nhe -2\n")
     dictionary = Dictionary.load(str(path))
     assert dictionary.symbols[4:] == ["\u2581t", "\u2581a", "he"] and dictionary.count[4:] == [0, -1, -2]
 
 
-def test_a_word_that_replaces_another(tmp_path):
-    """As fairseq has it: the word stands twice in the list, and its id is the later one."""
+def test_an_overwritten_word(tmp_path):
+    """As in plain fairseq, the word is in the list twice and has the later id."""
     (path := tmp_path / "dict.txt").write_text("a 1\nb 2\na 3 #fairseq:overwrite\n")
     dictionary = Dictionary.load(str(path))
     assert dictionary.symbols[4:] == ["a", "b", "a"] and dictionary.index("a") == 6
@@ -70,13 +70,13 @@ def test_a_word_that_replaces_another(tmp_path):
         Dictionary.load(str(path))
 
 
-def test_a_missing_dictionary_is_missing(tmp_path):
+def test_a_missing_dictionary_is_not_refused_as_damaged(tmp_path):
     with pytest.raises(FileNotFoundError):
         Dictionary.load(str(tmp_path / "dict.txt"))
 
 
 @pytest.mark.parametrize("tries", TRIES)
-def test_dictionaries_damaged_by_chance(tries, tmp_path):
+def test_randomly_damaged_dictionaries(tries, tmp_path):
     content = "".join(f"{word} {1000 - i}\n" for i, word in enumerate(["the", "été", "@@", "▁a", *"bcdefgh"])).encode()
     for seed in range(tries):
         draw = random.Random(seed)
@@ -96,7 +96,7 @@ SENTENCES = [[4, 5, 2], [6, 2], [7, 8, 9, 4, 2], [2], [9, 9, 2]]
 
 
 def write(prefix, kind, sentences=SENTENCES, dtype=np.uint16):
-    """Write binarised data of --dataset-impl mmap, or of lazy and cached; return the contents of both files."""
+    """Write binarised data for --dataset-impl mmap, or for lazy and cached. Return the contents of both files by suffix."""
     builder = MMapIndexedDatasetBuilder if kind == "mmap" else IndexedDatasetBuilder
     writer = builder(f"{prefix}.bin", **({"dtype": dtype} if kind == "mmap" else {}))
     for sentence in sentences:
@@ -105,13 +105,13 @@ def write(prefix, kind, sentences=SENTENCES, dtype=np.uint16):
     return {suffix: prefix.with_name(f"{prefix.name}.{suffix}").read_bytes() for suffix in ("idx", "bin")}
 
 
-def spoil(prefix, suffix, content):
+def write_file(prefix, suffix, content):
     prefix.with_name(f"{prefix.name}.{suffix}").write_bytes(content)
 
 
 @pytest.mark.parametrize("kind", ["mmap", "lazy", "cached"])
 @pytest.mark.parametrize("sentences", [SENTENCES, [[2]], [[4, 2], [], [5, 2]]])
-def test_whole_files_pass(kind, sentences, tmp_path):
+def test_undamaged_files_pass(kind, sentences, tmp_path):
     for number, dtype in enumerate([np.uint16, np.int32, np.int64] if kind == "mmap" else [None]):
         prefix = tmp_path / f"{number}"
         write(prefix, kind, sentences, dtype)
@@ -149,20 +149,20 @@ def test_whole_files_pass(kind, sentences, tmp_path):
 def test_a_damaged_index(kind, suffix, change, message, tmp_path):
     prefix = tmp_path / "train"
     content = write(prefix, kind)
-    spoil(prefix, suffix, change(content[suffix]))
+    write_file(prefix, suffix, change(content[suffix]))
     with pytest.raises(InputError, match=f"^{prefix}.{message}"):
         index_files.check(str(prefix))
-    with pytest.raises(InputError, match=f"^{prefix}.{message}"):  # whatever the task is, when its files are opened
+    with pytest.raises(InputError, match=f"^{prefix}.{message}"):  # every task opens its files with it
         data_utils.load_indexed_dataset(str(prefix))
 
 
-def test_other_processes_look_at_headers_and_lengths_only(tmp_path):
+def test_other_ranks_check_only_headers_and_file_sizes(tmp_path):
     prefix = tmp_path / "train"
     content = write(prefix, "mmap")
-    spoil(prefix, "idx", content["idx"][:30] + struct.pack("<i", 3) + content["idx"][34:])
+    write_file(prefix, "idx", content["idx"][:30] + struct.pack("<i", 3) + content["idx"][34:])
     index_files.check(str(prefix), None, every_sentence=False)
-    spoil(prefix, "idx", content["idx"])
-    spoil(prefix, "bin", content["bin"][:-2])
+    write_file(prefix, "idx", content["idx"])
+    write_file(prefix, "bin", content["bin"][:-2])
     with pytest.raises(InputError, match="train.bin: damaged"):
         index_files.check(str(prefix), None, every_sentence=False)
 
@@ -175,8 +175,8 @@ def test_another_implementation_is_named(tmp_path):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), dataset_impl="cached")
 
 
-def test_an_index_is_read_once_whether_or_not_the_implementation_is_known(tmp_path, monkeypatch):
-    """The checks before a training know none, and fairseq opens the files with one."""
+def test_an_index_is_checked_once_with_and_without_an_implementation(tmp_path, monkeypatch):
+    """The checks before a training do not name an implementation, but fairseq does when it opens the files."""
     write(tmp_path / "train", "mmap")
     prefix, read, check = str(tmp_path / "train"), [], index_files.check
     monkeypatch.setattr(index_files, "check", lambda *args: read.append(args[0]) or check(*args))
@@ -191,7 +191,7 @@ def test_an_index_is_read_once_whether_or_not_the_implementation_is_known(tmp_pa
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, InputError, OSError])
-def test_errors_that_are_no_fault_of_the_format(error, tmp_path, monkeypatch):
+def test_errors_with_other_causes_are_raised_unchanged(error, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise error("mine")
 
@@ -220,26 +220,29 @@ def test_ids_that_are_not_in_the_dictionary(kind, tmp_path):
         index_files.check_ids(str(tmp_path / "minus"), 9, "dict.txt")
 
 
-def test_all_files_of_a_start_share_the_bytes_that_are_read(tmp_path):
-    """Files of 28 bytes, whose one token id 9 begins byte 14 in the first and byte 0 in the second. A quarter of 48 bytes is 12."""
+def test_all_files_share_one_budget_of_bytes(tmp_path):
+    """Both files have 28 bytes. The id 9 is at byte 14 of the first file, and at byte 0 of the second.
+
+    Each check may read a quarter of the remaining bytes: first 12 of 48.
+    """
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     write(tmp_path / "first", "mmap", [[4, 5, 2, 6, 2, 7, 8, 9, 4, 2, 2, 8, 8, 2]])
     write(tmp_path / "second", "mmap", [[9, 5, 2, 6, 2, 7, 8, 8, 4, 2, 2, 8, 8, 2]])
     scan = index_files.IdScan(left=48)
     scan.check(first, 9, "dict.txt")
-    assert scan.left == 36  # the next file has 9 bytes, of which 8 are whole numbers
+    assert scan.left == 36  # the next check may read 9 bytes, and 8 of them are complete ids
     scan.check(first, 9, "dict.txt")
     assert scan.left == 28
     with pytest.raises(InputError, match="second.bin: token 1 has id 9"):
         scan.check(second, 9, "dict.txt")
     with pytest.raises(InputError, match="first.bin: token 8 has id 9"):
-        index_files.IdScan(left=64).check(first, 9, "dict.txt")  # 16 bytes
+        index_files.IdScan(left=64).check(first, 9, "dict.txt")  # reads 16 bytes
     spent = index_files.IdScan(left=3)
     spent.check(second, 9, "dict.txt")
     assert spent.left == 3 and index_files.IdScan().left == 2**30
 
 
-def test_text_that_is_not_utf8_is_one_line(tmp_path):
+def test_invalid_utf8_is_refused_in_one_line(tmp_path):
     (tmp_path / "train").write_bytes(b"a\xff\n")
     with pytest.raises(InputError, match="train: not data of --dataset-impl raw .UnicodeDecodeError"):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), Dictionary(), dataset_impl="raw")
@@ -247,15 +250,19 @@ def test_text_that_is_not_utf8_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("tries", TRIES)
 @pytest.mark.parametrize("kind", ["mmap", "lazy"])
-def test_files_damaged_by_chance(kind, tries, tmp_path):
-    """Whatever passes has the sentences that were written, or with a damaged .bin file other ids of the dictionary."""
+def test_randomly_damaged_files(kind, tries, tmp_path):
+    """Files that pass have the written sentences, or with a damaged .bin file other ids of the dictionary."""
     content, other = write(tmp_path / "train", kind), write(tmp_path / "other", kind, [[4, 5, 6, 2], [2]] * 4)
     refused = 0
     for seed in range(tries):
         draw, prefix = random.Random(seed), tmp_path / f"{seed}"
-        hit = draw.choice(["idx", "bin"])
+        damaged_suffix = draw.choice(["idx", "bin"])
         for suffix in ("idx", "bin"):
-            spoil(prefix, suffix, damaged(content[suffix], draw, other[suffix]) if suffix == hit else content[suffix])
+            write_file(
+                prefix,
+                suffix,
+                damaged(content[suffix], draw, other[suffix]) if suffix == damaged_suffix else content[suffix],
+            )
         try:
             data = data_utils.load_indexed_dataset(str(prefix), dataset_impl=draw.choice([None, kind]))
             index_files.check_ids(str(prefix), 10, "dict.txt")
@@ -267,5 +274,5 @@ def test_files_damaged_by_chance(kind, tries, tmp_path):
             data.prefetch(range(len(data)))
         found = [data[i].tolist() for i in range(len(data))]
         assert [*map(len, found)] == [*map(len, SENTENCES)] and all(0 <= i < 10 for one in found for i in one), seed
-        assert found == SENTENCES or hit == "bin", seed
+        assert found == SENTENCES or damaged_suffix == "bin", seed
     assert refused > 0.6 * tries

@@ -1,4 +1,4 @@
-"""Batches from epoch to epoch: what an epoch changes is changed, and all are trained on."""
+"""Batches of several epochs: each epoch has its own items and order, and every batch is trained on."""
 
 from argparse import Namespace
 
@@ -13,11 +13,11 @@ from tests.support.epoch_iterators import OfAnEpoch, of_processes, order
 
 
 def iterator(plain=False, **flags):
-    """The iterator of a training, or that of plain fairseq."""
-    made = FairseqTask(Namespace()).get_batch_iterator(OfAnEpoch(), max_sentences=1, seed=5, **flags)
+    """Return the batch iterator of a training, with or without the repair."""
+    result = FairseqTask(Namespace()).get_batch_iterator(OfAnEpoch(), max_sentences=1, seed=5, **flags)
     if not plain:
-        epochs.reload_every_epoch(made)
-    return made
+        epochs.reload_every_epoch(result)
+    return result
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -28,7 +28,7 @@ def test_every_epoch_sees_its_own_items(workers):
         assert sorted(seen) == [(index, epoch) for index in range(6)]
 
 
-def test_plain_fairseq_hands_out_the_first_epoch_again():
+def test_plain_fairseq_repeats_the_items_of_the_first_epoch():
     batches = iterator(plain=True, num_workers=1)
     for _ in (1, 2):
         assert {epoch for batch in batches.next_epoch_itr() for _, epoch in batch} == {1}
@@ -40,18 +40,18 @@ def test_batches_are_shuffled_after_a_curriculum():
     assert orders[0] == list(range(6)) and len(set(map(tuple, orders))) == 3
 
 
-@given(batches=st.integers(1, 40), processes=st.integers(1, 9))
+@given(batches=st.integers(1, 40), ranks=st.integers(1, 9))
 @settings(deadline=None)
-def test_grouped_batches_are_all_trained_on(batches, processes):
-    shares = [order(one) for one in of_processes(batches, processes, grouped_shuffling=True)]
-    assert len({len(share) for share in shares}) == 1 and len(shares[0]) == -(-batches // processes)
+def test_grouped_batches_are_all_trained_on(batches, ranks):
+    shares = [order(one) for one in of_processes(batches, ranks, grouped_shuffling=True)]
+    assert len({len(share) for share in shares}) == 1 and len(shares[0]) == -(-batches // ranks)
     assert sorted(i for share in shares for i in share if i is not None) == list(range(batches))
-    for together in list(zip(*shares))[: batches // processes]:  # each group is one of neighbours in length
-        assert max(together) - min(together) == processes - 1
+    for group in list(zip(*shares))[: batches // ranks]:  # batches of a group are adjacent in the order by length
+        assert max(group) - min(group) == ranks - 1
 
 
 @pytest.mark.parametrize("flags", [["--curriculum", 1], ["--update-ordered-indices-seed"]], ids=str)
-def test_a_resumed_run_is_the_same_run(toy_data, tmp_path, flags):
+def test_a_resumed_run_has_the_same_weights(toy_data, tmp_path, flags):
     flags = [
         "--reservoir-encoder",
         "L",

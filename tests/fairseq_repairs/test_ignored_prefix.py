@@ -1,4 +1,4 @@
-"""``--ignore-prefix-size``: the loss is divided by the tokens that have a loss, for every label-smoothed cross entropy of fairseq."""
+"""``--ignore-prefix-size``: each label-smoothed cross entropy of fairseq divides by the number of tokens after the prefix."""
 
 import math
 from types import SimpleNamespace
@@ -30,13 +30,13 @@ OPTIONS = {
     "alignment_lambda": 0.0,
     "rdrop_alpha": 0.0,
 }
-# Bits of each target token, by sentence; the first token of each is the prefix, 0 stands for padding.
+# Loss in bits of each target token, one list per sentence. The first token of each is the prefix. 0 stands for padding.
 BATCH = [[1, 2, 4], [3, 3, 0]]
 SECOND_BATCH = [[1, 1]]
 
 
 class Model(torch.nn.Module):
-    """Gives the token with number 2 + i at place i the probability 2^-bits, and shares the rest among the other tokens."""
+    """Stub model: the token 2 + i at position i has the probability 2^-bits. The other tokens share the rest equally."""
 
     def forward(self, bits):
         chances = torch.tensor(bits, dtype=torch.float64).neg().exp2()
@@ -53,8 +53,8 @@ class Model(torch.nn.Module):
 
 
 def targets_of(bits):
-    places = torch.arange(2, 2 + len(bits[0])).expand(len(bits), -1)
-    return places.masked_fill(torch.tensor(bits) == 0, PADDING)
+    positions = torch.arange(2, 2 + len(bits[0])).expand(len(bits), -1)
+    return positions.masked_fill(torch.tensor(bits) == 0, PADDING)
 
 
 def sample_of(bits):
@@ -64,17 +64,17 @@ def sample_of(bits):
 
 def make(name, plain=False, **options):
     task = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PADDING))
-    kind = CRITERION_REGISTRY[name]
+    criterion_class = CRITERION_REGISTRY[name]
     build = (
         FairseqCriterion.build_criterion.__func__
         if plain
         else LabelSmoothedCrossEntropyCriterion.build_criterion.__func__
     )
-    return build(kind, SimpleNamespace(**{**OPTIONS, **options}), task)
+    return build(criterion_class, SimpleNamespace(**{**OPTIONS, **options}), task)
 
 
 def logged(criterion, *batches, **call):
-    """What is logged of some batches, as of an update with as many batches, or of as many ranks."""
+    """Return the logged values and the sample sizes of an update with these batches, or of ranks with one batch each."""
     outputs = [criterion(Model(), sample_of(bits), **call) for bits in batches]
     with metrics.aggregate() as values:
         type(criterion).reduce_metrics([log for _, _, log in outputs])
@@ -82,8 +82,8 @@ def logged(criterion, *batches, **call):
 
 
 @pytest.mark.parametrize("name", CRITERIA)
-def test_every_criterion_divides_by_the_tokens_behind_the_prefix(name):
-    """Behind the prefix are 2 + 4 + 3 = 9 bits of 3 tokens, of 5 in all; in the second batch 1 bit of 1 token, of 2."""
+def test_every_criterion_divides_by_the_tokens_after_the_prefix(name):
+    """After the prefix the first batch has 2 + 4 + 3 = 9 bits in 3 of 5 tokens. The second has 1 bit in 1 of 2 tokens."""
     values, sizes = logged(make(name), BATCH)
     assert (values["loss"], values["nll_loss"], sizes) == (3.0, 3.0, [3])
     values, sizes = logged(make(name), BATCH, SECOND_BATCH)
@@ -93,14 +93,14 @@ def test_every_criterion_divides_by_the_tokens_behind_the_prefix(name):
 def test_plain_fairseq_divides_by_all_tokens():
     values, sizes = logged(make("label_smoothed_cross_entropy", plain=True), BATCH)
     assert (values["nll_loss"], sizes) == (1.8, [5])  # 9 / 5
-    # Where the flag is accepted and ignored: 13 bits of 5 tokens.
+    # This criterion accepts the flag, but ignores it: 13 bits in 5 tokens.
     values, sizes = logged(make("label_smoothed_cross_entropy_with_alignment", plain=True), BATCH)
     assert (values["nll_loss"], sizes) == (2.6, [5])
 
 
 def test_a_mean_over_sentences():
     values, sizes = logged(make("label_smoothed_cross_entropy", sentence_avg=True), BATCH)
-    assert (values["loss"], values["nll_loss"], sizes) == (4.5, 3.0, [2])  # 9 bits of 2 sentences, of 3 tokens
+    assert (values["loss"], values["nll_loss"], sizes) == (4.5, 3.0, [2])  # 9 bits in 2 sentences, or in 3 tokens
 
 
 def test_the_accuracy_keeps_its_count():
@@ -115,8 +115,8 @@ def test_without_the_flag_nothing_is_changed():
     assert (values["nll_loss"], sizes) == (2.6, [5])
 
 
-def test_rdrop_compares_the_tokens_behind_the_prefix():
-    """Both copies are alike, so that their divergence is 0; plain fairseq ends with masks and logits of two lengths."""
+def test_rdrop_compares_the_tokens_after_the_prefix():
+    """Both copies are equal after the prefix, so their divergence is 0. In plain fairseq mask and logits differ in length."""
 
     class Twice(Model):
         def forward(self, bits):
@@ -128,7 +128,7 @@ def test_rdrop_compares_the_tokens_behind_the_prefix():
     criterion = make("label_smoothed_cross_entropy_with_rdrop", rdrop_alpha=1.0)
     sample = sample_of(BATCH)
     loss, size, log = criterion(Twice(), sample, net_output=Twice()(BATCH))
-    assert loss.item() == pytest.approx(2 * 9 * math.log(2))  # of two copies, as fairseq sums them
+    assert loss.item() == pytest.approx(2 * 9 * math.log(2))  # fairseq sums over both copies
     assert (int(size), log["rdrop_kl_loss"]) == (3, pytest.approx(0.0))
 
 
@@ -137,7 +137,10 @@ PREFIX = "--criterion label_smoothed_cross_entropy --ignore-prefix-size 2 --disa
 
 
 def weights_by_hand(run):
-    """The weights after one update of all sentences: w - 0.5 * gradient of the mean over the tokens behind two."""
+    """Return the weights after one update with all sentences, and the expected weights.
+
+    Expected is w - 0.5 * gradient of the mean loss. The mean leaves out the first two tokens of each sentence.
+    """
     model = run.model
     after = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(run.initial)
@@ -147,9 +150,9 @@ def weights_by_hand(run):
     for start in range(0, len(data), 40):
         batch = data.collater([data[i] for i in range(start, start + 40)])
         logits, target = model(**batch["net_input"])[0][:, 2:], batch["target"][:, 2:]
-        counted = target.ne(PADDING)
-        sums = sums + F.cross_entropy(logits[counted], target[counted], reduction="sum")
-        count += int(counted.sum())
+        is_scored = target.ne(PADDING)
+        sums = sums + F.cross_entropy(logits[is_scored], target[is_scored], reduction="sum")
+        count += int(is_scored.sum())
     (sums / count).backward()
     expected = {
         name: (weight - 0.5 * weight.grad).detach() for name, weight in model.named_parameters() if weight.requires_grad
@@ -166,11 +169,11 @@ def test_an_update_of_four_batches(toy_data, fast):
     check_weights(*weights_by_hand(train(toy_data, *MODEL, *PREFIX, *fast)))
 
 
-def of_a_rank(rank, folder, data):
+def weights_on_rank(rank, folder, data):
     return weights_by_hand(train_as(rank, 2, folder / "meeting", data, *MODEL, *PREFIX, "--update-freq", 2))
 
 
 @pytest.mark.slow
 def test_an_update_of_two_ranks(toy_data, tmp_path):
-    for found in in_processes(2, of_a_rank, tmp_path, toy_data):
+    for found in in_processes(2, weights_on_rank, tmp_path, toy_data):
         check_weights(*found)

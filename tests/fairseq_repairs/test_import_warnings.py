@@ -1,4 +1,4 @@
-"""Two kinds of warning are ignored while fairseq is imported, and nothing else."""
+"""Only two kinds of warnings are ignored while fairseq is imported."""
 
 import sys
 import warnings
@@ -13,23 +13,23 @@ JIT = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `to
 
 @pytest.fixture
 def seen():
-    """The warnings that pass; the names of their files and their categories."""
+    """Return a function that lists the file name and the category of each warning that was not ignored."""
     with warnings.catch_warnings(record=True) as passed:
         warnings.simplefilter("always")
         yield lambda: [(Path(each.filename).name, each.category.__name__) for each in passed]
 
 
 def warn():
-    """Give a warning of each kind from fairseq, from torch and from a user's file."""
+    """Issue a warning of each kind from fairseq, from torch and from a user's file."""
     for file, module in (
         ("/a/fairseq/models/wav2vec/wav2vec2_asr.py", None),
         ("/a/torch/jit/_script.py", "torch.jit._script"),
         ("/a/mine.py", "mine"),
     ):
-        where = {"filename": file, "lineno": 1} | ({"module": module} if module else {})
-        warnings.warn_explicit("invalid escape sequence '\\d'", SyntaxWarning, **where)
-        warnings.warn_explicit(JIT, FutureWarning, **where)
-        warnings.warn_explicit("`optimize` is deprecated", FutureWarning, **where)
+        location = {"filename": file, "lineno": 1} | ({"module": module} if module else {})
+        warnings.warn_explicit("invalid escape sequence '\\d'", SyntaxWarning, **location)
+        warnings.warn_explicit(JIT, FutureWarning, **location)
+        warnings.warn_explicit("`optimize` is deprecated", FutureWarning, **location)
 
 
 EVERY = [
@@ -39,14 +39,14 @@ EVERY = [
 ]
 
 
-def test_only_those_two_are_ignored(seen):
+def test_only_two_kinds_are_ignored(seen):
     with import_warnings.ignored():
         warn()
-    # Left out: the first of fairseq's file, and the second of torch's.
+    # Ignored: the first warning from fairseq's file, and the second from torch's file.
     assert seen() == EVERY[1:4] + EVERY[5:]
 
 
-def test_afterwards_the_filters_are_as_before_with_those_that_the_body_added(seen):
+def test_filters_are_restored_and_filters_of_the_body_are_kept(seen):
     before = list(warnings.filters)
     with import_warnings.ignored():
         warnings.filterwarnings("ignore", "of the body")
@@ -56,7 +56,7 @@ def test_afterwards_the_filters_are_as_before_with_those_that_the_body_added(see
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not warn")
-def test_those_of_the_compiler(seen):
+def test_warnings_of_the_compiler(seen):
     with import_warnings.ignored():
         for file in ("/a/fairseq/models/wav2vec/wav2vec2_asr.py", "/a/mine.py"):
             compile('r = "\\d"\n', file, "exec")

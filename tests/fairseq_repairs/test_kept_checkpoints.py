@@ -1,4 +1,4 @@
-"""The files that a training leaves: those of ``--save-interval-updates`` where epochs end, and the N best."""
+"""The checkpoints that a training keeps: those of ``--save-interval-updates`` at the end of an epoch, and the N best."""
 
 import inspect
 import random
@@ -14,7 +14,7 @@ from tests.support.commands import train
 
 
 class Trainer:
-    """Saves an empty file."""
+    """Stub trainer that saves empty files."""
 
     data_parallel_rank, checkpoint_suffix, task = 0, "", None
     should_save_checkpoint_on_current_rank, always_call_state_dict_during_save_checkpoint = True, False
@@ -38,7 +38,7 @@ UPDATES_PER_EPOCH = 4
 
 
 def files_of(folder, updates, scores=(), plain=False, trainer=None, **flags):
-    """The files that are there after saving at each of ``updates``, of epochs of four."""
+    """Save after each of ``updates``, in epochs of four updates. Return the names of the files in the folder."""
     stopping.forget_earlier_runs()
     cfg, trainer = CheckpointConfig(save_dir=str(folder), **flags), trainer or Trainer()
     save = inspect.unwrap(checkpoint_utils.save_checkpoint) if plain else checkpoint_utils.save_checkpoint
@@ -62,30 +62,30 @@ def test_an_interval_that_ends_an_epoch_is_saved(tmp_path):
     assert places["checkpoint_1_4.pt"] == {"epoch": 2, "iterations_in_epoch": 0}
 
 
-def test_plain_fairseq_saves_it_nowhere(tmp_path):
+def test_plain_fairseq_does_not_save_it(tmp_path):
     assert files_of(tmp_path, [4], plain=True, **EVERY_SECOND) == set()
 
 
-def test_last_and_best_are_beside_it(tmp_path):
+def test_last_and_best_are_saved_as_well(tmp_path):
     flags = EVERY_SECOND | {"no_last_checkpoints": False}
     assert files_of(tmp_path, [4], [1.5], **flags) == {"checkpoint_1_4.pt", "checkpoint_last.pt", "checkpoint_best.pt"}
-    # Not validated at the end of this epoch: it cannot be the best.
+    # This epoch was not validated, so its checkpoint cannot be the best.
     assert files_of(tmp_path / "other", [4], **flags) == {"checkpoint_1_4.pt", "checkpoint_last.pt"}
 
 
-def test_the_checkpoint_of_an_epoch_replaces_it_as_before(tmp_path):
-    """With --save-interval 2 the second epoch has a checkpoint of its own, the first one has not."""
+def test_an_epoch_checkpoint_replaces_it_as_before(tmp_path):
+    """With --save-interval 2 only the second epoch has an epoch checkpoint."""
     flags = EVERY_SECOND | {"no_epoch_checkpoints": False, "save_interval": 2}
     assert files_of(tmp_path, [4, 8], **flags) == {"checkpoint_1_4.pt", "checkpoint2.pt"}
     every_epoch = EVERY_SECOND | {"no_epoch_checkpoints": False}
     assert files_of(tmp_path / "other", [4, 8], **every_epoch) == {"checkpoint1.pt", "checkpoint2.pt"}
 
 
-def test_old_ones_are_deleted_there_too(tmp_path):
+def test_old_checkpoints_are_deleted_at_the_end_of_an_epoch(tmp_path):
     assert files_of(tmp_path, [2, 4, 6, 8], keep_interval_updates=1, **EVERY_SECOND) == {"checkpoint_2_8.pt"}
 
 
-def test_a_run_begins_the_next_epoch_from_it(toy_data, tmp_path):
+def test_a_run_resumes_from_it_in_the_next_epoch(toy_data, tmp_path):
     """160 sentences in batches of 40: update 4 ends the first epoch."""
     flags = "--encoder-layers 1 --decoder-layers 1 --batch-size 40 --no-epoch-checkpoints --disable-validation".split()
     saved = [*flags, "--save-interval-updates", 4, "--max-update", 8, "--save-dir", tmp_path]
@@ -96,20 +96,20 @@ def test_a_run_begins_the_next_epoch_from_it(toy_data, tmp_path):
 
 
 def scores_in(files):
-    """The scores in the names; fairseq puts one digit behind the three of a score."""
+    """Return the sorted scores in file names. fairseq appends one digit to the score with three decimals."""
     return sorted(float(name.rpartition("_")[2][: -len("0.pt")]) for name in files)
 
 
 BEST = {"no_epoch_checkpoints": True, "no_last_checkpoints": True, "best_checkpoint_metric": "bleu"}
 
 
-def best_of(folder, scores, number, highest, plain=False):
-    flags = {**BEST, "keep_best_checkpoints": number, "maximize_best_checkpoint_metric": highest}
+def best_of(folder, scores, keep, maximize, plain=False):
+    flags = {**BEST, "keep_best_checkpoints": keep, "maximize_best_checkpoint_metric": maximize}
     return scores_in(files_of(folder, range(1, len(scores) + 1), scores, plain, **flags) - {"checkpoint_best.pt"})
 
 
 @pytest.mark.parametrize(
-    "scores, highest, kept, kept_by_fairseq",
+    "scores, maximize, kept, kept_by_fairseq",
     [
         ([2, 6, 4], True, [4, 6], [4, 6]),
         ([6, 4, 2], True, [4, 6], [6]),
@@ -118,19 +118,17 @@ def best_of(folder, scores, number, highest, plain=False):
         ([3.25], True, [3.25], [3.25]),
     ],
 )
-def test_the_two_best_are_kept(tmp_path, scores, highest, kept, kept_by_fairseq):
-    assert best_of(tmp_path / "repaired", scores, 2, highest) == kept
-    assert best_of(tmp_path / "plain", scores, 2, highest, plain=True) == kept_by_fairseq
+def test_the_two_best_are_kept(tmp_path, scores, maximize, kept, kept_by_fairseq):
+    assert best_of(tmp_path / "repaired", scores, 2, maximize) == kept
+    assert best_of(tmp_path / "plain", scores, 2, maximize, plain=True) == kept_by_fairseq
 
 
-@pytest.mark.parametrize("highest", [True, False])
-def test_any_scores(tmp_path, highest):
+@pytest.mark.parametrize("maximize", [True, False])
+def test_random_scores(tmp_path, maximize):
     draw = random.Random(4)
     for case in range(20):
-        scores, number = draw.sample(range(-20, 20), draw.randint(1, 12)), draw.randint(1, 6)
-        assert best_of(tmp_path / f"{case}", scores, number, highest) == sorted(
-            sorted(scores, reverse=highest)[:number]
-        )
+        scores, keep = draw.sample(range(-20, 20), draw.randint(1, 12)), draw.randint(1, 6)
+        assert best_of(tmp_path / f"{case}", scores, keep, maximize) == sorted(sorted(scores, reverse=maximize)[:keep])
 
 
 def test_a_score_that_is_not_a_number_is_not_kept(tmp_path):

@@ -1,4 +1,4 @@
-"""Nonsense in environment variables of torchrun and Slurm is refused in one line, and ignored where no code reads it."""
+"""Invalid environment variables of torchrun and Slurm are refused in one line, or ignored if no code reads them."""
 
 from types import SimpleNamespace
 
@@ -9,13 +9,13 @@ from fairseq_reservoir.fairseq_repairs import cpu_launch, launch_variables
 from tests.support.commands import error_of
 
 GOOD = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "1"}
-NONSENSE = ("", "x", "1.5", "-1", "1e3", "[", "²", "9" * 5000)
+INVALID = ("", "x", "1.5", "-1", "1e3", "[", "²", "9" * 5000)
 SLURM = {"SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_NODEID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1"}
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    """Return a function that sets variables; without it none of a launcher is set."""
+    """Unset all variables of launchers. Return a function that sets variables."""
     for name in (
         *GOOD,
         *SLURM,
@@ -39,7 +39,7 @@ def flags(**changes):
     return SimpleNamespace(**(given | changes))
 
 
-def test_torchruns_own_are_read(environment):
+def test_torchruns_variables_are_read(environment):
     assert launch_variables.torchrun() is None
     environment(**GOOD)
     assert launch_variables.torchrun() == (2, 1)
@@ -48,9 +48,9 @@ def test_torchruns_own_are_read(environment):
     assert cpu_launch.is_first_process(SimpleNamespace(distributed_training=flags()))
 
 
-@pytest.mark.parametrize("value", NONSENSE)
+@pytest.mark.parametrize("value", INVALID)
 @pytest.mark.parametrize("name", ["MASTER_PORT", "WORLD_SIZE", "RANK"])
-def test_nonsense_of_torchrun_is_refused(environment, name, value):
+def test_invalid_values_for_torchrun_are_refused(environment, name, value):
     environment(**GOOD | {name: value})
     with pytest.raises(InputError, match=rf"^{name} '.*': this environment variable must be a whole number"):
         launch_variables.torchrun()
@@ -59,21 +59,21 @@ def test_nonsense_of_torchrun_is_refused(environment, name, value):
 @pytest.mark.parametrize(
     "name, value", [("RANK", "2"), ("WORLD_SIZE", "0"), ("MASTER_PORT", "65536"), ("MASTER_PORT", "0")]
 )
-def test_numbers_that_cannot_be_are_refused(environment, name, value):
+def test_numbers_out_of_range_are_refused(environment, name, value):
     environment(**GOOD | {name: value})
     with pytest.raises(InputError, match=f"^{name} '{value}': "):
         launch_variables.torchrun()
 
 
-def test_nobody_reads_a_rank_without_the_other_three(environment):
-    """Other programs have variables of such names; fairseq reads all four or none."""
+def test_a_rank_without_the_other_three_variables_is_ignored(environment):
+    """Other programs use such names as well. fairseq reads all four variables or none."""
     environment(RANK="x")
     assert cpu_launch.is_first_process(SimpleNamespace(distributed_training=flags()))
     launch_variables.check_for_fairseq(flags())
 
 
 @pytest.mark.parametrize("name", [*SLURM, "SLURM_NTASKS_PER_NODE", "SLURM_JOB_ID"])
-def test_nonsense_of_slurm_is_refused_where_fairseq_reads_it(environment, name):
+def test_invalid_values_for_slurm_are_refused_if_fairseq_reads_them(environment, name):
     environment(**SLURM, SLURM_STEP_NODELIST="node[1-2]", SLURM_JOB_ID="12")
     launch_variables.check_for_fairseq(flags())
     environment(**{name: "x"})
@@ -85,7 +85,7 @@ def test_nonsense_of_slurm_is_refused_where_fairseq_reads_it(environment, name):
 
 def test_the_first_process_of_a_host(environment):
     assert cpu_launch.is_first_on_host(flags())
-    environment(LOCAL_RANK="x")  # of another program
+    environment(LOCAL_RANK="x")  # set by another program
     assert cpu_launch.is_first_on_host(flags())
     environment(**GOOD, LOCAL_RANK="1")
     assert not cpu_launch.is_first_on_host(flags())
@@ -98,8 +98,8 @@ def test_the_first_process_of_a_host(environment):
         cpu_launch.is_first_on_host(flags())
 
 
-@pytest.mark.parametrize("value", NONSENSE)
-def test_a_port_that_env_reads(environment, value):
+@pytest.mark.parametrize("value", INVALID)
+def test_an_invalid_port_for_env_is_refused(environment, value):
     environment(**GOOD | {"MASTER_PORT": value})
     with pytest.raises(InputError, match="^MASTER_PORT "):
         launch_variables.check_for_fairseq(flags(distributed_init_method="env://"))
@@ -116,7 +116,7 @@ def test_a_port_that_env_reads(environment, value):
         ),
     ],
 )
-def test_a_training_ends_in_one_line(environment, variables, start, toy_data, tmp_path):
+def test_a_training_is_refused_in_one_line(environment, variables, start, toy_data, tmp_path):
     environment(**variables)
     text, status = error_of(toy_data, "--reservoir-encoder", "LF", "--save-dir", tmp_path / "run")
     assert text.startswith(f"fairseq-train: error: {start}") and text.count("\n") == 1 and status == 2
@@ -124,12 +124,12 @@ def test_a_training_ends_in_one_line(environment, variables, start, toy_data, tm
 
 
 def test_the_first_task_of_srun_on_a_host(environment):
-    environment(SLURM_LOCALID="1")  # of a shell within a job, without the names of its hosts
+    environment(SLURM_LOCALID="1")  # set in a shell within a job, which lacks the names of its hosts
     assert cpu_launch.is_first_on_host(flags())
     environment(**SLURM, SLURM_STEP_NODELIST="node[1-2]")
     assert not cpu_launch.is_first_on_host(flags())
     assert not cpu_launch.is_first_on_host(flags(distributed_init_method="tcp://host:1", distributed_rank=1))
-    assert cpu_launch.is_first_on_host(flags(distributed_world_size=1))  # each task trains a model of its own
+    assert cpu_launch.is_first_on_host(flags(distributed_world_size=1))  # each task trains its own model
     environment(SLURM_LOCALID="0", SLURM_PROCID="2")
     assert cpu_launch.is_first_on_host(flags())
     environment(**GOOD, LOCAL_RANK="1")  # torchrun under srun

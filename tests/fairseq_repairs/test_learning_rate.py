@@ -1,4 +1,4 @@
-"""``reduce_lr_on_plateau`` counts bad epochs through a resume."""
+"""``reduce_lr_on_plateau`` keeps its count of bad epochs when a training resumes."""
 
 from argparse import Namespace
 from types import SimpleNamespace
@@ -15,46 +15,48 @@ from tests.support.commands import load, train
 SMALL = (
     "--reservoir-encoder L --decoder-layers 1 --no-epoch-checkpoints --batch-size 40 --dropout 0.1 --lr 0.01".split()
 )
-# A loss is better if it is a tenth of the best one: after the first epoch no epoch is.
+# A loss counts as better only below a tenth of the best loss. After the first epoch no epoch achieves this.
 PLATEAU = "--lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-patience 1 --lr-threshold 0.9".split()
 
 
-def rate_of(state):
+def learning_rate(state):
     return state["last_optimizer_state"]["param_groups"][0]["lr"]
 
 
-def counted(state):
+def scheduler_state(state):
     return state["optimizer_history"][-1]["lr_scheduler_state"]
 
 
-def test_rates_and_bits_are_those_of_a_run_without_interruption(toy_data, tmp_path):
+def test_a_resumed_run_has_the_same_rates_and_weights(toy_data, tmp_path):
     """Epochs 2 and 3 are bad, so epoch 4 has half the rate. The run is stopped after epoch 3.
 
-    Its checkpoint was saved before epoch 3 was counted: it has one bad epoch.
+    Its checkpoint has one bad epoch, because it was saved before epoch 3 was counted.
     """
     flags = [*SMALL, *PLATEAU]
     whole = train(toy_data, *flags, "--max-epoch", 4, "--save-dir", tmp_path / "whole").weights
     train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "parts")
     stopped = load(tmp_path / "parts")
-    assert (rate_of(stopped), counted(stopped)["num_bad_epochs"]) == (0.01, 1)
+    assert (learning_rate(stopped), scheduler_state(stopped)["num_bad_epochs"]) == (0.01, 1)
     resumed = train(toy_data, *flags, "--max-epoch", 4, "--save-dir", tmp_path / "parts").weights
     ours, expected = load(tmp_path / "parts"), load(tmp_path / "whole")
-    assert rate_of(ours) == rate_of(expected) == 0.005 and counted(ours) == counted(expected)
+    assert learning_rate(ours) == learning_rate(expected) == 0.005 and scheduler_state(ours) == scheduler_state(
+        expected
+    )
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
-def schedule(patience):
-    """fairseq's schedule for a rate of 1, which it halves."""
+def build_scheduler(patience):
+    """Return fairseq's scheduler with a learning rate of 1, which it halves."""
     flags = dict(lr=[1.0], lr_patience=patience, lr_shrink=0.5, lr_threshold=0.0, warmup_init_lr=-1, warmup_updates=0)
     optimizer = SGD(Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.zeros(1))])
-    made = LR_SCHEDULER_REGISTRY["reduce_lr_on_plateau"]
-    return made(Namespace(**flags, maximize_best_checkpoint_metric=False), optimizer)
+    scheduler_class = LR_SCHEDULER_REGISTRY["reduce_lr_on_plateau"]
+    return scheduler_class(Namespace(**flags, maximize_best_checkpoint_metric=False), optimizer)
 
 
 def test_an_older_checkpoint_loads():
-    one = schedule(patience=1)
-    one.load_state_dict({"best": 3.0, "last_epoch": 4})
-    assert one.state_dict() == {"best": 3.0, "last_epoch": 4, "num_bad_epochs": 0, "cooldown_counter": 0}
+    scheduler = build_scheduler(patience=1)
+    scheduler.load_state_dict({"best": 3.0, "last_epoch": 4})
+    assert scheduler.state_dict() == {"best": 3.0, "last_epoch": 4, "num_bad_epochs": 0, "cooldown_counter": 0}
 
 
 @pytest.mark.parametrize(
@@ -73,17 +75,17 @@ def test_an_older_checkpoint_loads():
     ids=str,
 )
 def test_the_loss_of_the_saved_epoch_counts_once(changes, rate):
-    """A checkpoint of epoch 3, update 12, whose loss 4 is worse than the best, 3; with a patience of 0 the rate is halved."""
+    """The checkpoint of epoch 3 (update 12) has loss 4, and the best is 3. With a patience of 0 the rate is halved."""
     values = dict(loss=4.0, iterations_in_epoch=0, num_updates=12, validate_interval=1, validate_interval_updates=0)
     values |= changes
-    one = schedule(patience=0)
-    one.load_state_dict({"best": 3.0})
+    scheduler = build_scheduler(patience=0)
+    scheduler.load_state_dict({"best": 3.0})
     trainer = SimpleNamespace(
         cfg=SimpleNamespace(dataset=SimpleNamespace(**values)),
-        lr_scheduler=one,
-        lr_step=one.step,
+        lr_scheduler=scheduler,
+        lr_step=scheduler.step,
         get_num_updates=lambda: values["num_updates"],
     )
-    place = {"epoch": 4, "iterations_in_epoch": values["iterations_in_epoch"]}
-    step_after_epoch(trainer, {"train_iterator": place, "val_loss": values["loss"]})
-    assert one.optimizer.get_lr() == rate
+    iterator_state = {"epoch": 4, "iterations_in_epoch": values["iterations_in_epoch"]}
+    step_after_epoch(trainer, {"train_iterator": iterator_state, "val_loss": values["loss"]})
+    assert scheduler.optimizer.get_lr() == rate

@@ -1,4 +1,4 @@
-"""Sentences that are longer than ``--max-source-positions`` or ``--max-target-positions``, in every command."""
+"""Sentences longer than ``--max-source-positions`` or ``--max-target-positions``, in every command."""
 
 from types import SimpleNamespace
 
@@ -18,14 +18,14 @@ ONE_SIDE = (
 
 @pytest.fixture(scope="module")
 def model(toy_data, tmp_path_factory):
-    """A checkpoint of a model of 1,024 positions."""
+    """Return the checkpoint of a model with 1,024 positions."""
     folder = tmp_path_factory.mktemp("model")
     train(toy_data, *RUN, *MODEL.split(), "--disable-validation", "--save-dir", folder, begin=[])
     return folder / "checkpoint_last.pt"
 
 
-def lengths(sizes, limits, indices=None, **flags):
-    """The message about a split named test."""
+def error_message(sizes, limits, indices=None, **flags):
+    """Return the error message for sentences of these sizes in the split test."""
     dataset = SimpleNamespace(
         size=sizes.__getitem__, filter_indices_by_size=lambda indices, limits: ([], list(indices))
     )
@@ -35,30 +35,30 @@ def lengths(sizes, limits, indices=None, **flags):
     return str(refused.value)
 
 
-def test_the_message(monkeypatch):
-    """Of both sides the longest is named where it is too long."""
+def test_messages(monkeypatch):
+    """The message has the longest length of each side that is too long."""
     head = "--valid-subset test: 2 of 2 sentences are too long: the longest has "
     tail = f"; {SKIP} leaves them out"
     source = "9 source tokens with the end of the sentence, and the model takes 5 (--max-source-positions)"
-    assert lengths([(9, 4), (7, 5)], (5, 5)) == head + source + tail
+    assert error_message([(9, 4), (7, 5)], (5, 5)) == head + source + tail
     both = f"{source}; 1,200 target tokens, and the model takes 5 (--max-target-positions)"
-    assert lengths([(9, 4), (7, 1200)], (5, 5)) == head + both + tail
-    assert lengths([30, 20], 10) == head + "30 tokens, and the model takes 10" + tail
-    assert lengths([{"en-de": (3, 4)}] * 2, {"en-de": (2, 2)}).startswith(
+    assert error_message([(9, 4), (7, 1200)], (5, 5)) == head + both + tail
+    assert error_message([30, 20], 10) == head + "30 tokens, and the model takes 10" + tail
+    assert error_message([{"en-de": (3, 4)}] * 2, {"en-de": (2, 2)}).startswith(
         head + "{'en-de': (3, 4)} tokens, and the model takes"
     )
     monkeypatch.setattr("sys.argv", ["fairseq-generate"])
-    assert lengths([30, 20], 10).startswith("--gen-subset test: ")
+    assert error_message([30, 20], 10).startswith("--gen-subset test: ")
 
 
-def test_validation_data_are_refused_before_the_first_update(toy_data, tmp_path):
+def test_validation_data_is_refused_before_the_first_update(toy_data, tmp_path):
     flags = [*MODEL.split(), "--save-dir", tmp_path, "--max-source-positions", 5]
     error, status = error_of(toy_data, *flags, begin=RUN)
     expected = f"--valid-subset valid: 2 {ONE_SIDE} 5 (--max-source-positions); {SKIP} leaves them out"
     assert (error, status) == (f"fairseq-train: error: {expected}\n", 2)
     assert not list(tmp_path.glob("*.pt"))
-    for left_out in (SKIP, "--disable-validation"):
-        assert error_of(toy_data, *flags, left_out, begin=RUN) == ("", 0)
+    for flag in (SKIP, "--disable-validation"):
+        assert error_of(toy_data, *flags, flag, begin=RUN) == ("", 0)
 
 
 def test_generate(toy_data, model, run_fairseq, tmp_path):
@@ -80,7 +80,7 @@ def test_interactive_translates_the_other_lines(toy_data, model, run_fairseq, tm
     out = capsys.readouterr().out
     assert [line.split("\t")[0] for line in out.splitlines() if line.startswith("H-")] == ["H-0", "H-2", "H-3", "H-5"]
     for number, length in ((2, 6), (5, 5)):
-        told = f"line {number} is not translated: it has {length} source tokens with the end of the sentence, and the model takes 4 "
-        assert told in caplog.text
+        warning = f"line {number} is not translated: it has {length} source tokens with the end of the sentence, and the model takes 4 "
+        assert warning in caplog.text
     run_fairseq("interactive", toy_data, *flags, SKIP)
     assert capsys.readouterr().out.count("\nH-") == 4

@@ -1,4 +1,4 @@
-"""``--store-ema`` begins from any checkpoint: one of a training without an average, an export, one with an average."""
+"""``--store-ema`` starts from any checkpoint: one with an average, one without, or an export."""
 
 import contextlib
 
@@ -13,8 +13,8 @@ EMA = "--store-ema --ema-decay 0.75 --reservoir-encoder LF --encoder-layers 2".s
 
 
 @pytest.fixture(scope="module")
-def begun(toy_data, tmp_path_factory):
-    """Two updates without an average, and two with one."""
+def trained_runs(toy_data, tmp_path_factory):
+    """Train two updates without an average, and two with one. Return the folder of both runs and an export."""
     folder = tmp_path_factory.mktemp("begun")
     for name, flags in (("plain", EMA[3:]), ("averaged", EMA)):
         train(toy_data, *flags, "--max-update", 2, "--save-dir", folder / name)
@@ -22,12 +22,12 @@ def begun(toy_data, tmp_path_factory):
     return folder
 
 
-def average_after_one_update(start, state):
-    """0.75 of what it began with and 0.25 of the weights after the update, of every tensor that is trained."""
+def check_average_after_one_update(start, state):
+    """Check that the average of each trained tensor is 0.75 * its start value + 0.25 * its value after the update."""
     trained = state["model"]
     average = state["extra_state"]["ema"]
     names = [name for name in trained if trained[name].is_floating_point() and not trained[name].equal(start[name])]
-    names = [name for name in names if "version" not in name]  # whose average fairseq does not take
+    names = [name for name in names if "version" not in name]  # fairseq does not average version buffers
     assert len(names) > 10
     for name in names:
         torch.testing.assert_close(average[name], 0.75 * start[name] + 0.25 * trained[name])
@@ -35,33 +35,35 @@ def average_after_one_update(start, state):
 
 @pytest.mark.parametrize("fp32", [(), ("--ema-fp32",)], ids=["", "fp32"])
 @pytest.mark.parametrize("source", ["plain/checkpoint_last.pt", "plain.safetensors"])
-def test_a_new_training(toy_data, tmp_path, begun, source, fp32):
-    train(toy_data, *EMA, *fp32, "--finetune-from-model", begun / source, "--max-update", 1, "--save-dir", tmp_path)
-    average_after_one_update(load(begun / "plain")["model"], load(tmp_path))
+def test_a_new_training_from_a_checkpoint_without_an_average(toy_data, tmp_path, trained_runs, source, fp32):
+    train(
+        toy_data, *EMA, *fp32, "--finetune-from-model", trained_runs / source, "--max-update", 1, "--save-dir", tmp_path
+    )
+    check_average_after_one_update(load(trained_runs / "plain")["model"], load(tmp_path))
 
 
-def test_a_resumed_training(toy_data, tmp_path, begun, caplog):
-    before = begun / "plain" / "checkpoint_last.pt"
+def test_a_resumed_training_without_an_average(toy_data, tmp_path, trained_runs, caplog):
+    before = trained_runs / "plain" / "checkpoint_last.pt"
     train(toy_data, *EMA, "--restore-file", before, "--max-update", 3, "--save-dir", tmp_path)
     assert f"--store-ema: {before} has no average; the average begins at the values of its model" in caplog.text
-    average_after_one_update(load(begun / "plain")["model"], load(tmp_path))
+    check_average_after_one_update(load(trained_runs / "plain")["model"], load(tmp_path))
 
 
-def test_at_the_values_of_another_model(toy_data, tmp_path, begun, caplog):
-    """``--ema-seed-model`` says where the average begins; the training itself begins at the other checkpoint."""
-    seed, start = (begun / name / "checkpoint_last.pt" for name in ("averaged", "plain"))
+def test_an_average_that_starts_at_another_model(toy_data, tmp_path, trained_runs, caplog):
+    """The average starts at the model of ``--ema-seed-model``. The training itself starts at the other checkpoint."""
+    seed, start = (trained_runs / name / "checkpoint_last.pt" for name in ("averaged", "plain"))
     flags = "--ema-seed-model", seed, "--finetune-from-model", start, "--max-update", 1, "--save-dir", tmp_path
     train(toy_data, *EMA, *flags)
     assert (
         f"--store-ema: {start} has no average; the average begins at the values of --ema-seed-model {seed}"
         in caplog.text
     )
-    average_after_one_update(load(begun / "averaged")["extra_state"]["ema"], load(tmp_path))
+    check_average_after_one_update(load(trained_runs / "averaged")["extra_state"]["ema"], load(tmp_path))
 
 
-def test_an_average_goes_on(toy_data, tmp_path, begun):
+def test_an_average_is_restored_on_resume(toy_data, tmp_path, trained_runs):
     resumed, whole = tmp_path / "resumed", tmp_path / "whole"
-    restore = "--restore-file", begun / "averaged" / "checkpoint_last.pt"
+    restore = "--restore-file", trained_runs / "averaged" / "checkpoint_last.pt"
     train(toy_data, *EMA, *restore, "--max-update", 4, "--save-dir", resumed)
     train(toy_data, *EMA, "--max-update", 4, "--save-dir", whole)
     averages = [load(folder)["extra_state"]["ema"] for folder in (resumed, whole)]
@@ -70,8 +72,8 @@ def test_an_average_goes_on(toy_data, tmp_path, begun):
 
 
 @pytest.mark.parametrize("fp32", [(), ("--ema-fp32",)], ids=["", "fp32"])
-def test_a_tensor_of_several_names_is_averaged_once(toy_data, tmp_path, fp32):
-    """Embeddings of the encoder, the decoder and its output; fairseq's share of the new value is 1 - 0.75 ** 3."""
+def test_a_tied_tensor_is_averaged_once(toy_data, tmp_path, fp32):
+    """Encoder, decoder and output share their embeddings. Plain fairseq gives the new value a weight of 1 - 0.75 ** 3."""
     flags = [*EMA, *fp32, "--share-all-embeddings", "--save-dir", tmp_path, "--max-update"]
     begin, end = (train(toy_data, *flags, updates).weights for updates in (1, 2))
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"):
@@ -80,8 +82,8 @@ def test_a_tensor_of_several_names_is_averaged_once(toy_data, tmp_path, fp32):
 
 
 @pytest.mark.parametrize("stop", [3, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("every", [3, pytest.param(0, marks=pytest.mark.slow)])  # fairseq takes 0 for 1
-def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, every, stop):
+@pytest.mark.parametrize("every", [3, pytest.param(0, marks=pytest.mark.slow)])  # fairseq treats 0 as 1
+def test_the_count_of_updates_since_the_last_average_is_restored(toy_data, tmp_path, every, stop):
     every = [*EMA, "--ema-update-freq", every]
     train(toy_data, *every, "--max-update", 8, "--save-dir", tmp_path / "whole")
     for updates in (stop, 8):
@@ -90,16 +92,16 @@ def test_updates_since_the_last_average_are_counted_on(toy_data, tmp_path, every
     assert all(tensor.equal(averages[1][name]) for name, tensor in averages[0].items())
 
 
-def test_a_new_training_counts_from_its_own_first_update(toy_data, tmp_path):
+def test_a_new_training_resets_the_count_of_updates(toy_data, tmp_path):
     every = [*EMA, "--ema-update-freq", 3]
-    train(toy_data, *every, "--max-update", 2, "--save-dir", tmp_path / "begun")  # two since the last average
+    train(toy_data, *every, "--max-update", 2, "--save-dir", tmp_path / "begun")  # two updates since the last average
     start = "--finetune-from-model", tmp_path / "begun" / "checkpoint_last.pt"
     run = train(toy_data, *every, *start, "--max-update", 1, "--no-save")
     assert run.trainer.ema.update_freq_counter == 1
 
 
-def test_fairseq_alone_ends(toy_data, tmp_path, begun, monkeypatch):
+def test_plain_fairseq_fails(toy_data, tmp_path, trained_runs, monkeypatch):
     monkeypatch.setattr(moving_average, "average_loaded_later", contextlib.nullcontext)
-    start = "--finetune-from-model", begun / "plain" / "checkpoint_last.pt"
+    start = "--finetune-from-model", trained_runs / "plain" / "checkpoint_last.pt"
     with pytest.raises(KeyError, match="model"):
         train(toy_data, *EMA, *start, "--max-update", 1, "--save-dir", tmp_path)

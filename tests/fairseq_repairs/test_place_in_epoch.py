@@ -1,4 +1,4 @@
-"""Resuming within an epoch trains on exactly the sentences that were left, or is refused in one line."""
+"""Resuming within an epoch trains on exactly the remaining sentences, or is refused in one line."""
 
 import itertools
 
@@ -11,29 +11,29 @@ from tests.support.commands import error_of, load, train
 from tests.support.epoch_iterators import of_processes, order, over
 
 
-def groups_left(iterator, update_freq, skip=False):
-    """The groups of batches that a training makes updates of until the epoch ends, and the iterator that counts them."""
+def remaining_groups(iterator, update_freq, skip=False):
+    """Return the iterator that counts updates until the end of the epoch, and the sentences of each update."""
     grouped = iterators.GroupedIterator(iterator.next_epoch_itr(), update_freq, skip_remainder_batch=skip)
     return grouped, ([sentence for batch in group for sentence, _ in batch] for group in grouped)
 
 
-@pytest.mark.parametrize("buffer_size", [0, 10])  # of --data-buffer-size; 10 is fairseq's default
+@pytest.mark.parametrize("buffer_size", [0, 10])  # --data-buffer-size; 10 is fairseq's default
 @pytest.mark.parametrize("skip", [False, True])
-def test_another_update_freq_trains_on_all_that_was_left(skip, buffer_size):
-    """All epochs of 1 to 10 batches, saved after each update of 1 to 5 batches, resumed with updates of 1 to 5 batches."""
+def test_another_update_freq_trains_on_all_remaining_batches(skip, buffer_size):
+    """Epochs of 1 to 10 batches, saved after each update of 1 to 5 batches, and resumed with updates of 1 to 5 batches."""
     flags = {"skip_remainder_batch": skip, "buffer_size": buffer_size}
     tried = 0
     for batches, before, now in itertools.product(range(1, 11), range(1, 6), range(1, 6)):
         for updates in range(1, -(-batches // before)):
             (first,) = of_processes(batches, 1, **flags)
-            grouped, groups = groups_left(first, before, skip)
+            grouped, groups = remaining_groups(first, before, skip)
             if skip and updates >= len(grouped):
                 continue  # the epoch is over
             seen = list(itertools.islice(groups, updates))
             (resumed,) = of_processes(batches, 1, **flags)
             resumed.load_state_dict(first.state_dict())
-            counted, groups = groups_left(resumed, now, skip)
-            # The slow reference lists the batches of the epoch and cuts what is left of them into groups.
+            counted, groups = remaining_groups(resumed, now, skip)
+            # The slow reference lists the batches of the epoch and cuts the remaining ones into groups.
             whole = order(first)[: batches - 1 if skip else batches]
             left = whole[updates * before :]
             expected = [left[i : i + now] for i in range(0, len(left), now)]
@@ -43,11 +43,11 @@ def test_another_update_freq_trains_on_all_that_was_left(skip, buffer_size):
             assert list(groups) == expected and counted.n == len(counted)
             assert resumed.end_of_epoch() and resumed.next_epoch_idx == 2
             tried += 1
-    assert tried == 5 * (36 + 12 + 5 + 2 + 0 if skip else 45 + 20 + 12 + 8 + 5)  # for 1 to 5 batches before
+    assert tried == 5 * (36 + 12 + 5 + 2 + 0 if skip else 45 + 20 + 12 + 8 + 5)  # one term for each of before = 1 to 5
 
 
-def test_plain_fairseq_leaves_a_group_out():
-    """Of 10 batches 5 are done and 5 are left: two updates of 4 batches and of 1 batch."""
+def test_plain_fairseq_skips_the_last_group():
+    """5 of 10 batches are left: an update of 4 batches and an update of 1 batch."""
     plain = iterators.GroupedIterator.__mro__[1]
     left = [
         list(kind(iterators.CountingIterator(range(5, 10), start=5, total=10), 4))
@@ -58,18 +58,18 @@ def test_plain_fairseq_leaves_a_group_out():
 
 @given(batches=st.integers(1, 24), before=st.integers(1, 6), now=st.integers(1, 6), data=st.data())
 @settings(deadline=None, max_examples=200)
-def test_other_processes_go_on_where_some_stopped(batches, before, now, data):
-    made = data.draw(st.integers(1, max(1, batches // before)))
-    state = {"version": 2, "epoch": 1, "iterations_in_epoch": made, "shuffle": True, "num_shards": before}
-    seen = [batch for one in of_processes(batches, before) for batch in order(one)[:made]]
-    if made * before >= batches:
-        return  # the epoch is over, which another state says
+def test_another_number_of_ranks_trains_on_all_remaining_batches(batches, before, now, data):
+    done = data.draw(st.integers(1, max(1, batches // before)))
+    state = {"version": 2, "epoch": 1, "iterations_in_epoch": done, "shuffle": True, "num_shards": before}
+    seen = [batch for one in of_processes(batches, before) for batch in order(one)[:done]]
+    if done * before >= batches:
+        return  # the epoch is over, and its state has another form
     left = []
     for one in of_processes(batches, now):
-        if before != now and (made * before) % now:
+        if before != now and (done * before) % now:
             with pytest.raises(
                 InputError,
-                match=f"^{now} processes: .* by {before}, after {made * before} batches in all, which cannot be ",
+                match=f"^{now} processes: .* by {before}, after {done * before} batches in all, which cannot be ",
             ):
                 one.load_state_dict(state)
             return
@@ -78,7 +78,7 @@ def test_other_processes_go_on_where_some_stopped(batches, before, now, data):
     assert sorted(seen + [i for batch in left for i in batch]) == list(range(batches))
 
 
-def test_the_state_has_the_processes_and_within_an_epoch_the_batches():
+def test_the_state_has_the_number_of_ranks_and_within_an_epoch_the_batches():
     (one, _) = of_processes(6, 2)
     epoch = one.next_epoch_itr()
     next(epoch)
@@ -104,7 +104,7 @@ OTHERS = {
         over([[0, 1], [2], [3], [4]]),
         f"{BATCHES} 4 batches of 5 sentences, but the checkpoint was saved within an epoch of 4 batches of 6 sentences; {SAME}",
     ),
-    "as many of each": (
+    "the same numbers of both": (
         over([[0], [1, 2, 3], [4], [5]]),
         f"{BATCHES} 4 batches of 6 sentences, but not those of the checkpoint; {SAME}",
     ),
@@ -120,24 +120,24 @@ OTHERS = {
 }
 
 
-def after(batches, iterator):
-    """The state of an iterator that has handed out some batches."""
+def state_after(batches, iterator):
+    """Return the state of an iterator after a number of batches."""
     list(itertools.islice(iterator.next_epoch_itr(), batches))
     return iterator.state_dict()
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_other_batches_are_refused_within_an_epoch_alone(other):
+def test_other_batches_are_refused_only_within_an_epoch(other):
     iterator, message = OTHERS[other]
     with pytest.raises(InputError) as refusal:
-        iterator.load_state_dict(after(1, over(SIX)))
+        iterator.load_state_dict(state_after(1, over(SIX)))
     assert str(refusal.value) == message
-    iterator.load_state_dict(after(4, over(SIX)))
+    iterator.load_state_dict(state_after(4, over(SIX)))
     assert iterator.next_epoch_itr().n == 0 and iterator.epoch == 2
 
 
-def test_a_checkpoint_from_before_the_check_loads_if_the_epoch_has_its_place():
-    state = after(3, over(SIX))
+def test_a_checkpoint_without_batches_loads_if_the_epoch_is_long_enough():
+    state = state_after(3, over(SIX))
     del state["batches"]
     same, other = over(SIX), over([[0, 1], [2, 3], [4, 5]])
     same.load_state_dict(state)
@@ -151,7 +151,7 @@ def test_a_checkpoint_from_before_the_check_loads_if_the_epoch_has_its_place():
 
 
 def test_the_batches_of_a_training(toy_data, tmp_path):
-    """160 sentences: 10 updates of 16. After 4 of them 96 sentences are left, in 2 updates of 3 batches of 16."""
+    """160 sentences make 10 updates of 16. After 4 updates 96 sentences are left: 2 updates of 3 batches of 16."""
     flags = "--reservoir-encoder L --decoder-layers 1 --batch-size 16 --max-epoch 1 --disable-validation".split()
     train(toy_data, *flags, "--max-update", 4, "--save-dir", tmp_path)
     message, status = error_of(toy_data, *flags, "--batch-size", 8, "--save-dir", tmp_path)

@@ -16,36 +16,36 @@ OTHERS = ["encoder.embed_tokens.weight", "heads.layers.7.weight"]
 ROBERTA = [f"encoder.sentence_encoder.layers.{i}.fc1.weight" for i in range(3)]
 
 
-def pruned(names, encoder=None, decoder=None):
-    """New name -> the name it had."""
+def pruned_names(names, encoder=None, decoder=None):
+    """Return a dictionary from new parameter names to old ones."""
     flags = Namespace(arch="transformer", encoder_layers_to_keep=encoder, decoder_layers_to_keep=decoder)
     return checkpoint_utils.prune_state_dict({name: name for name in names}, flags)
 
 
-def test_both_stacks_of_a_whole_model():
-    assert pruned([*ENCODER, *DECODER, *OTHERS], "0,2", "1") == {
+def test_both_stacks_are_pruned():
+    assert pruned_names([*ENCODER, *DECODER, *OTHERS], "0,2", "1") == {
         **{ENCODER[0]: ENCODER[0], ENCODER[1]: ENCODER[2], DECODER[0]: DECODER[1]},
         **{name: name for name in OTHERS},
     }
 
 
-def test_one_stack_leaves_the_other_whole():
-    assert set(pruned([*ENCODER, *DECODER], "0,2")) == {*ENCODER[:2], *DECODER}
-    assert pruned([*ENCODER, *DECODER], None, "1") == {**{n: n for n in ENCODER}, DECODER[0]: DECODER[1]}
+def test_pruning_one_stack_keeps_the_other():
+    assert set(pruned_names([*ENCODER, *DECODER], "0,2")) == {*ENCODER[:2], *DECODER}
+    assert pruned_names([*ENCODER, *DECODER], None, "1") == {**{n: n for n in ENCODER}, DECODER[0]: DECODER[1]}
 
 
-def test_a_stack_that_is_pruned_already_is_left_alone():
+def test_a_pruned_stack_is_not_pruned_again():
     state = [*ENCODER[:2], *DECODER[:1]]
-    assert pruned(state, "0,2", "1") == {name: name for name in state}
-    # One of them only: the encoder of a model trained with the flag, pruned further in the decoder.
-    assert pruned([*ENCODER[:2], *DECODER], "0,2", "1") == {
+    assert pruned_names(state, "0,2", "1") == {name: name for name in state}
+    # Only the encoder was pruned before, in training. The decoder is pruned now.
+    assert pruned_names([*ENCODER[:2], *DECODER], "0,2", "1") == {
         ENCODER[0]: ENCODER[0],
         ENCODER[1]: ENCODER[1],
         DECODER[0]: DECODER[1],
     }
-    assert pruned(ROBERTA[:2], "0,2") == {name: name for name in ROBERTA[:2]}
-    assert pruned(ROBERTA, "0,2") == {ROBERTA[0]: ROBERTA[0], ROBERTA[1]: ROBERTA[2]}
-    assert pruned(DECODER, "0,2", "1") == {DECODER[0]: DECODER[1]}  # a language model has no encoder
+    assert pruned_names(ROBERTA[:2], "0,2") == {name: name for name in ROBERTA[:2]}
+    assert pruned_names(ROBERTA, "0,2") == {ROBERTA[0]: ROBERTA[0], ROBERTA[1]: ROBERTA[2]}
+    assert pruned_names(DECODER, "0,2", "1") == {DECODER[0]: DECODER[1]}  # a language model has no encoder
 
 
 def test_plain_fairseq_prunes_again():
@@ -55,25 +55,25 @@ def test_plain_fairseq_prunes_again():
 
 
 @pytest.mark.parametrize("keep", ["0,3", "0,0", "0,x", "0,-1"])
-def test_layers_that_are_not_there(keep):
+def test_invalid_layers_are_refused(keep):
     with pytest.raises(
         InputError, match=f"^--encoder-layers-to-keep '{keep}': name layers from 0 to 2, each of them once"
     ):
-        pruned(ENCODER, keep)
+        pruned_names(ENCODER, keep)
 
 
-def test_the_flag_is_text_for_the_model():
-    """fairseq parses it as numbers, and then takes it apart as text."""
-    words = "data --arch transformer_tiny --encoder-layers 3 --decoder-layers 2 --encoder-layers-to-keep".split()
-    parsed = options.parse_args_and_arch(options.get_training_parser(), [*words, "0,2"])
+def test_the_model_gets_the_flag_as_a_string():
+    """fairseq parses the flag to a list of numbers, but its models split a string."""
+    flags = "data --arch transformer_tiny --encoder-layers 3 --decoder-layers 2 --encoder-layers-to-keep".split()
+    parsed = options.parse_args_and_arch(options.get_training_parser(), [*flags, "0,2"])
     assert (parsed.encoder_layers_to_keep, parsed.decoder_layers_to_keep) == ("0,2", None)
-    plain = inspect.unwrap(options.parse_args_and_arch)(options.get_training_parser(), [*words, "0,2"])
+    plain = inspect.unwrap(options.parse_args_and_arch)(options.get_training_parser(), [*flags, "0,2"])
     assert plain.encoder_layers_to_keep == [0, 2]
     with pytest.raises(InputError, match="^--encoder-layers-to-keep '0,3': name layers from 0 to 2, each of them once"):
-        options.parse_args_and_arch(options.get_training_parser(), [*words, "0,3"])
+        options.parse_args_and_arch(options.get_training_parser(), [*flags, "0,3"])
 
 
-def test_a_plain_model_is_resumed_and_translates(toy_data, run_fairseq, tmp_path):
+def test_a_plain_model_resumes_and_translates(toy_data, run_fairseq, tmp_path):
     model = "--arch transformer_tiny --encoder-layers 3 --decoder-layers 2 --encoder-layers-to-keep 0,2 --decoder-layers-to-keep 1"
     flags = [
         *RUN,

@@ -1,4 +1,4 @@
-"""Repairs by name, and the one way of changing a function of fairseq."""
+"""Named repairs, and ``wrap``, the only way to change a function of fairseq."""
 
 import functools
 import operator
@@ -20,9 +20,9 @@ def second(original, *args, **kwargs):
     return [*original(*args, **kwargs), "second"]
 
 
-def test_the_later_hook_is_called_first_and_the_result_comes_back(monkeypatch):
+def test_the_later_hook_is_called_first(monkeypatch):
     def method(self, x, y=0):
-        """Said of the method."""
+        """Return the arguments."""
         return [self, x, y]
 
     monkeypatch.setattr(Trainer, "method", method, raising=False)
@@ -30,13 +30,13 @@ def test_the_later_hook_is_called_first_and_the_result_comes_back(monkeypatch):
     wrap(Trainer, "method", second)
     trainer = Trainer.__new__(Trainer)
     assert trainer.method(1, y=5) == [trainer, 2, 5, "first", "second"]
-    assert Trainer.method.__doc__ == "Said of the method."
+    assert Trainer.method.__doc__ == "Return the arguments."
     assert hooks_of(Trainer.method) == [second, first] and hooks_of(method) == []
 
 
 class Owner:
     @classmethod
-    def of_class(cls, x):
+    def class_method(cls, x):
         return [cls, x]
 
     @staticmethod
@@ -47,7 +47,7 @@ class Owner:
         return [self]
 
 
-@pytest.mark.parametrize("name, result", [("of_class", [Owner, 1]), ("static", [1])])
+@pytest.mark.parametrize("name, result", [("class_method", [Owner, 1]), ("static", [1])])
 def test_a_hook_is_added_once_to_a_method_of_any_kind(monkeypatch, name, result):
     monkeypatch.setattr(Owner, name, vars(Owner)[name])
     for _ in range(2):
@@ -55,17 +55,17 @@ def test_a_hook_is_added_once_to_a_method_of_any_kind(monkeypatch, name, result)
     assert getattr(Owner, name)(1) == getattr(Owner(), name)(1) == [*result, "second"]
 
 
-def test_a_hook_of_a_class_leaves_the_one_above_alone():
-    class Heir(Owner):
+def test_a_hook_of_a_subclass_leaves_the_base_class_unchanged():
+    class Child(Owner):
         pass
 
-    wrap(Heir, "inherited", second)
-    heir, owner = Heir(), Owner()
-    assert heir.inherited() == [heir, "second"] and owner.inherited() == [owner]
+    wrap(Child, "inherited", second)
+    child, owner = Child(), Owner()
+    assert child.inherited() == [child, "second"] and owner.inherited() == [owner]
 
 
 class Shell:
-    """As IPython's, whose exception hook is a bound method."""
+    """Like IPython's shell, which uses a bound method as its exception hook."""
 
     def show(self, x):
         return [x, "shown"]
@@ -97,7 +97,7 @@ def test_any_callable_of_a_module_is_wrapped(monkeypatch, found):
 
 
 @pytest.mark.parametrize("found", [Shell().show, Shell(), functools.partial(Shell().show)])
-def test_a_callable_of_a_class_gets_no_instance_with_a_hook_either(found):
+def test_a_hooked_callable_that_does_not_bind_gets_no_instance(found):
     owner = type("Owner", (), {"name": found})
     assert owner().name(1) == [1, "shown"]
     wrap(owner, "name", second)
@@ -106,7 +106,7 @@ def test_a_callable_of_a_class_gets_no_instance_with_a_hook_either(found):
 
 @pytest.fixture
 def repairs(monkeypatch):
-    """Three repairs, of which the second is not needed, and the names of those done."""
+    """Return three repairs, the second of them not needed, and a list of the applied names."""
     done = []
 
     @repair("one")
@@ -135,16 +135,16 @@ def repairs(monkeypatch):
     ("one", ["switched off", "not needed", "applied"], ["three"]),
     (" three,one,", ["switched off", "not needed", "switched off"], []),
 ])  # fmt: skip
-def test_each_is_done_once_where_needed_and_not_switched_off(repairs, monkeypatch, without, states, done):
+def test_a_repair_is_applied_once_if_needed_and_not_switched_off(repairs, monkeypatch, without, states, done):
     monkeypatch.delenv(WITHOUT, raising=False) if without is None else monkeypatch.setenv(WITHOUT, without)
-    assert [one.state for one in repairs[0]] == [None] * 3
+    assert [each.state for each in repairs[0]] == [None] * 3
     for _ in range(2):
         apply(repairs[0])
-        assert [one.state for one in repairs[0]] == states and repairs[1] == done
+        assert [each.state for each in repairs[0]] == states and repairs[1] == done
     assert repairs[0][0].purpose == "Do the first thing"
 
 
-def test_an_unknown_name_is_refused_before_anything_is_done(repairs, monkeypatch):
+def test_an_unknown_name_is_refused_before_any_repair_is_applied(repairs, monkeypatch):
     monkeypatch.setenv(WITHOUT, "three,four")
     with pytest.raises(InputError, match=f"^{WITHOUT} four: no such repair; choose from one, two, three$"):
         apply(repairs[0])

@@ -1,4 +1,4 @@
-"""Every repair of fairseq: the defect as plain fairseq shows it, then its absence."""
+"""Repairs of fairseq. The tests show each defect in plain fairseq, and then that it is repaired."""
 
 import hashlib
 import inspect
@@ -26,7 +26,7 @@ from fairseq_reservoir.errors import InputError
 from fairseq_reservoir.fairseq_repairs import batches, checkpoints, error_report, start_up
 
 
-def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=None):
+def batched_indices(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=None):
     indices = np.argsort(sizes, kind="stable")
     return [
         index
@@ -43,9 +43,9 @@ def batches_of(batch_by_size, sizes, multiple, max_sentences=None, max_tokens=No
 
 
 def test_last_batch_is_kept():
-    sizes = [3] * 13  # batches of 8 and 5; 5 is no multiple of 8
-    assert batches_of(data_utils.batch_by_size.__wrapped__, sizes, 8, max_sentences=8) == list(range(8))
-    assert batches_of(data_utils.batch_by_size, sizes, 8, max_sentences=8) == list(range(13))
+    sizes = [3] * 13  # batches of 8 and 5; 5 is not a multiple of 8
+    assert batched_indices(data_utils.batch_by_size.__wrapped__, sizes, 8, max_sentences=8) == list(range(8))
+    assert batched_indices(data_utils.batch_by_size, sizes, 8, max_sentences=8) == list(range(13))
 
 
 @settings(deadline=None, max_examples=200)
@@ -56,7 +56,7 @@ def test_last_batch_is_kept():
     max_tokens=st.none() | st.integers(40, 300),
 )
 def test_every_sentence_is_in_one_batch_in_order(sizes, multiple, max_sentences, max_tokens):
-    batched = batches_of(data_utils.batch_by_size, sizes, multiple, max_sentences, max_tokens)
+    batched = batched_indices(data_utils.batch_by_size, sizes, multiple, max_sentences, max_tokens)
     assert batched == list(np.argsort(sizes, kind="stable"))
 
 
@@ -65,7 +65,7 @@ def test_batching_takes_any_iterable_of_indices():
     assert [list(batch) for batch in batches] == [[0, 1], [2, 3], [4]]
 
 
-def test_repaired_batching_is_left_alone(monkeypatch):
+def test_batching_without_the_defect_is_unchanged(monkeypatch):
     def repaired(indices, *args, **kwargs):
         return [indices]
 
@@ -76,12 +76,12 @@ def test_repaired_batching_is_left_alone(monkeypatch):
 
 @pytest.fixture
 def plain_torch_load():
-    """torch.load as without the plugin, for the length of a test."""
-    known = torch.serialization.get_safe_globals()
+    """Use torch.load without the plugin's trusted classes for one test."""
+    safe_globals = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     yield
     torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(known)
+    torch.serialization.add_safe_globals(safe_globals)
 
 
 def test_training_resumes_from_its_checkpoint(make_corpus, run_fairseq, tiny_training, tmp_path, plain_torch_load):
@@ -95,14 +95,14 @@ def test_training_resumes_from_its_checkpoint(make_corpus, run_fairseq, tiny_tra
         checkpoint_utils.load_checkpoint_to_cpu(last)
     checkpoints.trust_classes_in_checkpoints()
     first = checkpoint_utils.load_checkpoint_to_cpu(last)
-    # 21 sentences in batches of 4: 6 updates, the last of a single sentence that plain fairseq would not train on.
+    # 21 sentences in batches of 4 make 6 updates. The last has one sentence, which plain fairseq would skip.
     assert first["optimizer_history"][-1]["num_updates"] == 6
     run_fairseq("train", data, *flags, "--max-epoch", 2)
     assert checkpoint_utils.load_checkpoint_to_cpu(last)["optimizer_history"][-1]["num_updates"] == 12
 
 
 def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
-    # --eval-bleu leaves arrays of counts among the logs, a criterion may leave numbers of numpy.
+    # --eval-bleu logs arrays of counts, and a criterion may log NumPy numbers.
     values = {"counts": np.array([1.0, 2.0]), "sizes": np.arange(3), "best": np.float64(27.5), "step": np.int64(3)}
     torch.save(values, tmp_path / "logs.pt")
     with pytest.raises(Exception, match="numpy"):
@@ -113,7 +113,7 @@ def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
 
 
 @pytest.mark.parametrize("command", ["generate", "eval_lm"])
-def test_a_share_of_the_data_is_not_scored_for_the_whole(run_fairseq, capsys, command):
+def test_scoring_with_several_ranks_is_refused(run_fairseq, capsys, command):
     with pytest.raises(
         InputError,
         match="^--distributed-world-size 2: this command would score only the first of as many parts of the data",
@@ -122,14 +122,14 @@ def test_a_share_of_the_data_is_not_scored_for_the_whole(run_fairseq, capsys, co
 
 
 def test_buckets_of_lengths():
-    # Of 1 to 9, a third each: the largest lengths of a third, taken from below.
+    # Each bucket has a third of the lengths 1 to 9, and its size is the largest of them.
     assert data_utils.get_buckets(np.arange(1, 10), 3).tolist() == [3, 6, 9]
-    words = Lengths([torch.ones(length) for length in range(1, 10)])
-    padded = BucketPadLengthDataset(words, np.arange(1, 10), num_buckets=3, pad_idx=0, left_pad=False)
+    tensors = Lengths([torch.ones(length) for length in range(1, 10)])
+    padded = BucketPadLengthDataset(tensors, np.arange(1, 10), num_buckets=3, pad_idx=0, left_pad=False)
     assert [len(padded[i]) for i in range(9)] == [3, 3, 3, 6, 6, 6, 9, 9, 9]
 
 
-def test_validation_data_that_nobody_asks_for(make_corpus, run_fairseq, tiny_training, tmp_path, monkeypatch):
+def test_unused_validation_data_is_refused(make_corpus, run_fairseq, tiny_training, tmp_path, monkeypatch):
     data = make_corpus()
     for file in data.glob("valid.*"):
         (data / file.name.replace("valid.", "valid1.")).write_bytes(file.read_bytes())
@@ -178,12 +178,12 @@ def test_numpy_names_that_fairseq_uses(monkeypatch):
     assert list(pairs.num_tokens_vec(np.array([0]))) == [3]
 
 
-def parse(function, *words):
+def parse(function, *flags):
     parser = options.get_training_parser()
-    return function(parser, ["data", "--arch", "transformer_tiny", *words])
+    return function(parser, ["data", "--arch", "transformer_tiny", *flags])
 
 
-def test_bf16_is_a_number_format():
+def test_bf16_does_not_imply_a_tpu():
     assert parse(inspect.unwrap(options.parse_args_and_arch), "--bf16").tpu is True
     for flag in ("--bf16", "--memory-efficient-bf16"):
         args = parse(options.parse_args_and_arch, flag)
@@ -195,18 +195,18 @@ def test_bf16_is_a_number_format():
 def test_bf16_trains_a_plain_model(make_corpus, run_fairseq, tiny_training, tmp_path):
     run_fairseq("train", make_corpus(), *tiny_training, "--bf16", "--save-dir", tmp_path / "ck")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "ck" / "checkpoint_last.pt"))
-    weight = state["model"]["encoder.layers.0.fc1.weight"]  # fairseq stores float32, whatever it trained in
+    weight = state["model"]["encoder.layers.0.fc1.weight"]  # fairseq always stores float32
     assert torch.equal(weight, weight.bfloat16().float())
 
 
 class Lengths(list):
-    """Tensors, as a data set."""
+    """List of tensors with the interface of a data set."""
 
     supports_prefetch = False
 
 
 class Pairs(FairseqDataset):
-    """Eight items in an order that numpy's global generator decides."""
+    """Data set of eight items in an order drawn from NumPy's global generator."""
 
     can_reuse_epoch_itr_across_epochs = True
     collater = list
@@ -221,7 +221,7 @@ class Pairs(FairseqDataset):
         return 1
 
 
-def test_pruning_one_stack_leaves_the_other_whole():
+def test_pruning_one_stack_keeps_the_other():
     names = [
         "encoder.layers.0.fc1.weight",
         "encoder.layers.1.fc1.weight",
@@ -249,11 +249,11 @@ def test_a_resumed_run_keeps_its_batches():
     expected, _ = batches(plain, epoch=1)
     assert batches(plain, epoch=3)[0] != expected
     assert batches(repaired, epoch=3) == (expected, 3)
-    # Where a run makes new batches for every epoch, so does a resumed one.
+    # If a run makes new batches for each epoch, a resumed run does too.
     assert batches(repaired, epoch=3, disable_iterator_cache=True) == batches(plain, epoch=3)
 
 
-def test_batches_made_once_are_used_again():
+def test_the_batches_of_the_first_epoch_are_reused():
     task, pairs = FairseqTask(Namespace()), Pairs()
     first = task.get_batch_iterator(pairs, epoch=1)
     assert task.get_batch_iterator(pairs, epoch=2) is first and first.epoch == 1
@@ -261,8 +261,8 @@ def test_batches_made_once_are_used_again():
 
 @pytest.fixture
 def gloo(tmp_path, monkeypatch):
-    """A process group of this process alone, in fairseq-train."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which torch replaces
+    """Start a process group of one rank, as in fairseq-train."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch replaces it, and monkeypatch restores it
     monkeypatch.setattr(sys, "argv", ["/bin/fairseq-train"])
     error_report.install_in_command()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
@@ -296,7 +296,7 @@ def test_objects_are_gathered_on_cpus(gloo, monkeypatch):
 
 
 class PartlyFrozen(torch.nn.Module):
-    """One frozen and one trained layer, the frozen weight under two names, a constant buffer and a counter."""
+    """Model with a frozen and a trained layer, a second name of the frozen weight, and three buffers."""
 
     def __init__(self):
         super().__init__()
@@ -337,13 +337,16 @@ def test_ema_keeps_frozen_tensors_exactly(half, fp32):
     copy = average(EMA._step_internal, model, ema_fp32=fp32)
     assert {name: sha256(copy[name]) for name in FROZEN} == expected
     assert copy["count"].item() == 41
-    if not half:  # what moves is averaged as before: 0 < copy - start < model - start
+    if not half:  # tensors that change are averaged as before: 0 < copy - start < model - start
         assert (copy["trained.weight"] > start).all() and (copy["trained.weight"] < model.trained.weight).all()
         assert 0 < copy["mean"].item() < 200
 
 
-def test_ema_averages_what_is_not_trained_but_moves():
-    """mean is 1 after the update and 0 before: 0.9999 * 0 + 0.0001 * 1; entries that are equal stay, infinite ones too."""
+def test_ema_averages_buffers_that_change():
+    """The average of ``mean``, 0 before the update and 1 after it, is 0.9999 * 0 + 0.0001 * 1.
+
+    Entries that do not change keep their value exactly, even if it is infinite.
+    """
     model = PartlyFrozen()
     model.constant[0] = float("-inf")
     ema = EMA(model, EMAConfig(store_ema=True, ema_decay=0.9999))
@@ -382,8 +385,8 @@ def hook_output(monkeypatch, capsys, program, error):
     status = None
     try:
         hook(type(error), error, None)
-    except SystemExit as leaving:
-        status = leaving.code
+    except SystemExit as exit_error:
+        status = exit_error.code
     return capsys.readouterr().err, status
 
 
@@ -411,18 +414,18 @@ def test_other_errors_and_other_programs_keep_their_traceback(monkeypatch, capsy
 
 def test_input_errors_in_a_process_group(gloo, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["/bin/fairseq-train"])
-    sys.excepthook(InputError, InputError("--flag: no"), None)  # torch's hook, around ours
+    sys.excepthook(InputError, InputError("--flag: no"), None)  # torch's hook, which wraps ours
     assert capsys.readouterr().err == "[rank0]: fairseq-train: error: --flag: no\n"
 
 
 class Shell:
-    """As IPython's, whose exception hook is a bound method."""
+    """Like IPython's shell, which uses a bound method as its exception hook."""
 
     def show(self, kind, error, traceback):
         print("TRACEBACK", file=sys.stderr)
 
 
-def test_a_shells_own_hook_is_called_for_every_other_error(monkeypatch, capsys):
+def test_a_shells_own_hook_gets_all_other_errors(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["/lib/fairseq_cli/train.py"])
     monkeypatch.setattr(sys, "excepthook", Shell().show)
     error_report.install_in_command()
@@ -434,9 +437,9 @@ def test_a_shells_own_hook_is_called_for_every_other_error(monkeypatch, capsys):
 
 @pytest.mark.parametrize("start", [
     lambda: options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "transformer"]),
-    lambda: utils.import_user_module(Namespace(user_dir=None)),  # where fairseq-preprocess begins
+    lambda: utils.import_user_module(Namespace(user_dir=None)),  # fairseq-preprocess starts with it
 ])  # fmt: skip
-def test_the_hook_is_there_in_a_command_only(monkeypatch, start):
+def test_the_hook_is_installed_only_in_commands(monkeypatch, start):
     before = Shell().show
     for program, is_command in (("/home/me/train.py", False), ("/bin/fairseq-train", True)):
         monkeypatch.setattr(sys, "argv", [program])
@@ -445,7 +448,7 @@ def test_the_hook_is_there_in_a_command_only(monkeypatch, start):
         assert (sys.excepthook != before) is is_command
 
 
-def test_chains_that_loop_are_searched_once():
+def test_cyclic_chains_of_errors_are_searched_once():
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__context__ = second, first
     assert error_report.find_input_error(first) is None

@@ -1,4 +1,4 @@
-"""A checkpoint that cannot be written: nothing of it stays, and what plain fairseq would make of it."""
+"""Checkpoints that cannot be written: no partial file remains, and the last checkpoint is kept."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class FullOnce:
-    """A stream whose sixth write fails, as on a disk where somebody makes room a moment later."""
+    """Stream that fails only at its sixth write, like a full disk on which space is freed a moment later."""
 
     def __init__(self, stream):
         self.stream, self.writes = stream, 0
@@ -38,7 +38,7 @@ class FullOnce:
         self.stream.close()
 
 
-def test_two_processes_do_not_write_to_one_temporary_file(monkeypatch, tmp_path):
+def test_each_process_writes_its_own_temporary_file(monkeypatch, tmp_path):
     names = []
     monkeypatch.setattr(checkpoint_utils, "_torch_persistent_save", lambda state, stream: names.append(stream.name))
     (tmp_path / "theirs").write_text("precious")
@@ -53,7 +53,7 @@ def full_once(monkeypatch):
 
 
 def three_tries(state, stream):
-    """As fairseq's ``_torch_persistent_save``, without its waiting."""
+    """Like fairseq's ``_torch_persistent_save``, but without a delay between the tries."""
     for _ in range(3):
         try:
             return torch.save(state, stream)
@@ -61,14 +61,14 @@ def three_tries(state, stream):
             pass
 
 
-def test_fairseqs_second_try_saves_what_nobody_can_load(full_once, monkeypatch, tmp_path):
+def test_fairseqs_second_try_saves_a_corrupted_checkpoint(full_once, monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint_utils, "_torch_persistent_save", three_tries)
     checkpoint_utils.torch_persistent_save.__wrapped__(STATE, str(tmp_path / "a.pt"))
     with pytest.raises(RuntimeError, match="corrupted"):
         torch.load(tmp_path / "a.pt")
 
 
-def test_the_checkpoint_before_stays(full_once, tmp_path):
+def test_the_previous_checkpoint_is_kept(full_once, tmp_path):
     path = tmp_path / "a.pt"
     torch.save({"model": torch.ones(2)}, path)
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_the_checkpoint_before_stays(full_once, tmp_path):
     assert torch.load(path)["model"].equal(torch.ones(2)) and os.listdir(tmp_path) == ["a.pt"]
 
 
-def test_an_error_of_the_system_below_another(monkeypatch, tmp_path):
+def test_a_system_error_is_found_below_another_error(monkeypatch, tmp_path):
     def save(state, stream):
         try:
             raise FULL
@@ -91,14 +91,14 @@ def test_an_error_of_the_system_below_another(monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_other_errors_are_no_fault_of_the_disk(tmp_path):
+def test_other_errors_are_raised_unchanged(tmp_path):
     with pytest.raises(AttributeError):
         checkpoint_utils.torch_persistent_save({"function": lambda: None}, str(tmp_path / "a.pt"))
     assert os.listdir(tmp_path) == []
 
 
 class IOPath:
-    """As iopath's path manager: it copies byte by byte over what is there, and says only whether it could."""
+    """Like iopath's path manager, which overwrites the target in place and returns only whether this succeeded."""
 
     _path_handlers = {"s3://": None}
 
@@ -120,7 +120,7 @@ def new_and_last(tmp_path):
     return new, last
 
 
-def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(iopath, new_and_last, monkeypatch):
+def test_the_last_checkpoint_is_replaced_after_the_new_one_is_synced(iopath, new_and_last, monkeypatch):
     new, last = new_and_last
     synced = []
     monkeypatch.setattr(
@@ -130,21 +130,21 @@ def test_the_last_checkpoint_is_replaced_when_all_of_the_new_one_is_on_the_disk(
     assert synced == [("new", "old")] and last.read_text() == "new" and len(os.listdir(last.parent)) == 2
 
 
-def test_a_copy_that_fails_leaves_the_last_checkpoint(iopath, new_and_last, monkeypatch):
+def test_a_failed_copy_keeps_the_last_checkpoint(iopath, new_and_last, monkeypatch):
     new, last = new_and_last
 
-    def half(source, target):
+    def copy_half(source, target):
         with open(target, "w") as stream:
             stream.write("n")
         raise FULL
 
-    monkeypatch.setattr(shutil, "copyfile", half)
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
     with pytest.raises(InputError, match=rf"^--save-dir: {last} cannot be written \(No space left on device\)"):
         PathManager.copy(str(new), str(last), overwrite=True)
     assert last.read_text() == "old" and len(os.listdir(last.parent)) == 2
 
 
-def test_a_copy_to_elsewhere_is_iopaths(new_and_last, monkeypatch):
+def test_iopath_copies_to_other_file_systems(new_and_last, monkeypatch):
     monkeypatch.setattr(file_io, "IOPathManager", IOPath())
     assert (
         PathManager.copy(str(new_and_last[0]), "s3://b/checkpoint_last.pt", overwrite=True)

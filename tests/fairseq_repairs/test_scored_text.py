@@ -1,4 +1,4 @@
-"""fairseq-eval-lm scores every token of a text or says why not; no command goes on without any sample."""
+"""fairseq-eval-lm scores every token of a text or stops with an error. Every command stops without samples."""
 
 import math
 
@@ -20,21 +20,21 @@ BLOCK = 8
 
 @pytest.fixture(scope="module")
 def checkpoint(toy_data, tmp_path_factory):
-    """A language model of fairseq with 8 positions, trained on blocks of 8 tokens."""
+    """Return a checkpoint of fairseq's language model with 8 positions, trained on blocks of 8 tokens."""
     folder = tmp_path_factory.mktemp("lm")
-    once = ["--max-update", 2, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder]
-    commands.train(toy_data, "--tokens-per-sample", BLOCK, *once, begin=[*LM])
+    flags = ["--max-update", 2, "--no-epoch-checkpoints", "--disable-validation", "--save-dir", folder]
+    commands.train(toy_data, "--tokens-per-sample", BLOCK, *flags, begin=[*LM])
     return folder / "checkpoint_last.pt"
 
 
 @pytest.fixture
-def scored(checkpoint, toy_data, run_fairseq, monkeypatch):
-    """A function that scores the test text and returns the loss in bits and the number of scored tokens."""
+def score_text(checkpoint, toy_data, run_fairseq, monkeypatch):
+    """Return a function that scores the test text. It returns the loss in bits and the number of scored tokens."""
 
     def score(*flags):
         found, original = [], command.eval_lm
 
-        def keep(models, source_dictionary, batch_iterator, *args, **kwargs):
+        def record_score(models, source_dictionary, batch_iterator, *args, **kwargs):
             batches = list(batch_iterator)
             result = original(models, source_dictionary, batches, *args, **kwargs)
             count = sum(int(batch["target"].ne(source_dictionary.pad()).sum()) for batch in batches)
@@ -42,7 +42,7 @@ def scored(checkpoint, toy_data, run_fairseq, monkeypatch):
             return result
 
         with monkeypatch.context() as patched:
-            patched.setattr(command, "eval_lm", keep)
+            patched.setattr(command, "eval_lm", record_score)
             run_fairseq("eval_lm", toy_data, "--path", checkpoint, "--cpu", "--num-workers", 0, *flags)
         return found[0]
 
@@ -50,31 +50,31 @@ def scored(checkpoint, toy_data, run_fairseq, monkeypatch):
 
 
 def reference(checkpoint, data):
-    """The loss in bits, block by block as it is defined, and the number of tokens of the test text."""
+    """Slow reference: return the loss in bits, summed block by block, and the number of tokens of the test text."""
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
     sentences = data_utils.load_indexed_dataset(str(data / "test"), task.dictionary)
     text = torch.cat([sentences[i] for i in range(len(sentences))]).long()
     total, model = 0.0, models[0].eval()
     for start in range(0, len(text), BLOCK):
         target = text[start : start + BLOCK]
-        before = text[start - 1 : start] if start else torch.tensor([task.dictionary.eos()])
-        seen = torch.cat([before, target[:-1]])
-        scores = model(seen[None])[0][0].log_softmax(-1)
+        context = text[start - 1 : start] if start else torch.tensor([task.dictionary.eos()])
+        inputs = torch.cat([context, target[:-1]])
+        scores = model(inputs[None])[0][0].log_softmax(-1)
         total -= scores.gather(1, target[:, None]).sum().item()
     return total / len(text) / math.log(2), len(text)
 
 
-def test_blocks_are_those_of_the_training_where_no_flag_says_otherwise(scored, checkpoint, toy_data):
+def test_blocks_have_the_size_of_training_by_default(score_text, checkpoint, toy_data):
     expected, tokens = reference(checkpoint, toy_data)
     assert tokens > 3 * BLOCK and expected > 1
-    loss, count = scored()
+    loss, count = score_text()
     assert (loss, count) == (pytest.approx(expected, abs=1e-5), tokens)
-    assert scored("--tokens-per-sample", BLOCK) == (loss, count)
+    assert score_text("--tokens-per-sample", BLOCK) == (loss, count)
 
 
-def test_context_counts_within_the_block_of_training(scored):
-    loss, count = scored("--context-window", 3)
-    assert scored("--context-window", 3, "--tokens-per-sample", BLOCK) == (loss, count)
+def test_the_context_window_is_part_of_a_block(score_text):
+    loss, count = score_text("--context-window", 3)
+    assert score_text("--context-window", 3, "--tokens-per-sample", BLOCK) == (loss, count)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_context_counts_within_the_block_of_training(scored):
         ),
     ],
 )
-def test_what_would_leave_tokens_out_is_refused(scored, flags, message):
+def test_flags_that_skip_tokens_are_refused(score_text, flags, message):
     with pytest.raises(InputError, match=f"^{message}"):
-        scored(*flags)
+        score_text(*flags)
 
 
-def test_what_is_left_out_on_demand(scored, checkpoint, toy_data):
+def test_blocks_are_skipped_on_request(score_text, checkpoint, toy_data):
     tokens = reference(checkpoint, toy_data)[1]
     size = next(size for size in range(BLOCK + 1, 2 * BLOCK) if 0 < tokens % size <= BLOCK)
     blocks, last = ("--tokens-per-sample", size), tokens % size
-    assert scored(*blocks, "--skip-invalid-size-inputs-valid-test")[1] == last
+    assert score_text(*blocks, "--skip-invalid-size-inputs-valid-test")[1] == last
 
 
-def test_a_training_without_any_sample_is_refused(toy_data, tmp_path):
+def test_a_training_without_samples_is_refused(toy_data, tmp_path):
     longer = ["--tokens-per-sample", 20, "--max-target-positions", 8, "--save-dir", tmp_path / "ck"]
     line, status = commands.error_of(toy_data, *longer, "--max-update", 1, "--max-epoch", 2, begin=[*LM])
     assert status == 2 and "samples are longer than the 8 tokens" in line

@@ -1,4 +1,4 @@
-"""When a training stops: --patience over a resume, --max-update that is reached, gradients that are not finite, runs before it."""
+"""End of a training: --patience across a resume, a reached --max-update, non-finite gradients, and earlier runs in the process."""
 
 import fairseq_cli.train
 import pytest
@@ -15,16 +15,16 @@ def epochs(run):
     return run.trainer.get_num_updates() // 4  # 160 sentences in batches of 40
 
 
-def test_patience_goes_on_in_a_resumed_training(toy_data, tmp_path):
-    """With a rate of 0 no validation is better than the first: with a patience of 3 the fourth is the last."""
+def test_patience_is_counted_across_a_resume(toy_data, tmp_path):
+    """With a learning rate of 0 no validation is better than the first. A patience of 3 ends the run after the fourth."""
     flags = [*SMALL, "--lr", 0, "--dropout", 0, "--patience", 3]
     assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "whole")) == 4
     train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "parts")
     assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4
-    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4  # it is at its end
-    # Other scores begin anew.
-    train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "anew")
-    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "anew", "--reset-meters")) == 3 + 4
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "parts")) == 4  # the training is already finished
+    # --reset-meters resets the best score and the patience.
+    train(toy_data, *flags, "--max-epoch", 3, "--save-dir", tmp_path / "reset")
+    assert epochs(train(toy_data, *flags, "--save-dir", tmp_path / "reset", "--reset-meters")) == 3 + 4
 
 
 def test_a_finished_training_makes_no_further_update(toy_data, tmp_path, caplog):
@@ -39,15 +39,15 @@ def test_a_finished_training_makes_no_further_update(toy_data, tmp_path, caplog)
 
 
 @pytest.mark.parametrize("arch", ["reservoir_transformer", "supermask_one_layer_transformer"])
-def test_a_training_that_diverges_says_so(toy_data, tmp_path, arch):
-    """fairseq writes crash.pt into the folder, with --no-save too."""
+def test_a_diverging_training_raises_an_error(toy_data, tmp_path, arch):
+    """fairseq writes crash.pt into the folder, even with --no-save."""
     small = "--encoder-layers 1 --decoder-layers 1 --batch-size 40 --no-save --max-update 4 --lr 1e35".split()
     with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
         train(toy_data, "--arch", arch, *small, "--save-dir", tmp_path)
 
 
-def test_a_training_does_not_know_those_before_it_in_its_process(toy_data, tmp_path, monkeypatch):
-    """As the jobs of a hydra multirun."""
+def test_earlier_runs_in_the_same_process_have_no_effect(toy_data, tmp_path, monkeypatch):
+    """The jobs of a hydra multirun share a process."""
     monkeypatch.setattr(commands, "forget_earlier_runs", lambda: metrics.reset())
     checkpoint_utils.save_checkpoint.best = 0.0
     fairseq_cli.train.should_stop_early.best, fairseq_cli.train.should_stop_early.num_runs = 0.0, 1

@@ -1,4 +1,4 @@
-"""``--replace-unk``: a source word in place of an unknown word of the translation."""
+"""``--replace-unk`` replaces unknown words of a translation by source words."""
 
 import pytest
 from fairseq import utils
@@ -17,24 +17,28 @@ def dictionary():
 
 
 def replaced(text, alignment, source="<unk> buys a house", words=None, align_dict=None, remove_bpe=None):
-    """The text of a translation after the replacement."""
-    of_target = dictionary()
+    """Return the text of a translation after the replacement."""
+    target_dictionary = dictionary()
     alignment = _Aligned(alignment)
     alignment.words = words
-    tokens = of_target.encode_line(text, add_if_not_exist=False)
-    _, found, _ = utils.post_process_prediction(tokens, source, alignment, align_dict or {}, of_target, remove_bpe)
+    tokens = target_dictionary.encode_line(text, add_if_not_exist=False)
+    _, found, _ = utils.post_process_prediction(
+        tokens, source, alignment, align_dict or {}, target_dictionary, remove_bpe
+    )
     return found
 
 
 PAIRS = [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
-def test_the_word_that_was_typed_is_used():
+def test_the_typed_word_is_used():
     assert replaced("Ann kauft ein us", PAIRS, words=["Ann", "buys", "a", "house"]) == "Ann kauft ein us"
-    assert replaced("Ann kauft ein us", PAIRS) == "<unk> kauft ein us"  # where only the source's tokens are known
+    assert (
+        replaced("Ann kauft ein us", PAIRS) == "<unk> kauft ein us"
+    )  # without the typed words, only the source tokens are available
 
 
-def test_the_file_translates_the_word():
+def test_an_alignment_dictionary_translates_the_word():
     assert (
         replaced("x kauft ein y", PAIRS, source="Ann buys a house", align_dict={"house": "Haus"})
         == "Ann kauft ein Haus"
@@ -47,8 +51,8 @@ def test_pieces_are_replaced_before_they_are_joined():
     assert replaced("ein Ha@@ us y", pairs, source="a b c d", remove_bpe="@@ ") == "ein Haus d"
 
 
-def test_shares_of_attention():
-    """--print-alignment soft gives the shares of each target token, as text, also of the end of the sentence."""
+def test_soft_alignments():
+    """--print-alignment soft gives attention weights as strings, for each target token and the end of the sentence."""
     assert replaced("ein y", [["0.9", "0.1"], ["0.2", "0.8"], ["0.5", "0.5"]], source="a b") == "ein b"
 
 
@@ -56,7 +60,7 @@ def test_a_token_without_an_alignment_stays_unknown():
     assert replaced("ein y", [], source="a b") == "ein <unk>"
 
 
-def test_no_file(tmp_path):
+def test_alignment_dictionary_files(tmp_path):
     assert utils.load_align_dict(NO_FILE) == {} and utils.load_align_dict(None) is None
     with pytest.raises(FileNotFoundError):
         utils.load_align_dict.__wrapped__(NO_FILE)
@@ -67,19 +71,19 @@ def test_no_file(tmp_path):
         utils.load_align_dict(str(tmp_path / "dictionary"))
 
 
-def test_a_translation(toy_data, run_fairseq, tmp_path, capsys):
-    """The constraint makes the translation have an unknown word, which can only be aligned with the word of the source."""
-    flags = "--arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --max-update 1 --disable-validation --no-epoch-checkpoints"
-    train(toy_data, *RUN, *flags.split(), "--save-dir", tmp_path, begin=[])
+def test_fairseq_interactive(toy_data, run_fairseq, tmp_path, capsys):
+    """The constraint puts an unknown word into the translation. It can only be aligned with the one source word."""
+    model = "--arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --max-update 1 --disable-validation --no-epoch-checkpoints"
+    train(toy_data, *RUN, *model.split(), "--save-dir", tmp_path, begin=[])
     (tmp_path / "input").write_text("X\tunknown\nY\tunknown\n")
-    words = ["--path", tmp_path / "checkpoint_last.pt", "--input", tmp_path / "input", "--cpu", "--constraints"]
+    flags = ["--path", tmp_path / "checkpoint_last.pt", "--input", tmp_path / "input", "--cpu", "--constraints"]
     capsys.readouterr()
     for buffer in (1, 2):
-        run_fairseq("interactive", toy_data, *words, "--replace-unk", "--buffer-size", buffer, "--batch-size", buffer)
+        run_fairseq("interactive", toy_data, *flags, "--replace-unk", "--buffer-size", buffer, "--batch-size", buffer)
         translations = [line.split("\t")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("H-")]
         assert "X" in translations[0].split() and "Y" in translations[1].split()
         assert "<unk>" not in " ".join(translations)
     with pytest.raises(InputError, match="^--replace-unk: fairseq-generate needs the data as text for it, "):
-        run_fairseq("generate", toy_data, *words[:2], "--replace-unk")
+        run_fairseq("generate", toy_data, *flags[:2], "--replace-unk")
     with pytest.raises(InputError, match="^--constraints: fairseq-generate reads no constraints; give them to "):
-        run_fairseq("generate", toy_data, *words[:2], "--constraints")
+        run_fairseq("generate", toy_data, *flags[:2], "--constraints")

@@ -1,4 +1,4 @@
-"""A ``--user-dir`` is imported once, by any path to its folder."""
+"""A ``--user-dir`` is imported only once, even by different paths to its folder."""
 
 import importlib
 import sys
@@ -23,20 +23,20 @@ def import_user_dir(path, repaired=True):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package, imported by the path ``site/fairseq/..``, as fairseq imports one that it finds beside itself."""
+    """Import a package by the path ``site/fairseq/..``, as fairseq does for packages next to its own folder."""
     folder = tmp_path / "site" / NAME
     folder.mkdir(parents=True)
     (tmp_path / "site" / "fairseq").mkdir()
     (folder / "__init__.py").write_text("count = 0")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site" / "fairseq" / ".."), *sys.path])
-    monkeypatch.setattr(utils.import_user_module, "memo", set(), raising=False)  # as in a process that was just started
+    monkeypatch.setattr(utils.import_user_module, "memo", set(), raising=False)  # like in a new process
     monkeypatch.chdir(tmp_path)
     yield importlib.import_module(NAME)
     del sys.modules[NAME]
 
 
 @pytest.mark.parametrize("path", [f"site/{NAME}", f"site/fairseq/../{NAME}", f"links/{NAME}", NAME, f"./{NAME}/"])
-def test_every_path_to_it_is_the_package_that_is_imported(package, path, tmp_path):
+def test_every_path_to_it_gives_the_imported_package(package, path, tmp_path):
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / NAME).symlink_to(tmp_path / "site" / NAME)
     before = set(sys.modules)
@@ -47,7 +47,7 @@ def test_every_path_to_it_is_the_package_that_is_imported(package, path, tmp_pat
         import_user_dir(path, repaired=False)
 
 
-def test_a_clone_is_a_folder_with_the_name_of_its_package(package, tmp_path):
+def test_a_clone_with_the_name_of_its_package(package, tmp_path):
     (tmp_path / NAME / NAME).mkdir(parents=True)
     (tmp_path / NAME / NAME / "__init__.py").touch()
     import_user_dir(tmp_path / NAME)
@@ -61,7 +61,7 @@ def test_another_folder_with_the_name_of_a_package_is_not_that_package(tmp_path,
     assert not is_imported("./json") and not is_imported(str(tmp_path / "json"))
 
 
-def test_another_package_of_that_name_is_one_line(package, tmp_path):
+def test_another_package_of_that_name_is_refused(package, tmp_path):
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "__init__.py").touch()
     with pytest.raises(InputError) as refused:
@@ -72,7 +72,7 @@ def test_another_package_of_that_name_is_one_line(package, tmp_path):
     )
 
 
-def test_a_package_that_is_not_imported_is(tmp_path, monkeypatch):
+def test_a_new_package_is_imported(tmp_path, monkeypatch):
     name = f"another_{NAME}"
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("count = 1")
@@ -82,7 +82,7 @@ def test_a_package_that_is_not_imported_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path, error", [(None, None), (f"{NAME}/nowhere", FileNotFoundError), ("", None)])
-def test_everything_else_is_fairseqs(path, error, tmp_path, monkeypatch):
+def test_other_paths_are_left_to_fairseq(path, error, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert not is_imported(path)
     if error:
