@@ -12,9 +12,6 @@ PACKAGE = ROOT / "fairseq_reservoir"
 QUESTIONS = {"What", "Whatever", "Which", "How", "Whether", "Where", "When"}
 # Hard turns of phrase per 1,000 words that are allowed; peft has 2.1, torchtune 1.9, joeynmt 1.6.
 LIMIT = 5
-# Folders that are not rewritten yet, with their density of today, rounded up. Lower a number after a rewrite; delete it below LIMIT.
-CEILINGS = {
-}
 SUFFIXES = (".py", ".sh", ".md")
 
 
@@ -57,15 +54,10 @@ def test_refused_docstrings(source):
 def test_density_of_hard_turns_of_phrase(name):
     prose = measure(files_of(name), messages=not name.startswith("tests"))
     found = "\n".join(f"{path.relative_to(ROOT)}: ...{text}..." for path, text in prose.hard)
-    allowed = CEILINGS.get(name, LIMIT)
     assert prose.words > 0
-    assert prose.density <= allowed, (
-        f"{name}: {prose.density:.1f} per 1,000 words, at most {allowed} are allowed; rewrite these\n{found}"
+    assert prose.density <= LIMIT, (
+        f"{name}: {prose.density:.1f} per 1,000 words, at most {LIMIT} are allowed; rewrite these\n{found}"
     )
-
-
-def test_ceilings_are_of_existing_folders():
-    assert CEILINGS.keys() <= set(places()) and min(CEILINGS.values(), default=LIMIT + 1) > LIMIT
 
 
 @pytest.mark.parametrize(
