@@ -1,1 +1,1 @@
-"""The trainer and its checks before a training. ``install`` puts both in place of fairseq's."""
+"""The trainer of this package and the checks before a training. ``install`` installs both in fairseq."""

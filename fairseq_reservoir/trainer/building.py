@@ -1,4 +1,4 @@
-"""Functions in place of those with which every command of fairseq sets up a task, builds a model, and loads models and their task."""
+"""Hooks of the fairseq functions that set up a task, build a model, or load models together with their task."""
 
 import os
 
@@ -13,10 +13,10 @@ from .data_files import MissingFile
 
 
 def setup_task(original, cfg, *args, **kwargs):
-    """In place of ``tasks.setup_task``: fairseq's function, which reads the dictionaries.
+    """Hook of ``tasks.setup_task``, which reads the dictionaries: report a missing file in one line.
 
     Raises:
-        InputError: the task is not registered, or its folder or a dictionary is missing.
+        InputError: the task is not registered, or the data folder or a dictionary is missing.
     """
     unregistered.check_task(cfg)
     try:
@@ -29,10 +29,10 @@ def setup_task(original, cfg, *args, **kwargs):
 
 
 def build_model(original, cfg, *args, **kwargs):
-    """In place of ``models.build_model``: fairseq's function.
+    """Hook of ``models.build_model``: report a wrong flag in one line.
 
     Raises:
-        InputError: the architecture is not registered, or the model refuses a flag.
+        InputError: the architecture is not registered, or the model rejects a flag.
     """
     unregistered.check_architecture(cfg)
     try:
@@ -45,10 +45,10 @@ def build_model(original, cfg, *args, **kwargs):
 
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
-    """In place of the function of ``checkpoint_utils``: fairseq's function, then the dictionaries and the block size of the models.
+    """Hook of ``checkpoint_utils.load_model_ensemble_and_task``: compare dictionaries, and use the block size of the training.
 
     Raises:
-        InputError: the models were trained with other dictionaries than those of the task.
+        InputError: a model was trained with dictionaries that differ from those of the task.
     """
     models, config, task = fairseq_loader.load_with_dictionaries(original, filenames, *args, **kwargs)
     long_samples.use_block_of_training(config, task)

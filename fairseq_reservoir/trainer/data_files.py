@@ -1,7 +1,7 @@
 """Check the binarised data of a command before a model is built.
 
-Covers the tasks of ``check_data``. The data of other tasks are checked when fairseq opens the files. Text, remote data and
-``--dataset-impl huffman`` are checked by fairseq only.
+``check_data`` lists the tasks. The data of other tasks are checked when fairseq opens the files. Only fairseq checks text, remote
+data and ``--dataset-impl huffman``.
 """
 
 import itertools
@@ -21,14 +21,14 @@ from ..fairseq_repairs.index_files import MAKE_IT
 from ..options.fairseq_flags import DataFlags, choice_of
 from ..options.reading import read
 
-# For the commands that read a model and data, the option with the names of the splits.
+# Commands that read a model and data, and for each the option that names the splits.
 READS = {"fairseq-generate": "gen_subset", "fairseq-eval-lm": "gen_subset", "fairseq-validate": "valid_subset"}
-# Magic of an index file, and where its number of sentences stands.
+# Magic number of each index format, and the byte offset of the number of sentences.
 INDEX_HEADERS = {b"MMIDIDX\0": 18, b"TNTIDX\0\0": 32}
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """A missing file of the DATA folder. It is also the exception class that fairseq raises."""
+    """A missing file of the DATA folder. Like fairseq's own error for it, this is a ``FileNotFoundError``."""
 
     __str__ = ValueError.__str__
 
@@ -37,7 +37,7 @@ def check_flags(flags):
     """Check the data of ``fairseq-generate``, ``fairseq-eval-lm`` and ``fairseq-validate`` before a model is read.
 
     Raises:
-        InputError: they are damaged.
+        InputError: the data are damaged.
     """
     option = READS.get(fairseq_command())
     if option and hasattr(flags, "path") and is_first_on_host(flags):
@@ -49,12 +49,12 @@ def check_data(cfg, splits=None):
     """Check the data of translation, language modelling, masked language models and sentence classification.
 
     Args:
-        cfg: fairseq's configuration; only its task is read where ``splits`` are given.
-        splits: names of the splits of a command that does not train; None for a training. If files of these splits are missing, fairseq
-            raises the error, because the language pair may be in the checkpoint.
+        cfg: fairseq's configuration. With ``splits``, only ``cfg.task`` is read.
+        splits: names of the splits of a command that does not train; None for a training, because ``cfg`` names its splits. Missing
+            files of ``splits`` are not an error here, because the language pair may be in the checkpoint. fairseq reports them later.
 
     Raises:
-        InputError: fairseq would fail on it.
+        InputError: fairseq would fail on the data.
     """
     checks = {
         "translation": check_translation,
@@ -74,14 +74,14 @@ def check_data(cfg, splits=None):
         check(cfg, folders, scan, [(folders[0], split, False, None, True) for split in splits])
 
 
-def check_translation(cfg, folders, scan, read=None):
-    """Check dictionaries and both sides of every split of a translation task."""
+def check_translation(cfg, folders, scan, chosen=None):
+    """Check the dictionaries and both sides of every split of a translation task. ``chosen``: entries as of ``splits``."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     pair = (task.source_lang, task.target_lang)
     if None in pair:
         pair = tuple(data_utils.infer_language_pair(folder))
-    if read and None in pair:
+    if chosen and None in pair:
         return
     if None in pair:
         raise InputError(
@@ -89,7 +89,7 @@ def check_translation(cfg, folders, scan, read=None):
         )
     names = [os.path.join(folder, f"dict.{language}.txt") for language in pair]
     entries = check_dictionaries(names)
-    for shard, split, combine, flag, is_whole in read or splits(cfg, folders):
+    for shard, split, combine, flag, is_whole in chosen or splits(cfg, folders):
         scan_of_split = scan if is_whole else None
         for k in itertools.count():
             required = flag if k == 0 else None
@@ -99,27 +99,27 @@ def check_translation(cfg, folders, scan, read=None):
                 break
 
 
-def check_text(cfg, folders, scan, read=None):
-    """Check dictionary and splits of a task with text of one language."""
+def check_text(cfg, folders, scan, chosen=None):
+    """Check the dictionary and the splits of a language model or a masked language model."""
     task, folder = cfg.task, folders[0]
     check_folder(folder)
     name = os.path.join(folder, "dict.txt")
     (entries,) = check_dictionaries([name])
     entries += task._name == "masked_lm"  # <mask>, which the task adds
-    for shard, split, combine, flag, is_whole in read or splits(cfg, folders):
+    for shard, split, combine, flag, is_whole in chosen or splits(cfg, folders):
         prefix = os.path.join(shard, split)
         check_parts(prefix, impl_of(task), combine, flag, entries, name, scan if is_whole else None)
 
 
-def check_sentences(cfg, folders, scan, read=None):
-    """Check dictionaries and splits of a task that classifies sentences: input0, input1 if there is one, and label."""
+def check_sentences(cfg, folders, scan, chosen=None):
+    """Check the dictionaries and splits of sentence classification: input0, label, and input1 if it exists."""
     folder = cfg.task.data
     check_folder(folder)
     parts = ["input0"] if cfg.task.regression_target else ["input0", "label"]
     names = [os.path.join(folder, part, "dict.txt") for part in parts]
     entries = dict(zip(parts, check_dictionaries(names)))
     entries["input1"] = entries["input0"]
-    for _, split, combine, flag, _ in read or splits(cfg, [folder]):
+    for _, split, combine, flag, _ in chosen or splits(cfg, [folder]):
         for part in entries:
             name = os.path.join(folder, "label" if part == "label" else "input0", "dict.txt")
             check_parts(
@@ -134,7 +134,7 @@ def check_sentences(cfg, folders, scan, read=None):
 
 
 def check_parts(prefix, impl, combine, flag, entries, dictionary, scan):
-    """Check a split of one side and, with ``combine``, the files that fairseq joins to it."""
+    """Check the files of one side of a split. With ``combine``, also check PREFIX1, PREFIX2, ..., which fairseq appends to it."""
     for k in itertools.count():
         part = f"{prefix}{k or ''}"
         if impl == "raw" or not is_indexed(impl) or (impl is None and infer_dataset_impl(part) in {"raw", "fasta"}):
@@ -154,15 +154,18 @@ def impl_of(task):
 
 
 def is_indexed(impl):
-    """Whether data of this ``--dataset-impl`` is a pair of files, .idx and .bin, of a format that is checked here."""
+    """Whether this ``--dataset-impl`` stores a pair of files, .idx and .bin, in a format that this module can check."""
     return impl in {None, "mmap", "cached", "lazy"}
 
 
 def splits(cfg, folders):
-    """Yield (folder, name, whether name1, name2, ... belong to it, flag, whether its contents are read) for every split of a training.
+    """Yield (folder, name, combine, flag, is_whole) for every split of a training.
 
-    Each epoch trains on the next folder, and a run may resume at any epoch. So with several folders no training data are required
-    at the start, and of the later folders only headers and lengths are read. Validation data are in the first folder.
+    ``combine``: the files name1, name2, ... belong to the split too. ``flag``: the flag that requires the split, or None.
+    ``is_whole``: whether to read the whole index and the token ids. Otherwise only headers and lengths are read.
+
+    Each epoch trains on the next folder, and a run may resume at any epoch. So with several folders, a missing split of training
+    data is not an error at the start, and later folders are not read as a whole. Validation data are in the first folder.
     """
     data = cfg.dataset
     for number, folder in enumerate(folders):
@@ -181,7 +184,7 @@ def check_folder(folder):
 
 
 def check_dictionaries(paths):
-    """Return the number of entries of each dictionary, with the special symbols."""
+    """Return the number of entries of each dictionary, including special symbols."""
     for path in paths:
         if not os.path.isfile(path):
             raise MissingFile(f"{path}: no such dictionary; {MAKE_IT}")
@@ -189,7 +192,7 @@ def check_dictionaries(paths):
 
 
 def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
-    """Check source and target of one split; return whether it exists. It must exist if there is a ``flag``, which names it."""
+    """Check the source and the target of a split, and return whether it exists. It must exist if a ``flag`` requires it."""
     source, target = pair
     if not is_indexed(impl):
         return False
@@ -202,9 +205,9 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
         prefix = next(begun, prefixes[0])
     sides = [prefix + source, prefix + target]
     if impl is None and any(os.path.exists(side) for side in sides):
-        return True  # text beside the binarised file, which fairseq prefers
+        return True  # fairseq reads this text file in place of the binarised one
     if flag is None and not IndexedDataset.exists(sides[1]):
-        sides = sides[:1]  # a source without references can be translated
+        sides = sides[:1]  # fairseq can translate a source without references
     for side, (entries, dictionary) in zip(sides, dictionaries):
         check_binarised(side, flag)
         check_files(side, impl, entries, dictionary, scan)
@@ -218,7 +221,7 @@ def check_sides(folder, split, pair, impl, flag, dictionaries, scan):
 
 
 def check_files(prefix, impl, entries, dictionary, scan):
-    """Check one index, the length of its data and, with ``scan``, every sentence of the index and token ids of the data."""
+    """Check an index and the length of its data. With ``scan``, also check every sentence of the index and the token ids."""
     check_not_empty(prefix)
     index_files.check_once(prefix, impl, scan is not None)
     if scan is not None:

@@ -1,4 +1,4 @@
-"""Refuse values of fairseq's own flags that would end in a traceback, in one line and before data is read."""
+"""Refuse values of fairseq's own flags that would end in a traceback. The message is one line, printed before data are read."""
 
 import ast
 import math
@@ -11,31 +11,31 @@ from ..options.fairseq_flags import CriterionFlags, OptimizerFlags, TaskFlags, c
 from ..options.for_fairseq import dictionary_flags
 from ..options.reading import read
 
-# Tasks of fairseq with a limit of tokens or sentences per batch.
+# Tasks that fill their batches up to a limit of tokens or sentences.
 BATCHED = ("translation", "language_modeling", "masked_lm")
 
-# Schedules that take one rate. Others take one for each epoch.
+# Schedules that accept only one learning rate. The others accept one for each epoch.
 ONE_RATE = ("inverse_sqrt", "cosine", "reduce_lr_on_plateau", "tri_stage", "triangular")
 
 
 def check(cfg: Any) -> None:
-    """Refuse a training without optimizer or batch size, and numbers with which fairseq cannot compute.
+    """Refuse a training without an optimizer or a batch size, and numbers that fairseq cannot use.
 
     Raises:
         InputError: one line with the flag, its value and the allowed values.
     """
     data = cfg.dataset
     if cfg.optimizer is None:
-        raise InputError("--optimizer: is not given, and has no default; adam is the usual one")
+        raise InputError("--optimizer: not given, and has no default; adam is the usual choice")
     if choice_of(cfg.task) in BATCHED and data.max_tokens is None and data.batch_size is None:
         raise InputError(
-            "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096, the tokens of a batch"
+            "--max-tokens: neither this flag nor --batch-size is given; limit the tokens of a batch, such as --max-tokens 4096"
         )
     _check_max_tokens(cfg)
     fairseq_rules.check(cfg)
     if cfg.checkpoint.write_checkpoints_asynchronously and not find_spec("iopath"):
         raise InputError(
-            "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out"
+            "--write-checkpoints-asynchronously: needs the package iopath; run pip install iopath, or remove the flag"
         )
     check_rates(cfg)
     if choice_of(cfg.criterion) == "adaptive_loss":
@@ -50,23 +50,23 @@ def check(cfg: Any) -> None:
 
 
 def _check_max_tokens(cfg):
-    """Refuse 0 and -1 where fairseq uses them as a length: in a training, and with buckets of lengths."""
+    """Refuse 0 and negative limits where fairseq uses them as a length: in a training, and with ``--num-batch-buckets``."""
     data, buckets = cfg.dataset, read(TaskFlags, cfg.task).num_batch_buckets
     most = data.max_tokens
     if most is not None and most < 1 and choice_of(cfg.task) in BATCHED:
         raise InputError(
-            f"--max-tokens {most}: must be at least 1 in a training, which leaves out longer sentences; for no limit give --batch-size"
-            " alone"
+            f"--max-tokens {most}: must be at least 1 in a training, which omits longer sentences; for no limit, give only"
+            " --batch-size"
         )
     if buckets and most is None:
-        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens, the tokens of a batch")
+        raise InputError(f"--num-batch-buckets {buckets}: needs --max-tokens (tokens per batch)")
     of_validation = data.max_tokens_valid
     if buckets and of_validation is not None and of_validation < 1:
         raise InputError(f"--max-tokens-valid {of_validation}: must be at least 1 with --num-batch-buckets")
 
 
 def check_rates(cfg: Any) -> None:
-    """Refuse more than one rate for schedules that take one, and phases of schedules that are too short.
+    """Refuse several learning rates for a schedule that accepts one, and a schedule with a phase of no updates.
 
     Raises:
         InputError: one line with the flag.
@@ -74,7 +74,7 @@ def check_rates(cfg: Any) -> None:
     scheduler, rates = choice_of(cfg.lr_scheduler), cfg.optimization.lr
     if scheduler in ONE_RATE and len(rates) > 1:
         raise InputError(
-            f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} takes one; fixed takes one for each epoch"
+            f"--lr {','.join(f'{rate:g}' for rate in rates)}: --lr-scheduler {scheduler} accepts one rate; fixed accepts one for each epoch"
         )
     if scheduler == "cosine":
         _check_cosine(cfg.lr_scheduler, cfg.optimization.max_update)
@@ -83,11 +83,11 @@ def check_rates(cfg: Any) -> None:
 
 
 def _check_cosine(scheduler, max_update):
-    """Refuse a period of 0, by which fairseq divides. Without ``--lr-period-updates`` it is ``--max-update`` minus the warm-up."""
+    """Refuse a period of 0, because fairseq divides by it. Its default is ``--max-update`` minus ``--warmup-updates``."""
     if scheduler.lr_period_updates > 0 or max_update > scheduler.warmup_updates:
         return
     raise InputError(
-        f"--max-update {max_update}: must be above --warmup-updates, {scheduler.warmup_updates}, with --lr-scheduler cosine;"
+        f"--max-update {max_update}: must be above --warmup-updates {scheduler.warmup_updates} with --lr-scheduler cosine;"
         " or give --lr-period-updates"
     )
 
@@ -95,7 +95,9 @@ def _check_cosine(scheduler, max_update):
 def _check_adaptive_loss(cfg):
     backend = cfg.distributed_training.ddp_backend
     if backend in ("c10d", "pytorch_ddp"):
-        raise InputError(f"--ddp-backend {backend}: not with --criterion adaptive_loss; give --ddp-backend legacy_ddp")
+        raise InputError(
+            f"--ddp-backend {backend}: not supported with --criterion adaptive_loss; give --ddp-backend legacy_ddp"
+        )
     if hasattr(cfg.model, "adaptive_softmax_cutoff") and not cfg.model.adaptive_softmax_cutoff:
         raise InputError("--criterion adaptive_loss: needs --adaptive-softmax-cutoff, such as 10000,50000")
 
@@ -112,14 +114,16 @@ def _check_tri_stage(scheduler, max_update):
     shown = f"--phase-ratio {tuple(ratios)}"
     if max_update < 1:
         raise InputError(f"{shown}: needs --max-update")
-    if sum(ratios) != 1:  # as fairseq adds them up
+    if sum(ratios) != 1:  # fairseq compares the same floating-point sum
         raise InputError(f"{shown}: must add up to 1, not {sum(ratios)}")
     if int(max_update * ratios[2]) < 1:
-        raise InputError(f"{shown}: of --max-update {max_update} none is left for the last stage, which needs one")
+        raise InputError(
+            f"{shown}: leaves no update of --max-update {max_update} for the last stage, which needs at least 1"
+        )
 
 
 def _check_metric(cfg):
-    """Refuse a metric that no validation logs. fairseq fails at the first validation, after an epoch without a checkpoint."""
+    """Refuse a metric that no validation logs. fairseq would fail at the first validation, before it saves a checkpoint."""
     metric = cfg.checkpoint.best_checkpoint_metric
     if cfg.dataset.disable_validation:
         return
@@ -129,12 +133,12 @@ def _check_metric(cfg):
         raise InputError("--best-checkpoint-metric accuracy: needs --report-accuracy")
     if metric in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_bleu"):
         raise InputError(
-            f"--best-checkpoint-metric {metric}: must be without valid_, as {metric.removeprefix('valid_')}"
+            f"--best-checkpoint-metric {metric}: must not start with valid_; give {metric.removeprefix('valid_')}"
         )
 
 
 def _check_pairs(optimizer):
-    """Check pairs of numbers, which fairseq evaluates as Python expressions."""
+    """Check flags with a pair of numbers, which fairseq evaluates as a Python expression."""
     flags = read(OptimizerFlags, optimizer)
     for name in ("adam_betas", "adamax_betas", "lamb_betas"):
         betas = vars(flags)[name]

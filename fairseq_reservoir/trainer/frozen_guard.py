@@ -1,6 +1,6 @@
 """Refuse to save a checkpoint if a frozen tensor has changed since the training started.
 
-The tensors are hashed once, after the first checkpoint was loaded, and before each save, on the rank that saves.
+The rank that saves checkpoints hashes the tensors when the training starts, and again before each save.
 """
 
 import torch
@@ -14,9 +14,9 @@ from ..random_tensors import digest
 
 
 def frozen_tensors(trainer) -> dict[str, torch.Tensor]:
-    """The tensors that a training must not change: the frozen and random tensors of a model of this package.
+    """Return the frozen and the random tensors of a model of this package. A training must not change them.
 
-    Tensors of a freeze schedule are not included.
+    Tensors of a freeze schedule are not included, because they are trained in some updates.
     """
     model = trainer.get_model()
     if not hasattr(model, "slot_table"):
@@ -32,7 +32,7 @@ def hashes(trainer) -> dict[str, str]:
 
 
 def take_hashes(trainer) -> None:
-    """Hash the frozen tensors when a training starts, after a checkpoint was loaded if there is one."""
+    """Hash the frozen tensors when a training starts. A resumed training must have loaded its checkpoint before."""
     trainer.frozen_hashes = hashes(trainer) if trainer.should_save_checkpoint_on_current_rank else {}
 
 
@@ -40,7 +40,7 @@ def refuse_changes(trainer, filename: str) -> None:
     """Compare the frozen tensors with their hashes before a checkpoint is saved.
 
     Raises:
-        InputError: one of them has changed.
+        InputError: a frozen tensor has changed.
     """
     began = getattr(trainer, "frozen_hashes", None)
     if began:
@@ -63,7 +63,7 @@ def refuse_quantization(cfg) -> None:
     path = cfg.common.quantization_config_path
     if path and freezes(cfg.model):
         raise InputError(
-            f"--quantization-config-path {path}: would replace frozen matrices and masks by code books; leave it out"
+            f"--quantization-config-path {path}: would replace frozen matrices and masks by code books; remove the flag"
         )
 
 

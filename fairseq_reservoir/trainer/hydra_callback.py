@@ -20,24 +20,24 @@ from ..version import is_plugin
 
 
 class LoadPlugin(Callback):
-    """Callback for ``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
+    """Callback that a configuration enables: ``hydra.callbacks.fairseq_reservoir._target_: fairseq_reservoir.hydra_start.LoadPlugin``.
 
     hydra imports the plugin when it loads this class. The callback then sets ``common.user_dir`` to an absolute path.
     """
 
     def on_job_start(self, config, **kwargs):
-        # Wraps the hooks of trainer.install, so that their errors are printed too.
+        # Wraps call_main after trainer.install did, so that errors of that hook are printed too.
         wrap(distributed_utils, "call_main", _start)
 
 
 def _start(call_main, cfg, main, **kwargs):
     ours, given = Path(__file__).parents[1], cfg.common.user_dir
     try:
-        if given is None or Path(given).name == ours.name:  # a user's own plugin is kept
+        if given is None or Path(given).name == ours.name:  # do not replace a plugin of the user
             folder = Path(to_absolute_path(given or ours))
             if (folder / "__init__.py").is_file() and not is_plugin(folder):
                 raise InputError(
-                    f"common.user_dir {given}: has the name of this plugin, but is another folder; rename it"
+                    f"common.user_dir {given}: has the name of this plugin, but is another folder; rename that folder"
                 )
             cfg.common.user_dir = str(ours)
         return call_main(cfg, main, **kwargs)

@@ -1,4 +1,4 @@
-"""Install everything that the plugin changes in fairseq: the repairs of ``fairseq_repairs.in_order``, these hooks, and the trainer."""
+"""Install all changes of fairseq: the repairs in ``fairseq_repairs.in_order``, the hooks in ``HOOKS``, and the trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,17 +17,17 @@ from ..speed import (
 from . import building, preflight, reading_flags
 from .reservoir_trainer import use_reservoir_trainer
 
-# Each function of fairseq has one hook of ours. It calls fairseq's function.
+# Module of fairseq, its function, and the hook that replaces the function. Each hook calls the function that it replaces.
 HOOKS: tuple[tuple[Any, str, Callable], ...] = (
-    # A command reads its flags and starts its work.
+    # Reading the flags of a command, and starting its work.
     (options, "parse_args_and_arch", reading_flags.parse_args_and_arch),
     (distributed_utils, "call_main", preflight.call_main),
-    # It sets up a task and builds a model, or loads both from a checkpoint or an export.
+    # Setting up a task and building a model, or loading both from a checkpoint or an export.
     (tasks, "setup_task", building.setup_task),
     (models, "build_model", building.build_model),
     (checkpoint_utils, "load_checkpoint_to_cpu", fairseq_loader.read_export),
     (checkpoint_utils, "load_model_ensemble_and_task", building.load_model_ensemble_and_task),
-    # A model that a checkpoint follows reads no file of word vectors.
+    # Reading pretrained word vectors. They are not read if a checkpoint replaces them.
     (utils, "parse_embedding", pretrained_embeddings.defer_reading),
     (utils, "load_embedding", pretrained_embeddings.load_vectors),
     (utils, "print_embed_overlap", pretrained_embeddings.print_overlap),
@@ -54,5 +54,5 @@ def install() -> None:
     # These imports register the models. fairseq's own search of models/ would import them in another order.
     from ..models import reservoir, supermask  # noqa: F401, I001
 
-    # Must be last, because it skips architectures of this package.
+    # Must be last: it registers a frozen variant of every architecture except those of this package, which must exist by then.
     from ..models import frozen  # noqa: F401

@@ -9,8 +9,8 @@ from ..plan.mask_choices import MaskChoices
 
 logger = logging.getLogger(__name__)
 
-# Largest difference between keep ratios without a warning.
-_LITTLE = 0.001
+# Largest difference between two keep ratios that does not cause a warning.
+_TOLERANCE = 0.001
 
 
 def warn_of_likely_mistakes(cfg) -> None:
@@ -21,22 +21,22 @@ def warn_of_likely_mistakes(cfg) -> None:
 
 
 def likely_mistakes(cfg) -> list[str]:
-    """Warnings for a keep schedule that is longer than the training, and for the lowest BLEU or accuracy as the best."""
+    """Return warnings for a keep schedule longer than the training, and for a BLEU or accuracy that is minimised."""
     warnings = []
     last = cfg.optimization.max_update - 1
     masks = read(MaskOptions, cfg.model)
     if masks.mask_keep_schedule and last >= 0:
         choices = MaskChoices(**mask_choices(masks))
         kept = float(choices.keep_ratios_at(last)[0])
-        if kept > choices.keep_ratio + _LITTLE:
+        if kept > choices.keep_ratio + _TOLERANCE:
             warnings.append(
-                f"--mask-keep-schedule {masks.mask_keep_schedule}: continues after --max-update {last + 1}; the trained model keeps"
-                f" {kept:.3g} of its weights and not {choices.keep_ratio:g}, in checkpoints and exports too"
+                f"--mask-keep-schedule {masks.mask_keep_schedule}: ends after --max-update {last + 1}; the trained model, its checkpoints"
+                f" and its exports will keep a share {kept:.3g} of the weights, not {choices.keep_ratio:g}"
             )
     metric = str(cfg.checkpoint.best_checkpoint_metric)
     if metric.endswith(("bleu", "accuracy")) and not cfg.checkpoint.maximize_best_checkpoint_metric:
         warnings.append(
-            f"--best-checkpoint-metric {metric}: without --maximize-best-checkpoint-metric fairseq takes the lowest for the best, and keeps"
-            " that checkpoint as checkpoint_best.pt"
+            f"--best-checkpoint-metric {metric}: without --maximize-best-checkpoint-metric fairseq treats the lowest value as the best"
+            " and saves that checkpoint as checkpoint_best.pt"
         )
     return warnings

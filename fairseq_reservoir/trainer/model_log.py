@@ -1,4 +1,4 @@
-"""Log the slot table of a model, and masked modules with NaN scores."""
+"""Log the slot table of a model (which layers are trained or frozen), and masked modules with NaN scores."""
 
 import logging
 
@@ -14,7 +14,7 @@ def log_slot_table(trainer) -> None:
     """Log the slot table of the trainer's model.
 
     Raises:
-        InputError: no parameter of the model is trained, or a frozen mask would move.
+        InputError: no parameter of the model is trained, or a frozen mask would still change.
     """
     model, flags = trainer.get_model(), read(ComponentOptions, trainer.cfg.model)
     table = getattr(model, "slot_table", None)
@@ -27,9 +27,9 @@ def log_slot_table(trainer) -> None:
 
 
 def report_nan_scores(trainer) -> None:
-    """Log the masked modules with a NaN score. A NaN score has a rank like any other, so that a mask does not show it.
+    """Log the masked modules with a NaN score. The mask itself does not show it, because NaN is sorted like any other score.
 
-    This synchronises with the device.
+    Synchronises with the device.
     """
     names = nan_scores(trainer.get_model())
     if names:

@@ -1,4 +1,4 @@
-"""Skip the backward pass of a loss that depends on no trained parameter."""
+"""Skip the backward pass of a loss that does not depend on any trained parameter."""
 
 import functools
 import logging
@@ -14,17 +14,18 @@ logger = logging.getLogger(__name__)
 
 
 def skip_backward_without_gradient(trainer) -> None:
-    """Let the optimizer of a trainer skip the backward pass of a loss without a gradient. Call it whenever the optimizer is built.
+    """Make a trainer's optimizer skip the backward pass of a loss without a gradient. Call this whenever the optimizer is built.
 
-    torch would raise an error. Such a loss exists when LayerDrop leaves out every trained layer and all else is frozen, or while a
-    freeze schedule freezes everything else. The first one is logged, because a criterion that detaches its loss has one in every update.
+    torch would raise an error for such a loss. It occurs when LayerDrop skips every trained layer and all other parameters are frozen,
+    permanently or by a freeze schedule. Only the first such loss is logged, because a criterion that detaches its loss causes one in
+    every update.
     """
     optimizer = trainer._optimizer
-    while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # inside that of --use-bmuf
+    while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps the optimizer
         optimizer = optimizer._optimizer
-    wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper has torch's inside
+    wrapped = getattr(trainer.model, "module", None)  # fairseq's wrapper contains torch's
     advice = (
-        "; if this happens on one rank only, the others wait for it: give --ddp-backend legacy_ddp"
+        "; if it happens on one rank only, the other ranks wait for gradients that this rank does not send: give --ddp-backend legacy_ddp"
         if isinstance(wrapped, DistributedDataParallel)
         else ""
     )
@@ -35,7 +36,7 @@ def _backward(optimizer: Any, backward: Callable[[Tensor], None], advice: str, l
     if loss.requires_grad:
         backward(loss)
         return
-    # With --bf16 and --fp16 this rank still has to add the gradients of the other ranks.
+    # With --bf16 and --fp16 the optimizer must still copy the reduced gradients of the other ranks to its fp32 gradients.
     if hasattr(optimizer, "_needs_sync"):
         optimizer._needs_sync = True
     if isinstance(optimizer, AMPOptimizer):
@@ -43,7 +44,7 @@ def _backward(optimizer: Any, backward: Callable[[Tensor], None], advice: str, l
     if not vars(optimizer).setdefault("has_logged_nothing_to_train", False):
         optimizer.has_logged_nothing_to_train = True
         logger.warning(
-            "the loss of a batch depends on no trained parameter (LayerDrop, a freeze schedule, or a criterion that detaches it):"
-            " its gradient is 0; this is logged once%s",
+            "the loss of a batch does not depend on any trained parameter, so its gradient is 0; possible causes are LayerDrop, a freeze"
+            " schedule, or a criterion that detaches the loss; this warning is logged once%s",
             advice,
         )

@@ -40,14 +40,14 @@ from .rank_checks import refuse_sharding
 from .rank_flags import compare_flags
 from .slow_bf16 import warn_of_slow_bf16
 
-# Bytes of a file name on Linux and macOS, and of a path with room for the names of checkpoints.
+# Most bytes of a file name on Linux and macOS, and of a path to which the name of a checkpoint is added.
 _LONGEST_NAME, _LONGEST_PATH = 255, 3800
 
 
 def call_main(original, cfg, main, **kwargs):
-    """In place of fairseq's ``call_main``, with which every command starts its work, in one process or in several.
+    """Hook of fairseq's ``call_main``, which runs a command in one process or more.
 
-    A training is checked before its processes start. A run on CPUs starts its processes here, because fairseq starts one per GPU.
+    Checks a training before its processes start. Also starts the processes of a run on CPUs, because fairseq starts one process per GPU.
     """
     if is_training(main):
         log_to_standard_output()
@@ -63,13 +63,13 @@ def call_main(original, cfg, main, **kwargs):
 
 
 def start_together(main, cfg, **kwargs):
-    """Run fairseq's ``main`` on this rank, after the flags of all ranks were compared."""
+    """Run fairseq's ``main`` on this rank, after comparing the flags of all ranks."""
     compare_flags(cfg)
     return train_alone(main, cfg, **kwargs)
 
 
 def log_to_standard_output():
-    """Configure logging if the program has not, as in a notebook. fairseq-train configures it itself."""
+    """Configure logging if nobody has, as in a notebook. fairseq-train configures logging itself."""
     if not logging.root.handlers:
         form = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
         logging.basicConfig(format=form, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout)
@@ -101,7 +101,7 @@ def check_training(cfg):
 
 
 def refuse_fp16_of_frozen_layers(cfg):
-    """Refuse ``--frozen-dtype`` together with ``--fp16``. It would save nothing in a float16 model, and round twice."""
+    """Refuse ``--frozen-dtype`` together with ``--fp16``. It would save no memory in a float16 model, and would round twice."""
     dtype = read(FrozenLayerOptions, cfg.model).frozen_dtype
     if cfg.common.fp16 and dtype != "fp32":
         raise InputError(
@@ -117,7 +117,7 @@ def refuse_flat_fp16_on_cpus(cfg):
 
 
 def refuse_empty_texts(model):
-    """Refuse empty flags of a model of this package. This matters for hydra; those of a command line are already checked."""
+    """Refuse empty texts in model flags of this package. They can only come from hydra, because the command line was checked before."""
     dataclass = MODEL_DATACLASS_REGISTRY.get(choice_of(model), object)
     for options in (ComponentOptions, MaskOptions):
         if issubclass(dataclass, options):
@@ -125,7 +125,7 @@ def refuse_empty_texts(model):
 
 
 def check_log_file(path):
-    """Refuse a ``--log-file`` that cannot be written, and a pipe, at which fairseq would wait for a reader."""
+    """Refuse a ``--log-file`` that cannot be written or is a pipe. fairseq would wait until another process reads the pipe."""
     if path is None:
         return
     folder, mode = os.path.dirname(os.path.abspath(path)), None
@@ -136,7 +136,7 @@ def check_log_file(path):
     except (OSError, ValueError) as error:
         raise InputError(f"--log-file {path}: cannot be written ({getattr(error, 'strerror', error)})") from error
     if not path or not os.path.isdir(folder) or (mode is not None and (stat.S_ISDIR(mode) or stat.S_ISFIFO(mode))):
-        raise InputError(f"--log-file {path or repr(path)}: must be a file in a folder that exists")
+        raise InputError(f"--log-file {path or repr(path)}: must be a file in an existing folder")
     written = folder if mode is None else path
     if not os.access(written, os.W_OK):
         raise InputError(f"--log-file {path}: {written} cannot be written")
@@ -149,10 +149,10 @@ def check_save_dir(save_dir):
     if not save_dir.strip():
         raise InputError(f"--save-dir {save_dir!r}: is empty; name a folder")
     if any(ord(character) < 32 for character in save_dir):
-        raise InputError(f"--save-dir {save_dir!r}: has a control character in it; name another folder")
+        raise InputError(f"--save-dir {save_dir!r}: contains a control character; name another folder")
     folder = Path(save_dir).absolute()
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in folder.parts) or len(os.fsencode(folder)) > _LONGEST_PATH:
-        raise InputError(f"--save-dir {save_dir}: is too long for a folder; give another one")
+        raise InputError(f"--save-dir {save_dir}: is too long for the name of a folder; give a shorter one")
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():

@@ -1,7 +1,7 @@
 """Check that the ranks of a run are connected, load the same checkpoint and have the same frozen tensors.
 
-Frozen tensors are drawn from the seed and their names, so they should be equal. If they differ, because of another version, other flags
-or a memory error, nothing corrects them: they have no gradient, and ``legacy_ddp`` does not broadcast them.
+Each rank draws its frozen tensors from the seed and their names, so they should be equal. They differ if a rank has another version or
+other flags, or after a memory error. Nothing would correct them: they have no gradient, and ``legacy_ddp`` does not broadcast them.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ def check_processes(trainer) -> None:
     if not dist.is_initialized():
         refuse_lone_ranks()
     elif trainer.data_parallel_world_size > 1:
-        # Before tensors, because the shapes of some depend on a dictionary.
+        # Data come first, because the shapes of some tensors depend on a dictionary.
         compare_data(trainer.task, trainer.data_parallel_process_group)
         schedule = trainer.freeze_schedule
         compare(trainer.get_model(), trainer.data_parallel_process_group, schedule.frozen(0) if schedule else ())
@@ -35,7 +35,7 @@ def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
     fairseq broadcasts rank 0's checkpoint to the ranks that have found a file.
     """
     if dist.is_initialized() and trainer.data_parallel_world_size > 1:
-        # With a suffix every rank has a part of the checkpoint in a file of its own.
+        # With a suffix, every rank stores its part of the checkpoint in its own file.
         suffix = trainer.checkpoint_suffix
         name = filename.removesuffix(f"{suffix}.pt") if suffix else filename
         arguments = {"filename": name, **options}
@@ -45,7 +45,7 @@ def agree_on_checkpoint(trainer, filename: str, options: dict) -> None:
 def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
     """Refuse ranks that disagree on which file to load, on whether it exists, or on how to load it.
 
-    If only some ranks have the file, they wait for each other. A rank without ``checkpoint_last.pt`` may start from
+    If only some ranks have the file, the ranks would wait for each other. A rank without ``checkpoint_last.pt`` may start from
     ``--finetune-from-model``, without the optimizer's state and at update 0.
 
     Args:
@@ -59,17 +59,17 @@ def refuse_other_files(loading: list[tuple[dict, bool]]) -> None:
         name = next((name for name in first if arguments[name] != first[name]), None)
         if name == "filename":
             raise InputError(
-                f"rank {rank}: would load {arguments[name]}, but rank 0 {first[name]}; "
-                "all need the same flags, and --save-dir has to be a folder that all hosts see"
+                f"rank {rank}: would load {arguments[name]}, but rank 0 would load {first[name]}; "
+                "all ranks need the same flags, and a --save-dir that all hosts share"
             )
         if name:
             raise InputError(
-                f"rank {rank}: {flag_of(name)} is {arguments[name]}, but {first[name]} on rank 0; all need the same flags"
+                f"rank {rank}: {flag_of(name)} is {arguments[name]}, but {first[name]} on rank 0; all ranks need the same flags"
             )
     if len(set(found)) > 1:
         raise InputError(
-            f"rank {found.index(False)}: there is no {first['filename']} here, but rank {found.index(True)} has it; "
-            "--save-dir has to be a folder that all hosts see"
+            f"rank {found.index(False)}: {first['filename']} does not exist here, but it exists on rank {found.index(True)}; "
+            "all ranks need a --save-dir that all hosts share"
         )
 
 
@@ -82,8 +82,8 @@ def refuse_lone_ranks() -> None:
     world_size, _ = launch_variables.torchrun() or (1, 0)
     if world_size > 1:
         raise InputError(
-            f"torchrun started {world_size} processes (WORLD_SIZE), but fairseq connects none of them: give "
-            "--distributed-world-size, and fairseq-hydra-train the hydra.callbacks of config/translation.yaml"
+            f"torchrun started {world_size} processes (WORLD_SIZE), but fairseq has not connected them; give "
+            "--distributed-world-size; with fairseq-hydra-train, also set hydra.callbacks as in config/translation.yaml"
         )
 
 
@@ -106,7 +106,7 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
         scheduled: names of parameters that the optimizer freezes at update 0.
 
     Raises:
-        InputError: a tensor differs from that of most ranks; the message names rank and tensor.
+        InputError: a tensor of one rank differs from the tensor of most ranks; the message names the rank and the tensor.
     """
     everyone = gather(hashes(model, scheduled), group)
     for name in dict.fromkeys(name for own in everyone for name in own):
@@ -114,16 +114,18 @@ def compare(model: torch.nn.Module, group, scheduled=()) -> None:
         usual = Counter(found).most_common(1)[0][0]
         for rank, value in enumerate(found):
             if value != usual:
-                how = "differs from" if value and usual else "is missing, unlike in" if usual else "is not frozen in"
+                how = (
+                    "differs from" if value and usual else "is missing, but exists on" if usual else "is not frozen on"
+                )
                 raise InputError(
-                    f"rank {rank}: the frozen tensor {name} {how} the other ranks; all need the same flags, package and files"
+                    f"rank {rank}: the frozen tensor {name} {how} the other ranks; all ranks need the same flags, package and files"
                 )
 
 
 def refuse_sharding(cfg) -> None:
     """Refuse ``--ddp-backend fully_sharded`` for models with frozen or masked tensors.
 
-    FSDP flattens the tensors of a layer into one that is trained as a whole, and removes the tensors that masks are applied to.
+    FSDP flattens the tensors of a layer into one tensor, which is trained as a whole. It removes the tensors that masks are applied to.
 
     Raises:
         InputError: one line with the backends to use.
@@ -132,6 +134,6 @@ def refuse_sharding(cfg) -> None:
         return
     if freezes(cfg.model):
         raise InputError(
-            "--ddp-backend fully_sharded: it flattens frozen and trained tensors into one and would train both; "
+            "--ddp-backend fully_sharded: would flatten frozen and trained tensors into one tensor and train both; "
             "use pytorch_ddp or legacy_ddp"
         )

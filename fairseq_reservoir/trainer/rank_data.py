@@ -1,7 +1,7 @@
 """Refuse ranks of one run that read different data.
 
-fairseq distributes the batches of one data set over the ranks. With another data set or dictionary, a rank trains on other sentences
-or on other tokens, and the ranks may have different numbers of batches.
+fairseq distributes the batches of one data set over the ranks. A rank with another data set or dictionary would train on other
+sentences or other tokens, and ranks may have different numbers of batches.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def compare_data(task: Any, group: Any) -> None:
     The dictionaries themselves are exchanged only if hashes differ.
 
     Raises:
-        InputError: the message names the first rank and difference.
+        InputError: the message names the first rank that differs, and the difference.
     """
     hashes = gather(hashes_of(task), group)
     name = first_difference(hashes)
@@ -52,7 +52,7 @@ def _symbols(task, name):
 
 
 def _sizes(dataset):
-    """The lengths of the sentences; without lengths, the number of sentences; None for a stream of unknown length."""
+    """Lengths of the sentences; the number of sentences if their lengths are unavailable; None for a stream of unknown length."""
     sizes = getattr(dataset, "sizes", None)
     try:
         return np.asarray([len(dataset)] if sizes is None else sizes, dtype=np.int64)
@@ -79,9 +79,9 @@ def refuse_other_data(name: str, contents: list, hashes: list) -> None:
     """Refuse a rank whose dictionary or data set differs from that of rank 0.
 
     Args:
-        name: of the dictionary or of the data set.
+        name: the dictionary or data set that differs.
         contents: ``contents_of`` the task of every rank.
-        hashes: of every rank.
+        hashes: the hash of every rank.
 
     Raises:
         InputError: always, as hashes differ; the message names the rank, both values, and the entry of a dictionary.
@@ -95,10 +95,10 @@ def refuse_other_data(name: str, contents: list, hashes: list) -> None:
             what = f"the {which} has {len(ours)} entries, but {len(first)} on rank 0"
         else:
             what = f"entry {place} of the {which} is {ours[place]}, but {first[place]} on rank 0"
-        raise InputError(f"rank {rank}: {what}; all need the same dictionaries in DATA")
+        raise InputError(f"rank {rank}: {what}; all ranks need the same dictionaries in DATA")
     what = (
         f"{name} has {ours}, but {first} on rank 0"
         if ours != first
         else f"sentences of {name} have other lengths than on rank 0"
     )
-    raise InputError(f"rank {rank}: {what}; all need the same DATA")
+    raise InputError(f"rank {rank}: {what}; all ranks need the same DATA")

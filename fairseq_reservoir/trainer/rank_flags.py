@@ -1,7 +1,7 @@
 """Refuse ranks of one run that were started with different flags.
 
-Ranks with another ``--lr`` or ``--optimizer`` would train together without a warning, and update their copies of the model in
-different ways. With another ``--max-update`` or ``--criterion`` they would wait for each other forever.
+Ranks with different ``--lr`` or ``--optimizer`` would train together without a warning, and update their copies of the model in
+different ways. With different ``--max-update`` or ``--criterion`` they would wait for each other forever.
 """
 
 import hashlib
@@ -19,21 +19,21 @@ from ..errors import InputError, flag_of
 from ..fairseq_repairs import in_order, repair
 from ..version import __version__
 
-# Options that may differ between ranks. Names hold in every group, because older models and tasks get all flags in their own group.
+# Options that may differ between ranks, in any option group, because older models and tasks store all flags in their own group.
 MAY_DIFFER = frozenset(
-    # The place of the process among the others, which fairseq partly finds by counting the GPUs of its host.
-    # The process group itself makes sure that ranks have the same world size.
+    # The rank of the process, which fairseq may derive from the number of GPUs of the host.
+    # The process group itself checks that all ranks have the same world size.
     "distributed_rank distributed_world_size distributed_num_procs distributed_init_method distributed_port distributed_no_spawn "
     "nprocs_per_node device_id checkpoint_suffix "
     # The files and the processors of a host. rank_data compares the data itself.
     "data user_dir plasma_path num_workers data_buffer_size threads freeze_cache "
-    # Checkpoints; start_stack compares their tensors.
+    # Paths of checkpoints. start_stack compares the tensors in them.
     "start_encoder_from start_decoder_from "
     # Logs.
     "log_format log_file log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash azureml_logging "
     "job_logging_cfg".split()
 )
-# Groups that are chosen by a flag of another name.
+# Option groups that are chosen by a flag with another name.
 _FLAGS_OF_GROUPS = {"model": "arch"}
 
 
@@ -60,7 +60,7 @@ def compare_flags(cfg: Any) -> None:
 
 
 def options_of(cfg: Any) -> dict[str, str]:
-    """All options that need the same value on all ranks, as texts by their group and name: ``optimization.lr`` -> ``[0.001]``.
+    """All options that need the same value on all ranks, as texts by group and name: ``optimization.lr`` -> ``[0.001]``.
 
     Choices, such as the optimizer, come before the options of the choice.
     """
@@ -70,7 +70,7 @@ def options_of(cfg: Any) -> dict[str, str]:
 
 
 def _software() -> dict[str, str]:
-    """Versions, and environment variables of ours that change a training, by names for messages."""
+    """Versions, and environment variables of this package that change a training, by the names that messages use."""
     return {
         "the version of fairseq_reservoir": __version__,
         "the version of torch": torch.__version__,
@@ -87,7 +87,7 @@ def _flat(options, prefix=""):
         if isinstance(value, (Mapping, Namespace)):
             yield from _flat(value, f"{prefix}{name}.")
         elif value is None or isinstance(value, (bool, int, float, str, list, tuple)):
-            # The text of another object may contain its address in memory.
+            # Objects of other types are skipped, because their text may contain a memory address.
             yield f"{prefix}{name}", str(value)
 
 
@@ -103,10 +103,10 @@ def refuse_other_flags(ranks: list[dict[str, str]]) -> None:
     first = ranks[0]
     for rank, options in enumerate(ranks):
         for name in first | options:
-            value, usual = options.get(name, "not there"), first.get(name, "not there")
+            value, usual = options.get(name, "missing"), first.get(name, "missing")
             if value != usual:
                 raise InputError(
-                    f"rank {rank}: {_flag(name)} is {value}, but {usual} on rank 0; all need the same flags"
+                    f"rank {rank}: {_flag(name)} is {value}, but {usual} on rank 0; all ranks need the same flags"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Read the flags of a fairseq command: repairs, flags of this package, and checks, in the order in which they happen."""
+"""Hook of the function that reads the flags of a fairseq command. It adds flags of this package and checks values."""
 
 import sys
 
@@ -10,12 +10,12 @@ from . import data_files
 
 
 def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
-    """In place of fairseq's ``options.parse_args_and_arch``, which every command but ``fairseq-preprocess`` calls.
+    """Hook of fairseq's ``options.parse_args_and_arch``, which every command except ``fairseq-preprocess`` calls.
 
-    ``fairseq-validate`` calls it a second time with ``suppress_defaults``, for a namespace of the flags that are given.
+    ``fairseq-validate`` calls it a second time with ``suppress_defaults``, to get a namespace of only the flags on its command line.
 
     Raises:
-        InputError: one line with the flag, before any file of data or model is read.
+        InputError: one line with the flag. No data or model has been read yet.
     """
     words = sys.argv[1:] if input_args is None else input_args
     is_complete = not kwargs.get("suppress_defaults")
@@ -46,7 +46,7 @@ def parse_args_and_arch(original, parser, input_args=None, *args, **kwargs):
 
 
 def _parse(original, parser, input_args, *args, **kwargs):
-    """fairseq's function, with a line in place of its two errors without a message."""
+    """Call fairseq's function, and give a message to its two errors that have none."""
     try:
         return original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""fairseq's trainer with frozen layers, masks, freeze schedules and faster steps. Its methods read from top to bottom."""
+"""fairseq's trainer with frozen layers, masks, freeze schedules and faster steps. Methods stand in the order of their first call."""
 
 from argparse import Namespace
 
@@ -34,7 +34,7 @@ class ReservoirTrainer(Trainer):
         """Prepare the model before fairseq wraps it, then compare the ranks.
 
         Raises:
-            InputError: the model cannot be trained with these flags, or the ranks hold different frozen tensors.
+            InputError: the model cannot be trained with these flags, or the ranks have different frozen tensors.
         """
         if isinstance(cfg, Namespace):
             cfg = convert_namespace_to_omegaconf(cfg)
@@ -69,7 +69,7 @@ class ReservoirTrainer(Trainer):
         """Load a checkpoint. fairseq calls this once when a training starts, even if the file does not exist.
 
         Raises:
-            InputError: the ranks disagree on the file, or the checkpoint is of another model, optimizer or dictionary.
+            InputError: the ranks disagree on the file, or the checkpoint belongs to another model, optimizer or dictionary.
         """
         options = {
             "reset_optimizer": reset_optimizer,
@@ -92,7 +92,7 @@ class ReservoirTrainer(Trainer):
         return extra_state
 
     def get_train_iterator(self, epoch, combine=True, load_dataset=True, *args, **options):
-        """The batches of an epoch.
+        """Return an iterator over the batches of an epoch.
 
         Raises:
             InputError: the ranks have loaded different data.
@@ -124,12 +124,12 @@ class ReservoirTrainer(Trainer):
         return logging_output
 
     def clip_grad_norm(self, clip_norm):
-        """Clip the gradients of an update and return their norm before that."""
+        """Clip the gradients of an update, and return their norm before clipping."""
         with mixed_precision.overflow_skips_update():
             return super().clip_grad_norm(clip_norm)
 
     def set_num_updates(self, num_updates):
-        """Count an update. The schedules that depend on the number of updates follow in this order."""
+        """Set the number of updates, then advance the schedules that depend on it, in this order."""
         super().set_num_updates(num_updates)
         freeze_skip_hooks.follow_update(self, num_updates)
         freeze_cache.follow_schedule(self)
@@ -140,11 +140,11 @@ class ReservoirTrainer(Trainer):
         model_log.report_nan_scores(self)
 
     def state_dict(self):
-        """Everything that fairseq saves in a checkpoint."""
+        """Return everything that fairseq saves in a checkpoint."""
         return moving_average.add_counter(self, super().state_dict())
 
     def save_checkpoint(self, filename, extra_state):
-        """Save a checkpoint with the identity of the run and its dictionaries.
+        """Save a checkpoint with the run id, the dictionaries and the state of ``--patience``.
 
         Raises:
             InputError: a frozen tensor has changed since the training started.
@@ -158,8 +158,8 @@ class ReservoirTrainer(Trainer):
 def use_reservoir_trainer() -> None:
     """Let every program train with ``ReservoirTrainer`` in place of fairseq's trainer.
 
-    ``Trainer(...)`` constructs a ``ReservoirTrainer`` wherever the name was imported before, as in the copy of the command that
-    ``python -m fairseq_cli.train`` runs. A subclass that is defined later derives from ``ReservoirTrainer``.
+    ``Trainer(...)`` constructs a ``ReservoirTrainer`` even in a module that has imported ``Trainer`` before, such as the copy of the
+    command that ``python -m fairseq_cli.train`` runs. A subclass that is defined later derives from ``ReservoirTrainer``.
     """
 
     def new(cls, *args, **kwargs):
@@ -167,8 +167,8 @@ def use_reservoir_trainer() -> None:
             return object.__new__(ReservoirTrainer)
         if not issubclass(cls, ReservoirTrainer):
             raise InputError(
-                f"{cls.__name__}: is a subclass of fairseq's Trainer from before fairseq_reservoir was imported, and trains without it; "
-                "import fairseq_reservoir first (fairseq's MegatronTrainer, of --model-parallel-size, is not supported)"
+                f"{cls.__name__}: was derived from fairseq's Trainer before fairseq_reservoir was imported, so it trains without this "
+                "package; import fairseq_reservoir first (fairseq's MegatronTrainer for --model-parallel-size is not supported)"
             )
         return object.__new__(cls)
 

@@ -1,4 +1,4 @@
-"""Load a checkpoint into a trainer: one line for a checkpoint that does not fit the model, the optimizer or the criterion."""
+"""Load a checkpoint into a trainer. A checkpoint that does not fit the model, optimizer or criterion is refused in one line."""
 
 import ast
 import contextlib
@@ -15,15 +15,15 @@ from ..freezing.freeze_skip import PREFIX, refuse_removed_flag
 from ..options.fairseq_flags import choice_of
 
 SAME_FLAGS = "give the flags it was trained with"
-SAME_DICTIONARIES = "give the DATA, languages and task it was trained with, and so its dictionaries"
+SAME_DICTIONARIES = "give the DATA, languages and task it was trained with, because they determine the dictionaries"
 
 
 @contextlib.contextmanager
 def resuming_from(filename: str, save_dir: str, reset_optimizer: bool, optimizer_overrides: dict | None):
-    """While a checkpoint is loaded: set ``freezing.description.resuming``, and raise errors of torch and fairseq in one line.
+    """While a checkpoint is loaded: set ``freezing.description.resuming``, and turn errors of torch and fairseq into one line.
 
     Raises:
-        InputError: the checkpoint is of another optimizer, criterion or model.
+        InputError: the checkpoint belongs to another optimizer, criterion or model.
     """
     token = resuming.set(None if reset_optimizer else Resumed(filename, save_dir, optimizer_overrides))
     try:
@@ -49,18 +49,19 @@ def _difference(message):
     sizes = re.findall(r"size mismatch for (\S+): .*?\((\[.*?\])\) from checkpoint, .*?\((\[.*?\])\)", message)
     if sizes:
         (name, saved, own), others = sizes[0], len(sizes) - 1
-        more = f", and {others} more {'has another' if others == 1 else 'have others'}" if others else ""
+        more = f", and {others} more {'tensor differs' if others == 1 else 'tensors differ'} in shape" if others else ""
         return f"its {name} has the shape {saved}, not {own}{more}; {SAME_DICTIONARIES if _is_of_dictionary(sizes) else SAME_FLAGS}"
-    for verb, kind in (("has no", "Missing"), ("is of a model with", "Unexpected")):
+    for text, kind in (("does not have {}", "Missing"), ("has {}, which this model does not have", "Unexpected")):
         found = re.search(rf'{kind} key\(s\) in state_dict: "([^"]*)"((?:, "[^"]*")*)', message)
         if found:
             others = found[2].count(", ")
-            return f"{verb} {found[1]}{f' and {others} more' if others else ''}; {SAME_FLAGS}"
+            names = f"{found[1]} and {others} more" if others else found[1]
+            return f"{text.format(names)}; {SAME_FLAGS}"
     return None
 
 
 def _is_of_dictionary(sizes):
-    """Whether only the size of the dictionary differs: the rows of embeddings and of the output projection, which has any name."""
+    """Whether only the size of the dictionary differs: the rows of embeddings and of the output projection, which may have any name."""
     rows_only = all(ast.literal_eval(saved)[1:] == ast.literal_eval(own)[1:] for _, saved, own in sizes)
     names = [name for name, *_ in sizes]
     return (
@@ -69,9 +70,9 @@ def _is_of_dictionary(sizes):
 
 
 def check_loaded_state(trainer) -> None:
-    """Let the optimizer of a trainer refuse a state of other parameters. Call it whenever the optimizer is built.
+    """Make a trainer's optimizer refuse the saved state of other parameters. Call this whenever the optimizer is built.
 
-    torch's own error names parameter groups only. With the flat buffer of fp16 there is an error only after the first update.
+    torch's own error names parameter groups only. With the flat buffer of fp16, the error occurs only after the first update.
     """
     for group, optimizer in innermost(trainer._optimizer):
         check = functools.partial(_refuse_other_state, optimizer, group)
@@ -101,15 +102,19 @@ def _refuse_other_state(optimizer, group, _, state_dict):
                 f" {', '.join(sorted(optimizer.param_groups[0].keys() - {'params'}))}"
             )
     if resumed and not _fits(state_dict, optimizer.optimizer.param_groups):
-        elsewhere = " with another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
+        elsewhere = " and with another --save-dir" if resumed.save_dir_has_a_checkpoint else ""
         raise InputError(
-            f"--restore-file {resumed.file}: its optimizer state is of other parameters than those trained here; --reset-optimizer "
-            f"continues without it, or --finetune-from-model {resumed.file} in place of --restore-file{elsewhere} starts a new training"
+            f"--restore-file {resumed.file}: its optimizer state belongs to other parameters than those trained here; give "
+            f"--reset-optimizer to continue without the state, or --finetune-from-model {resumed.file} in place of "
+            f"--restore-file{elsewhere} to start a new training"
         )
 
 
 def _refuse_to_drop_schedule(optimizer, schedule):
-    """Refuse a state with a freeze schedule for another optimizer. fairseq compares only names, in half precision those of wrappers."""
+    """Refuse to load a state with a freeze schedule into an optimizer without one.
+
+    fairseq compares only the names of optimizer classes, and in half precision only those of the wrappers.
+    """
     refuse_removed_flag(schedule)
     name = _name_of(optimizer)
     flags = [
@@ -126,7 +131,7 @@ def _name_of(optimizer):
 
 
 def _fits(state_dict, groups):
-    """Whether the state has as many parameters, and no entry larger than its parameter. Factored entries are smaller."""
+    """Whether the state has the right number of parameters, and no entry larger than its parameter. Factored entries are smaller."""
     saved = [i for group in state_dict["param_groups"] for i in group["params"]]
     own = [parameter for group in groups for parameter in group["params"]]
     if len(saved) != len(own):

@@ -28,7 +28,7 @@ STACKS = ("encoder", "decoder")
 _SIDES = {"encoder": "source", "decoder": "target"}
 # RoBERTa's encoder contains the stack and the head of the masked language model.
 _PREFIXES = {"encoder": ("encoder.sentence_encoder.", "encoder."), "decoder": ("decoder.",)}
-_NO_VALUES = ("version", "_float_tensor")  # markers of fairseq among the tensors
+_NO_VALUES = ("version", "_float_tensor")  # entries of fairseq that are not weights
 
 
 def start_stacks(cfg, task, model) -> None:
@@ -46,10 +46,10 @@ def start_stacks(cfg, task, model) -> None:
 def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str, Tensor]:
     """Copy all tensors of a checkpoint's stack into a model, under the same names.
 
-    The checkpoint may lack adapters, and the whole attention to the source.
+    The checkpoint need not contain adapters. It must contain either the whole attention to the source or nothing of it.
 
     Args:
-        model: built, frozen and initialised.
+        model: the model, already built, frozen and initialised.
         stack: ``encoder`` or ``decoder``.
         path: a checkpoint or an export of a translation model, a language model or a RoBERTa.
         task: the task of the training, with its dictionaries.
@@ -58,17 +58,17 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
         The copied tensors by their names in the model.
 
     Raises:
-        InputError: the model has no such stack or draws a part of it from the seed; or the checkpoint has other tensors, or another
+        InputError: the model has no such stack, or draws a part of it from the seed. Or the checkpoint has other tensors, or another
             dictionary of the same size.
     """
     given = f"--start-{stack}-from {path}"
     ours, prefix = _of_stack(model.state_dict(), stack)
     if not ours:
-        raise InputError(f"{given}: the model has no {stack}; leave the flag out")
+        raise InputError(f"{given}: the model has no {stack}; remove the flag")
     for name in getattr(model, "recipes", {}):
         if name.startswith(prefix):
             raise InputError(
-                f"{given}: {name} is drawn from the seed and would be lost; give plans of trained layers, and --frozen-init model"
+                f"{given}: {name} is drawn from the seed and would be overwritten; give plans of trained layers, and --frozen-init model"
             )
     state = read_state(path, f"--start-{stack}-from")
     theirs, _ = _of_stack(_with_current_names(state["model"]), stack)
@@ -91,19 +91,19 @@ def start_stack(model: nn.Module, stack: str, path: str, task: Any) -> dict[str,
 
 
 def _refuse_other_values(model: nn.Module, paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse different values for a tensor with two names, as a shared embedding. The last copied value would win."""
+    """Refuse different values for a tensor with two names, such as a shared embedding. The value copied last would win."""
     ours = model.state_dict()
     for stack, tensors in taken.items():
         for name, tensor in tensors.items():
             if not ours[name].equal(tensor.to(ours[name])):
                 raise InputError(
-                    f"--start-{stack}-from {paths[stack]}: {name} is the same tensor as another one in the model, and is not in the "
-                    "checkpoint; give flags that do not share it"
+                    f"--start-{stack}-from {paths[stack]}: the model stores {name} together with another tensor, but their "
+                    "copied values differ; give flags that do not share it"
                 )
 
 
 def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Tensor]]) -> None:
-    """Refuse ranks that have copied different tensors, because each reads the file on its own host."""
+    """Refuse ranks that have copied different tensors. Each rank reads the file on its own host."""
     if not dist.is_initialized():
         return
     found = "".join(digest.of_tensor(tensors[name]) for tensors in taken.values() for name in sorted(tensors))
@@ -111,7 +111,7 @@ def _refuse_other_processes(paths: dict[str, str], taken: dict[str, dict[str, Te
     dist.all_gather_object(everywhere, found)
     if len(set(everywhere)) > 1:
         given = " ".join(f"--start-{stack}-from {path}" for stack, path in paths.items())
-        raise InputError(f"{given}: not the same tensors on all hosts; give all of them the same file")
+        raise InputError(f"{given}: the hosts have different tensors in this file; all hosts need the same file")
 
 
 def _with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -139,15 +139,17 @@ def _refuse_others(given: str, stack: str, ours: dict[str, Tensor], theirs: dict
     for name, tensor in ours.items():
         if name not in theirs:
             raise InputError(
-                f"{given}: has no {name}, which the model's {stack} has; give flags for the shape of that one"
+                f"{given}: has no {name}, but the model's {stack} has; give the flags of the checkpoint's {stack}"
             )
         if theirs[name].shape != tensor.shape:
-            what = "entries of another dictionary or another width" if "embed_tokens" in name else "another shape"
-            raise InputError(f"{given}: its {name} is {_sizes(theirs[name])}, in the model {_sizes(tensor)}: {what}")
+            cause = " (another dictionary or another width)" if "embed_tokens" in name else ""
+            raise InputError(
+                f"{given}: its {name} has the shape {_sizes(theirs[name])}, but {_sizes(tensor)} in the model{cause}"
+            )
     for name in theirs:
         if name not in ours:
             raise InputError(
-                f"{given}: has {name}, which the model's {stack} does not have; give flags for the shape of that one"
+                f"{given}: has {name}, but the model's {stack} has not; give the flags of the checkpoint's {stack}"
             )
 
 

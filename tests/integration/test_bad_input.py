@@ -140,9 +140,9 @@ ODD_VALUES = [
     ("--optimizer freeze_skip --freeze-rotate", f"1:{LONG}", "must be K:PERIOD"),
     ("--optimizer freeze_skip --freeze-update-every", f"ffn:{LONG}", "is not COMPONENT:N"),
     ("--save-dir", "", "is empty; name a folder"),
-    ("--save-dir", "a\0b", "has a control character"),
-    ("--save-dir", "x" * 300, "is too long for a folder"),
-    ("--save-dir", "x/" * 2000, "is too long for a folder"),
+    ("--save-dir", "a\0b", "contains a control character"),
+    ("--save-dir", "x" * 300, "is too long for the name of a folder"),
+    ("--save-dir", "x/" * 2000, "is too long for the name of a folder"),
 ]  # fmt: skip
 
 

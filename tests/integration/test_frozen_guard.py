@@ -147,7 +147,7 @@ def test_quantization_noise_does_not_change_tensors_that_a_schedule_froze(toy_da
 def test_product_quantization_is_refused(toy_data):
     refused = (
         "fairseq-train: error: --quantization-config-path pq.yaml: "
-        "would replace frozen matrices and masks by code books; leave it out\n"
+        "would replace frozen matrices and masks by code books; remove the flag\n"
     )
     for model in ("--reservoir-encoder LT", SUPERMASK, "--arch frozen_transformer --freeze emb"):
         assert error_of(toy_data, *model.split(), "--quantization-config-path", "pq.yaml", "--no-save") == (refused, 2)

@@ -21,7 +21,7 @@ from tests.support.several_processes import in_processes
 FLAGS = (
     "--encoder-layers 1 --decoder-layers 1 --reservoir-encoder L --max-update 2 --no-save --disable-validation".split()
 )
-SAME = "all need the same flags"
+SAME = "all ranks need the same flags"
 # Flags of rank 1. Each is refused by a message of its option. Without the check, ranks with different criteria hang.
 OTHERS = {
     "--lr 0.02": "rank 1: --lr is [0.02], but [0.01] on rank 0; " + SAME,
@@ -106,11 +106,13 @@ def test_another_flag_dictionary_or_data_set(folders):
     found = both_ranks(
         [*((data, data, flags) for flags in OTHERS), (data, folders["order"], ""), (data, folders["fewer"], "")]
     )
-    entries = "rank 1: entry 6 of the target dictionary is d, but c on rank 0; all need the same dictionaries in DATA"
+    entries = (
+        "rank 1: entry 6 of the target dictionary is d, but c on rank 0; all ranks need the same dictionaries in DATA"
+    )
     assert [list(answer) for answer in found[:-1]] == [*map(refused, OTHERS.values()), refused_in_main(entries)]
     for line, status in found[-1]:
         assert status != 0 and "fairseq-train: error: rank 1: train has 150 sentences of " in line
-        assert line.endswith(" on rank 0; all need the same DATA\n") and line.count("\n") == 1
+        assert line.endswith(" on rank 0; all ranks need the same DATA\n") and line.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -14,12 +14,15 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--batch-size 4", "--optimizer: is not given, and has no default; adam is the usual one"),
-        ("--optimizer adam", "--max-tokens: neither it nor --batch-size is given; give one, such as --max-tokens 4096"),
+        ("--batch-size 4", "--optimizer: not given, and has no default; adam is the usual choice"),
+        (
+            "--optimizer adam",
+            "--max-tokens: neither this flag nor --batch-size is given; limit the tokens of a batch, such",
+        ),
         ("--optimizer adam --max-tokens 0", "--max-tokens 0: must be at least 1"),
         (
             "--optimizer adam --max-tokens 0 --batch-size 8",
-            "--max-tokens 0: must be at least 1 in a training, which leaves out",
+            "--max-tokens 0: must be at least 1 in a training, which omits",
         ),
         ("--optimizer adam --max-tokens -1 --batch-size 8", "--max-tokens -1: must be at least 1 in a training"),
         ("--optimizer adam --batch-size 0", "--batch-size 0: is no limit, and --max-tokens sets none"),
@@ -40,7 +43,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --max-valid-steps -1", "--max-valid-steps -1: must be at least 0"),
         pytest.param(
             "--optimizer adam --batch-size 4 --write-checkpoints-asynchronously",
-            "--write-checkpoints-asynchronously: needs the package iopath; pip install iopath, or leave it out",
+            "--write-checkpoints-asynchronously: needs the package iopath; run pip install iopath, or remove the flag",
             marks=pytest.mark.skipif(bool(find_spec("iopath")), reason="iopath is installed"),
         ),
         (
@@ -49,7 +52,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler inverse_sqrt --lr 1e-3,1e-4",
-            "--lr 0.001,0.0001: --lr-scheduler inverse_sqrt takes one; fixed takes one for each epoch",
+            "--lr 0.001,0.0001: --lr-scheduler inverse_sqrt accepts one rate; fixed accepts one for each epoch",
         ),
         (
             "--optimizer adam --batch-size 4 --arch frozen_roberta --task sentence_prediction --num-classes 2",
@@ -93,7 +96,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --phase-ratio (0.5,0.25,0.25) --max-update 3",
-            "--phase-ratio (0.5, 0.25, 0.25): of --max-update 3 none is left for the last stage, which needs one",
+            "--phase-ratio (0.5, 0.25, 0.25): leaves no update of --max-update 3 for the last stage, which needs at least 1",
         ),
         (
             "--optimizer adam --batch-size 4 --best-checkpoint-metric bleu",
@@ -105,12 +108,12 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ),
         (
             "--optimizer adam --batch-size 4 --best-checkpoint-metric valid_loss",
-            "--best-checkpoint-metric valid_loss: must be without valid_, as loss",
+            "--best-checkpoint-metric valid_loss: must not start with valid_; give loss",
         ),
         ("--optimizer freeze_skip --batch-size 4 --adam-betas (0.9,1)", "--adam-betas (0.9,1): must be two numbers"),
         (
             "--optimizer adam --batch-size 4 --criterion adaptive_loss",
-            "--ddp-backend pytorch_ddp: not with --criterion adaptive_loss; give --ddp-backend legacy_ddp",
+            "--ddp-backend pytorch_ddp: not supported with --criterion adaptive_loss; give --ddp-backend legacy_ddp",
         ),
         (
             "--optimizer adam --batch-size 4 --criterion adaptive_loss --ddp-backend legacy_ddp",

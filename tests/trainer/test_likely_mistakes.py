@@ -22,8 +22,8 @@ def test_schedule_longer_than_the_training(toy_data, caplog):
     )
     (warning,) = [record.getMessage() for record in caplog.records if "--mask-keep-schedule" in record.getMessage()]
     assert warning == (
-        "--mask-keep-schedule 100:0.3: continues after --max-update 6; the trained model keeps 0.965 of its weights and not 0.3, in"
-        " checkpoints and exports too"
+        "--mask-keep-schedule 100:0.3: ends after --max-update 6; the trained model, its checkpoints and its exports will keep"
+        " a share 0.965 of the weights, not 0.3"
     )
 
 

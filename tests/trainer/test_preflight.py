@@ -341,7 +341,7 @@ def test_a_log_file_that_cannot_be_written(tmp_path):
     preflight.check_log_file(str(tmp_path / "new.log"))
     assert not list(tmp_path.iterdir())
     for path in (tmp_path / "none" / "x.log", tmp_path, ""):
-        with pytest.raises(InputError, match=r"^--log-file .*: must be a file in a folder that exists$"):
+        with pytest.raises(InputError, match=r"^--log-file .*: must be a file in an existing folder$"):
             preflight.check_log_file(str(path))
     with pytest.raises(InputError, match=r"^--log-file .*: cannot be written \(File name too long\)$"):
         preflight.check_log_file(str(tmp_path / ("x" * 300)))

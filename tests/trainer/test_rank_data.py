@@ -44,7 +44,7 @@ def refusal(*tasks):
     return str(refused.value)
 
 
-DICTIONARIES, DATA = "; all need the same dictionaries in DATA", "; all need the same DATA"
+DICTIONARIES, DATA = "; all ranks need the same dictionaries in DATA", "; all ranks need the same DATA"
 
 
 @pytest.mark.parametrize(

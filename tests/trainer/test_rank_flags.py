@@ -56,19 +56,21 @@ def test_the_choice_is_named_before_its_options():
     second = {"optimizer": {"adam_eps": 1e-8, "_name": "adam"}}
     with pytest.raises(InputError) as refusal:
         refuse_other_flags([options_of(first), options_of(first), options_of(second)])
-    assert str(refusal.value) == "rank 2: --optimizer is adam, but nag on rank 0; all need the same flags"
+    assert str(refusal.value) == "rank 2: --optimizer is adam, but nag on rank 0; all ranks need the same flags"
 
 
 def test_option_of_one_rank_only_and_object_without_a_value():
     first, second = {"model": {"new": 1, "function": object()}}, {"model": {"function": object()}}
-    with pytest.raises(InputError, match="^rank 1: --new is not there, but 1 on rank 0; all need the same flags$"):
+    with pytest.raises(InputError, match="^rank 1: --new is missing, but 1 on rank 0; all ranks need the same flags$"):
         refuse_other_flags([options_of(first), options_of(second)])
     assert list(options_of(first)) == ["model.new"]
 
 
 def test_another_version_is_named():
     first, second = {"the version of torch": "2.13.0"}, {"the version of torch": "2.13.1"}
-    with pytest.raises(InputError, match="^rank 1: the version of torch is 2.13.1, but 2.13.0 on rank 0; all need the"):
+    with pytest.raises(
+        InputError, match="^rank 1: the version of torch is 2.13.1, but 2.13.0 on rank 0; all ranks need the"
+    ):
         refuse_other_flags([first, second])
 
 

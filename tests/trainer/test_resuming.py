@@ -25,15 +25,16 @@ def checkpoints(toy_data, tmp_path_factory):
     [
         # fc1's weight and bias and fc2's weight in three layers.
         ("ours", [*OURS, "--encoder-ffn-embed-dim", "8"],
-         "its encoder.layers.0.fc1.weight has the shape [24, 16], not [8, 16], and 8 more have others"),
+         "its encoder.layers.0.fc1.weight has the shape [24, 16], not [8, 16], and 8 more tensors differ in shape"),
         # The token embeddings differ in width and not in rows, so that the dictionaries are not the cause.
         ("plain", [*PLAIN, "--encoder-embed-dim", "8", "--decoder-embed-dim", "8"],
-         "its encoder.embed_tokens.weight has the shape [12, 16], not [12, 8], and 57 more have others"),
+         "its encoder.embed_tokens.weight has the shape [12, 16], not [12, 8], and 57 more tensors differ in shape"),
         # The rows differ, but those of the position embeddings, which do not depend on a dictionary.
         ("positions", [*PLAIN, "--encoder-learned-pos", "--max-source-positions", "20"],
          "its encoder.embed_positions.weight has the shape [1026, 16], not [22, 16]"),
-        ("plain", [*PLAIN, "--encoder-layers", "3"], "has no encoder.layers.2.self_attn.k_proj.weight and 15 more"),
-        ("plain", [*PLAIN, "--encoder-layers", "1"], "is of a model with encoder.layers.1.self_attn.k_proj.weight and 15 more"),
+        ("plain", [*PLAIN, "--encoder-layers", "3"], "does not have encoder.layers.2.self_attn.k_proj.weight and 15 more"),
+        ("plain", [*PLAIN, "--encoder-layers", "1"],
+         "has encoder.layers.1.self_attn.k_proj.weight and 15 more, which this model does not have"),
     ],
 )  # fmt: skip
 def test_first_difference_is_named(toy_data, tmp_path, checkpoints, start, name, flags, difference):
@@ -53,7 +54,7 @@ def test_other_dictionaries(toy_data, tmp_path):
     # There are 12 rows of width 16, for fairseq's four symbols and the eight letters of the corpus.
     assert line == (
         f"fairseq-train: error: {tmp_path}/trained/checkpoint_last.pt: its encoder.embed_tokens.weight has the shape [12, 16],"
-        f" not [13, 16], and 2 more have others; {SAME_DICTIONARIES}\n"
+        f" not [13, 16], and 2 more tensors differ in shape; {SAME_DICTIONARIES}\n"
     )
     assert status == 2
 
@@ -66,7 +67,7 @@ def test_swapped_languages(make_corpus, tmp_path):
     run = ["--save-dir", tmp_path, "--disable-validation"]
     train(data, *PLAIN, *run, "--max-update", 1, "--source-lang", "en", "--target-lang", "de")
     line, _ = error_of(data, *PLAIN, *run, "--max-update", 2, "--source-lang", "de", "--target-lang", "en")
-    assert line.endswith(f"and 2 more have others; {SAME_DICTIONARIES}\n")
+    assert line.endswith(f"and 2 more tensors differ in shape; {SAME_DICTIONARIES}\n")
 
 
 def test_output_projection_with_another_name(toy_data, tmp_path):

@@ -37,7 +37,7 @@ PLAN = ("--reservoir-encoder", "LT", "--reservoir-decoder", "L")
 
 
 @pytest.mark.parametrize("capabilities, flags, named", [
-    (BEFORE, ["--bf16"], "--bf16: this processor cannot multiply in bf16"),
+    (BEFORE, ["--bf16"], "--bf16: this processor has no bf16 multiplication"),
     (BEFORE, ["--memory-efficient-bf16"], "--memory-efficient-bf16: this"),
     (BEFORE, ["--frozen-dtype", "bf16"], "--frozen-dtype bf16: this"),
     (BEFORE, [], None),
@@ -48,12 +48,12 @@ def test_one_line_before_training(toy_data, monkeypatch, caplog, capabilities, f
     caplog.set_level("INFO")
     train(toy_data, *PLAN, *flags, "--max-update", 1, "--no-save", "--disable-validation")
     texts = [record.getMessage() for record in caplog.records]
-    positions = [i for i, text in enumerate(texts) if "multiply in bf16" in text]
+    positions = [i for i, text in enumerate(texts) if "bf16 multiplication" in text]
     assert len(positions) == (named is not None)
     if named:
         assert (
             texts[positions[0]].startswith(named)
-            and texts[positions[0]].endswith("leave it out here")
+            and texts[positions[0]].endswith("remove the flag on this machine")
             and "\n" not in texts[positions[0]]
         )
         assert positions[0] < next(i for i, text in enumerate(texts) if text.startswith("begin training epoch"))

@@ -129,7 +129,7 @@ def test_an_encoder_starts_from_a_roberta(toy_data, tmp_path):
     line, _ = error_of(toy_data, *TRANSLATION, *flags, *ONCE, begin=RUN)
     entries = len(theirs["embed_tokens.weight"])
     assert (
-        f"its embed_tokens.weight is {entries} x 16, in the model {entries - 1} x 16: entries of another dictionary"
+        f"its embed_tokens.weight has the shape {entries} x 16, but {entries - 1} x 16 in the model (another dictionary"
         in line
     )
     data = shutil.copytree(toy_data, tmp_path / "data")
@@ -169,19 +169,19 @@ REFUSED = {
     ),
     "embeddings shared only in the model": (
         "--arch frozen_transformer --share-all-embeddings --start-encoder-from CHECKPOINT --start-decoder-from CHECKPOINT",
-        "encoder.embed_tokens.weight is the same tensor as another one in the model, and is not in the checkpoint",
+        "the model stores encoder.embed_tokens.weight together with another tensor, but their copied values differ",
     ),
     "a reservoir": (
         "--arch reservoir_transformer --reservoir-encoder LT --start-encoder-from CHECKPOINT",
-        "encoder.layers.1.self_attn.k_proj.weight is drawn from the seed and would be lost",
+        "encoder.layers.1.self_attn.k_proj.weight is drawn from the seed and would be overwritten",
     ),
     "drawn components": (
         "--arch frozen_transformer --freeze encoder.ffn --frozen-init zero --start-encoder-from CHECKPOINT",
-        "encoder.layers.0.fc1.weight is drawn from the seed and would be lost",
+        "encoder.layers.0.fc1.weight is drawn from the seed and would be overwritten",
     ),
     "fewer layers": (
         "--arch frozen_transformer --encoder-layers 1 --start-encoder-from CHECKPOINT",
-        "has layers.1.self_attn.k_proj.weight, which the model's encoder does not have; give flags for the shape of that one",
+        "has layers.1.self_attn.k_proj.weight, but the model's encoder has not; give the flags of the checkpoint's encoder",
     ),
     "more layers": (
         "--arch frozen_transformer --encoder-layers 3 --start-encoder-from CHECKPOINT",
@@ -189,7 +189,7 @@ REFUSED = {
     ),
     "another width": (
         "--arch frozen_transformer --encoder-ffn-embed-dim 32 --start-encoder-from CHECKPOINT",
-        "its layers.0.fc1.weight is 24 x 16, in the model 32 x 16: another shape",
+        "its layers.0.fc1.weight has the shape 24 x 16, but 32 x 16 in the model",
     ),
 }
 
@@ -211,8 +211,7 @@ def test_a_model_without_an_encoder(toy_data, translation):
     flags = "--task language_modeling --tokens-per-sample 16 --sample-break-mode eos --arch reservoir_transformer_lm --no-save"
     line, _ = error_of(toy_data, *flags.split(), *SIZES[8:], "--start-encoder-from", translation, *ONCE, begin=RUN)
     assert (
-        line
-        == f"fairseq-train: error: --start-encoder-from {translation}: the model has no encoder; leave the flag out\n"
+        line == f"fairseq-train: error: --start-encoder-from {translation}: the model has no encoder; remove the flag\n"
     )
 
 
