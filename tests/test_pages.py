@@ -39,6 +39,7 @@ ELSEWHERE = {
     "bash examples/quickstart.sh": "tests/test_quickstart.py",
     "bash scripts/setup.sh": "tests/test_setup.py",
     "bash scripts/test.sh": ".ci/run",
+    "python scripts/mutate.py": "tests/scripts/test_mutate.py",
     "pip install pre-commit": "scripts/test.sh, which runs the same tools",
     "fairseq-hydra-train": "tests/test_hydra.py",
     "python -m tests.support.fake_cuda": "tests/integration/test_fake_cuda.py",
