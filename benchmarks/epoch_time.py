@@ -15,7 +15,7 @@ precede them, as in
       --arm "passive: OMP_WAIT_POLICY=passive --user-dir fairseq_reservoir --arch reservoir_transformer_study --reservoir-encoder LFLFL"
 
 Corpora and flags are those of the recipes examples/multi30k.sh and examples/quickstart.sh (4,000 pieces, batches of 2,048
-tokens). "Same bits" compares the weights in the last checkpoint with those of the baseline.
+tokens). "Same weights as baseline" compares the weights in the last checkpoints bit for bit.
 """
 
 import argparse
@@ -45,7 +45,7 @@ OURS = f"--user-dir fairseq_reservoir --arch transformer {SHAPE}"
 DEFAULT_ARMS = (
     f"stock fairseq: --arch transformer {SHAPE}",
     f"with the plugin: {OURS}",
-    # Drops the same sentences as stock fairseq, so that the bits are equal.
+    # Drops the same sentences as stock fairseq, so that the weights are equal bit for bit.
     f"with the plugin, last batch as in stock: FAIRSEQ_RESERVOIR_WITHOUT=last-batch {OURS}",
 )
 TIED = "--share-all-embeddings"
@@ -68,11 +68,11 @@ CUT = (
 )
 COLUMNS = (
     ("seconds of the epochs", "seconds", ".1f"),
-    ("of the start", "start", ".1f"),
+    ("seconds of the start", "start", ".1f"),
     ("CPU seconds", "cpu_seconds", ".1f"),
     ("page faults", "faults", ",.0f"),
-    ("peak MiB resident", "peak_mib", ",.0f"),
-    ("same bits", "same_bits", ""),
+    ("peak resident MiB", "peak_mib", ",.0f"),
+    ("same weights as baseline", "same_bits", ""),
 )
 
 
@@ -236,7 +236,9 @@ def read_arguments(arguments):
         metavar='"NAME: [VARIABLE=VALUE ...] FLAGS"',
         help="repeat; the first is the baseline",
     )
-    parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
+    parser.add_argument(
+        "--promise", metavar="NAME", help="fail unless the interval of this arm includes a ratio of at most --at-most"
+    )
     parser.add_argument("--at-most", type=float, default=0.92, help="default 0.92")
     given = parser.parse_args(arguments)
     if given.data and given.raw:
@@ -279,22 +281,22 @@ def report(given, found, rounds, arguments, show=False):
     """Write the results of ``rounds`` rounds and return them. If ``show``, also print them."""
     for arm in found:
         arm["same_bits"] = "yes" if arm["weights"] and arm["weights"] == found[0]["weights"] else "no"
-    length = ("an epoch" if given.epochs == 1 else f"{given.epochs} epochs") + (
-        f", at most {given.updates} updates" if given.updates else ""
-    )
+    length = "one epoch" if given.epochs == 1 else f"{given.epochs} epochs"
+    limit = f" (at most {given.updates} updates)" if given.updates else ""
     facts = pairs.surroundings(given.device, rounds) | {
-        "corpus": given.corpus, "length": length, "busy": given.busy, "nice": given.nice,
+        "corpus": given.corpus, "length": length + limit, "busy": given.busy, "nice": given.nice,
         "own_session": given.own_session, "recipe": recipe_of(given),
         "features": pairs.processor_features(), "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
     }  # fmt: skip
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
-    sessions = "in sessions of their own" if given.own_session else "in the same session"
+    sessions = "in new sessions" if given.own_session else "in the same session"
     how = (
-        f"A run: {length} of {given.corpus} in a separate process, timed from its first epoch to its last save;"
-        f" {' or '.join(map(str, given.busy))} busy processes, nice {given.nice}, {sessions}."
-        f" Processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
+        f"A run is {length} of {given.corpus}{limit} in its own process. It is timed from the start of the first epoch to the last save."
+        f" Beside it run {' or '.join(map(str, given.busy))} busy processes with priority {given.nice}, {sessions}.\n"
+        'The column "same weights as baseline" compares the final weights bit for bit.'
+        f" Instruction sets of the processor: {facts['features']}.\n\n    {facts['command']}\n    {facts['recipe']}"
     )
     pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how), show)
     return result

@@ -132,7 +132,8 @@ def main(arguments=None):
     facts = pairs.surroundings("cpu", None)
     lines = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|", *map(row, results), ""]
     lines.append(
-        f"Bytes; {given.words:,} words, --dtype {given.dtype}. Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}."
+        f"Sizes are in bytes, for a dictionary of {given.words:,} words and --dtype {given.dtype}."
+        f" Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}."
     )
     lines += ["", *(f"    {found['arm']}: {found['flags']}" for found in results)]
     pairs.write(given.output, {"surroundings": facts, "arms": results}, "\n".join(lines) + "\n")

@@ -34,7 +34,7 @@ LESS_WORK = {
     "fast": FAST,
 }
 LESS_WORK["all three"] = " ".join(LESS_WORK.values())
-COLUMNS = (("predicted", "predicted", ".3f"), *step_time.COLUMNS)
+COLUMNS = (("predicted ratio", "predicted", ".3f"), *step_time.COLUMNS)
 
 
 def arms_of(size):
@@ -62,7 +62,8 @@ def reached(found):
     names = [f"T, {share}" for share in RESERVOIRS]
     arms = [arm for arm in found if arm["arm"] in names and "absent" not in arm]
     return [
-        f"{a['arm']}: saved {1 - a['ratio']:.3f} of {1 - a['predicted']:.3f}, {(1 - a['ratio']) / (1 - a['predicted']):.2f} of it"
+        f"`{a['arm']}` saves {1 - a['ratio']:.3f} of the time."
+        f" This is {(1 - a['ratio']) / (1 - a['predicted']):.2f} of the predicted saving, {1 - a['predicted']:.3f}."
         for a in arms
     ]
 
@@ -107,7 +108,7 @@ def main(arguments=None):
     for size, found in sizes.items():
         lines += [f"## {size}", "", *pairs.table(found["arms"], COLUMNS), ""]
         lines += [
-            f"Matrix products take {found['matrix_products']:.1%} of the plain step. {'; '.join(reached(found['arms']))}.",
+            f"Matrix products take {found['matrix_products']:.1%} of the plain step. {' '.join(reached(found['arms']))}",
             "",
         ]
     lines += [pairs.how_measured(facts), how, ""]

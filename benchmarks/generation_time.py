@@ -81,7 +81,7 @@ def main(arguments=None):
     result = {"surroundings": facts, "arms": found}
     if given.promise:
         result["promise"] = pairs.check_promise(found, given.promise, given.at_most)
-    how = f"Batch: {batch}; {given.words:,} words."
+    how = f"The batch has {batch}. The dictionary has {given.words:,} words."
     pairs.write(given.output, result, pairs.markdown(result, [("seconds per batch", "seconds", ".4f")], how))
     return result
 

@@ -120,9 +120,9 @@ def main(arguments=None):
     columns = [
         ("ms", "milliseconds", ",.3f"),
         ("GB per second for three passes", "gb_per_second", ",.0f"),
-        ("MiB without the scores", "peak_mib", ",.0f"),
+        ("peak MiB without the scores", "peak_mib", ",.0f"),
     ]
-    how = f"{scores.numel():,} scores in float32, {given.matrices} matrices of {given.rows} x {given.rows}, half of each kept."
+    how = f"{scores.numel():,} scores in float32: {given.matrices} matrices of {given.rows} x {given.rows}. The masks keep half of each."
     result = {"surroundings": facts, "scores": scores.numel(), "arms": found}
     pairs.write(given.output, result, pairs.markdown(result, columns, how))
     return result

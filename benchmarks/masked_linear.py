@@ -69,7 +69,9 @@ def main(arguments=None):
     if given.threads:
         torch.set_num_threads(given.threads)
     result = {"surroundings": pairs.surroundings(given.device, given.pairs)}
-    lines = [f"{given.in_features} -> {given.out_features}, {given.tokens} tokens, forward and backward, no bias."]
+    lines = [
+        f"{given.in_features} -> {given.out_features}, {given.tokens} tokens, forward and backward pass, without bias."
+    ]
     for name, dtype in TYPES.items():
         arms = [Arm(layer, dtype, given) for layer in LAYERS]
         result[name] = pairs.measure(arms, given.pairs, given.warm_up)

@@ -1,6 +1,7 @@
 """Time arms against a baseline in interleaved pairs, and report medians of ratios with intervals.
 
-An arm is an object with ``name``, ``flags``, optional ``facts``, and ``step()``, which does the work once and returns its seconds.
+An arm is one of the compared models or commands: an object with ``name``, ``flags``, optional ``facts``, and ``step()``, which does
+the work once and returns its seconds.
 The first arm is the baseline. Every other arm is timed in pairs with it. The order alternates, so that a drift of the machine
 affects both equally. Arms with runs of minutes take turns instead, all of them in each round.
 """
@@ -210,11 +211,12 @@ def table(results, columns=()):
 
 
 def how_measured(facts):
-    """Sentence under a table: method, commit, versions and machine."""
+    """Text under a table: method, commit, versions and machine."""
     return (
-        f"Medians of the ratios of {facts['pairs']} interleaved pairs; interval: percentile bootstrap of the median over pairs. "
-        f"Commit {facts['commit']}, torch {facts['torch']}, {facts['fairseq']}, Python {facts['python']}, "
-        f"{facts['device']}, {facts['threads']} of {facts['cores']} threads."
+        "A ratio is the time of an arm (a row) divided by the time of the baseline, the first arm. "
+        f"It is the median over {facts['pairs']} interleaved pairs. Its interval is a percentile bootstrap of this median.\n"
+        f"Measured at commit {facts['commit']} with torch {facts['torch']}, {facts['fairseq']} and Python {facts['python']}, "
+        f"on {facts['device']} with {facts['threads']} of {facts['cores']} CPU threads."
     )
 
 
@@ -229,8 +231,9 @@ def markdown(result, columns, how):
     lines = [*table(result["arms"], columns), "", how_measured(result["surroundings"]), how]
     lines += ["", *(f"    {arm['arm']}: {arm['flags']}" for arm in result["arms"] if arm["flags"])]
     if promise := result.get("promise"):
-        holds = "holds" if promise["holds"] else "does not hold"
-        lines += ["", f"Promise: the interval of {promise['arm']} includes a value <= {promise['at_most']}: {holds}."]
+        met = "met" if promise["holds"] else "not met"
+        goal = f"the interval of `{promise['arm']}` includes a ratio of at most {promise['at_most']}"
+        lines += ["", f"The goal, set before the measurement, was that {goal}. It is {met}."]
     return "\n".join(lines) + "\n"
 
 
@@ -273,7 +276,9 @@ def add_run(parser, output, warm_up):
 def add_arms(parser, at_most):
     """Add the arguments of benchmarks that compare architectures with the first one."""
     add_models(parser, "repeat; the first is the baseline")
-    parser.add_argument("--promise", metavar="NAME", help="fail unless the interval of this arm includes --at-most")
+    parser.add_argument(
+        "--promise", metavar="NAME", help="fail unless the interval of this arm includes a ratio of at most --at-most"
+    )
     parser.add_argument("--at-most", type=float, default=at_most, help=f"default {at_most}")
 
 

@@ -32,8 +32,8 @@ SHAPE = {"width": 256, "ffn": 1024, "heads": 4, "encoder_layers": 4, "decoder_la
 TINY = {"width": 16, "ffn": 24, "heads": 2, "encoder_layers": 2, "decoder_layers": 1}
 STOCK, OURS, FAST = "stock fairseq", "ours, only L", "ours, only L, --fast"
 COLUMNS = (
-    ("target tokens a second", "tokens_per_second", ",.0f"),
-    ("seconds a step", "seconds", ".3f"),
+    ("target tokens per second", "tokens_per_second", ",.0f"),
+    ("seconds per step", "seconds", ".3f"),
     ("parameters", "parameters", ","),
     ("version", "version", ""),
 )
@@ -357,9 +357,10 @@ def main(arguments=None):
         "command": shlex.join(sys.argv if arguments is None else list(map(str, arguments))),
     }  # fmt: skip
     how = (
-        f"{given.precision}; seconds of the same {given.pairs} batches of {given.data.parent.name}, {batches}; shape {given.shape};"
-        f" recipe {given.recipe}."
-        f" Load of the machine before: {load:.2f}. Processor: {facts['features']}.\n\n    {facts['command']}"
+        f"All arms train in {given.precision} on the same {given.pairs} batches of {given.data.parent.name}: {batches}."
+        f" The shape is {given.shape}, the recipe {given.recipe}."
+        f" The machine's load before the measurement was {load:.2f}."
+        f" Instruction sets of the processor: {facts['features']}.\n\n    {facts['command']}"
     )
     result = {"surroundings": facts, "arms": found}
     pairs.write(given.output, result, pairs.markdown(result, COLUMNS, how))

@@ -98,8 +98,9 @@ def markdown(result) -> str:
     for kind in sorted(largest, key=largest.get, reverse=True):
         lines.append(f"| {kind} | " + " | ".join(f"{arm['shares'].get(kind, 0):.1%}" for arm in arms.values()) + " |")
     how = (
-        f"{facts['steps']} steps per arm, {facts['batch']}; times include the profiler's overhead. Commit {facts['commit']}, "
-        f"torch {facts['torch']}, {facts['device']}, {facts['threads']} of {facts['cores']} threads."
+        f"Each arm was profiled for {facts['steps']} steps of {facts['batch']}. The times include the profiler's overhead.\n"
+        f"Measured at commit {facts['commit']} with torch {facts['torch']},"
+        f" on {facts['device']} with {facts['threads']} of {facts['cores']} CPU threads."
     )
     lines += ["", how, ""]
     return "\n".join(lines + [f"    {name}: {arm['flags']}" for name, arm in arms.items()]) + "\n"
@@ -126,7 +127,7 @@ def main(arguments=None):
     }
     facts = pairs.surroundings(given.device, None) | {"steps": given.steps}
     facts["batch"] = (
-        f"{models.sentences_of(given)} sentences of {given.length} tokens on either side, {given.words:,} words"
+        f"{models.sentences_of(given)} sentences of {given.length} tokens on either side, from a dictionary of {given.words:,} words"
     )
     result = {"surroundings": facts, "arms": found}
     pairs.write(given.output, result, markdown(result))

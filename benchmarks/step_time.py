@@ -41,7 +41,7 @@ COLUMNS = (
     ("seconds per step", "seconds", ".4f"),
     ("peak MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ","),
-    ("trained", "trained", ","),
+    ("trained parameters", "trained", ","),
 )
 
 
@@ -124,7 +124,8 @@ def facts_of(given):
     }
     return (
         facts,
-        f"FLOPs: matrix products of forward and backward. Peak: bytes of tensors. Batch: {batch}, {given.words:,} words.",
+        f"FLOPs count the matrix products of forward and backward pass. The peak counts the bytes of tensors."
+        f" The batch has {batch}, from a dictionary of {given.words:,} words.",
     )
 
 

@@ -119,7 +119,10 @@ def main(arguments=None):
     facts = pairs.surroundings(given.device, given.pairs) | {"lines": len(ours), "different": different}
     result = {"surroundings": facts, "arms": found}
     result["promise"] = pairs.check_promise(found, arms[1].name, given.at_most)
-    how = f"{len(ours):,} lines, beam {given.beam}, whole processes; {different} lines are translated differently."
+    how = (
+        f"Whole processes are timed. Each translates {len(ours):,} lines with beam {given.beam}."
+        f" The translations of {different} lines differ."
+    )
     pairs.write(given.output, result, pairs.markdown(result, [("seconds", "seconds", ".1f")], how))
     return result
 

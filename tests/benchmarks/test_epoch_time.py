@@ -92,7 +92,7 @@ def test_each_arm_runs_beside_each_number_of_processes(tmp_path, monkeypatch):
     assert [(arm["arm"], arm["seconds"]) for arm in result["arms"]] == [
         ("spinning, beside 0", 2.0), ("passive, beside 0", 2.0), ("spinning, beside 1", 3.0), ("passive, beside 1", 3.0),
     ]  # fmt: skip
-    assert "0 or 1 busy processes, nice 10, in sessions of their own" in (tmp_path / "out.md").read_text()
+    assert "0 or 1 busy processes with priority 10, in new sessions" in (tmp_path / "out.md").read_text()
 
 
 def test_other_processes_have_their_priority_and_end():

@@ -17,7 +17,10 @@ def test_reached_by_hand():
         {"arm": "T, a third", "ratio": 0.92, "predicted": 0.9},
         {"arm": "T, a half", "ratio": 0.84, "predicted": 0.8},
     ]
-    expected = ["T, a third: saved 0.080 of 0.100, 0.80 of it", "T, a half: saved 0.160 of 0.200, 0.80 of it"]
+    expected = [
+        "`T, a third` saves 0.080 of the time. This is 0.80 of the predicted saving, 0.100.",
+        "`T, a half` saves 0.160 of the time. This is 0.80 of the predicted saving, 0.200.",
+    ]
     assert frozen_arms.reached([{"arm": "plain"}, *found, {"arm": "F, a half"}]) == expected
 
 

@@ -38,4 +38,6 @@ def test_a_run(tmp_path):
     plain, masked = result["arms"]
     assert (plain["arm"], masked["arm"]) == ("plain", "masked") and len(masked["ratios"]) == 2
     assert result["promise"] == {"arm": "masked", "at_most": 1000, "holds": True}
-    assert (tmp_path / "times.md").read_text() == ended.stdout and "<= 1000.0: holds." in ended.stdout
+    assert (
+        tmp_path / "times.md"
+    ).read_text() == ended.stdout and "a ratio of at most 1000.0. It is met." in ended.stdout

@@ -60,12 +60,15 @@ def test_rounds_run_the_baseline_once_and_go_to_and_fro():
 def test_a_result_names_versions_and_machine():
     facts = pairs.surroundings("cpu", 3)
     said = pairs.how_measured(facts)
-    assert said.startswith("Medians of the ratios of 3 interleaved pairs")
+    assert "the median over 3 interleaved pairs" in said
     assert (
         f"torch {torch.__version__}, fairseq" in said
-        and f"{metadata.version(facts['fairseq'].split()[0])}, Python 3." in said
+        and f"{metadata.version(facts['fairseq'].split()[0])} and Python 3." in said
     )
-    assert facts["commit"] in said and f" of {facts['cores']} threads." in said
+    assert (
+        facts["commit"] in said
+        and f"{facts['device']} with {facts['threads']} of {facts['cores']} CPU threads." in said
+    )
 
 
 def test_the_commit_where_there_is_no_git(monkeypatch):
