@@ -5,7 +5,7 @@ import logging
 from fairseq import optim
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from ..layers.quant_noise import spare_frozen
+from ..layers.quant_noise import protect_frozen
 from .freeze_skip import PREFIX, FreezeSkip
 from .freeze_skip_flags import check_flags, schedule_of
 
@@ -50,7 +50,7 @@ def make_schedule(trainer, cfg, model) -> None:
     )
     if trainer.freeze_schedule:
         logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
-        spare_frozen(model)
+        protect_frozen(model)
 
 
 def describe_for_plan(model, args) -> str:

@@ -10,7 +10,7 @@ from ..layers.adapters.frozen_adapters import adapt, shared_matrices
 from ..layers.backskip.in_model import add_backskips
 from ..layers.fast_dropout import use_fast_dropout
 from ..layers.frozen_dtype import DTYPES, frozen_layers, use_dtype
-from ..layers.quant_noise import spare_frozen
+from ..layers.quant_noise import protect_frozen
 from ..options.fairseq_flags import ModelFlags
 from ..options.layer_options import FrozenLayerOptions
 from ..options.reading import read
@@ -183,7 +183,7 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
     for entry in table.entries:
         if not entry.trained and entry.name in parameters:
             parameters[entry.name].requires_grad_(False)
-    spare_frozen(model)
+    protect_frozen(model)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Base classes of all layers other than fairseq's Transformer layer: a chain of residual sublayers."""
+"""Base classes of layers that are chains of residual sublayers: all kinds except fairseq's Transformer layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,10 +30,11 @@ def register(letter: str) -> Callable[[Builder], Builder]:
 
 @dataclass(frozen=True)
 class SlotConfig:
-    """Sizes and dropout rates of one slot.
+    """Sizes and dropout rates of one slot, the place of a layer in a layer plan.
 
-    ``norm_first`` selects x + f(LN(x)) instead of LN(x + f(x)). ``depth`` is the slot's number in the plan, ``memory_dim`` the
-    width of the encoder's output for cross-attention, and ``max_positions`` the maximum sentence length.
+    ``norm_first`` selects x + f(LN(x)) instead of LN(x + f(x)) for every sublayer f. ``depth`` is the slot's number in the plan.
+    ``memory_dim`` is the width of the encoder's output, or 0 without cross-attention. ``max_positions`` is the maximum sentence
+    length.
     """
 
     embed_dim: int
@@ -52,7 +53,10 @@ class SlotConfig:
 
 @dataclass
 class Context:
-    """Inputs of a sublayer other than x. Masks are (batch, time), true at padding."""
+    """Inputs of a sublayer other than x. Masks are (batch, time), true at padding.
+
+    ``memory`` is the encoder's output. ``attn`` is a result: cross-attention stores its attention weights there.
+    """
 
     padding_mask: Tensor | None = None
     memory: Tensor | None = None
@@ -66,10 +70,10 @@ class Context:
 class Sublayer(nn.Module):
     """Residual sublayer: x + dropout(f(LN(x))) with ``norm_first``, else LN(x + dropout(f(x))); x: (time, batch, dim).
 
-    Subclasses define f, the method ``transform``.
+    Subclasses implement f as the method ``transform``.
 
     Attributes:
-        reads_source: whether the sublayer attends to the encoder's output. No letter freezes such a sublayer.
+        reads_source: whether the sublayer attends to the encoder's output. No letter of a plan freezes such a sublayer.
     """
 
     reads_source = False
@@ -140,11 +144,11 @@ class DecoderSlot(Slot):
 
 
 def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
-    """Build the layer of the kind with this capital letter, in an ``encoder`` or a ``decoder``.
+    """Build a layer of the kind with this capital letter for an ``encoder`` or a ``decoder``.
 
     Raises:
-        ValueError: the kind has no builder, or it has a sublayer ``cross`` that is not attention to the source. No letter would
-            freeze such a sublayer.
+        ValueError: the kind has no builder, or its sublayer ``cross`` does not attend to the source. A sublayer of this name is
+            never frozen by a letter.
         TypeError: the builder does not return a dictionary of sublayers.
     """
     slots: dict[str, type[Slot]] = {"encoder": EncoderSlot, "decoder": DecoderSlot}
@@ -152,7 +156,7 @@ def build_slot(letter: str, stack: str, config: SlotConfig) -> Slot:
         raise ValueError(f"{letter}: has a row in plan/kinds.py, but no file in layers/ registers a builder for it")
     sublayers = BUILDERS[letter](config, stack)
     if not isinstance(sublayers, dict) or not all(isinstance(part, Sublayer) for part in sublayers.values()):
-        raise TypeError(f"its builder returned {sublayers!r:.60}, must return a dict of Sublayers by name")
+        raise TypeError(f"its builder returned {sublayers!r:.60}; it must return a dict of Sublayers by name")
     if "cross" in sublayers and not sublayers["cross"].reads_source:
         raise ValueError(
             f"{letter}: the name cross is reserved for attention to the source, which no letter freezes; rename the sublayer"

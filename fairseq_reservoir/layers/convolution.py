@@ -12,8 +12,8 @@ from .feed_forward import FeedForward
 class DynamicConvolution(Sublayer):
     """Dynamic convolution f(x) = W2 conv(GLU(W1 x)): each token predicts its depthwise kernel, normalised by a softmax.
 
-    W1 (2 embed_dim, embed_dim), W2 (embed_dim, embed_dim), kernel predictor (heads * kernel_size, embed_dim). The kernel is
-    centred in an encoder and causal in a decoder. Padding counts as 0, so that outputs do not depend on it.
+    Shapes: W1 (2 embed_dim, embed_dim), W2 (embed_dim, embed_dim), kernel predictor (heads * kernel_size, embed_dim). The
+    kernel is centred in an encoder and causal in a decoder. Padding is set to 0, so that the outputs of tokens do not depend on it.
     """
 
     def __init__(self, config: SlotConfig, causal: bool) -> None:

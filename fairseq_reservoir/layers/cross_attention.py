@@ -9,9 +9,9 @@ from .base import Context, SlotConfig, Sublayer
 
 
 class CrossAttention(Sublayer):
-    """Attention to the source, f(x) = MultiheadAttention(query x, keys and values from the encoder).
+    """Attention to the source: f(x) = MultiheadAttention(query x, keys and values from the encoder).
 
-    Caches projected keys as fairseq does.
+    In generation the projected keys and values are cached, as in fairseq's decoder layers.
     """
 
     reads_source = True
@@ -47,5 +47,5 @@ class CrossAttention(Sublayer):
 
 
 def cross_attention(config: SlotConfig, stack: str) -> dict[str, CrossAttention]:
-    """Build the sublayer ``cross`` in a decoder with a source; elsewhere return no sublayer."""
+    """Build the sublayer ``cross`` for a decoder with a source; return an empty dictionary otherwise."""
     return {"cross": CrossAttention(config)} if stack == "decoder" and config.memory_dim else {}

@@ -1,4 +1,4 @@
-"""Dropout with a fast generator on a CPU. torch draws one float after the other there, one for each entry."""
+"""Dropout with a faster random generator on a CPU. torch's own dropout draws a float for each entry there, one after the other."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class _FastDropout(torch.autograd.Function):
         threshold = round(p * 2**16)
         generator = np.random.SFC64(int(torch.randint(2**62, ())))
         numbers = torch.from_numpy(generator.random_raw((x.numel() + 3) // 4).view(np.int16)[: x.numel()])
-        # In x's own type: a product with bools is several times slower.
+        # The mask has the dtype of x, because a product with a bool mask is several times slower.
         kept = torch.ge(numbers.view(x.shape), threshold - 2**15, out=torch.empty_like(x))
         ctx.save_for_backward(kept)
         ctx.scale = 2**16 / (2**16 - threshold)
@@ -31,11 +31,11 @@ class _FastDropout(torch.autograd.Function):
 
 
 def fast_dropout(x: Tensor, p: float) -> Tensor:
-    """y = x b / (1 - p), b = 0 with probability p and else 1, p rounded to a multiple of 2^-16.
+    """Dropout y = x b / (1 - p). An entry of b is 0 with probability p, else 1. p is rounded to a multiple of 2^-16.
 
-    b has 16 bits per entry from the generator SFC64, seeded by one number of torch's generator. Runs with the same seed are equal,
-    resume bit-exactly, and activation checkpointing draws the same numbers again. ``F.dropout`` has other numbers; it is used on other
-    devices than a CPU. The backward pass needs one number of x's type per entry, as in ``F.dropout``.
+    Each entry of b is drawn from 16 bits of the generator SFC64, which is seeded by one number of torch's generator. Runs with the same
+    seed are therefore equal and resume bit for bit. Activation checkpointing draws the same numbers again. ``F.dropout`` draws other
+    numbers. It is used on all devices except a CPU. For the backward pass, b is stored in the dtype of x, as in ``F.dropout``.
     """
     if x.device.type != "cpu" or round(p * 2**16) >= 2**16 or not x.is_floating_point():
         return F.dropout(x, p)
@@ -44,7 +44,7 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
 
 
 class FastFairseqDropout(FairseqDropout):
-    """fairseq's dropout with ``fast_dropout``'s random numbers."""
+    """fairseq's dropout module, computed by ``fast_dropout``."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         if self.p > 0 and (self.training or self.apply_during_inference):
@@ -53,5 +53,5 @@ class FastFairseqDropout(FairseqDropout):
 
 
 def use_fast_dropout(model: nn.Module) -> None:
-    """Replace every dropout module of a model, except where fairseq's layers fuse dropout into attention."""
+    """Replace every dropout module of a model. Dropout inside fairseq's fused attention calls no module and stays as it is."""
     replace_modules(model, lambda module: adopt(FastFairseqDropout, module) if type(module) is FairseqDropout else None)

@@ -16,14 +16,15 @@ from .feed_forward import FeedForward
 class Fourier(Sublayer):
     """Fourier mixing f(X) = Re(F_n X F_d) / sqrt(n d) of a sentence X (n, d), with F_n[j, k] = exp(-2 pi i j k / n).
 
-    There are no parameters. The transform runs in float32 (float64 in a float64 model). The output is 0 at padding. n counts
-    the sentence's own tokens, so that padding and the other sentences of a batch have no influence. The factor 1 / sqrt(n d)
-    is ours; without it, FNet multiplies the variance by n d. As in FNet, no dropout follows.
+    There are no parameters. The transform runs in float32 (float64 in a float64 model). The output is 0 at padding. n is the
+    number of the sentence's own tokens, so that padding and the other sentences of a batch have no influence. The factor
+    1 / sqrt(n d) is ours. FNet has no such factor, so that its mixing multiplies the variance by n d. As in FNet, there is no
+    dropout after the mixing.
 
-    A batch without padding takes two FFTs. With padding, tokens are multiplied by a matrix for each sentence. It is made on the
-    device from the sentence's length, without synchronising with the host. With T tokens per sentence, this takes 4 T
-    multiply-adds per token and channel, and two T x T matrices per sentence. Attention takes 2 T multiply-adds for its scores
-    and sums, and a T x T matrix per head.
+    A batch without padding is computed by two FFTs. With padding, the tokens of each sentence are multiplied by the real and
+    the imaginary part of F_n. Both are computed on the device from the sentence's length, without synchronising with the host.
+    With T tokens per sentence, this costs 2 T multiply-adds per token and channel, and two T x T matrices per sentence. The
+    scores and sums of attention also cost 2 T multiply-adds, and a T x T matrix per head and sentence.
     """
 
     def __init__(self, config: SlotConfig) -> None:
@@ -51,10 +52,10 @@ def _transform_tokens(x: Tensor, padding_mask: Tensor) -> Tensor:
 
 
 def _matrices(is_token: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin of 2 pi j k / n, divided by sqrt(n), for tokens j and k of a sentence of n tokens; (batch, time, time)."""
+    """cos and sin of 2 pi j k / n, divided by sqrt(n), for tokens j and k of a sentence of n tokens, 0 at padding; (batch, time, time)."""
     length = is_token.sum(1).clamp(min=1)[:, None, None]
     number = is_token.cumsum(1) - 1
-    # The integer remainder is exact, so that the angle of late tokens is as accurate as that of early ones.
+    # The integer remainder is exact, so that angles are as accurate for the last tokens as for the first.
     turns = (number[:, :, None] * number[:, None, :]).remainder(length).to(dtype) / length
     scale = (is_token[:, :, None] & is_token[:, None, :]) / length.to(dtype).sqrt()
     angle = 2 * math.pi * turns

@@ -1,4 +1,4 @@
-"""Storage and matrix products of wholly frozen layers in bfloat16 (``--frozen-dtype bf16``).
+"""``--frozen-dtype bf16``: store the matrices of wholly frozen layers in bfloat16, and compute their products in it.
 
 Frozen matrices need no more precision than the forward pass uses, because no small updates are added to them.
 """
@@ -14,7 +14,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield (place, layer) of each layer without trained parameters, such as ("encoder.layers.1", the layer)."""
+    """Yield (place, layer) of each layer without trained parameters. A place is a name such as "encoder.layers.1"."""
     frozen = {row.place for row in model.slot_table.rows if row.state == "frozen"}
     for name in stacks:
         stack = getattr(model, name)
@@ -25,9 +25,9 @@ def frozen_layers(model: Any, stacks: Iterable[str]) -> Iterator[tuple[str, nn.M
 
 
 def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
-    """Convert a frozen layer's matrices to ``dtype`` and run its matrix products in it.
+    """Convert a frozen layer's matrices to ``dtype`` and compute its matrix products in ``dtype``.
 
-    The residual stream, LayerNorms and biases stay float32. A half-precision model only has its matrices converted.
+    The residual stream, LayerNorms and biases stay float32. In a half-precision model, only the stored matrices are converted.
     """
     for parameter in layer.parameters():
         if parameter.dim() > 1:
@@ -36,7 +36,7 @@ def use_dtype(layer: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _inside(forward: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a forward function, inside fairseq's activation checkpointing if it is used, because that recomputes without autocast."""
+    """Wrap a forward function. With fairseq's activation checkpointing, wrap the function inside, which is recomputed without autocast."""
     if isinstance(forward, functools.partial):
         return functools.partial(forward.func, functools.partial(wrapper, forward.args[0]), *forward.args[1:])
     return functools.partial(wrapper, forward)

@@ -1,4 +1,4 @@
-"""G: bidirectional GRU. Shen et al. (2021) mention it but do not specify it; the residual form is ours."""
+"""G: bidirectional GRU. Shen et al. (2021) mention such a layer but do not specify it. The residual form is ours."""
 
 from functools import partial
 
@@ -11,8 +11,8 @@ from .base import Context, SlotConfig, Sublayer, register
 class BiGRU(Sublayer):
     """Bidirectional GRU f(x) = [GRU(x), GRU'(x reversed) reversed], with embed_dim / 2 units in each direction.
 
-    For each direction, padding is moved behind the sentence and afterwards back. The output therefore does not depend on
-    padding on either side, and no length is read on the host.
+    In each direction, padding is moved behind the sentence before the GRU runs, and back afterwards. The outputs of tokens
+    therefore do not depend on padding on either side, and no length is read on the host.
 
     Raises:
         ValueError: embed_dim is odd.
@@ -34,7 +34,7 @@ class BiGRU(Sublayer):
 
 
 def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """Outputs (time, batch, width) of a GRU that skips padding. Outputs at padding are meaningless."""
+    """Run a GRU over the tokens, skipping padding; outputs: (time, batch, width). Outputs at padding are meaningless."""
     outputs = (
         gru if x.device.type == "cpu" or len({p.dtype for p in gru.parameters()}) == 1 else partial(in_one_dtype, gru)
     )
@@ -42,12 +42,12 @@ def _run(gru: nn.GRU, x: Tensor, padding_mask: Tensor | None) -> Tensor:
         whole: Tensor = outputs(x)[0]
         return whole
     tokens_first = padding_mask.t().byte().argsort(dim=0, stable=True)
-    y = outputs(_take(x, tokens_first))[0]
-    return _take(y, tokens_first.argsort(dim=0))
+    y = outputs(_reorder(x, tokens_first))[0]
+    return _reorder(y, tokens_first.argsort(dim=0))
 
 
 def in_one_dtype(gru: nn.GRU, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute ``gru(x)`` in the dtype of its matrices. cuDNN requires one dtype, but ``--frozen-dtype`` keeps biases in float32."""
+    """Compute ``gru(x)`` in the dtype of the GRU's matrices. cuDNN requires one dtype, but ``--frozen-dtype`` keeps biases in float32."""
     weights = list(gru.parameters())
     dtype = weights[0].dtype
     with torch.autocast(x.device.type, enabled=False):
@@ -60,7 +60,7 @@ def in_one_dtype(gru: nn.GRU, x: Tensor) -> tuple[Tensor, Tensor]:
     return result
 
 
-def _take(x: Tensor, order: Tensor) -> Tensor:
+def _reorder(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(0, order.unsqueeze(-1).expand(-1, -1, x.size(2)))
 
 

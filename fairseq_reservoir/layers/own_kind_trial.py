@@ -20,11 +20,11 @@ def build_own(kind: Kind, stack: str, config: SlotConfig) -> Slot:
     """Build a layer of a user's own kind and check its outputs.
 
     The outputs must have the input's shape and be the same at every call. They must not depend on padding or, in a decoder,
-    on later tokens. While a model is built on the meta device, a second layer is built for the check.
+    on later tokens. If the model is built on the meta device, a second layer is built on the CPU for the check.
 
     Raises:
-        InputError: the layer cannot be built, or fails the check. The message has the kind's name and the module that
-            registered it.
+        InputError: the layer cannot be built, or fails the check. The message contains the name of the kind, and the module that
+            registered the kind.
     """
     try:
         layer = build_slot(kind.letter, stack, config)
@@ -48,33 +48,33 @@ def build_own(kind: Kind, stack: str, config: SlotConfig) -> Slot:
 def _try(layer: Slot, kind: Kind, stack: str, config: SlotConfig) -> None:
     x = torch.randn(_TIME, _BATCH, config.embed_dim)
     if stack == "encoder":
-        whole = _numbers(layer(x), x)
+        whole = _checked(layer(x), x)
         _compare(layer(x), whole, _SECOND_TIME)
         # fairseq pads sources on the left by default.
         for padding, tokens in ((slice(2), slice(2, None)), (slice(-2, None), slice(-2))):
             mask = torch.zeros(_BATCH, _TIME, dtype=torch.bool, device=x.device)
             mask[:, padding] = True
-            padded = _numbers(layer(x, encoder_padding_mask=mask), x)
+            padded = _checked(layer(x, encoder_padding_mask=mask), x)
             _compare(
                 padded[tokens], layer(x[tokens]), "padding changes the outputs of tokens; see context.padding_mask"
             )
         return
     # All sentences have the same source, so that they can be reordered below.
     memory = torch.randn(_SOURCE, 1, config.memory_dim).expand(-1, _BATCH, -1) if config.memory_dim else None
-    whole = _numbers(layer(x, memory)[0], x)
+    whole = _checked(layer(x, memory)[0], x)
     _compare(layer(x, memory)[0], whole, _SECOND_TIME)
     _compare(
         layer(x[:2], memory)[0],
         whole[:2],
-        "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its row",
+        "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its Kind",
     )
     if memory is not None and not kind.sees_source:
-        _compare(layer(x, memory + 1)[0], whole, "its outputs depend on the source, but its row has sees_source=False")
+        _compare(layer(x, memory + 1)[0], whole, "its outputs depend on the source, but its Kind has sees_source=False")
     if memory is not None and kind.sees_source and "cross" not in dict(layer.named_children()):
-        # A matrix or factor that is 0 at the start may hide the source.
+        # If a matrix or factor is 0 at the start, the outputs may depend on the source only after training.
         learns = [p for name, p in layer.named_parameters() if not is_bias(name)]
         if _alike(layer(x, memory + 1)[0], whole) and all(bool(p.any()) for p in learns):
-            _fail("its outputs do not depend on the source, but its row has sees_source=True; see cross_attention")
+            _fail("its outputs do not depend on the source, but its Kind has sees_source=True; see cross_attention")
     _try_incremental(layer, x, memory, whole)
 
 
@@ -82,7 +82,9 @@ def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tenso
     """Compare a decoder layer's incremental outputs with those for the whole sentence ``x``."""
     state: dict[str, Any] = {}
     steps = [layer(x[t : t + 1], memory, incremental_state=state)[0] for t in range(_TIME - 1)]
-    _compare(torch.cat(steps), whole[:-1], "one token at a time its outputs differ; see context.incremental_state")
+    _compare(
+        torch.cat(steps), whole[:-1], "its outputs differ if it gets one token at a time; see context.incremental_state"
+    )
     order = torch.arange(_BATCH).flip(0)
     for module in layer.modules():
         if hasattr(module, "reorder_incremental_state"):
@@ -95,11 +97,11 @@ def _try_incremental(layer: Slot, x: Tensor, memory: Tensor | None, whole: Tenso
     )
 
 
-def _numbers(y: Tensor, x: Tensor) -> Tensor:
+def _checked(y: Tensor, x: Tensor) -> Tensor:
     """Return the output ``y`` if it is finite and has the shape of the input ``x``."""
     if not isinstance(y, Tensor) or y.shape != x.shape:
         found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-        _fail(f"returned {found}, must return the shape of its input, (time, batch, embed_dim) = {tuple(x.shape)}")
+        _fail(f"returned {found}; it must return the shape of its input, (time, batch, embed_dim) = {tuple(x.shape)}")
     if not y.isfinite().all():
         _fail("returned infinite values or NaN")
     return y

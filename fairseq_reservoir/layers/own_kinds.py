@@ -29,12 +29,12 @@ def register_kind(kind: Kind, build: Builder) -> None:
     checkpoint never imports code.
 
     Args:
-        kind: the kind's row.
+        kind: the description of the kind.
         build: a function ``(config, stack) -> {name: Sublayer}`` that builds the layer. Sublayers run in the order of the
             dictionary.
 
     Raises:
-        InputError: a letter, the name or the reservoir type is taken, or ``fairseqs`` is set.
+        InputError: another kind has a letter, the name or the reservoir type of this kind, or ``fairseqs`` is set.
     """
     kind = replace(kind, registered_by=build.__module__)
     kinds.register(kind)

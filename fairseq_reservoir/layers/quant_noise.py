@@ -1,7 +1,7 @@
 """fairseq's quantization noise (``--quant-noise-pq``) for frozen matrices.
 
-fairseq drops blocks of a matrix by overwriting them in each training step. An optimizer restores a trained matrix, but a frozen
-one would be lost after a few updates. Here, noise is added to a copy of a frozen matrix.
+fairseq drops blocks of a matrix by overwriting them in each training step. Training restores a trained matrix, but a frozen matrix
+would be lost after a few updates. Here, noise is added to a copy of a frozen matrix.
 """
 
 import functools
@@ -15,8 +15,8 @@ from torch import nn
 _HOOK = "quant_noise.<locals>._forward_pre_hook"
 
 
-def spare_frozen(model: nn.Module) -> None:
-    """Make quantization noise leave frozen matrices unchanged. Their products have the same noise as before.
+def protect_frozen(model: nn.Module) -> None:
+    """Keep frozen matrices unchanged by quantization noise. The noise in the outputs of their layers is the same as in fairseq.
 
     Trained matrices get fairseq's noise. ``requires_grad`` is read at each pass, because freeze schedules change it.
     """
@@ -24,7 +24,7 @@ def spare_frozen(model: nn.Module) -> None:
         for key, hook in module._forward_pre_hooks.items():
             if getattr(hook, "__qualname__", None) == _HOOK:
                 module._forward_pre_hooks[key] = functools.partial(_add_noise, hook)
-                module.register_forward_hook(_take_away, always_call=True)
+                module.register_forward_hook(_remove_copy, always_call=True)
 
 
 @torch.no_grad()
@@ -32,12 +32,12 @@ def _add_noise(hook: Callable[..., Any], module: Any, inputs: tuple[Any, ...]) -
     if module.weight.requires_grad or not module.training:
         hook(module, inputs)
         return
-    double = SimpleNamespace(**vars(module))
-    double.weight = nn.Parameter(module.weight, requires_grad=False)
-    hook(double, inputs)
+    copy = SimpleNamespace(**vars(module))
+    copy.weight = nn.Parameter(module.weight, requires_grad=False)
+    hook(copy, inputs)
     # An instance attribute takes precedence over the parameter of the same name.
-    vars(module)["weight"] = double.weight.detach()
+    vars(module)["weight"] = copy.weight.detach()
 
 
-def _take_away(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+def _remove_copy(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
     vars(module).pop("weight", None)

@@ -1,4 +1,4 @@
-"""Replacement of modules inside a model by modules of another class that share their state."""
+"""Replacement of modules inside a model by modules of another class with the same state."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Thing = TypeVar("Thing")
 
 
 def adopt(kind: type[Thing], thing: Any) -> Thing:
-    """Create an instance of ``kind`` that shares all attributes of ``thing``: parameters, buffers, hooks and mode.
+    """Create an instance of ``kind`` that shares all attributes of ``thing``: parameters, buffers, hooks and training mode.
 
     ``kind.__init__`` does not run, so that no random number is drawn. Use only one of the two objects afterwards.
     """
@@ -25,9 +25,10 @@ def adopt(kind: type[Thing], thing: Any) -> Thing:
 
 
 def with_mix_in(mixin: type, thing: Any) -> Any:
-    """Create a copy of ``thing`` with a mix-in class added in front of its own class; return ``thing`` if it has the mix-in.
+    """Create an object with the state of ``thing`` and a class that puts ``mixin`` before the class of ``thing``.
 
-    The class keeps its name, because fairseq compares the names of classes in checkpoints.
+    The new class has the name of the old class, because fairseq compares class names in checkpoints. A ``thing`` that has the
+    mix-in already is returned unchanged.
     """
     if isinstance(thing, mixin):
         return thing
@@ -40,13 +41,13 @@ def _combined(mixin: type, kind: type) -> type:
 
 
 def replace_modules(model: nn.Module, replacement: Callable[[Any], nn.Module | None]) -> None:
-    """Put ``replacement(module)`` in the place of every module below ``model``, in place.
+    """Replace every module below ``model`` by ``replacement(module)``, in place.
 
     A module with several parents is replaced once. Its parents share the replacement.
 
     Args:
-        model: the model, which is not replaced itself.
-        replacement: returns None for a module that is not replaced.
+        model: the model. It is not replaced itself.
+        replacement: function that returns the new module for a module, or None to keep the module.
     """
     replaced: dict[nn.Module, nn.Module | None] = {}
     for parent in list(model.modules()):

@@ -1,7 +1,8 @@
 """S and s: static mixing, attention with weights that depend only on the distance between tokens.
 
-S has random fixed weights and trained v and o, as the static random attention of Dong et al., 2025 (MixiT). s has trained
-weights, as a linear form of MLP-Mixer's token mixing (Tolstikhin et al., 2021). FNet's "Random" fixes v and o too.
+In S, the weights are random and frozen, and the value and output projections are trained, as in the static random attention of
+MixiT (Dong et al., 2025). In s, the weights are trained too, as in a linear form of MLP-Mixer's token mixing (Tolstikhin et
+al., 2021). In FNet's "Random" model, the projections are frozen as well.
 """
 
 import math
@@ -17,7 +18,7 @@ from .base import Context, SlotConfig, Sublayer, register
 from .cross_attention import cross_attention
 from .feed_forward import FeedForward
 
-# Lower bound of a sum of squared weights before its root is divided by. A squared weight is 1 / 16 at the start.
+# Lower bound of a sum of squared weights, against division by 0. A squared weight is 1 / 16 at the start.
 _LEAST = 1e-8
 
 
@@ -29,19 +30,20 @@ class StaticMixing(Sublayer):
     j > i. Rows of A have norm 1, so that the variance of independent tokens does not depend on the sentence length.
 
     There is one weight per distance, not one per pair of positions. This has four advantages. Padding does not change the
-    result. Every length up to ``max_positions`` has weights. A longer sentence uses trained weights up to the longest
-    distance seen in training; for distances of ``max_positions`` and more, the last weight is used. A layer stores
-    2 max_positions - 1 numbers per head instead of max_positions^2. (FNet, MixiT and MLP-Mixer use one fixed length.)
+    result. Every length up to ``max_positions`` has weights. A sentence that is longer than those in training uses trained
+    weights for all distances that occurred in training. For distances of ``max_positions`` and more, the last weight is used.
+    A layer stores 2 max_positions - 1 numbers per head instead of max_positions^2. (FNet, MixiT and MLP-Mixer use one fixed
+    length.)
 
-    Parameters: ``mix``, w, (heads, 2 max_positions - 1), or (heads, max_positions) in a decoder. Column max_positions - 1
-    is the weight of the token itself, the column before it that of the previous token. ``v_proj`` and ``out_proj`` are as in
-    attention. S freezes only ``mix``.
+    Parameters: ``mix`` is w, (heads, 2 max_positions - 1), or (heads, max_positions) in a decoder. Column max_positions - 1
+    has the weight of distance 0. The column before it has the weight of the previous token. ``v_proj`` and ``out_proj`` are as
+    in attention. S freezes only ``mix``.
 
-    With T tokens per sentence, mixing takes T multiply-adds per token and channel, half of attention's scores and sums. It
-    needs a T x T matrix per head, shared by all sentences.
+    With T tokens per sentence, mixing costs T multiply-adds per token and channel. Attention costs 2 T for its scores and sums.
+    The mixing needs one T x T matrix per head, shared by all sentences.
 
     Raises:
-        ValueError: the heads do not divide the width.
+        ValueError: the width is not a multiple of the number of heads.
     """
 
     get_incremental_state: Callable[..., Any]  # fairseq's
@@ -62,8 +64,8 @@ class StaticMixing(Sublayer):
     def reset_parameters(self) -> None:
         """Draw weights of +-1/4 from torch's generator, and initialise projections as in fairseq's attention.
 
-        The magnitude of the weights does not change the output, only the effect of an optimizer step. At 1/4, a row of 16
-        weights has norm 1, and its gradient is that of A.
+        The magnitude of the weights does not change the output, only the effect of an optimizer step. With 1/4, a row of 16
+        weights has norm 1, so that the gradient of the weights has the magnitude of the gradient of A.
         """
         self.mix.bernoulli_(0.5).sub_(0.5).div_(2)
         nn.init.xavier_uniform_(self.v_proj.weight, gain=1 / math.sqrt(2))
@@ -86,10 +88,10 @@ class StaticMixing(Sublayer):
         return out
 
     def _weights(self, rows: int, time: int) -> Tensor:
-        """Weights w[j - i] of the last ``rows`` tokens i and all ``time`` tokens j, 0 for later tokens in a decoder; (heads, i, j)."""
+        """Weights w[j - i] of the last ``rows`` tokens i and all ``time`` tokens j, 0 for j > i in a decoder; (heads, rows, time)."""
         further = max(0, time - self.positions)
         mix = self._lengthened(further) if further else self.mix
-        # Row i is a window of the distances. Each window starts one column further left than that of the row above.
+        # Row i is a window of the distances. Each window starts one column further left than the window of the row above.
         longest = self.positions + further
         window = mix[:, longest - time : longest + rows - 1]
         window = functional.pad(window, (0, time + rows - 1 - window.size(1)))
@@ -101,7 +103,7 @@ class StaticMixing(Sublayer):
         return torch.cat((before, self.mix) if self.causal else (before, self.mix, after), 1)
 
     def _remember(self, v: Tensor, is_token: Tensor | None, incremental_state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Append new values (time, batch, dim) and token masks (time, batch) to the incremental state, and return all so far."""
+        """Append values (time, batch, dim) and token masks (time, batch) to the incremental state; return those of all steps so far."""
         if is_token is None:
             is_token = torch.ones(v.shape[:2], dtype=torch.bool, device=v.device)
         state = self.get_incremental_state(incremental_state, "mixing") or {}
@@ -119,7 +121,7 @@ class StaticMixing(Sublayer):
 
 
 def _inverse_norms(weights: Tensor, is_token: Tensor | None) -> Tensor:
-    """1 / sqrt(sum of squared weights of real tokens), float32 or float64; (heads, i, batch), with batch 1 without padding."""
+    """1 / sqrt(sum of squared weights of real tokens), float32 or float64; (heads, rows, batch), with a batch size of 1 without padding."""
     with torch.autocast(weights.device.type, enabled=False):
         squares = (weights if weights.dtype == torch.float64 else weights.float()).square()
         sums = squares.sum(2, keepdim=True) if is_token is None else squares @ is_token.to(squares.dtype)

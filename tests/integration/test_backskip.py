@@ -159,8 +159,8 @@ def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, tmp_path):
     flags = [*PLAN, "--max-update", 4, "--save-dir", tmp_path, "--backskip", "synthetic"]
     line, status = error_of(toy_data, *flags, "--backskip-warmup", 2)
     assert status != 0 and line.removeprefix("fairseq-train: error: ") == (
-        "--backskip-warmup 2: the warm-up ended by update 2 of the checkpoint, which has no estimator of this kind; "
-        "set it to 102, for example, or add --reset-optimizer\n"
+        "--backskip-warmup 2: the checkpoint has no estimator of this kind, and the warm-up would be over at its update 2; "
+        "set the flag to 102, for example, or add --reset-optimizer\n"
     )
     train(toy_data, *flags, "--backskip-warmup", 2, "--reset-optimizer", "--no-save")
     run = train(toy_data, *flags, "--backskip-warmup", 3, "--backskip-anneal", 0)

@@ -108,7 +108,7 @@ def test_hashes_are_taken_when_training_starts_and_at_each_save(toy_data, tmp_pa
 
 def test_a_run_that_ruins_them_ends_in_one_line(toy_data, tmp_path, monkeypatch):
     """fairseq's own noise does this."""
-    monkeypatch.setattr(reservoir_build, "spare_frozen", lambda model: None)
+    monkeypatch.setattr(reservoir_build, "protect_frozen", lambda model: None)
     flags = ["--reservoir-encoder", "LT", "--reservoir-decoder", "L", *NOISE, *QUIET, "--max-update", 2]
     error, status = error_of(toy_data, *flags, "--save-dir", tmp_path)
     assert error == (

@@ -122,13 +122,13 @@ def built(builder, stack, monkeypatch, **sizes):
     (Narrow, "encoder", "RuntimeError: The size of tensor a"),
     (Mean, "encoder", "padding changes the outputs of tokens; see context.padding_mask"),
     (OneWay, "encoder", "padding changes the outputs of tokens; see context.padding_mask"),
-    (MeanWithoutPadding, "decoder", "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its row"),
-    (MeanSoFar, "decoder", "one token at a time its outputs differ; see context.incremental_state"),
+    (MeanWithoutPadding, "decoder", "its outputs depend on later tokens; set refused={'decoder': 'it reads ...'} in its Kind"),
+    (MeanSoFar, "decoder", "its outputs differ if it gets one token at a time; see context.incremental_state"),
     (NeverReordered, "decoder", "its outputs are wrong after beam search reorders the sentences; see reorder_incremental_state"),
     (Dropping, "encoder", "a second call in evaluation mode returns other values"),
     (Dropping, "decoder", "a second call in evaluation mode returns other values"),
     (Endless, "encoder", "returned infinite values or NaN"),
-    (ReadsSource, "decoder", "its outputs depend on the source, but its row has sees_source=False"),
+    (ReadsSource, "decoder", "its outputs depend on the source, but its Kind has sees_source=False"),
 ])  # fmt: skip
 def test_mistakes_of_a_layer(layer, stack, message, monkeypatch):
     with pytest.raises(InputError) as refusal:
@@ -167,7 +167,7 @@ def test_a_row_with_sees_source(monkeypatch):
         built(lambda config, stack, sees=sees: {"part": sees(config)}, "decoder", monkeypatch)
     with pytest.raises(
         InputError,
-        match="its outputs do not depend on the source, but its row has sees_source=True; see cross_attention",
+        match="its outputs do not depend on the source, but its Kind has sees_source=True; see cross_attention",
     ):
         built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch)
     built(lambda config, stack: {"part": Sound(config)}, "decoder", monkeypatch, memory_dim=0)

@@ -14,7 +14,7 @@ from fairseq.quantization_utils import quantize_model_scalar
 from torch import nn
 
 from fairseq_reservoir.errors import InputError
-from fairseq_reservoir.layers.quant_noise import spare_frozen
+from fairseq_reservoir.layers.quant_noise import protect_frozen
 from fairseq_reservoir.plan.kinds import kind_of
 from tests.support.building import build
 from tests.support.letters import LETTERS
@@ -44,8 +44,8 @@ def test_a_frozen_layer_computes_fairseqs_outputs_and_keeps_its_bits(kind):
     fairseqs = quant_noise(make(), 0.5, block).requires_grad_(False)
     ours, plain = copy.deepcopy(fairseqs), copy.deepcopy(fairseqs)
     plain._forward_pre_hooks.clear()
-    spare_frozen(ours)
-    spare_frozen(ours)  # a second call does nothing
+    protect_frozen(ours)
+    protect_frozen(ours)  # a second call does nothing
     before = ours.weight.clone()
     for _ in range(3):
         fairseqs.weight.data = before.clone()  # ruined by every pass
@@ -59,7 +59,7 @@ def test_a_frozen_layer_computes_fairseqs_outputs_and_keeps_its_bits(kind):
 def test_by_hand():
     linear = nn.Linear(4, 1, bias=False).requires_grad_(False)
     linear.weight.copy_(torch.tensor([[1.0, 2.0, 4.0, 8.0]]))
-    spare_frozen(quant_noise(linear, 0.5, 2))
+    protect_frozen(quant_noise(linear, 0.5, 2))
     # Two blocks of two entries, each dropped or doubled: 2 (0 or 3) + 2 (0 or 12).
     found = {linear(torch.ones(4)).item() for _ in range(60)}
     assert found == {0.0, 6.0, 24.0, 30.0}
@@ -69,7 +69,7 @@ def test_by_hand():
 def test_trained_it_is_fairseqs():
     fairseqs = quant_noise(nn.Linear(8, 3), 0.5, 4)
     ours = copy.deepcopy(fairseqs)
-    spare_frozen(ours)
+    protect_frozen(ours)
     given = KINDS["linear"][1]
     for _ in range(2):
         assert all(a.equal(b) for a, b in zip(run(fairseqs, given), run(ours, given)))
@@ -78,7 +78,7 @@ def test_trained_it_is_fairseqs():
 
 def test_a_pass_that_fails_leaves_the_matrix():
     linear = quant_noise(nn.Linear(8, 3), 0.5, 4).requires_grad_(False)
-    spare_frozen(linear)
+    protect_frozen(linear)
     before = linear.weight.clone()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         linear(torch.ones(2, 7))

@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 class AdaptedAttention(MultiheadAttention):
-    """Attention y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo that calls its projection layers.
+    """Attention that calls its projection layers: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo.
 
-    x and y: (time, batch, dim). fairseq's fused attention reads the matrix W + D of an adapted layer, and would compute the
-    gradient of the whole matrix. Here the projection layers are called, so that a small adapter stays cheap. The other
-    operations are those of the fused attention, in the same order. Calls with a cache or for attention weights use fairseq's
-    implementation.
+    q_h, k_h and v_h are the projected inputs of head h, which has d_h channels. Inputs and y: (time, batch, dim). fairseq's
+    fused attention reads the whole matrix of each projection instead. Its backward pass would compute the gradient of a whole
+    matrix for an ``AdaptedLinear``, even if the adapter is small. All other operations equal those of the fused attention, in
+    the same order. Calls that use a cache or return attention weights run fairseq's own implementation.
     """
 
     def forward(
@@ -58,14 +58,14 @@ class AdaptedAttention(MultiheadAttention):
 
 
 def as_additive(mask: Tensor, like: Tensor) -> Tensor:
-    """Convert a mask to one that is added to scores: -inf where a boolean mask is true."""
+    """Convert a mask to the dtype of ``like``, to be added to attention scores. True becomes -inf, and False becomes 0."""
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
     return like.new_zeros(mask.shape).masked_fill(mask, float("-inf"))
 
 
 def combined_mask(like: Tensor, batch: int, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
-    """Combine both masks into an additive one, (batch, heads, time, source), in the dtype of ``like``; None without masks."""
+    """Sum of both masks, to be added to attention scores (batch, heads, time, source), in the dtype of ``like``; None without masks."""
     mask = None if attn_mask is None else as_additive(attn_mask, like)
     if mask is not None and mask.dim() == 3:
         mask = mask.view(batch, -1, *mask.shape[1:])

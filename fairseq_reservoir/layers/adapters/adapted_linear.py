@@ -8,23 +8,25 @@ from torch import Tensor, nn
 
 Device = torch.device | str | None
 
-# LoRA's alpha. D has the factor alpha / rank, so that the learning rate need not depend on the rank.
+# LoRA's alpha. The adapter's matrix has the factor alpha / rank, so that the same learning rate suits every rank.
 ALPHA = 16
 # Initial value of VeRA's vector d.
 FIRST_D = 0.1
 
 
 class AdaptedLinear(nn.Linear):
-    """Linear layer with an adapter, y = x (g W + D)^T + c; W and c of ``linear``, D of ``adapter``; x: (..., in), y: (..., out).
+    """Linear layer with an adapter: y = x (g W + D)^T + c; x: (..., in), y: (..., out).
 
-    If W and c are frozen, only the adapter is trained, including its scalar ``gain`` g if it has one (initially 1). Without a gain g
-    is 1. W keeps its name ``weight`` in the state dict. The attribute ``weight`` is g W + D, so that code which reads the matrix
-    includes the adapter. ``AdaptedAttention`` calls the layer instead.
+    W and c are the weight and the bias of ``linear``. D is the matrix of ``adapter``. The scalar g is the adapter's parameter
+    ``gain``, initially 1. If the adapter has no gain, g is always 1. If W and c are frozen, only the adapter is trained, with its gain.
+
+    Reading the attribute ``weight`` returns g W + D, the matrix with the adapter. In the state dict, ``weight`` is W alone. fairseq's
+    attention reads ``weight``. ``AdaptedAttention`` calls this layer instead, which is cheaper.
 
     Args:
-        linear: the layer that is replaced. Its parameters are reused.
+        linear: the layer to replace. Its parameters are reused.
         adapter: a ``LowRank`` or a ``ScaledProjections``.
-        scaled: whether the adapter gets a gain.
+        scaled: whether to add a gain to the adapter.
     """
 
     def __init__(self, linear: nn.Linear, adapter: "LowRank | ScaledProjections", scaled: bool = False) -> None:
@@ -36,7 +38,7 @@ class AdaptedLinear(nn.Linear):
         self.frozen_adapter: LowRank | ScaledProjections = adapter
         if scaled:
             adapter.gain = nn.Parameter(torch.ones(1, device=weight.device))
-        # Separate products of W and D avoid the gradient of a whole matrix. If D is large, adding it to W first is cheaper.
+        # Multiplying x by W and by D separately avoids the gradient of a whole matrix. For a high rank, one product with W + D is cheaper.
         self.apart = 3 * adapter.rank * (self.in_features + self.out_features) < self.in_features * self.out_features
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +60,7 @@ class AdaptedLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Add missing adapters and gains to a state dict, so that a model without them can be loaded. fairseq calls this."""
+        """Add this layer's adapter and gain to a state dict without them, so that the state dict can be loaded. fairseq calls this."""
         add_if_all_missing(state_dict, f"{name}.frozen_adapter.", self.frozen_adapter)
         if self.frozen_adapter.gain is not None:
             state_dict.setdefault(f"{name}.frozen_adapter.gain", self.frozen_adapter.gain.detach())
@@ -73,7 +75,7 @@ class AdaptedLinear(nn.Linear):
 
 
 class LowRank(nn.Module):
-    """LoRA (Hu et al., 2021): D = alpha / r B A with A (r, in) and B (out, r), both trained. B is initially 0."""
+    """LoRA (Hu et al., 2021): D = (alpha / r) B A with rank r and trained matrices A (r, in) and B (out, r). B is initially 0."""
 
     gain: nn.Parameter | None
 
@@ -93,9 +95,10 @@ class LowRank(nn.Module):
 
 
 class ScaledProjections(nn.Module):
-    """VeRA (Kopiczko et al., 2024): D = diag(b) B diag(d) A, with random frozen A (r, in) and B (out, r) of ``shared``.
+    """VeRA (Kopiczko et al., 2024): D = diag(b) B diag(d) A with rank r.
 
-    The vectors b (out), initially 0, and d (r) are trained.
+    The matrices A (r, in) and B (out, r) are random, frozen and stored in ``shared``. The vectors b (out) and d (r) are trained.
+    b is initially 0.
     """
 
     gain: nn.Parameter | None
@@ -122,9 +125,9 @@ class ScaledProjections(nn.Module):
 
 
 class SharedProjections(nn.Module):
-    """Buffers A (r, in) and B (out, r) that a model's ``ScaledProjections`` share, one pair for each shape (out, in).
+    """Frozen matrices A (r, in) and B (out, r) that a model's ``ScaledProjections`` share, one pair for each shape (out, in).
 
-    ``users`` is the number of adapters of each pair.
+    ``users`` is the number of adapters that use each pair, by the key of the pair.
     """
 
     def __init__(self) -> None:
@@ -132,7 +135,7 @@ class SharedProjections(nn.Module):
         self.users: dict[str, int] = {}
 
     def add(self, out_features: int, in_features: int, rank: int, device: Device = None) -> str:
-        """Add a user of the pair for a shape, creating the pair if needed. Return the pair's key."""
+        """Register an adapter for a matrix of this shape. Create the pair A, B for the shape if it is missing, and return its key."""
         key = f"{out_features}x{in_features}"
         if key not in self.users:
             self.register_buffer(f"A_{key}", torch.empty(rank, in_features, device=device))
@@ -148,6 +151,6 @@ class SharedProjections(nn.Module):
 
 
 def add_if_all_missing(state_dict: dict[str, Tensor], prefix: str, module: nn.Module) -> None:
-    """Add a module's own state to a state dict that has none of its tensors, in place."""
+    """Add the state of ``module`` to ``state_dict`` in place, unless the state dict has a name that starts with ``prefix``."""
     if not any(key.startswith(prefix) for key in state_dict):
         state_dict.update({prefix + key: value for key, value in module.state_dict().items()})

@@ -14,25 +14,26 @@ from ..replace import adopt, replace_modules
 from .adapted_attention import AdaptedAttention
 from .adapted_linear import AdaptedLinear, LowRank, ScaledProjections, SharedProjections
 
-# Name of an adapter in its layer, and of the model's module with the matrices that all adapters share.
+# Name of the adapter as a submodule of its layer. The model's submodule with the shared matrices of VeRA has the same name.
 NAME = "frozen_adapter"
 _ATOMS = (GROUPS["att"] | GROUPS["ffn"]) - GROUPS["mix"]
 
 
 def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool = False) -> None:
-    """Add an adapter to every frozen matrix of attention and feed-forward blocks that has none, in place.
+    """Add adapters to all frozen matrices of attention and feed-forward blocks, in place. Existing adapters are kept.
 
     Random values depend only on the seed. Recipes of VeRA's shared matrices are added to ``model.recipes``.
 
     Args:
         model: a model with parameters frozen according to ``table``.
-        table: its slot table.
+        table: the model's slot table, which lists its tensors and the frozen ones among them.
         kind: ``lora`` or ``vera``.
         rank: rank of every adapter.
-        scaled: also train a scalar factor of every such matrix.
+        scaled: also train a scalar factor of every adapted matrix.
 
     Raises:
-        InputError: no such matrix is frozen, ``rank`` exceeds the smaller side of one, or one is not an ordinary linear layer.
+        InputError: no matrix of these blocks is frozen, ``rank`` exceeds the smaller side of a frozen matrix, or the module
+            of a frozen matrix is not a plain ``nn.Linear``.
     """
     frozen = [e for e in table.entries if not e.trained and e.atom in _ATOMS and e.name.endswith(".weight")]
     if not frozen:
@@ -49,7 +50,7 @@ def adapt(model: nn.Module, table: SlotTable, kind: str, rank: int, scaled: bool
             continue
         if type(linear) is not nn.Linear or linear._forward_pre_hooks:
             raise InputError(
-                f"--frozen-adapter {kind}: {place} is frozen but not an ordinary linear layer; remove quantization noise"
+                f"--frozen-adapter {kind}: {place} is frozen but not an ordinary linear layer; remove --quant-noise-pq"
             )
         if rank > min(entry.shape):
             raise InputError(

@@ -1,8 +1,10 @@
 """Backskipping: estimators of a frozen layer's input gradient, used in place of its backward pass.
 
-Shen et al. (2021) describe the idea, but published no code. The docstring of each estimator lists our own choices. A random
-draw decides whether an update takes the true backward pass. It depends on the seed, the layer's name and the number of the
-update, so that all ranks, accumulated batches and recomputed layers agree.
+Shen et al. (2021) describe the idea, but published no code. The docstring of each estimator lists our own choices. A layer
+computes y from x, L is the loss, and the estimators estimate dL/dx.
+
+A random draw decides whether an update computes the true backward pass of a layer. The draw depends on the seed, the layer's
+name and the number of the update, so that all ranks, accumulated batches and recomputed layers agree.
 """
 
 import functools
@@ -21,7 +23,7 @@ _HIDDEN = 64
 
 
 class Identity(nn.Module):
-    """Straight-through estimator dL/dx ~ g, with g = dL/dy. It has nothing to learn."""
+    """Straight-through estimator dL/dx ~ g, with g = dL/dy. It has no parameters to fit."""
 
     needs_true = False  # whether the estimator learns from true gradients
 
@@ -39,10 +41,11 @@ class Identity(nn.Module):
 
 
 class Synthetic(Identity):
-    """Linear estimator dL/dx ~ g + W g, with g = dL/dy and W fitted to the residual of true gradients.
+    """Linear estimator dL/dx ~ g + W g, with g = dL/dy.
 
-    W (width, width) is fitted during true updates by ``LeastSquares``. The estimate is linear in g, so that a loss scale has no
-    effect. The estimator is ours. It is named after synthetic gradients (Jaderberg et al., 2017), which predict from activations.
+    In updates with a true backward pass, ``LeastSquares`` fits W (width, width), so that W g approximates dL/dx - g. The
+    estimate is linear in g, so that a loss scale has no effect. This estimator is ours. Its name comes from synthetic gradients
+    (Jaderberg et al., 2017), which are predicted from activations instead of g.
     """
 
     needs_true = True
@@ -61,12 +64,12 @@ class Synthetic(Identity):
 
 
 class Reinforce(nn.Module):
-    """REINFORCE estimator dL/dx ~ -(R - V(x)) e / s: x is the mean of a policy and x + s e, e ~ N(0, 1), its action.
+    """REINFORCE estimator dL/dx ~ -(R - V(x)) e / s. The policy has the mean x, and its action is x + s e with noise e ~ N(0, 1).
 
     As in the paper, the return R of a token is the mean of -dL/dy over channels, and V is a value network fitted to R by squared
-    error. Three choices are ours. R is divided by its RMS over the batch, which cancels the loss scale. V has a frozen random
-    hidden layer of 64 tanh units and a least-squares output layer. s is 0.1, because the output of a LayerNorm has size 1.
-    The noise has its own generator; see ``Backskip.noise_seed``.
+    error. Three choices are ours. V is fitted to R divided by its RMS over the batch, which cancels the loss scale. V has a
+    frozen random hidden layer of 64 tanh units and a least-squares output layer. s is 0.1, because the entries of a LayerNorm's
+    output have RMS 1. The noise e comes from a generator of its own; see ``Backskip.noise_seed``.
     """
 
     needs_true = False  # the return needs only dL/dy
@@ -122,8 +125,8 @@ class Backskip(nn.Module):
         kind: key of ``ESTIMATORS``.
         name: name of the layer, such as ``encoder.layers.1``.
         width: width of the layer.
-        seed: seed for the choice of true updates and for the estimator.
-        anneal, warmup: the probability of a true update is 1 in the first ``warmup`` updates, then anneal, anneal^2, ...
+        seed: seed for the choice between both backward passes and for the estimator.
+        anneal, warmup: the probability of a true backward pass is 1 in the first ``warmup`` updates, then anneal, anneal^2, ...
     """
 
     def __init__(self, kind: str, name: str, width: int, seed: int, anneal: float, warmup: int = 0):
@@ -140,7 +143,7 @@ class Backskip(nn.Module):
         return drawn < self.anneal ** max(0, self.update - self.warmup + 1) * 2**32
 
     def begin_update(self) -> None:
-        """Restart the sequence of noise seeds before an update, also if it repeats an overflowed one."""
+        """Restart the sequence of noise seeds before an update. After an overflow, the repeated update has the same seeds."""
         self.draws = 0
 
     def noise_seed(self) -> int:
@@ -154,7 +157,7 @@ class Backskip(nn.Module):
         """End an update and refit the estimator. Called after every update, on all ranks."""
         if num_updates == self.update:
             return
-        # All ranks must agree, even where LayerDrop dropped the layer.
+        # solve() sums over all ranks, so that all must call it, even a rank on which LayerDrop has dropped the layer.
         learned = num_updates == self.update + 1 and (self.is_true or not self.estimator.needs_true)
         self.update = num_updates
         if learned:
@@ -173,7 +176,7 @@ class Backskip(nn.Module):
 
 
 class _Leave(torch.autograd.Function):
-    """Identity after a layer with a true backward pass. Stores dL/dy."""
+    """Identity after a layer with a true backward pass. Its own backward pass stores dL/dy."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, kept: dict[str, Tensor]) -> Tensor:
@@ -187,7 +190,7 @@ class _Leave(torch.autograd.Function):
 
 
 class _Enter(torch.autograd.Function):
-    """Identity before a layer with a true backward pass. Its backward pass gets the true dL/dx and calls ``Backskip.observe``."""
+    """Identity before a layer with a true backward pass. Its own backward pass gets the true dL/dx and calls ``Backskip.observe``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: dict[str, Tensor], skip: Backskip) -> Tensor:
@@ -203,7 +206,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Skip(torch.autograd.Function):
-    """x -> y = layer(x), computed without a graph. Its backward pass returns the estimate of dL/dx."""
+    """Function of x that returns y = layer(x), computed before without a graph. Its backward pass returns the estimate of dL/dx."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, noise: Tensor | None, skip: Backskip) -> Tensor:
@@ -224,8 +227,8 @@ class _Skip(torch.autograd.Function):
 def skipping_backward(layer: nn.Module, skip: Backskip) -> None:
     """Make a frozen layer use ``skip`` in training.
 
-    The layer's input is its first argument. Its output is the result, or the first element of a tuple. ``skip`` is not
-    registered as a submodule, because some layers run all their submodules.
+    The layer's input x is its first argument. Its output y is the returned tensor, or the first element of a returned tuple.
+    ``skip`` is not registered as a submodule, because some layers run all their submodules.
     """
     layer.forward = functools.partial(_forward, skip, layer.forward)
 

@@ -1,4 +1,4 @@
-"""Add backskips to the wholly frozen layers of a model (``--backskip``), and fit checkpoints to them."""
+"""``--backskip``: add a ``Backskip`` to wholly frozen layers of a model, and adapt the state dicts that are loaded into it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from .backward_skip import WARMUP_UPDATES, Backskip, skipping_backward
 
 
 def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options: Any) -> None:
-    """Add a backskip to each wholly frozen layer above a trained tensor.
+    """Add a ``Backskip`` to each wholly frozen layer that has a trained tensor below it.
 
     Decoder layers with attention to the source are excluded, because they have two inputs with gradients.
 
@@ -32,8 +32,8 @@ def add_backskips(model: nn.Module, plans: dict[str, tuple[Slot, ...]], options:
     if not skips:
         plan = ", ".join(f"{stack} {''.join(slot.letter for slot in slots)}" for stack, slots in plans.items())
         raise InputError(
-            f"--backskip {options.backskip}: no layer to skip ({plan}); it needs a wholly frozen layer above a trained tensor, such as F "
-            "or T in an encoder"
+            f"--backskip {options.backskip}: no layer to skip ({plan}); the flag needs a wholly frozen layer with a trained tensor below, "
+            "such as F or T in an encoder"
         )
     setattr(model, BACKSKIPS, nn.ModuleDict(skips))
 
@@ -58,7 +58,8 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
         resuming: whether training resumes at this number of updates.
 
     Raises:
-        InputError: a new estimator would start after the warm-up, and see few or no true gradients.
+        InputError: the state dict lacks an estimator, and a new one would start after the warm-up, with few or no true
+            gradients to learn from.
     """
     skips, prefix = getattr(model, BACKSKIPS, None), f"{prefix}{BACKSKIPS}."
     own = skips.state_dict(prefix=prefix) if skips else {}
@@ -73,6 +74,6 @@ def fit_state(model: nn.Module, state_dict: dict[str, Tensor], prefix: str, resu
 def _refuse_late(skip: Any) -> None:
     if skip.anneal < 1 and skip.update >= skip.warmup and skip.estimator.needs_true:
         raise InputError(
-            f"--backskip-warmup {skip.warmup}: the warm-up ended by update {skip.update} of the checkpoint, which has no estimator of "
-            f"this kind; set it to {skip.update + WARMUP_UPDATES}, for example, or add --reset-optimizer"
+            f"--backskip-warmup {skip.warmup}: the checkpoint has no estimator of this kind, and the warm-up would be over at its update "
+            f"{skip.update}; set the flag to {skip.update + WARMUP_UPDATES}, for example, or add --reset-optimizer"
         )

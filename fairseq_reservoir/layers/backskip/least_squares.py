@@ -6,23 +6,25 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-# Factor by which the weight of earlier samples decays per update.
+# Factor of the weights of earlier samples at each update.
 _DECAY = 0.99
 
 
 class LeastSquares(nn.Module):
-    """Ridge regression W = argmin sum_t 0.99^age(t) |y_t - W x_t|^2 + ridge tr(X X^T) / d |W|^2 over all samples so far.
+    """Ridge regression W = argmin sum_t a_t |y_t - W x_t|^2 + ridge v |W|^2 over all samples (x_t, y_t) so far.
 
-    ``add`` accumulates batches. ``solve``, called once per update, sums them over all ranks and computes W. The x and y of a
-    batch are divided by the RMS norm of x, which cancels the loss scale. The class never synchronises with the GPU: samples
-    are filtered by a mask on the device.
+    a_t is 0.99 to the power of the number of updates since sample t. v is the mean of sum_t a_t x_t[i]^2 over the entries i.
+
+    ``add`` accumulates batches. ``solve``, called once per update, sums the batches over all ranks and computes W. The x and y of
+    a batch are divided by the RMS norm of x, which cancels the loss scale. The class never synchronises with the GPU: samples are
+    filtered by a mask on the device.
 
     Args:
         inputs: d, the length of x.
         outputs: the length of y.
-        ridge: ridge penalty, relative to the mean variance of an input.
+        ridge: strength of the penalty.
 
-    Buffers, always float32: ``gram`` (d, d), ``cross`` (outputs, d), ``map`` W (outputs, d).
+    Buffers, always float32: ``gram``, sum_t a_t x_t x_t^T, (d, d); ``cross``, sum_t a_t y_t x_t^T, and ``map``, W, (outputs, d).
     """
 
     gram: Tensor
@@ -48,12 +50,12 @@ class LeastSquares(nn.Module):
 
     @torch.no_grad()
     def add(self, x: Tensor, y: Tensor, samples: Tensor | None = None) -> None:
-        """Add a batch. A batch with infinite values or NaN is ignored, as in an update that overflows.
+        """Add a batch. A batch with infinite values or NaN, as after an overflow, is ignored.
 
         Args:
             x: (rows, d).
             y: (rows, outputs).
-            samples: (rows,), true for rows to use; None uses all rows.
+            samples: (rows,), true for the rows to add; None adds all rows.
         """
         x, y = x.float(), y.float()
         count: Tensor | int = len(x)
@@ -72,7 +74,7 @@ class LeastSquares(nn.Module):
 
     @torch.no_grad()
     def solve(self) -> None:
-        """Include the batches since the last call and recompute W. All ranks must call this together."""
+        """Recompute W with the batches that were added since the last call. All ranks must call this together."""
         shared = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.new_gram is None and not shared:
             return
