@@ -8,22 +8,23 @@ import torch
 
 
 def bytes_of(count: int, bits: int) -> int:
-    """Number of bytes into which ``pack`` packs ``count`` entries."""
+    """Number of bytes of a packed mask with ``count`` entries."""
     return bits * math.ceil(count / 8)
 
 
 def pack(mask: torch.Tensor, bits: int, lowest: int = 0) -> torch.Tensor:
-    """Pack a mask of integers from ``lowest`` to ``lowest + 2**bits - 1`` into uint8, (bytes_of(count, bits),).
+    """Pack a mask of integers from ``lowest`` to ``lowest + 2**bits - 1`` into a uint8 vector of ``bytes_of(n, bits)`` bytes.
 
-    Plane b holds bit b of every ``entry - lowest``; the planes are concatenated. In a plane, entry i is bit i % 8 of byte i // 8.
+    The mask has n entries. The vector consists of ``bits`` planes, one after the other. Plane b contains bit b of every
+    ``entry - lowest``. In a plane, entry i is bit i % 8 of byte i // 8.
 
     Raises:
-        ValueError: an entry is outside that range.
+        ValueError: an entry is outside this range.
     """
     entries = mask.detach().cpu().reshape(-1).to(torch.int16).numpy() - lowest
     if entries.size and not 0 <= entries.min() <= entries.max() < 2**bits:
         found = f"{entries.min() + lowest} to {entries.max() + lowest}"
-        raise ValueError(f"mask entries {found}: do not fit {bits} bits from {lowest}")
+        raise ValueError(f"mask entries {found}: must be from {lowest} to {lowest + 2**bits - 1} to fit in {bits} bits")
     planes = [np.packbits((entries >> plane) & 1, bitorder="little") for plane in range(bits)]
     return torch.from_numpy(np.concatenate(planes))
 

@@ -7,20 +7,20 @@ from torch import Tensor
 
 SIGN, TERNARY = "sign", "ternary"
 MOST_LEVELS = 16
-# Distance between k equidistant levels around 0 that minimises the mean squared rounding error of a standard normal variable.
+# k -> the distance between k equidistant levels around 0 that minimises the mean squared rounding error of a standard normal variable.
 NORMAL_STEPS = {
     3: 1.2240, 4: 0.9957, 5: 0.8430, 6: 0.7334, 7: 0.6508, 8: 0.5860, 9: 0.5338, 10: 0.4908,
     11: 0.4546, 12: 0.4238, 13: 0.3972, 14: 0.3739, 15: 0.3534, 16: 0.3352,
 }  # fmt: skip
 KINDS = (SIGN, TERNARY, *map(str, NORMAL_STEPS))
-# Name of the buffer of scales in a state that has levels in place of latent weights.
+# Name of the buffer with the scales, in the state dict of an export. The export has levels in place of the trained weights.
 SCALES = "scales"
-# From BitNet; prevents a division by 0 for a matrix of zeros.
+# Lower bound of mean(|w|) from BitNet. It prevents a division by 0 for a matrix of zeros.
 _SMALLEST_MEAN = 1e-5
 
 
 def name_of_scales(latent: str) -> str:
-    """Name of the scales of latent weights: ``fc1.latent`` -> ``fc1.scales``."""
+    """Name of the scales for trained weights with the name ``latent``: ``fc1.latent`` -> ``fc1.scales``."""
     return latent.removesuffix("latent") + SCALES
 
 
@@ -28,16 +28,16 @@ def name_of_scales(latent: str) -> str:
 class Levels:
     """k levels around 0 and the rule for their scale.
 
-    Levels are whole numbers if k is odd (-1, 0, 1) and halves if k is even (-1/2, 1/2). The scale is the distance between
-    neighbouring levels. A weight w is rounded to the level nearest to w / scale. Ties go to the upper level for even k, and to
-    the even level for odd k.
+    Levels are integers if k is odd (-1, 0, 1) and half-integers if k is even (-1/2, 1/2). The scale is the distance between
+    neighbouring rounded values. A weight w is rounded to scale times the level nearest to w / scale. Ties go to the upper level
+    for even k, and to the even level for odd k.
 
-    - ``sign``: k = 2, one scale per row, 2 mean(|w|). A row then has the values +-mean(|w|), with the least squared error
-      (Rastegari et al., 2016, "XNOR-Net").
-    - ``ternary``: k = 3, one scale per matrix, mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language Models
-      are in 1.58 Bits", BitNet b1.58).
-    - ``3`` to ``16``: k is this number, one scale per row, ``NORMAL_STEPS[k]`` sqrt(mean(w^2)). This is optimal for normally
-      distributed weights (Max, 1960, "Quantizing for minimum distortion", table II).
+    - ``sign``: k = 2. Each row has the scale 2 mean(|w|), so that its rounded values are +-mean(|w|). These values have the
+      least squared error (Rastegari et al., 2016, "XNOR-Net").
+    - ``ternary``: k = 3. The matrix has one scale, mean(|w|) (Ma et al., 2024, "The Era of 1-bit LLMs: All Large Language
+      Models are in 1.58 Bits", BitNet b1.58).
+    - ``3`` to ``16``: k is this number. Each row has the scale ``NORMAL_STEPS[k]`` sqrt(mean(w^2)). This scale is optimal for
+      normally distributed weights (Max, 1960, "Quantizing for minimum distortion", table II).
 
     Attributes:
         kind: ``sign``, ``ternary``, or a number from 3 to 16 as a string.
@@ -90,7 +90,7 @@ class Levels:
         return (self.count - 1) / 2
 
     def numbers(self, levels: Tensor) -> Tensor:
-        """Number the levels from 0, the lowest: int8."""
+        """Convert levels to int8 numbers from 0, the number of the lowest level."""
         return (levels + self.highest).to(torch.int8)
 
     def from_numbers(self, numbers: Tensor) -> Tensor:

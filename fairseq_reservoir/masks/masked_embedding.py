@@ -17,7 +17,7 @@ def ordinary_embedding(weight: Tensor, padding_idx: int | None, training: bool) 
 
 
 class MaskedEmbedding(MaskedWeight):
-    """Embedding look-up in g (W * M); tokens: (...), int64 -> (..., embedding_dim).
+    """Embedding with the vectors g (W * M); tokens: (...), int64 -> (..., embedding_dim).
 
     The row of ``padding_idx`` is 0 in W, so the padding vector is always 0. ``MaskedWeight`` describes W, M, g, the trained
     parameters and the other arguments; fan_in is ``embedding_dim``.
@@ -50,10 +50,10 @@ class MaskedEmbedding(MaskedWeight):
 class TiedProjection(nn.Module):
     """Output projection y = x E^T with the weight E of an embedding; x: (..., embedding_dim), y: (..., num_embeddings).
 
-    It has no tensors. The embedding is registered elsewhere in the model.
+    The projection has no tensors of its own. The embedding is registered elsewhere in the model.
     """
 
-    # The output is x times the transposed ``weight``. --fast computes it that way.
+    # The output is x times the transposed ``weight`` and nothing else, so that --fast can compute it slice by slice.
     is_product = True
 
     def __init__(self, embedding: nn.Module):

@@ -12,8 +12,8 @@ from .masked_weight import MaskedWeight
 def all_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``F.linear`` with all rows of x in one product; x: (..., in_features).
 
-    If x is transposed and the weight needs no gradient, torch multiplies one sentence at a time, which is several times slower.
-    This happens in the output projection during translation.
+    If x is transposed and the weight needs no gradient, ``F.linear`` alone multiplies one sentence at a time, which is several
+    times slower. This occurs in the output projection during translation.
     """
     return F.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
 
@@ -34,7 +34,7 @@ class MaskedLinear(MaskedWeight):
     """
 
     bias: Tensor
-    # The output is x times the transposed ``weight``. --fast computes it that way.
+    # The output is x times the transposed ``weight`` and nothing else, so that --fast can compute it slice by slice.
     is_product = True
 
     def __init__(self, in_features: int, out_features: int, keep_ratio: float = 0.5, **options: Any) -> None:

@@ -3,9 +3,9 @@
 ``MaskedWeight.weight`` gets the mask and the masked weight from its ``MaskCache``. The cache selects masks again
 (``selection.select_masks``) if scores may have changed. The row gain, if there is one, is multiplied last.
 
-The cache is emptied by a new update number (``set_num_updates``), a change between training and evaluation, a loaded state and
-a conversion. It cannot rely on version counters, because fairseq's optimizers write to ``p.data``. In training without update
-numbers, masks are selected at every use.
+The cache is emptied by a new update number (``set_num_updates``), a change between training and evaluation, a loaded state dict
+and a conversion to another dtype or device. It cannot rely on torch's version counters, because fairseq's optimizers write to
+``p.data``. In training without update numbers, masks are selected at every use.
 """
 
 import math
@@ -29,35 +29,40 @@ WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "x
 
 
 class MaskedWeight(nn.Module):
-    """Masked weight W' = g (W * M): W random and frozen, M a mask from learned scores S; W, M: (rows, columns), g: (rows, 1) or 1.
+    """Masked weight W' = g (W * M) with a random frozen matrix W and a mask M, which is selected by learned scores S.
 
-    Trained: the parameters ``scores``, (rows, columns - pinned), and ``row_gain``, g, (rows,). ``scores`` stays float32 after
-    half() and bfloat16(), and is None for a random mask. ``row_gain`` is optional. Frozen: the buffer ``frozen_weight``, W.
+    W and M: (rows, columns). g: a trained factor per row, (rows, 1), or 1.
 
-    The gradient of S is that of W * M, times W. A binary mask ranked by magnitude also multiplies it by sign(S). Entries that the
-    mask drops have a gradient too, so they can return (Ramanujan et al., 2020).
+    Parameters: ``scores`` is S, (rows, columns - p) with p pinned entries in each row, which are fixed at random and have no
+    scores. S stays float32 after half() and bfloat16(). ``scores`` is None for a random mask. ``row_gain`` is g, (rows,), or
+    None. The buffer ``frozen_weight`` is W.
+
+    The gradient of S is the gradient of W * M, multiplied by W. If the mask is binary and ranked by magnitude, it is also
+    multiplied by sign(S). Entries that the mask drops have a gradient too, so that a later mask can keep them (Ramanujan et al.,
+    2020).
 
     S is initialised from U(-1/sqrt(columns), 1/sqrt(columns)). With scope "global" it is U(-1/16, 1/16) instead, so that every
     tensor keeps the same share at the start. W is drawn by ``init`` with fan_in ``columns``, and multiplied by ``gain``.
-    Both depend only on the seed and the name. Without a seed, one is drawn from torch's generator.
+    S and W depend only on the seed and the name. Without a seed, one is drawn from torch's generator.
 
     Args:
         rows, columns: shape of W.
-        keep_ratio, choices: see ``MaskChoices``; ``choices`` are its other fields by name.
+        keep_ratio: share of the weights that the mask keeps.
+        choices: the other fields of ``MaskChoices``, by name.
         init: one of ``WEIGHT_INITIALISERS``.
         gain: factor of W; by default sqrt(1 / keep_ratio), see ``MaskChoices.gain``.
         seed, name: these determine all random tensors.
         zero_row: a row to set to 0 in W.
-        row_gain: train a factor for each row, initially 1.
-        shared: a module and the name of its buffer to use as W. The module is not registered here, but once by its owner. W
-            stays a single tensor after half(), to(), deepcopy and load_state_dict.
+        row_gain: whether to train a factor for each row, initially 1.
+        shared: a module and the name of its buffer to use as W. This module is registered elsewhere in the model, and not here,
+            so that W stays a single tensor after half(), to(), deepcopy and load_state_dict.
 
     Attributes:
         recipes: ``frozen_weight`` -> the recipe of W; empty if W is shared.
 
     Raises:
         ValueError: an unknown init, choices that ``MaskChoices`` refuses, a shared buffer of another shape, or a pinned
-            or random mask without a seed. Such a mask is not stored, but drawn again.
+            or random mask without a seed. Such a mask is not stored, but drawn again from the seed.
     """
 
     frozen_weight: Tensor
@@ -88,7 +93,7 @@ class MaskedWeight(nn.Module):
         self.mask_cache = MaskCache([self])
         if seed is None and (self.choices.pin or self.choices.random):
             raise ValueError(
-                "seed None: a pinned or random mask needs a seed, because it is drawn again and not stored"
+                "seed None: a pinned or random mask needs a seed, because it is drawn from the seed and not stored"
             )
         seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
         # The tuple keeps torch from registering the owner as a submodule.
@@ -135,7 +140,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def mask(self) -> Tensor:
-        """The current mask: bool, or int8 if it is signed or has several coats."""
+        """The current mask: bool, or int8 if it is signed or the sum of several masks (``MaskChoices.coats``)."""
         return self.mask_cache.get(self)[0]
 
     @property
@@ -147,7 +152,7 @@ class MaskedWeight(nn.Module):
 
     @property
     def keep_ratios(self) -> tuple[Ratio, ...]:
-        """Current keep ratio of each coat."""
+        """Current keep ratios: that of the mask, then those of ``MaskChoices.coats``."""
         return self.choices.keep_ratios_at(self._scheduled_update)
 
     @property
@@ -155,7 +160,7 @@ class MaskedWeight(nn.Module):
         return self.frozen_weight.device
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Set the update number. fairseq calls this on every module before every batch. It allows masks to be reused."""
+        """Set the update number. fairseq calls this on every module before every batch. Masks are reused within an update."""
         if self.choices.keep_schedule and num_updates != self._scheduled_update:
             self.num_updates.fill_(num_updates)
             self._scheduled_update = num_updates
@@ -201,7 +206,7 @@ class MaskCache:
         return self.__dict__ | {"_kept": {}}
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Start an update. The same number again changes nothing (gradient accumulation)."""
+        """Start an update. A call with the current number changes nothing, as in gradient accumulation."""
         if num_updates != self.num_updates:
             self.num_updates = num_updates
             self.forget()
@@ -231,7 +236,7 @@ class MaskCache:
     @torch.inference_mode(False)
     @torch.no_grad()
     def _select(self, members: list[MaskedWeight]) -> dict[MaskedWeight, Selected]:
-        """Select masks: member -> (mask, masked weight, stamp of the tensors that they depend on)."""
+        """Select masks: member -> (mask, masked weight, stamp of the tensors on which both depend)."""
         wanted = set(members)
         if any(m.choices.scope == "global" for m in members):
             members = [m for m in self.members if m in wanted or m.choices.scope == "global"]
@@ -248,7 +253,7 @@ class MaskCache:
 
 
 def _masks_of(members: list[MaskedWeight]) -> Iterator[Tensor]:
-    """Select the masks of members with equal choices, pinned entries included. Shapes are equal unless the scope is "global"."""
+    """Select the masks of members with equal choices. Pinned entries are included. Shapes may differ only with scope "global"."""
     choices, shape = members[0].choices, members[0].weight_shape
     together = members if choices.scope == "global" else members[:1]
     size = shape[-1] if choices.scope == "row" else sum(m.weight_shape.numel() for m in together)
@@ -279,10 +284,10 @@ def stamp_of(*tensors: Tensor) -> Stamp:
 
 
 class _ThroughMask(torch.autograd.Function):
-    """Straight-through estimator: W * M with the gradient of the scores in place of the mask M.
+    """Straight-through estimator: return W * M, and compute the gradient of the scores as if they were the mask M.
 
-    Gradient of the scores = (gradient of the masked weight) * W [* sign(scores)]. If ``learned`` is given, only these
-    columns have scores.
+    Gradient of the scores = (gradient of the masked weight) * W, also times sign(scores) with ``follow_sign``. If ``learned`` is
+    given, only these columns have scores.
     """
 
     @staticmethod
@@ -354,8 +359,8 @@ def refuse_moving_masks(model: nn.Module, given: str, frozen: Collection[Tensor]
     """Refuse to freeze the scores of a mask that would still change.
 
     Args:
-        model: a supermask model. Freezing it freezes scores.
-        given: the flag that freezes them, for the error message.
+        model: a model. Models without masks are accepted.
+        given: the flag that freezes the scores, for the error message.
         frozen: parameters that are frozen at the same time; by default those that are frozen now.
 
     Raises:

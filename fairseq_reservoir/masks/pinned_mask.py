@@ -18,7 +18,7 @@ def pinned_per_row(columns: int, choices: MaskChoices) -> int:
 
 
 def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str) -> tuple[Tensor, Tensor, list[int]]:
-    """Draw the pinned positions of each row, and their mask values at the keep ratio.
+    """Draw the pinned positions of each row, and the mask values at these positions. The keep ratio is the share of kept entries.
 
     Args:
         shape: (rows, columns) of the mask.
@@ -26,9 +26,9 @@ def draw_pinned(shape: Sequence[int], choices: MaskChoices, seed: int, name: str
         seed, name: the draw depends only on these.
 
     Returns:
-        A triple. First the mask, 0 at entries that are not pinned: bool, or int8 if signed or with several coats. Second the
-        columns to learn, int64 (rows, columns - pinned). Third the number of pinned entries that each coat keeps: per row if
-        the scope is "row", else per tensor.
+        (mask, learned, counts). ``mask`` is 0 at entries that are not pinned: bool, or int8 if it is signed or has several keep
+        ratios. ``learned`` has the columns of the entries that are not pinned, int64 (rows, columns - pinned). ``counts`` is the
+        number of kept pinned entries for each keep ratio: per row if the scope is "row", else per tensor.
     """
     rows, columns = shape
     per_row = pinned_per_row(columns, choices)

@@ -1,11 +1,11 @@
 """Memory-saving inference: regenerate W from its seed at each use instead of storing it.
 
-Each use draws W, unpacks the mask and multiplies. ``signed_constant`` needs one random bit per weight. Drawing is then a
-quarter of the work, so its signs are drawn at every use and not stored.
+Each use draws W, unpacks the mask M and computes W * M. The initialiser ``signed_constant`` needs one random bit per weight.
+Drawing these signs is a quarter of the work, so they are drawn at every use and not stored.
 
-Other initialisers take 10 (uniform) to 200 (normal) times as long. Their stacks usually apply one random layer at every
-depth, so the matrices of the current layer are cached. Such a stack draws once per batch, and stores one float layer. With
-``--mask-share none`` every layer has its own W, which is drawn at every use.
+Drawing takes 10 times (uniform) to 200 times (normal) as long with other initialisers. For these, the matrices of the current
+layer are cached. A stack usually applies one random layer at every depth. It then draws the layer once per batch, and stores
+one float layer. With ``--mask-share none`` every layer has its own W, which is drawn at every use.
 """
 
 import math
@@ -24,12 +24,12 @@ from .masked_embedding import MaskedEmbedding
 from .masked_linear import MaskedLinear, all_rows
 from .masked_weight import MaskedWeight, times_rows
 
-# Dtypes in which the model may have been trained. Drawn values are rounded to one of them.
+# Dtypes in which the model may have been trained. Drawn values are rounded to the dtype of the training.
 _ROUNDINGS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class LayerCache:
-    """Cache of the drawn matrices of one layer on one device. Requesting another layer or device empties it."""
+    """Cache of the drawn matrices of one layer on one device. A request for another layer or device empties the cache."""
 
     def __init__(self) -> None:
         self.layer: str | None = None
@@ -46,7 +46,7 @@ class LayerCache:
 
 
 class _Signs:
-    """W of ``signed_constant``. Stores its magnitude, and draws its signs at every use."""
+    """Random matrix W of ``signed_constant``. Stores the magnitude of W, and draws the signs at every use."""
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype) -> None:
         self.recipe, self.seed, self.dtype = recipe, seed, dtype
@@ -54,7 +54,7 @@ class _Signs:
         self.size = size.to(rounding).to(dtype).item()
 
     def times(self, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Compute W * mask, or ``rows`` of it; mask: int8."""
+        """Compute W * mask; mask: int8. If ``rows`` is given, use only these rows of W, one for each row of the mask."""
         drawn = philox.sign_bits(self.seed, self.recipe.name, math.prod(self.recipe.shape))
         packed = torch.from_numpy(drawn).to(mask.device)
         if rows is not None:
@@ -64,7 +64,7 @@ class _Signs:
 
 
 class _Matrix:
-    """W of any other initialiser, drawn when its layer runs and cached until another layer runs."""
+    """Random matrix W of any other initialiser. It is drawn when its layer runs, and cached until another layer runs."""
 
     def __init__(self, recipe: Recipe, seed: int, rounding: torch.dtype, dtype: torch.dtype, cache: LayerCache) -> None:
         self.recipe, self.seed, self.rounding, self.dtype, self.cache = recipe, seed, rounding, dtype, cache
@@ -124,7 +124,7 @@ class RegeneratedLinear(_Regenerated):
 
 
 class RegeneratedEmbedding(_Regenerated):
-    """Replacement of ``MaskedEmbedding``. If a mask row is a whole number of bytes, only the rows of ``tokens`` are computed."""
+    """Replacement of ``MaskedEmbedding``. If embedding_dim is a multiple of 8, only the rows of ``tokens`` are computed."""
 
     def __init__(self, masked: MaskedEmbedding, weights: Any) -> None:
         mask = masked.mask.clone()
@@ -149,12 +149,12 @@ class RegeneratedEmbedding(_Regenerated):
 def regenerated(masked: MaskedWeight, recipe: Recipe | None, seed: int, cache: LayerCache) -> nn.Module | None:
     """Create a module that replaces a masked one at inference with the same outputs, or None if W must be stored.
 
-    W must be stored if recipe and seed do not reproduce it, as for pretrained embeddings. It is also stored for embeddings and
-    output projections other than ``signed_constant``, because the whole table would be drawn to look up a few rows.
+    W must be stored if recipe and seed do not reproduce it, as for pretrained embeddings. Embeddings and output projections are
+    also stored unless their initialiser is ``signed_constant``, because the whole table would be drawn to look up a few rows.
 
     Args:
         masked: the masked module, in evaluation mode.
-        recipe, seed: recipe and seed of its W.
+        recipe, seed: recipe and seed of the module's W.
         cache: cache that all modules of the model share.
     """
     if recipe is None:

@@ -16,13 +16,14 @@ from .masked_weight import never_below_32_bits, stamp_of
 
 
 class RoundedWeight(nn.Module):
-    """Rounded matrix W' = s * level(W / s), with W trained and s its scales; W: (rows, columns), s: (rows, 1) or (1, 1).
+    """Rounded matrix W' = s * level(W / s) with the trained matrix W, (rows, columns), and its scales s, (rows, 1) or (1, 1).
 
-    Trained: the parameter ``latent``, W. It stays float32 after half() and bfloat16(). Its gradient is the gradient of W'
-    (straight-through estimator, without clipping; Hubara et al., 2016, "Binarized Neural Networks"). W' has the dtype of
+    The parameter ``latent`` is W. It stays float32 after half() and bfloat16(). Its gradient is the gradient of W'
+    (straight-through estimator without clipping; Hubara et al., 2016, "Binarized Neural Networks"). W' has the dtype of
     ``like``, a buffer that is not saved.
 
-    An export's state has ``scales``, and levels in place of W. A module that loads it multiplies both and cannot be trained.
+    In the state dict of an export, ``latent`` has the levels in place of W, and the buffer ``scales`` is s. A module that has
+    loaded such a state dict computes W' as their product, and cannot be trained.
 
     Args:
         rows, columns: shape of W.
@@ -111,7 +112,7 @@ class RoundedWeight(nn.Module):
 
 
 class _ThroughRounding(torch.autograd.Function):
-    """Straight-through estimator: W' with the gradient of W. The gradient of ``zero_row`` is 0."""
+    """Straight-through estimator: return W', and use its gradient as the gradient of W. The gradient of ``zero_row`` is 0."""
 
     @staticmethod
     def forward(ctx: Any, latent: Tensor, rounded: Tensor, zero_row: int | None) -> Tensor:
@@ -131,7 +132,7 @@ class RoundedLinear(RoundedWeight):
     """Linear layer y = x W'^T; x: (..., in_features), y: (..., out_features). ``bias`` is a buffer of zeros, as in ``MaskedLinear``."""
 
     bias: Tensor
-    # The output is x times the transposed ``weight``. --fast computes it that way.
+    # The output is x times the transposed ``weight`` and nothing else, so that --fast can compute it slice by slice.
     is_product = True
 
     def __init__(self, in_features: int, out_features: int, levels: Levels, **options: Any) -> None:
@@ -152,7 +153,7 @@ class RoundedLinear(RoundedWeight):
 
 
 class SharedLinear(nn.Module):
-    """Reference to a ``RoundedLinear`` that is registered elsewhere in the model. Has no tensors of its own."""
+    """Reference to a ``RoundedLinear`` that is registered elsewhere in the model. It has no tensors of its own."""
 
     def __init__(self, owner: RoundedLinear) -> None:
         super().__init__()
@@ -178,7 +179,7 @@ class SharedLinear(nn.Module):
 
 
 class RoundedEmbedding(RoundedWeight):
-    """Embedding look-up in W'; tokens: (...), int64 -> (..., embedding_dim). The row of ``padding_idx`` is always 0."""
+    """Embedding with the vectors W'; tokens: (...), int64 -> (..., embedding_dim). The row of ``padding_idx`` is always 0."""
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, levels: Levels, **options: Any

@@ -1,11 +1,13 @@
 """Selection of mask entries: an exact selection of the largest scores.
 
-A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. Of equal scores, those with the lowest indices are kept.
-A NaN ranks as an infinite score, so that the count stays right; ``masked_weight.nan_scores`` finds tensors with NaN.
+A mask keeps the ``keep_count(keep_ratio, n)`` largest of n scores. If scores are equal, the ones with the lowest indices are
+kept. A NaN ranks as an infinite score, so that the number of kept scores is exact. ``masked_weight.nan_scores`` finds tensors
+with NaN.
 
-On the CPU the k-th largest score is found without a sort (Floyd and Rivest, 1975). A sorted sample brackets the score, one
-pass counts the scores below the bracket, and only the scores inside are partitioned. The result is exact even if the
-bracket misses the score. Other devices use one batched ``topk`` and never synchronise with the host.
+On the CPU the k-th largest score is found without sorting all scores (Floyd and Rivest, 1975). A sorted sample gives a lower
+and an upper bound of the score. One pass counts the scores below the lower bound, and only the scores between both bounds are
+partitioned. The result is exact even if the score is outside the bounds. Other devices use one batched ``topk`` and never
+synchronise with the host.
 """
 
 import math
@@ -21,7 +23,7 @@ from ..plan.mask_choices import MaskChoices, Ratio, keep_count
 Array = np.ndarray[Any, Any]
 
 _SAMPLE = 4096
-_LEAST = 10  # with scope "global", each tensor keeps at least its share divided by this number, rounded down
+_LEAST = 10  # with scope "global", each tensor keeps at least 1/10 of its proportional share, rounded down
 
 
 def select_masks(
@@ -31,18 +33,20 @@ def select_masks(
     size: int | None = None,
     pinned: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """Select masks: 1 at the largest scores, summed over the coats. In a signed mask, entries have the sign of their score.
+    """Select masks. A mask has 1 at the largest scores. Masks of several keep ratios are added up.
+
+    In a signed mask, entries have the sign of their score.
 
     Args:
         scores: score tensors of one shape, or of any shape with scope ``global``.
         choices: choices of the masks.
-        ratios: current keep ratio of each coat (``MaskChoices.keep_ratios_at``).
+        ratios: current keep ratios (``MaskChoices.keep_ratios_at``).
         size: number of entries to which a ratio applies, including pinned entries without a score. The default is the number
             of scores that are ranked together: those of a tensor, of a row (last dimension) or of all tensors.
-        pinned: number of pinned entries that each coat keeps. They count towards the ratio.
+        pinned: number of kept pinned entries for each ratio. They count towards the ratio.
 
     Returns:
-        Masks of the scores' shapes: bool, or int8 if signed or with several coats.
+        Masks of the scores' shapes: bool, or int8 if signed or of several ratios.
     """
     rows = [s.reshape(-1, s.shape[-1] if choices.scope == "row" else s.numel()) for s in scores]
     together, magnitude = choices.scope == "global", choices.ranking == "magnitude"
@@ -59,9 +63,9 @@ def select_masks(
 
 
 def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Tensor]:
-    """Select ``count`` scores of all rows together; (1, n) each -> bool (1, n) each.
+    """Select ``count`` scores of all rows together; rows and results: (1, n) each, n may differ.
 
-    The largest scores of each row up to its minimum share come first, then the largest scores of all rows.
+    First, each row's largest scores up to the minimum share of the row are selected, then the largest scores of all rows.
     """
     sizes = [row.shape[1] for row in rows]
     keys = []
@@ -73,7 +77,7 @@ def _select_together(rows: list[Tensor], count: int, magnitude: bool) -> list[Te
 
 
 def _with_signs(mask: Tensor, scores: Tensor) -> Tensor:
-    """Give mask entries the sign of their score: int8. A score of 0 counts as positive, so that the count stays right."""
+    """Give mask entries the sign of their score: int8. A score of 0 counts as positive, so that every kept entry stays nonzero."""
     mask = mask.to(torch.int8)
     return torch.where(scores.detach() < 0, -mask, mask)
 
@@ -123,10 +127,10 @@ def _together_on_device(rows: list[Tensor], counts: list[int], magnitude: bool) 
 
 
 def _select_on_device(keys: Tensor, count: int) -> Tensor:
-    """Select the ``count`` largest entries of each row; (rows, n) -> bool (rows, n). All operations have known sizes.
+    """Select the ``count`` largest entries of each row; (rows, n) -> bool (rows, n).
 
-    The k-th largest entry is the (n - k + 1)-th smallest. topk needs 12 bytes per entry that it finds, so we use it for the
-    smaller of both numbers.
+    The shape of every result is known on the host, so that nothing synchronises with the device. The k-th largest entry is the
+    (n - k + 1)-th smallest. ``topk`` needs 12 bytes for each entry that it returns, so the smaller of both numbers is used.
     """
     n = keys.shape[1]
     if count in (0, n):

@@ -25,5 +25,5 @@ def test_round_trip(shape, bits, lowest):
 
 @pytest.mark.parametrize("entries", [[0, 2], [-1, 1]])
 def test_entries_that_do_not_fit(entries):
-    with pytest.raises(ValueError, match="do not fit 1 bits from 0"):
+    with pytest.raises(ValueError, match="must be from 0 to 1 to fit in 1 bits"):
         pack(torch.tensor(entries), 1)
