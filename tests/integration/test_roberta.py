@@ -178,8 +178,11 @@ def test_embeddings_from_a_checkpoint_that_is_gone_afterwards(trained, toy_data,
 
 WRONG = {
     "no file": ([], "source.pt: no such file"),
-    "another width": (["--encoder-embed-dim", 32], "source.pt: vectors of 16 numbers; --encoder-embed-dim is 32"),
-    "more positions": (["--max-positions", 20], "source.pt: 16 positions; the model has 20 (--max-positions)"),
+    "another width": (
+        ["--encoder-embed-dim", 32],
+        "source.pt: has vectors of 16 numbers, but --encoder-embed-dim is 32",
+    ),
+    "more positions": (["--max-positions", 20], "source.pt: has 16 positions, but the model has 20 (--max-positions)"),
 }
 
 
@@ -221,7 +224,8 @@ def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
     line, _ = error_of(other, *MASKED_LM, *flags, begin=BEGIN)
     # fairseq's 4 special symbols, 8 or 10 letters, and <mask>
     assert (
-        "checkpoint_last.pt: 13 token vectors; the dictionary of DATA has 15 entries" in line and line.count("\n") == 1
+        "checkpoint_last.pt: has 13 token vectors, but the dictionary of DATA has 15 entries" in line
+        and line.count("\n") == 1
     )
 
 

@@ -18,7 +18,7 @@ PREFIX = "frozen_"
 def _register_all():
     for name, architectures in list(ARCH_MODEL_INV_REGISTRY.items()):
         if issubclass(MODEL_REGISTRY[name], DescribedInCheckpoint):
-            continue  # our models have these flags already
+            continue  # the models of this package have these flags already
         frozen, dataclass = with_components(MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name))
         # With a dataclass, this also registers an architecture without checks.
         register_model(PREFIX + name, dataclass=dataclass)(frozen)

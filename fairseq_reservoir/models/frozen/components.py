@@ -18,8 +18,9 @@ from ...options.reading import read
 class FrozenComponents(DescribedInCheckpoint):
     """Mix-in that freezes components of a fairseq model. It precedes the model in the list of bases.
 
-    fairseq builds the model. The slot table then freezes parameters by ``freeze`` and ``freeze_except``, and ``frozen_init``
-    sets their values. Parameters that the model itself does not train stay untrained. Without a spec nothing changes.
+    fairseq builds the model. The parameters that ``freeze`` and ``freeze_except`` select are frozen afterwards, and
+    ``frozen_init`` sets their values. Parameters that the model itself does not train stay untrained. Without these flags,
+    nothing changes.
     Source: Bogoychev, 2021, "Not all parameters are born equal".
     """
 
@@ -30,7 +31,8 @@ class FrozenComponents(DescribedInCheckpoint):
         """Build fairseq's model and freeze its components.
 
         Raises:
-            InputError: a spec does not parse, matches nothing or everything, or ``frozen_init`` cannot draw its tensors.
+            InputError: a freeze spec does not parse, matches nothing or everything, or ``frozen_init`` cannot draw the frozen
+                tensors.
         """
         options = component_options(cfg)
         check_components(options)
@@ -39,7 +41,7 @@ class FrozenComponents(DescribedInCheckpoint):
             setattr(cfg, f"{stack}_layers_to_keep", layers)  # as a string, which fairseq's models expect
         model = super().build_model(cfg, task)
         for stack in kept:
-            # fairseq has replaced the depth in ``cfg`` by the number of kept layers. Restore it, because checkpoints store ``cfg``.
+            # fairseq has replaced the depth in ``cfg`` by the number of kept layers. Restore the depth, because checkpoints store ``cfg``.
             setattr(cfg, f"{stack}_layers", getattr(options, f"{stack}_layers"))
         if type(model) is not cls:  # some models of fairseq construct their own class in place of ``cls``
             model = adopt(cls, model)
@@ -53,13 +55,13 @@ class FrozenComponents(DescribedInCheckpoint):
 
 
 class _Flags:
-    """The flags of a model without a dataclass."""
+    """Mix-in that adds the flags to a model without a dataclass."""
 
     @classmethod
     def add_args(cls, parser):
         super().add_args(parser)
         for action in parser._actions:
-            # fairseq evaluates it as a list, and raises SyntaxError for other text.
+            # fairseq evaluates the text as a list, and raises SyntaxError for any other text.
             if action.dest.endswith("_layers_to_keep"):
                 action.type = str
         add_flags(parser, ComponentOptions, delete_default=True)
@@ -96,5 +98,5 @@ def architecture(fairseq_architecture):
 
 
 def component_options(cfg) -> Namespace:
-    """The flags of components in the options of a model of fairseq, and the flags of that model that they depend on."""
+    """Read ``ComponentOptions`` and the flags of ``ModelFlags`` on which they depend from the options of a fairseq model."""
     return as_namespace(Namespace(**vars(read(ComponentOptions, cfg)) | vars(read(ModelFlags, cfg))))

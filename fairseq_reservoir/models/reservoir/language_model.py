@@ -26,10 +26,10 @@ from .stacks import ReservoirDecoder
 class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
     """fairseq's ``transformer_lm`` with a layer plan: tokens (batch, time) to logits (batch, time, vocabulary).
 
-    A plan of only ``L`` equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. (``--arch transformer_lm`` is
-    another model: its LayerNorms follow the blocks, and there is no final LayerNorm.) Layers are as in the decoder of
-    ``reservoir_transformer``, but without attention to a source. Layers with capital letters therefore have no trained
-    parameters, except S. G and M are not possible, because they would read later tokens.
+    With a plan of only ``L``, the model equals fairseq's ``--arch transformer_lm_big`` of the same sizes bit for bit. (``--arch
+    transformer_lm`` is another model: its LayerNorms follow the blocks, and there is no final LayerNorm.) Layers are as in the
+    decoder of ``reservoir_transformer``, but without attention to a source. Frozen layers therefore have no trained parameters,
+    except S. G and M are not possible, because they would read later tokens.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -37,7 +37,7 @@ class ReservoirTransformerLM(DescribedInCheckpoint, FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, freeze parameters according to its slot table, and draw the reservoirs.
+        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers.
 
         Raises:
             InputError: the options contradict each other; the message names the flag.

@@ -23,17 +23,17 @@ class ReservoirRobertaEncoder(RobertaEncoder):
 
     def build_encoder(self, args, dictionary, embed_tokens):
         encoder = ReservoirEncoder(as_transformer_config(args), dictionary, embed_tokens, self.slots)
-        # fairseq calls this here and again in RobertaModel. We do too, to draw the same random numbers.
+        # fairseq initialises here and again in RobertaModel. This class does too, so that it draws the same random numbers.
         encoder.apply(init_bert_params)
         return encoder
 
 
 @register_model("reservoir_roberta")
 class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
-    """fairseq's RoBERTa with a layer plan (Shen et al., 2021, "Reservoir Transformers") and a freeze spec.
+    """fairseq's RoBERTa with a layer plan (Shen et al., 2021, "Reservoir Transformers") and the flag ``--freeze``.
 
-    A plan of only ``L`` equals fairseq's ``roberta`` bit for bit. ``slot_table`` lists all frozen parameters. The language
-    model head and all classification heads are trained unless ``--freeze`` names ``out``.
+    With a plan of only ``L``, the model equals fairseq's ``roberta`` bit for bit. ``slot_table`` lists all frozen parameters.
+    The language model head and all classification heads are trained unless ``--freeze`` names ``out``.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -45,7 +45,7 @@ class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build the model, freeze parameters according to its slot table, and draw the reservoirs.
+        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers.
 
         Raises:
             InputError: the options contradict each other; the message names the flag.
@@ -55,8 +55,10 @@ class ReservoirRoberta(HeadsInTable, DescribedInCheckpoint, RobertaModel):
         depth = options.encoder_layers
         model = cls(options, ReservoirRobertaEncoder(options, task.source_dictionary, plans.built["encoder"]))
         model.plans = plans
-        options.encoder_layers = depth  # fairseq has replaced it by the number of layers after --encoder-layers-to-keep
-        # fairseq has initialised the whole model by now, and does not overwrite the tensors drawn here.
+        options.encoder_layers = (
+            depth  # fairseq has replaced the depth by the number of layers of --encoder-layers-to-keep
+        )
+        # fairseq has initialised the whole model by now, so that it does not overwrite the tensors that are drawn here.
         return finish_reservoir(model, plans, options)
 
     def compile_slot_table(self):

@@ -17,8 +17,8 @@ class ReservoirEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder with one layer for each of ``slots``."""
 
     def __init__(self, cfg, dictionary, embed_tokens, slots, **kwargs):
-        # fairseq's constructor builds the layers one by one, without their numbers, between the positions and the output projection.
-        # Layers that are put into the stack afterwards would be drawn after the projection: every trained model would have other bits.
+        # fairseq's constructor builds the layers one by one, between the positions and the output projection, without passing their
+        # numbers. Layers that are added after the constructor would be drawn after the projection, which would change every trained model.
         self.upcoming = iter(slots)
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
         del self.upcoming
@@ -54,7 +54,7 @@ class ReservoirDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ):
-        """Align by the last layer that attends to the source. fairseq uses the last layer, which may be an F."""
+        """Compute features, and alignments by the last layer that attends to the source. fairseq aligns by the last layer of all."""
         if alignment_layer is None:
             alignment_layer = self.last_attending
         return self.extract_features_scriptable(

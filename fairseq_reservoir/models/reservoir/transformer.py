@@ -21,8 +21,8 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
     """fairseq's Transformer for translation with a layer plan (Shen et al., 2021, "Reservoir Transformers").
 
-    A plan of only ``L`` equals fairseq's ``transformer`` bit for bit. ``slot_table`` lists all frozen parameters. They have
-    no gradients and are never updated, but gradients flow through them to the layers below.
+    With a plan of only ``L``, the model equals fairseq's ``transformer`` bit for bit. ``slot_table`` lists all frozen
+    parameters. They have no gradients and are never updated, but gradients flow through them to the layers below.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -34,7 +34,7 @@ class ReservoirTransformer(DescribedInCheckpoint, TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, freeze parameters according to its slot table, and draw the reservoirs.
+        """Build the model, freeze parameters according to its slot table, and draw its frozen random layers.
 
         Raises:
             InputError: the options contradict each other; the message names the flag.

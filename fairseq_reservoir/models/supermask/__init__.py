@@ -1,3 +1,3 @@
-"""Models of one random layer, applied at every depth with another mask."""
+"""Models that apply one random layer at every depth, each time with another mask."""
 
 from . import language_model, roberta, transformer  # noqa: F401

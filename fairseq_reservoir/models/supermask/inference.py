@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class FoldsMasks:
-    """Mix-in for supermask models that folds masks before inference. The model's ``slot_table`` has the seed of its weights."""
+    """Mix-in for supermask models: multiply masks into weights before inference. ``slot_table`` has the seed of the random weights."""
 
     regenerate_weights = False
 
     def make_generation_fast_(self, **kwargs):
-        """Fold masks into weights. fairseq calls this before inference. Outputs stay the same, but training is no longer possible."""
+        """Multiply masks into weights. fairseq calls this before inference. Outputs stay the same, but training is no longer possible."""
         self.eval()
         fold(self, self.regenerate_weights)
         super().make_generation_fast_(**kwargs)
@@ -36,7 +36,7 @@ class FoldsMasks:
 def fold(model: nn.Module, regenerate: bool = False) -> None:
     """Replace every masked or rounded module by an ordinary module with the same weight, in place.
 
-    A module that is shared stays shared. The buffers of random layers are removed.
+    Shared modules stay shared. The buffers of random layers are removed.
 
     Args:
         model: a supermask model in evaluation mode.
@@ -64,7 +64,7 @@ def fold(model: nn.Module, regenerate: bool = False) -> None:
     new.clear()
     gc.collect()  # masked modules form reference cycles with their cache
     if regenerate and stored:
-        logger.info("regenerate_weights: stored, not regenerated: %s", ", ".join(stored))
+        logger.info("regenerate_weights: these weights are stored, not regenerated: %s", ", ".join(stored))
 
 
 def refuse_in_training(config) -> None:

@@ -59,13 +59,13 @@ class MaskedLMHead(RobertaLMHead):
 class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, RobertaModel):
     """fairseq's RoBERTa with one random frozen layer, applied L times with L learned masks.
 
-    Every weight matrix of layer i is W * M_i, without biases (Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted
-    Transformer?").
+    Every weight matrix of layer i is W * M_i with the mask M_i of this layer, without biases (Shen et al., 2021, "What's Hidden
+    in a One-layer Randomly Weighted Transformer?").
 
-    Trained: the scores of the masks, all classification heads, the dense layer and biases of the language model head, and with
-    ``--mask-layernorm affine`` the LayerNorms. The head's last matrix is that of the token embedding, masked or rounded like it.
-    Learned positions are frozen at random values, or at those of ``--mask-embeddings-from``. They are trained if
-    ``--mask-embeddings`` trains the token vectors, whole or rounded.
+    These parameters are trained: the scores of the masks, all classification heads, the dense layer and biases of the language
+    model head, and with ``--mask-layernorm affine`` the LayerNorms. The last matrix of the language model head is the matrix of
+    the token embedding, with the same mask or rounding. The position embedding is frozen at random values, or at the values of
+    ``--mask-embeddings-from``. It is trained if ``--mask-embeddings`` trains the token vectors, whole or rounded.
     """
 
     description_flags = description_flags(DEPTHS)
@@ -90,8 +90,10 @@ class SupermaskOneLayerRoberta(HeadsInTable, DescribedInCheckpoint, FoldsMasks, 
         parts = MaskedParts("encoder", options, plans["encoder"], of_bert=True)
         depth = options.encoder_layers
         model = cls(options, SupermaskRobertaEncoder(options, task.source_dictionary, parts))
-        options.encoder_layers = depth  # fairseq has replaced it by the number of layers after --encoder-layers-to-keep
-        # fairseq has initialised the whole model by now, and does not overwrite the tensors drawn here.
+        options.encoder_layers = (
+            depth  # fairseq has replaced the depth by the number of layers of --encoder-layers-to-keep
+        )
+        # fairseq has initialised the whole model by now, so that it does not overwrite the tensors that are drawn here.
         fill_embeddings(model.encoder, options)
         model.plans = plans
         finish_supermask(model, plans, options)

@@ -22,20 +22,21 @@ TOKENS, POSITIONS = "sentence_encoder.embed_tokens.weight", "sentence_encoder.em
 def fill_embeddings(encoder, options) -> None:
     """Set the token vectors and positions of a ``SupermaskRobertaEncoder`` from the seed or a file.
 
-    Frozen positions are +-1 / sqrt(width). They are as large as the random token vectors to which they are added, and the same
-    bits on every machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are N(0, 0.02^2).
+    Entries of frozen positions are +-1 / sqrt(width). They have the magnitude of the random token vectors to which they are
+    added, and the same bits on every machine. With ``--mask-init-weights paper_code``, positions and frozen token vectors are
+    drawn from N(0, 0.02^2).
 
     Args:
         encoder: the encoder with fairseq's initial values.
         options: the model's options.
 
     Raises:
-        InputError: both kinds of files are given, or one cannot be used.
+        InputError: a checkpoint and a text file are given, or the given file cannot be used.
     """
     stack, dictionary = encoder.sentence_encoder, encoder.dictionary
     path, text = options.mask_embeddings_from, options.encoder_embed_path
     if path and text:
-        raise InputError(f"{FLAG} {path} and --encoder-embed-path {text}: give one of them")
+        raise InputError(f"{FLAG} {path} and --encoder-embed-path {text}: give only one of them")
     positions = stack.embed_positions.weight
     read, given = None, {}
     if path and not positions.is_meta and not values_from_checkpoint.get():
@@ -79,12 +80,12 @@ def earlier_recipes(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
 
 
 def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> dict[str, torch.Tensor]:
-    """Read ``TOKENS`` (vocabulary, width) and the first ``POSITIONS`` (positions, width) of a RoBERTa checkpoint.
+    """Read ``TOKENS`` (vocabulary, width) and the first rows of ``POSITIONS`` (positions, width) from a RoBERTa checkpoint.
 
-    The checkpoint may be fairseq's or ours.
+    The checkpoint may be of fairseq's model or of a model of this package.
 
     Raises:
-        InputError: the file cannot be used, has another kind of model, or its sizes or its dictionary differ.
+        InputError: the file cannot be used, contains another kind of model, or differs in its sizes or its dictionary.
     """
     from ...checkpoint.meta_checkpoint import open_checkpoint, read_state
     from ...checkpoint.origin import dictionaries_of
@@ -99,17 +100,17 @@ def read_checkpoint(path: str, dictionary: Any, positions: int, width: int) -> d
         raise InputError(f"{FLAG} {path}: not the checkpoint of a RoBERTa with learned positions")
     tokens = found[TOKENS]
     if tokens.shape[1] != width:
-        raise InputError(f"{FLAG} {path}: vectors of {tokens.shape[1]} numbers; --encoder-embed-dim is {width}")
+        raise InputError(f"{FLAG} {path}: has vectors of {tokens.shape[1]} numbers, but --encoder-embed-dim is {width}")
     if len(tokens) != len(dictionary):
         raise InputError(
-            f"{FLAG} {path}: {len(tokens)} token vectors; the dictionary of DATA has {len(dictionary)} entries"
+            f"{FLAG} {path}: has {len(tokens)} token vectors, but the dictionary of DATA has {len(dictionary)} entries"
         )
     trained = dictionaries_of(state).get("source")
     refuse_other_words(f"{FLAG} {path}", trained, dictionary, "source", "that of DATA")
     if len(found[POSITIONS]) < positions:
         special = 2  # fairseq numbers positions from the padding index + 1
         raise InputError(
-            f"{FLAG} {path}: {len(found[POSITIONS]) - special} positions; the model has {positions - special} (--max-positions)"
+            f"{FLAG} {path}: has {len(found[POSITIONS]) - special} positions, but the model has {positions - special} (--max-positions)"
         )
     return {TOKENS: tokens.float(), POSITIONS: found[POSITIONS][:positions].float()}
 

@@ -1,4 +1,4 @@
-"""fairseq's encoder and decoder of one random layer each, with another mask at every depth."""
+"""fairseq's encoder and decoder with one random layer each, which is applied at every depth with another mask."""
 
 import math
 from argparse import Namespace
@@ -43,7 +43,7 @@ class RandomLayer(nn.Module):
 
 
 class SharedLayer(nn.Module):
-    """Trained rounded matrices that all layers of a stack share, named as in a layer."""
+    """Trained rounded matrices that all layers of a stack share. They have the names of a layer's matrices."""
 
     def linear(self, part: str, make: Callable[[], RoundedLinear]) -> SharedLinear:
         """Return a reference to the matrix ``part``. The first call creates it by ``make``."""
@@ -57,12 +57,12 @@ class SharedLayer(nn.Module):
 
 
 class MaskedParts:
-    """Factory of the masked matrices of one stack.
+    """Factory of the masked matrices of one stack. A part is a matrix of a layer, such as ``fc1``.
 
-    Every layer uses the stack's random matrix ``part`` with its own mask. With ``--mask-share none`` it has its own random matrix.
-    With ``--mask-trained-weights``, matrices are trained and rounded instead of random and masked. ``--mask-embeddings`` can
-    choose other levels for the embedding and output projection. ``of_bert`` is true for RoBERTa, which the paper's code
-    initialises with ``init_bert_params``.
+    By default, all layers share one random matrix for each part, and each layer has its own mask. With ``--mask-share none``,
+    each layer also has its own random matrix. With ``--mask-trained-weights``, matrices are trained and rounded instead of random
+    and masked. ``--mask-embeddings`` can choose other levels for the embedding and output projection. ``of_bert`` is true for
+    RoBERTa, because the paper's code initialises RoBERTa differently, with ``init_bert_params``.
     """
 
     def __init__(self, stack: str, options: Namespace, slots: tuple[Slot, ...], of_bert: bool = False):
@@ -96,7 +96,8 @@ class MaskedParts:
     def make(self, kind, sizes, place, part, **options):
         """Create a masked module at ``place`` of this stack, with the random distribution of ``part``.
 
-        With trained weights, create its rounded counterpart. Its uniform initial values have fairseq's standard deviation.
+        With trained weights, create the rounded counterpart of ``kind``. Its initial values are uniform, with the standard
+        deviation of fairseq's initial values.
         """
         seeded = {"seed": self.options.mask_seed, "name": f"{self.stack}.{place}"}
         levels = self.embedding_levels if part in _TOKEN_TABLES else self.levels
@@ -147,7 +148,7 @@ def _size_in_fairseq(part):
 
 
 class MaskedAttention(MultiheadAttention):
-    """fairseq's attention with masked projections. The fused path reads their masked ``weight`` and zero ``bias``."""
+    """fairseq's attention with masked projections. Fused attention reads the masked ``weight`` and the zero ``bias`` of the projections."""
 
     def __init__(self, parts: MaskedParts, name: str, embed_dim: int, num_heads: int, **options):
         super().__init__(embed_dim, num_heads, **options)
@@ -220,7 +221,7 @@ class MaskedDecoderLayer(_MaskedFeedForward, TransformerDecoderLayerBase):
 
 
 class _MaskedStack:
-    """Mix-in for encoder and decoder: builds layers in order and registers the random layer."""
+    """Mix-in for encoder and decoder: build layers in order and register the random layer."""
 
     def build_from(self, parts, init, *args, **kwargs):
         self.parts = parts

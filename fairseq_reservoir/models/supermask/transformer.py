@@ -20,11 +20,11 @@ DEPTHS = {"encoder": 6, "decoder": 6}
 
 @register_model("supermask_one_layer_transformer", dataclass=SupermaskTransformerConfig)
 class SupermaskOneLayerTransformer(DescribedInCheckpoint, FoldsMasks, TransformerModelBase):
-    """Transformer of one random frozen encoder layer and one random frozen decoder layer, each applied L times with L learned masks.
+    """Transformer with one random frozen layer per stack (encoder, decoder), which is applied L times with L learned masks.
 
     Every weight matrix of layer i is W * M_i, without biases. All layers of the stack share W, unless ``--mask-share none`` is
-    given. M_i keeps the largest of the learned scores. Trained: the scores, and with ``--mask-layernorm affine`` the
-    LayerNorms. Source: Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted Transformer?".
+    given. The mask M_i keeps the weights with the largest learned scores. The scores are trained, and with ``--mask-layernorm
+    affine`` also the LayerNorms. Source: Shen et al., 2021, "What's Hidden in a One-layer Randomly Weighted Transformer?".
     """
 
     description_flags = description_flags(DEPTHS)
