@@ -251,7 +251,7 @@ def test_so_is_one_that_the_checkpoint_shows(run_hydra, tmp_path):
     assert run_hydra(save, "optimization.max_update=1") == []
     (line,) = run_hydra(save, "optimization.max_update=2", "model.reservoir_seed=7")
     assert line.startswith(
-        "fairseq-hydra-train: error: --reservoir-seed 7 (--seed, where it is not given): the checkpoint was trained with "
+        "fairseq-hydra-train: error: --reservoir-seed 7 (default: --seed): the checkpoint was trained with "
     )
 
 

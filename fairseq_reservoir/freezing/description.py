@@ -41,42 +41,44 @@ _HASH = "sha256"
 _ADDITIONS = ("frozen_adapter", "frozen_adapter_rank", "frozen_adapter_scale")
 # Flags that are stored, as in earlier versions, but not compared, because no tensor depends on them.
 NOT_COMPARED = ("embed_min_coverage",)
-# Flags that leave out layers. The other fields of a description are those of the whole model.
+# Flags that remove layers from a model. All other fields of a description describe the model with all its layers.
 PRUNING_FLAGS = {f"{stack}_layers_to_keep": f"--{stack}-layers-to-keep" for stack in ("encoder", "decoder")}
 
 
 class DescribedInCheckpoint:
-    """Mix-in for a model: store a description of the model in its state dict, and compare the descriptions when one is loaded.
+    """Mix-in for a model: store a description of the model in its state dict, and compare it with the description in a loaded state dict.
 
     The description is a JSON text in an integer buffer, one byte per entry. Half precision, the moving average and the average of equal
-    descriptions do not change the buffer. The average of different texts can be a valid third text, so the text contains a hash. A
-    checkpoint without a description, of plain fairseq, is accepted unless a tensor that is drawn from the seed has another value in it:
-    capital letters and --frozen-init mean random values, --freeze means trained values.
+    descriptions do not change the buffer. The average of different texts can be a valid third text. The text contains a hash to detect
+    this.
 
-    With ``--encoder-layers-to-keep`` the description is of the whole model and names the kept layers. Such a model loads its layers from
-    a checkpoint of the whole model, or from a checkpoint of its own.
+    A checkpoint of plain fairseq has no description. It is accepted unless a tensor that this model draws from the seed has another value
+    in the checkpoint. Capital letters and --frozen-init draw tensors from the seed. --freeze alone keeps the values of the checkpoint.
+
+    With ``--encoder-layers-to-keep`` the description has the fields of the model with all its layers, and the numbers of the kept layers.
+    Such a pruned model loads checkpoints of the whole model, and its own checkpoints.
 
     ``description_flags`` are the fields that must agree, each with its flag. ``resume_flags`` must agree only when the optimizer's state
-    is restored; the flags of adapters among them must always agree if the checkpoint has adapters.
+    is restored. The adapter flags among them must always agree if the checkpoint has adapters.
     """
 
     description_flags: dict[str, str] = {}
     resume_flags: dict[str, str] = {}
 
-    # The reason why this model cannot load some layers of a checkpoint of the whole model, if it cannot.
+    # The reason why this model cannot load only some layers of a checkpoint; None if it can.
     whole_only: str | None = None
 
     register_buffer: Callable[..., None]
 
-    # The kept layers of each pruned stack by flag, as in "0,2".
+    # Flag -> the layers that it keeps, such as "0,2". Only flags of pruned stacks.
     keeps: dict[str, str] = {}
 
     def remember_description(self, description: dict, kept: dict[str, str]) -> None:
         """Store the description of a built model.
 
         Args:
-            description: of the model with all its layers; JSON types.
-            kept: the kept layers by stack, as in "0,2"; empty if all are kept.
+            description: the fields of the model with all its layers; the values have JSON types.
+            kept: stack -> its kept layers, such as "0,2"; empty if all layers are kept.
         """
         self.keeps = {PRUNING_FLAGS[f"{stack}_layers_to_keep"]: layers for stack, layers in kept.items() if layers}
         self.register_buffer(
@@ -84,28 +86,29 @@ class DescribedInCheckpoint:
         )
 
     def make_generation_fast_(self, **kwargs):
-        """Prepare the model for inference: merge the adapters into their matrices, then as fairseq."""
+        """Prepare the model for inference: merge the adapters into their matrices, then run fairseq's preparation."""
         merge_adapters(self)
         super().make_generation_fast_(**kwargs)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """Load a state dict as fairseq does. Without a description it must have the random tensors, unless it is a part of one."""
+        """Load a state dict as fairseq does. With ``strict``, a state dict without a description must have all random tensors."""
         if strict and BUFFER not in state_dict:
-            self._leave_out_layers(state_dict)
+            self._prune(state_dict)
             self._refuse_without_random_tensors(state_dict)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Leave out layers, compare descriptions, and complete that of the state dict. fairseq calls this before it loads a state dict.
+        """Prune a state dict, compare its description, and complete the description. fairseq calls this before it loads a state dict.
 
-        Layers are left out before fairseq compares the layers of the model and of the state dict by their numbers. The description has
-        the numbers. fairseq itself leaves layers out later, by flags of the configuration that it then deletes.
+        Layers are removed here, because fairseq then compares the layers of the model and of the state dict by number. The description
+        of the model has the numbers of the kept layers. fairseq itself removes layers later, by flags that it then deletes from the
+        configuration.
 
         Raises:
             InputError: the checkpoint is of another model.
         """
         if not name:
-            self._leave_out_layers(state_dict)
+            self._prune(state_dict)
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         key = prefix + BUFFER
@@ -115,55 +118,55 @@ class DescribedInCheckpoint:
             state_dict[key] = self.reservoir_version
             return state_dict
         stored, own = read_description(state_dict[key]), read_description(self.reservoir_version)
-        # Empty if the checkpoint is of a pruned model.
-        leaves_out = {} if _kept(stored) else _kept(own)
-        self._refuse_differences(stored, own, leaves_out)
+        # The layers to keep of a checkpoint of the whole model. A checkpoint of a pruned model keeps all its layers.
+        pruning = {} if _kept(stored) else _kept(own)
+        self._refuse_differences(stored, own, pruning)
         changed = {field: own.get(field) for field in self.resume_flags if own.get(field) != stored.get(field)}
         if changed and not resuming.get():
             self._refuse_other_values(state_dict, prefix, stored)
-        # Checkpoints of this training store its own flags.
-        if changed or leaves_out:
-            state_dict[key] = _encode(stored | changed | leaves_out)
+        # The checkpoints of this training store the flags of this training.
+        if changed or pruning:
+            state_dict[key] = _encode(stored | changed | pruning)
         self.register_buffer(BUFFER, state_dict[key].to(self.reservoir_version.device))
         return state_dict
 
-    def _leave_out_layers(self, state_dict):
+    def _prune(self, state_dict):
         stored = read_description(state_dict[BUFFER]) if BUFFER in state_dict else {}
         kept = _kept(read_description(self.reservoir_version))
         if not kept or _kept(stored):
             return
         pruned = dict(state_dict)
         if hasattr(self, "register_classification_head"):
-            # In RoBERTas from before 2020 the stack has this name. fairseq renames it later.
+            # RoBERTa checkpoints from before 2020 call the stack "decoder". fairseq renames it later.
             pruned = {re.sub("^decoder\\.", "encoder.", key): tensor for key, tensor in pruned.items()}
-        # fairseq's function reads the lists of layers from the options of a model.
+        # fairseq's function reads the kept layers from the options of a model.
         pruned = checkpoint_utils.prune_state_dict(pruned, Namespace(arch=type(self).__name__, **kept))
         state_dict.clear()
         state_dict.update(pruned)
 
-    def _refuse_differences(self, stored, own, leaves_out):
+    def _refuse_differences(self, stored, own, pruning):
         plans = [stack for stack in ("encoder", "decoder") if stack in self.description_flags]
         if plans and not any(stack in stored for stack in plans):
             raise InputError(
-                "the checkpoint is of a model without a layer plan, as those of --arch frozen_... are: "
-                f"{type(self).__name__} starts from its own checkpoints and from fairseq's of that shape"
+                "the checkpoint is of a model without a layer plan, such as --arch frozen_...: "
+                f"{type(self).__name__} can load its own checkpoints, and those of fairseq's model of the same shape"
             )
-        for field, flag in self._differences(stored | leaves_out, own).items():
-            # --reset-optimizer does not help with tensors that are drawn from the seed: they would keep the values of the checkpoint.
+        for field, flag in self._differences(stored | pruning, own).items():
+            # --reset-optimizer does not help if tensors are drawn from the seed, because they would keep the values of the checkpoint.
             is_drawn = field in ("frozen_init", "frozen_seed") and own.get(field) is not None
-            can_reset = field in self.resume_flags and field not in self._lasting(stored) and not is_drawn
+            can_reset = field in self.resume_flags and field not in self._adapter_flags(stored) and not is_drawn
             refuse_change(flag, own.get(field), stored.get(field), can_reset)
-        if leaves_out and self.whole_only:
-            given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in leaves_out.items())
+        if pruning and self.whole_only:
+            given = " ".join(f"{PRUNING_FLAGS[field]} {layers}" for field, layers in pruning.items())
             raise InputError(f"{given}: {self.whole_only}")
 
     def _refuse_without_random_tensors(self, state_dict):
         own = self.state_dict()
         for name in getattr(self, "recipes", {}):
-            # Adapters are added to any model, and so are the random tensors that they share.
+            # Adapters and their shared random tensors may be missing, because --frozen-adapter adds them to any checkpoint.
             if name in own and name not in state_dict and atom(name) != ADAPTER:
                 raise InputError(
-                    f"the checkpoint has no {name}: it is of another architecture; give one of {type(self).__name__}'s"
+                    f"the checkpoint has no {name}, so it is of another architecture; give a checkpoint of {type(self).__name__}"
                 )
 
     def _refuse_other_values(self, state_dict, prefix, stored):
@@ -176,43 +179,44 @@ class DescribedInCheckpoint:
             given = state_dict.get(prefix + name)
             if name not in entries or given is None or own[name].is_meta or _may_be_drawn_here(given, own[name]):
                 continue
-            # The descriptions agree on letters and masks. Their tensors may be from a file, or of a trained LayerNorm.
+            # The descriptions agree on letters and masks. Their tensors may come from a file, or from a trained LayerNorm.
             if stored and not (entries[name].frozen_init or atom(name) == ADAPTER):
                 continue
             here, seed = read_description(self.reservoir_version), stored.get("frozen_seed")
-            of_none = "" if stored else ", which describes no tensor as random,"
-            others = f"the checkpoint{of_none} has values of its own for {name}"
+            undescribed = "" if stored else ", which has no description of random tensors,"
+            others = f"the checkpoint{undescribed} has other values for {name}"
             init, where = entries[name].frozen_init, layer_of(entries[name].random_name or name)
             if seed is not None and seed != here.get("frozen_seed") and (init or atom(name) == ADAPTER):
                 raise InputError(
-                    f"--reservoir-seed {here.get('frozen_seed')} (--seed, where it is not given): {others}; give {seed}, as it was trained"
+                    f"--reservoir-seed {here.get('frozen_seed')} (default: --seed): {others}; give {seed}, the seed of the checkpoint"
                 )
             if init:
-                raise InputError(f"--frozen-init {init}: {others}; leave --frozen-init out to freeze those")
+                raise InputError(f"--frozen-init {init}: {others}; remove --frozen-init to freeze these values")
             if where is None or where[0] not in self.description_flags:
-                raise InputError(f"{name} is drawn from the seed: {others}; give a checkpoint of this architecture")
+                raise InputError(f"{name} is drawn from the seed, but {others}; give a checkpoint of this architecture")
             stack, plan = where[0], here[where[0]]
             raise InputError(
-                f"{self.description_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze those, give its "
-                f"trained letter and --freeze {stack}.layers.{where[1]}"
+                f"{self.description_flags[stack]} {plan}: {plan[where[1]]} is a random layer, but {others}; to freeze these values, "
+                f"replace the letter by that of a trained layer, and add --freeze {stack}.layers.{where[1]}"
             )
 
-    def _lasting(self, stored):
+    def _adapter_flags(self, stored):
+        """The adapter flags of a checkpoint. A new training cannot change or remove them."""
         return {field: self.resume_flags[field] for field in _ADDITIONS if stored.get(field) is not None}
 
     def _differences(self, stored, own):
         compared = {
             **self.description_flags,
             **PRUNING_FLAGS,
-            **(self.resume_flags if resuming.get() else self._lasting(stored)),
+            **(self.resume_flags if resuming.get() else self._adapter_flags(stored)),
         }
         return {field: flag for field, flag in compared.items() if stored.get(field) != own.get(field)}
 
 
 def _may_be_drawn_here(given, own):
-    """Whether a tensor equals the one that is drawn here, up to the rounding of another machine or of half precision.
+    """Whether a tensor equals the tensor that is drawn here, up to the rounding of another machine or of half precision.
 
-    Tensors of another shape return True, because loading refuses them.
+    The result is also true for tensors of another shape, because fairseq refuses to load them.
     """
     return given.shape != own.shape or torch.allclose(
         given.to(own.device, torch.float32), own.float(), rtol=1e-2, atol=1e-4
@@ -223,8 +227,9 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     """Refuse to resume from a checkpoint that was trained with another value of a flag.
 
     Args:
-        flag: with its dashes.
-        given, trained: the value now and that of the checkpoint; None if it was not given.
+        flag: the flag with its dashes.
+        given: the value of the flag in this training; None if the flag is not given.
+        trained: the value of the flag in the training of the checkpoint; None if it was not given.
         can_reset: whether another value is allowed with --reset-optimizer.
 
     Raises:
@@ -232,9 +237,9 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     """
     shown = flag if given is True else f"{flag} {'not given' if given is None else given}"
     if flag == "--reservoir-seed":
-        shown += " (--seed, where it is not given)"
+        shown += " (default: --seed)"
     value = "it" if trained is True else trained
-    was, same = ("without it", "leave it out") if trained is None else (f"with {value}", f"give {value}")
+    was, same = ("without it", "remove it") if trained is None else (f"with {value}", f"give {value}")
     resumed = resuming.get()
     elsewhere = (
         "in another --save-dir"
@@ -243,15 +248,15 @@ def refuse_change(flag: str, given, trained, can_reset: bool) -> None:
     )
     raise InputError(
         f"{shown}: the checkpoint was trained {was}; "
-        f"{same}{', or --reset-optimizer' if can_reset else ''}, or start a new training {elsewhere}"
+        f"{same}{', add --reset-optimizer' if can_reset else ''}, or start a new training {elsewhere}"
     )
 
 
 def read_description(buffer: torch.Tensor) -> dict:
-    """The description in a checkpoint's buffer ``reservoir_version``.
+    """Decode the description in a checkpoint's buffer ``reservoir_version``.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the description is damaged.
     """
     try:
         description = json.loads(bytes(buffer.tolist()))
@@ -260,8 +265,8 @@ def read_description(buffer: torch.Tensor) -> dict:
     except (ValueError, TypeError, AttributeError):
         pass
     raise InputError(
-        f"{BUFFER}: the checkpoint's description of its model is damaged, as when checkpoints of different seeds or plans are"
-        " averaged; 'fairseq-reservoir average' compares them first"
+        f"{BUFFER}: the checkpoint's description of its model is damaged, for example by averaging checkpoints of different seeds or"
+        " plans; 'fairseq-reservoir average' compares the checkpoints first"
     )
 
 
@@ -271,10 +276,10 @@ def _kept(description) -> dict[str, str]:
 
 
 def _encode(description) -> torch.Tensor:
-    """The bytes of a JSON text, one in each entry, in ASCII.
+    """Encode a description as JSON text: an int32 tensor with one ASCII character per entry.
 
-    int32, since a sum of checkpoints has to hold: fairseq's script for averages adds up integer tensors before it divides them. NCCL
-    sends no int16. A floating-point tensor would be rounded by --fp16. Older files have int64.
+    int32 does not overflow when checkpoints are added up: fairseq's script for averages adds up integer tensors before it divides them.
+    NCCL cannot send int16. --fp16 would round a floating-point tensor. Older files have int64.
     """
     text = json.dumps({**description, _HASH: _hash_of(description)}, sort_keys=True)
     return torch.tensor(list(text.encode()), dtype=torch.int32)

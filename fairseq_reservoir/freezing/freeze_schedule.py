@@ -1,6 +1,6 @@
 """Freeze schedules of ``freeze_skip``: the number of an update determines the tensors that are frozen.
 
-Three flags freeze: ``--freeze-schedule``, ``--freeze-progressive``, ``--freeze-rotate``; ``--freeze-update-every`` skips updates.
+``--freeze-schedule``, ``--freeze-progressive`` and ``--freeze-rotate`` freeze tensors. ``--freeze-update-every`` skips updates of tensors.
 """
 
 import itertools
@@ -12,28 +12,31 @@ from ..options.freeze_skip_settings import Change, resolve
 from ..plan import freeze_spec
 from ..random_tensors import philox
 
-# Number of updates that are checked for one without any trained parameter. The periods of --freeze-update-every repeat within it.
+# In each phase of a schedule, at most so many updates are searched for one that trains nothing. The pattern of skipped updates repeats
+# after the least common multiple of the periods of --freeze-update-every, which is rarely larger.
 _LONGEST_CYCLE = 10_000
 
 
 class FreezeSchedule:
     """The frozen parameters and the skipped parameters of every update.
 
-    Updates are numbered from 0. A frozen parameter has no gradient, no update, no decay and no optimizer state; when it is trained
-    again, its state starts at its initial value. A skipped parameter keeps its state and gets no update, decay or momentum. Rotation is
-    that of LISA (Pan et al., 2024): each period trains randomly drawn layers, and all parameters outside layers. The draw depends on the
-    seed and the number of the period, so it is the same on all ranks and in resumed runs.
+    Updates are numbered from 0. A frozen parameter has no gradient, no update, no decay and no optimizer state. When it is trained
+    again, its optimizer state starts at the initial value. A skipped parameter keeps its state, and gets no update, decay or momentum.
+
+    ``--freeze-rotate`` works as LISA (Pan et al., 2024): each period trains randomly drawn layers, and all parameters outside layers.
+    The draw depends on the seed and the number of the period, so it is the same on all ranks and in resumed runs.
 
     Args:
         names: the parameters that may be trained, in the model's order.
-        options: the flags. With ``freeze_progressive`` START:EVERY layer i of every stack is frozen at update START + i EVERY, except
-            the last layer; tensors that layers share freeze with the last of these layers.
-        seed: of the rotation.
+        options: the flags. With ``freeze_progressive`` START:EVERY, layer i of every stack is frozen at update START + i EVERY, except
+            the last layer of the stack. A tensor that several layers share is frozen with the last of these layers.
+        seed: seed of the rotation.
         untrained: the names of the model's other parameters.
-        aliases: further names of tied parameters, name -> name in ``names``; specs match them too.
+        aliases: further names of tied parameters, name -> name in ``names``. Freeze specs match these names too.
 
     Raises:
-        InputError: one line with the flag: it does not parse, names nothing, freezes twice, leaves nothing to train, ...
+        InputError: a flag does not parse, names nothing, freezes a parameter twice, leaves nothing to train, ... The message is one
+            line with the flag.
     """
 
     def __init__(self, names, options: FreezeSkipOptions, seed: int = 1, untrained=(), aliases=None):
@@ -43,7 +46,7 @@ class FreezeSchedule:
         self.rotate = settings.rotate
         if self.rotate and (options.freeze_schedule or options.freeze_progressive):
             raise InputError(
-                f"--freeze-rotate {rotate}: freezes all layers in turn; leave out --freeze-schedule and --freeze-progressive"
+                f"--freeze-rotate {rotate}: freezes all layers in turn; remove --freeze-schedule and --freeze-progressive"
             )
         changes = [*settings.schedule, *self._progressive(settings.progressive, options.freeze_progressive)]
         self.changes = sorted(changes, key=lambda change: change.update)
@@ -52,12 +55,12 @@ class FreezeSchedule:
         self.layers = layers_of(self.names)
         if self.rotate and self.rotate[0] >= len(self.layers):
             raise InputError(
-                f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with something to train; train fewer at a time"
+                f"--freeze-rotate {rotate}: the model has {len(self.layers)} layers with trained parameters; train fewer layers at a time"
             )
         self._check_something_is_trained()
 
     def frozen(self, update: int) -> frozenset[str]:
-        """The parameters without optimizer state at an update."""
+        """The parameters that are frozen at an update. They have no optimizer state."""
         if self.rotate:
             return self._rotated_out(update // self.rotate[1])
         return next(names for first, names in reversed(self.phases) if first <= update)
@@ -67,7 +70,7 @@ class FreezeSchedule:
         return tuple(names for _, names in self.phases)
 
     def skipped(self, update: int) -> frozenset[str]:
-        """The parameters that the update leaves out by ``--freeze-update-every``."""
+        """The parameters that ``--freeze-update-every`` skips at an update."""
         return frozenset(name for name, period in self.every.items() if update % period)
 
     def line(self, change: Change) -> str:
@@ -92,17 +95,21 @@ class FreezeSchedule:
 
     def _phases(self, changes):
         """Pairs (first update, frozen names) in ascending order, from update 0."""
-        # A tied parameter may be frozen by one of its names and later by another, as when encoder and decoder freeze in turn.
+        # A tied parameter may be frozen by one of its names and later by another name, for example first with the encoder, then with
+        # the decoder.
         frozen, named, phases = frozenset(), set(), {0: frozenset()}
         for change in changes:
             matched = set(change.names) or self._selected(change.spec, change.flag)
             chosen = {self.owners[name] for name in matched}
             at = f"{change.flag}: at update {change.update}, {change.spec}"
             if change.freeze and matched & named:
-                raise InputError(f"{at} is frozen, but {min(matched & named)} is frozen already; freeze it once")
+                raise InputError(
+                    f"{at} is frozen, but its parameter {min(matched & named)} is already frozen then; freeze a parameter only once"
+                )
             if not change.freeze and chosen - frozen:
                 raise InputError(
-                    f"{at} is trained again, but {min(chosen - frozen)} is not frozen by the schedule; tensors of --freeze stay frozen"
+                    f"{at} is trained again, but the schedule has not frozen its parameter {min(chosen - frozen)}; "
+                    "a schedule cannot train parameters that --freeze freezes"
                 )
             frozen = frozen | chosen if change.freeze else frozen - chosen
             named = {name for name in named | matched if self.owners[name] in frozen}
@@ -110,13 +117,13 @@ class FreezeSchedule:
         return tuple(phases.items())
 
     def _selected(self, spec, flag):
-        """The names that a spec matches, those of tied parameters among them."""
+        """The names that a freeze spec matches, including the further names of tied parameters."""
         return freeze_spec.selected(spec, self.owners, flag, others=self.untrained)
 
     def _progressive(self, times, text):
         """The changes of ``--freeze-progressive``, layer by layer.
 
-        A tensor that several layers share freezes with the last of them, and never if one of them stays trained.
+        A tensor that several layers share is frozen with the last of these layers. It is never frozen if one of them stays trained.
         """
         if not times:
             return []
@@ -128,17 +135,19 @@ class FreezeSchedule:
             (stack, layer) for layer in range(max(last.values(), default=0)) for stack in last if layer < last[stack]
         ]
         if not turns:
-            raise InputError(f"--freeze-progressive {text}: no stack of the model has a layer below its last")
+            raise InputError(
+                f"--freeze-progressive {text}: no stack of the model has a layer below its last layer, which stays trained"
+            )
         places = {name: set() for name in self.names}
         for name, owner in self.owners.items():
             places[owner].add(freeze_spec.layer_of(name))
         freezes = {turn: [] for turn in turns}
-        for name, of in places.items():
-            if of <= freezes.keys():
-                freezes[max(of, key=turns.index)].append(name)
+        for name, sharing in places.items():
+            if sharing <= freezes.keys():
+                freezes[max(sharing, key=turns.index)].append(name)
         if not any(freezes.values()):
             raise InputError(
-                f"--freeze-progressive {text}: all that layers below the last have is shared with that one"
+                f"--freeze-progressive {text}: the last layer, which stays trained, shares all parameters of the layers below it"
             )
         return [
             Change(start + layer * every, f"{stack}.layers.{layer}", True, "--freeze-progressive", tuple(names))
@@ -151,7 +160,7 @@ class FreezeSchedule:
         for spec, period in update_every:
             for name in {self.owners[name] for name in self._selected(spec, "--freeze-update-every")}:
                 if periods.get(name, period) != period:
-                    raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; name it once")
+                    raise InputError(f"--freeze-update-every {text!r}: {name} has two periods; give it only one")
                 periods[name] = period
         return periods
 
@@ -167,7 +176,7 @@ class FreezeSchedule:
             skipped = [layer for layer in self.layers.values() if self.every.keys() >= set(layer)]
             if not outside and len(skipped) >= self.rotate[0]:
                 raise InputError(
-                    "--freeze-update-every: skips all that --freeze-rotate may train; leave something to train"
+                    "--freeze-update-every: skips all parameters that --freeze-rotate may train; leave something to train"
                 )
             return
         cycle = min(_LONGEST_CYCLE, math.lcm(*self.every.values()))

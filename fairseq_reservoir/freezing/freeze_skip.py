@@ -22,23 +22,22 @@ PREFIX = "freeze_skip"
 
 
 class FreezeSkip:
-    """Mix-in for an optimizer of fairseq, before it in the bases.
+    """Mix-in for an optimizer of fairseq. It precedes the optimizer's class in the list of bases.
 
     A frozen parameter has ``requires_grad`` off, so that its gradient is neither computed nor reduced. Its ``grad`` is None, so that
-    every optimizer of fairseq skips it, decay included. It has no optimizer state.
+    every optimizer of fairseq skips the parameter, also for weight decay. It has no optimizer state.
     """
 
-    params: Iterable[torch.nn.Parameter]  # this and the next belong to fairseq's optimizer
+    params: Iterable[torch.nn.Parameter]  # ``params`` and ``optimizer`` are attributes of fairseq's optimizer
     optimizer: torch.optim.Optimizer
 
-    # Without a schedule until ``bind`` is called.
-    schedule: FreezeSchedule | None = None
-    idle: frozenset[str] = frozenset()
+    schedule: FreezeSchedule | None = None  # None until ``bind`` is called
+    idle: frozenset[str] = frozenset()  # the frozen and the skipped parameters of the current update
     update: int | None
 
     def step(self, *args, **kwargs):
         for name in self.idle:
-            # fairseq sets the gradients of fp32 copies to 0, and weight decay would still change them.
+            # fairseq sets the gradients of fp32 copies to 0, with which weight decay would still change the copies.
             self.copies[name].grad = None
         self._rescale_idle_momentum()
         return super().step(*args, **kwargs)
@@ -46,7 +45,7 @@ class FreezeSkip:
     def _rescale_idle_momentum(self):
         """Rescale the momentum of skipped parameters for nag, which stores momentum in units of the last learning rate, ``lr_old``.
 
-        nag multiplies the momentum of the parameters that it updates by rate / lr_old. Skipped parameters would miss this factor.
+        nag multiplies the momentum of the parameters that it updates by lr / lr_old. Skipped parameters would miss this factor.
         """
         idle = {id(self.copies[name]) for name in self.idle}
         for group in self.optimizer.param_groups if idle else ():
@@ -63,8 +62,8 @@ class FreezeSkip:
         """Set the schedule and the names of the parameters.
 
         Args:
-            schedule: of the run.
-            parameters: the model's trained parameters by name, in the order in which this optimizer got them, or fp32 copies.
+            schedule: the schedule of the run.
+            parameters: the model's trained parameters by name, in the order of this optimizer's own parameters (the same or fp32 copies).
         """
         own = list(self.params)
         self.schedule, self.parameters, self.update = schedule, parameters, None
@@ -72,7 +71,7 @@ class FreezeSkip:
         self.eager = bool(self.optimizer.state)
 
     def apply_schedule(self, update: int) -> None:
-        """Freeze and unfreeze parameters for an update; the first one has number 0."""
+        """Freeze and unfreeze parameters for an update. Updates are numbered from 0."""
         if self.schedule is None or update == self.update:
             return
         self.update = update
@@ -88,14 +87,14 @@ class FreezeSkip:
                 self.optimizer.state[self.copies[name]] = self._state_at_start(self.copies[name])
 
     def _state_at_start(self, parameter):
-        """The initial state of a parameter in an optimizer that makes all state when it is built, as Adagrad does."""
+        """The initial state of a parameter, for optimizers that create all state in the constructor, as Adagrad does."""
         return type(self.optimizer)([parameter], **self.optimizer.defaults).state[parameter]
 
     def state_dict(self):
         return super().state_dict() | {PREFIX: self.given_flags()}
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
-        """Load the state of a checkpoint with the same schedule. Frozen parameters have no state in it.
+        """Load the state of a checkpoint with the same schedule. The checkpoint has no state for frozen parameters.
 
         Raises:
             InputError: the checkpoint was trained with another schedule, or with another seed for its rotation.
@@ -113,7 +112,7 @@ class FreezeSkip:
         super().load_state_dict({key: value for key, value in state_dict.items() if key != PREFIX}, optimizer_overrides)
 
     def given_flags(self):
-        """The flags of the schedule that are given, and the seed if it matters."""
+        """The given flags of the schedule, and the seed if ``--freeze-rotate`` depends on it."""
         given = given_flags(read(FreezeSkipOptions, getattr(self, "cfg", None) or self.args))
         if given.get("freeze_rotate") and self.schedule:
             given["seed"] = self.schedule.seed
@@ -128,8 +127,8 @@ def refuse_removed_flag(stored: dict) -> None:
     """
     if stored.get("freeze_auto"):
         raise InputError(
-            "--freeze-auto: was removed, and the checkpoint was trained with it; continue with --reset-optimizer and a --freeze-schedule "
-            "of the layers that its log names"
+            "--freeze-auto: was removed, and the checkpoint was trained with it; resume with --reset-optimizer and a --freeze-schedule "
+            "of the layers that the log of that training names as frozen"
         )
 
 
@@ -137,7 +136,7 @@ def register_all() -> None:
     """Register ``freeze_skip`` and ``freeze_skip_<name>`` for the optimizers that fairseq has."""
     for name, inner in list(OPTIMIZER_REGISTRY.items()):
         if name == "composite" or name.startswith(PREFIX):
-            continue  # composite names other optimizers for groups of parameters, by configuration only
+            continue  # composite uses other optimizers for groups of parameters, which only a configuration can name
         _register(f"{PREFIX}_{name}", inner, OPTIMIZER_DATACLASS_REGISTRY.get(name))
     _register(PREFIX, OPTIMIZER_REGISTRY["adam"], OPTIMIZER_DATACLASS_REGISTRY["adam"])
 

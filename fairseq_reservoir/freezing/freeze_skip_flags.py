@@ -18,7 +18,7 @@ FLAGS = tuple(flag.name for flag in fields(FreezeSkipOptions) if flag.name != "_
 
 
 def schedule_of(options, model: torch.nn.Module, seed: int) -> FreezeSchedule | None:
-    """The schedule that an optimizer's options describe for a model, or None without any of these flags."""
+    """The freeze schedule that an optimizer's options describe for a model; None if no flag of a schedule is given."""
     options = read(FreezeSkipOptions, options)
     given = given_flags(options)
     if not given:
@@ -51,20 +51,20 @@ def _refuse_numbers(options, pruning):
     ):
         if any(item.layers is not None for spec in specs for item in freeze_spec.parse(spec, flag)):
             raise InputError(
-                f"{flag} {text!r}: names layers by number, which {pruning} changes; "
-                "name components, or leave one of them out"
+                f"{flag} {text!r}: names layers by number, but {pruning} changes the numbers; "
+                "name components, or remove one of these flags"
             )
 
 
 def check_flags(cfg) -> None:
     """Refuse flags that cannot be parsed, and combinations with flags of fairseq that would give wrong results.
 
-    Called before data is read, and again by the trainer, because torchrun sets the number of ranks in between. ``FreezeSchedule``
-    compares the flags with the names of the model's parameters.
+    This function is called before data is read, and again by the trainer, because torchrun sets the number of ranks in between.
+    ``FreezeSchedule`` compares the flags with the names of the model's parameters.
 
-    fairseq's flat fp16 buffer has the weights that were trained at the start, but packs only the gradients of the parameters that are
-    trained now. Its c10d and FSDP engines wait for the gradients of all parameters that were trained at the start. BMUF's block momentum
-    would move frozen parameters.
+    fairseq's flat fp16 buffer contains the weights that were trained at the start, but only the gradients of the parameters that are
+    trained now. fairseq's c10d and FSDP engines wait for the gradients of all parameters that were trained at the start. BMUF's block
+    momentum would change frozen parameters.
 
     Raises:
         InputError: one line with the flag to change.
@@ -83,22 +83,24 @@ def check_flags(cfg) -> None:
         )
     if common.fp16 and cfg.optimization.debug_param_names:
         raise InputError(
-            f"{flag} with --fp16 --debug-param-names: fairseq reads gradients of frozen parameters; leave one of them out"
+            f"{flag} with --fp16 --debug-param-names: fairseq reads gradients of frozen parameters; remove one of these flags"
         )
     if common.quantization_config_path:
         raise InputError(
             f"{flag} with --quantization-config-path {common.quantization_config_path}: code books would replace frozen"
-            " tensors; leave one of them out"
+            " tensors; remove one of these flags"
         )
     wraps = engine.distributed_world_size > 1 or engine.ddp_backend == "fully_sharded"
     if wraps and engine.ddp_backend not in ("legacy_ddp", "no_c10d"):
         raise InputError(
-            f"{flag} with --ddp-backend {engine.ddp_backend}: it fixes at the start the parameters with gradients to sum; "
+            f"{flag} with --ddp-backend {engine.ddp_backend}: this backend fixes at the start which gradients it sums; "
             "add --ddp-backend legacy_ddp"
         )
     if engine.zero_sharding != "none":
         raise InputError(
-            f"{flag} with --zero-sharding {engine.zero_sharding}: its shards are fixed at the start; leave one of them out"
+            f"{flag} with --zero-sharding {engine.zero_sharding}: the shards are fixed at the start; remove one of these flags"
         )
     if cfg.optimization.use_bmuf:
-        raise InputError(f"{flag} with --use-bmuf: its momentum would move frozen parameters; leave one of them out")
+        raise InputError(
+            f"{flag} with --use-bmuf: its momentum would change frozen parameters; remove one of these flags"
+        )

@@ -1,4 +1,4 @@
-"""Parts of the trainer for ``--optimizer freeze_skip``, and that optimizer inside the one of ``--amp``."""
+"""Parts of the trainer for ``--optimizer freeze_skip``, and support of this optimizer in ``--amp``."""
 
 import logging
 
@@ -15,10 +15,10 @@ _SCALER = "amp_scaler"
 
 
 def use_resumable_amp() -> None:
-    """Put a subclass in place of fairseq's optimizer of ``--amp``, under the same name, because checkpoints store the name.
+    """Replace fairseq's optimizer of ``--amp`` by a subclass. It has the same name, because checkpoints store the name.
 
-    fairseq's class saves the state of torch's optimizer only. It loses the freeze schedule and the loss scale, which fairseq's other
-    wrappers save.
+    fairseq's class saves only the state of torch's optimizer. The freeze schedule and the loss scale would be lost. fairseq's other
+    wrappers save both.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -49,7 +49,7 @@ def make_schedule(trainer, cfg, model) -> None:
         {n: p for n, p in model.named_parameters() if p.requires_grad} if trainer.freeze_schedule else {}
     )
     if trainer.freeze_schedule:
-        logger.info("what the optimizer freezes:\n%s", trainer.freeze_schedule)
+        logger.info("freeze schedule:\n%s", trainer.freeze_schedule)
         protect_frozen(model)
 
 
@@ -62,11 +62,11 @@ def describe_for_plan(model, args) -> str:
     cfg = convert_namespace_to_omegaconf(args)
     check_flags(cfg)
     schedule = schedule_of(args, model, args.seed)
-    return f"what the optimizer freezes:\n{schedule}" if schedule else ""
+    return f"freeze schedule:\n{schedule}" if schedule else ""
 
 
 def thaw_scheduled(trainer) -> None:
-    """Make every parameter with a schedule trainable before fairseq builds the optimizer, which takes only trainable parameters.
+    """Make every parameter of the schedule trainable before fairseq builds the optimizer, which gets only trainable parameters.
 
     fairseq builds the optimizer again when it loads a checkpoint.
     """
@@ -75,7 +75,7 @@ def thaw_scheduled(trainer) -> None:
 
 
 def bind_optimizer(trainer) -> None:
-    """Give the optimizer the names of its parameters, and apply the schedule for this update."""
+    """Pass the schedule and the names of the parameters to the optimizer, and apply the schedule of the current update."""
     if trainer.freeze_schedule:
         moved = dict(trainer.get_model().named_parameters())
         trainer.scheduled = {name: moved[name] for name in trainer.scheduled}

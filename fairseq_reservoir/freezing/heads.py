@@ -1,10 +1,10 @@
-"""Classification heads that a task adds to a RoBERTa once it is built."""
+"""Classification heads that a task adds to a RoBERTa after the model is built."""
 
 from torch import nn
 
 
 class HeadsInTable:
-    """Mix-in for a RoBERTa with a slot table: rebuild the table when the task adds a classification head to the built model."""
+    """Mix-in for a RoBERTa with a slot table, the list of its tensors: compile the table again when a task adds a classification head."""
 
     classification_heads: nn.ModuleDict
 
@@ -13,7 +13,7 @@ class HeadsInTable:
         self.slot_table = self.compile_slot_table()
 
     def add_heads_of(self, state_dict) -> None:
-        """Add the classification heads of a state dict that the model does not have."""
+        """Register each classification head of ``state_dict`` that is missing in the model."""
         for name, tensor in state_dict.items():
             group, _, head = name.partition(".")
             if group == "classification_heads" and head.endswith(".out_proj.weight"):

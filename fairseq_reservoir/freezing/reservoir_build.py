@@ -1,4 +1,7 @@
-"""Freeze and initialise a built model and attach its slot table, before any optimizer exists."""
+"""Freeze and initialise a built model and attach its slot table, before any optimizer exists.
+
+A slot table lists the tensors of each layer and of each module outside the layers, and whether they are trained (``plan.slot_table``).
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -50,12 +53,12 @@ def description_flags(stacks) -> dict[str, str]:
 
 
 def finish_reservoir(model, plans: Plans, options):
-    """Freeze and initialise a built model, attach its slot table, recipes and description, and return it.
+    """Freeze and initialise a built model, attach its slot table, its recipes of random tensors and its description, and return the model.
 
     Args:
         model: a ``DescribedInCheckpoint`` with fairseq's initial values.
-        plans: the layers it was built of.
-        options: its complete options.
+        plans: the layer plans of the model.
+        options: the model's complete options.
     """
     model.slot_table = freeze_and_fill(model, plans.built, options)
     if options.frozen_dtype != "fp32":
@@ -69,14 +72,14 @@ def finish_reservoir(model, plans: Plans, options):
 
 
 def backskips_of(model) -> Iterable[Any]:
-    """The estimators of ``--backskip`` in a model; none without the flag."""
+    """The ``Backskip`` modules of a model; empty without ``--backskip``."""
     return getattr(model, BACKSKIPS, nn.ModuleDict()).values()
 
 
 def _use_frozen_dtype(model, stacks, options):
     layers = list(frozen_layers(model, stacks))
     if not layers:
-        raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, since no layer is wholly frozen")
+        raise InputError(f"--frozen-dtype {options.frozen_dtype}: has no effect, because no layer is wholly frozen")
     for _, layer in layers:
         use_dtype(layer, DTYPES[options.frozen_dtype])
 
@@ -87,7 +90,7 @@ def _description(plans, options):
     kinds = {slot.kind for stack in plans.values() for slot in stack}
 
     def unusual(name, matters):
-        """The option's value if it is not the default and the plan has layers that it changes."""
+        """The option's value if it is not the default and ``matters``, which is true if the plan has layers that the option changes."""
         value = getattr(options, name)
         return value if matters and value != FrozenLayerOptions.__dataclass_fields__[name].default else None
 
@@ -104,7 +107,7 @@ def _description(plans, options):
 
 
 def _own_kinds(plans):
-    """The letters that stand for kinds of a user's own, with their names."""
+    """The field ``kinds``: the letters of a user's own kinds of layer with their names. Without such layers, return an empty dictionary."""
     own = {slot.letter: slot.kind.name for stack in plans.values() for slot in stack if slot.kind.registered_by}
     return {"kinds": ", ".join(f"{letter} {name}" for letter, name in sorted(own.items()))} if own else {}
 
@@ -127,13 +130,14 @@ def component_description(options) -> dict:
 
 
 def freeze_and_fill(model, plans, options) -> SlotTable:
-    """Freeze parameters, add their adapters, draw random tensors by name (``model.recipes``), and return the slot table.
+    """Freeze parameters, add adapters to frozen matrices, draw random tensors, and return the slot table.
 
-    Tensors that already have a recipe are not drawn again, so that this can be called after a head was added to the model.
+    The recipes of the drawn tensors are added to ``model.recipes`` by name. A tensor that already has a recipe is not drawn again, so
+    that this function can be called again after a head was added to the model.
 
     Args:
         model: a model with fairseq's initial values.
-        plans: the slots of each stack.
+        plans: the slots (places of layers) of each stack.
         options: the model's options, for the freeze spec, the adapters and the seed.
     """
     table = _compile_and_freeze(model, plans, options)
@@ -188,10 +192,10 @@ def _compile_and_freeze(model, plans, options) -> SlotTable:
 
 
 def kept_layers(options) -> dict[str, str]:
-    """The layers that ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` keep, by stack, if given: "0,2".
+    """Stack -> the layers that ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` keeps, such as "0,2", if the flag is given.
 
     Raises:
-        InputError: they name a layer twice, or one that the stack does not have.
+        InputError: a flag names a layer twice, or a layer that the stack does not have.
     """
     kept, flags = {}, read(ModelFlags, options)
     for stack, given, depth in (

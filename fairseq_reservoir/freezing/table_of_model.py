@@ -1,4 +1,4 @@
-"""The slot table of a built model, from the names, shapes and ties of its parameters and the flow of its forward pass."""
+"""Compile the slot table of a built model from its parameters (names, shapes, ties) and from properties of its forward pass."""
 
 from fairseq.models.transformer import TransformerDecoderBase
 
@@ -21,10 +21,10 @@ def table_of(model, plans, seed: int, choices: FreezeChoices = FreezeChoices(), 
 
 
 def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The further names of tied parameters: name -> (owner's name, shape).
+    """The further names of tied parameters: name -> (name of the parameter, shape).
 
-    For a masked embedding the owner is its scores. For a rounded embedding, and for rounded matrices that layers share, the owner is the
-    latent weights.
+    For a weight that is tied to a masked embedding, the parameter is the scores of the embedding. For a weight that is tied to a rounded
+    embedding or shares a rounded matrix, the parameter is the trained matrix before rounding (``latent``).
     """
     owners = {id(p): name for name, p in parameters.items()}
     tied = {
@@ -40,7 +40,7 @@ def tied_names(model, parameters) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _learned_elsewhere(module):
-    """The learned tensor from which a module without own weight takes its weight, or None; and the shape of the weight."""
+    """For a module that uses another module's weight: (learned tensor of that weight, shape of the weight). Otherwise (None, ())."""
     if isinstance(module, SharedLinear):
         return module.owner.latent, module.owner.weight_shape
     if isinstance(module, TiedProjection) and isinstance(module.embedding, RoundedEmbedding):
@@ -74,7 +74,7 @@ def flow_of(model) -> Flow:
 
 
 def _behind_masks(modules):
-    """(name of the scores, shape) of every masked random matrix."""
+    """Yield (name of the scores, shape) of every masked random matrix. A tied output projection has the name of its weight instead."""
     for name, module in modules.items():
         if isinstance(module, MaskedLinear):
             yield f"{name}.scores", tuple(module.weight_shape)
@@ -83,7 +83,7 @@ def _behind_masks(modules):
 
 
 def _row_gains(modules):
-    """(name as in ``_behind_masks``, name of the row gain) of matrices with a row gain; a tied output has that of its table."""
+    """Yield (name as in ``_behind_masks``, name of the row gain). A tied output projection has the row gain of its embedding."""
     names = {module: name for name, module in modules.items()}
     for name, module in modules.items():
         if isinstance(module, MaskedLinear) and module.row_gain is not None:

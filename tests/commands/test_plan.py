@@ -9,7 +9,7 @@ PLAN = "plan --arch reservoir_transformer_tiny --reservoir-encoder LFL --optimiz
 
 def test_freeze_schedule_is_printed(capsys):
     cli.main([*PLAN, "--freeze-schedule", "0:emb;50:-emb"])
-    lines = capsys.readouterr().out.partition("what the optimizer freezes:\n")[2].splitlines()
+    lines = capsys.readouterr().out.partition("freeze schedule:\n")[2].splitlines()
     assert lines[0].startswith("update 0: emb frozen; ") and lines[1].startswith("update 50: emb trained again; 0 of ")
 
 

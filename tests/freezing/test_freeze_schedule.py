@@ -43,7 +43,8 @@ def test_a_tied_parameter_can_be_frozen_by_a_second_name():
     assert schedule.frozen(1) == schedule.frozen(5) == {EMB, *ENCODER}
     assert schedule.frozen(9) == {*ENCODER, *DECODER[:2]}
     with pytest.raises(
-        InputError, match="at update 9, encoder is frozen, but encoder.embed_tokens.weight is frozen already"
+        InputError,
+        match="at update 9, encoder is frozen, but its parameter encoder.embed_tokens.weight is already frozen",
     ):
         schedule_of_flags(NAMES, schedule="1:encoder;9:encoder", aliases=TIED)
 
@@ -64,7 +65,7 @@ def test_a_shared_tensor_freezes_with_the_last_layer_that_uses_it():
     aliases["encoder.layers.1.fc2.weight"] = names[1]
     schedule = schedule_of_flags(names, progressive="10:5", aliases=aliases)
     assert schedule.frozen(10) == {norms[0]} and schedule.frozen(15) == {norms[0], norms[1], names[1]}
-    with pytest.raises(InputError, match="--freeze-progressive 10:5: all that layers below the last have is shared"):
+    with pytest.raises(InputError, match="--freeze-progressive 10:5: the last layer, which stays trained, shares all"):
         schedule_of_flags(
             [names[0], norms[2]], progressive="10:5", aliases=aliases | {"encoder.layers.1.fc2.weight": norms[2]}
         )
@@ -155,11 +156,11 @@ def test_against_a_replay(steps, data):
         ({"update_every": "ffn:²"}, "'ffn:²' is not COMPONENT:N"),
         (
             {"schedule": "0:ffn;7:encoder.layers.0"},
-            "at update 7, encoder.layers.0 is frozen, but encoder.layers.0.fc1.weight is frozen already",
+            "at update 7, encoder.layers.0 is frozen, but its parameter encoder.layers.0.fc1.weight is already frozen then; freeze a",
         ),
         (
             {"schedule": "7:-emb"},
-            "at update 7, emb is trained again, but encoder.embed_tokens.weight is not frozen",
+            "at update 7, emb is trained again, but the schedule has not frozen its parameter encoder.embed_tokens.weight; a",
         ),
         ({"schedule": "2:emb;7:encoder.att,ffn,decoder.att"}, "nothing is trained at update 7"),
         ({"schedule": "0:layers.0-2", "update_every": "emb:3"}, "nothing is trained at update 1"),
@@ -167,12 +168,12 @@ def test_against_a_replay(steps, data):
         ({"update_every": "ffn:1"}, "'ffn:1' is not COMPONENT:N with N at least 2"),
         ({"update_every": "ffn"}, "'ffn' is not COMPONENT:N"),
         ({"update_every": "ffn:2,fc1:3"}, "has two periods"),
-        ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has 5 layers with something to train"),
-        ({"rotate": "5:10"}, "the model has 5 layers with something to train; train fewer at a time"),
+        ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has 5 layers with trained parameters"),
+        ({"rotate": "5:10"}, "the model has 5 layers with trained parameters; train fewer layers at a time"),
         ({"rotate": "²:10"}, "--freeze-rotate '²:10': must be K:PERIOD"),
         ({"rotate": "0:10"}, "--freeze-rotate '0:10': must be K:PERIOD, whole numbers from 1 and 1"),
         ({"rotate": "2"}, "must be K:PERIOD"),
-        ({"rotate": "2:5", "schedule": "0:emb"}, "leave out --freeze-schedule and --freeze-progressive"),
+        ({"rotate": "2:5", "schedule": "0:emb"}, "remove --freeze-schedule and --freeze-progressive"),
         ({"progressive": "5"}, "--freeze-progressive '5': must be START:EVERY, whole numbers from 0 and 1"),
         ({"progressive": "0:0"}, "must be START:EVERY"),
     ],
@@ -184,12 +185,14 @@ def test_bad_input(flags, message):
 
 
 def test_progressive_freezing_of_a_single_layer_is_refused():
-    with pytest.raises(InputError, match="no stack of the model has a layer below its last"):
+    with pytest.raises(InputError, match="no stack of the model has a layer below its last layer, which stays trained"):
         schedule_of_flags([EMB, *ENCODER[:2]], progressive="5:5")
 
 
 def test_a_rotation_over_skipped_parameters_only_is_refused():
-    with pytest.raises(InputError, match="skips all that --freeze-rotate may train; leave something to train"):
+    with pytest.raises(
+        InputError, match="skips all parameters that --freeze-rotate may train; leave something to train"
+    ):
         schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0-1:4")
     schedule_of_flags(ENCODER, rotate="2:10", update_every="layers.0:4")
     schedule_of_flags(NAMES, rotate="1:10", update_every="layers.0-1:4")

@@ -135,7 +135,9 @@ def test_a_checkpoint_resumes_only_with_its_own_spec(arch):
 
     stored = MODELS[arch](freeze="ln").state_dict()
     load("ln", stored, resumes=True)
-    message = "--freeze fc1: the checkpoint was trained with ln; give ln, or --reset-optimizer, or start a new training"
+    message = (
+        "--freeze fc1: the checkpoint was trained with ln; give ln, add --reset-optimizer, or start a new training"
+    )
     with pytest.raises(InputError, match=message):
         load("fc1", stored, resumes=True)
     # --reset-optimizer and --finetune-from-model allow another spec. The new checkpoint then resumes only with that spec.

@@ -262,15 +262,15 @@ def test_two_processes_are_one(toy_data, tmp_path):
         ),
         (
             ["--freeze-rotate", "1:2", "--distributed-world-size", 2],
-            "--freeze-rotate with --ddp-backend pytorch_ddp: it fixes at the start",
+            "--freeze-rotate with --ddp-backend pytorch_ddp: this backend fixes at the start",
         ),
         (
             ["--freeze-rotate", "1:2", "--ddp-backend", "fully_sharded"],
-            "--freeze-rotate with --ddp-backend fully_sharded: it fixes at the start",
+            "--freeze-rotate with --ddp-backend fully_sharded: this backend fixes at the start",
         ),
         (
             ["--freeze-update-every", "ffn:2", "--use-bmuf"],
-            "--freeze-update-every with --use-bmuf: its momentum would move frozen parameters",
+            "--freeze-update-every with --use-bmuf: its momentum would change frozen parameters",
         ),
         (["--freeze-schedule", "5:encoder,decoder"], "nothing is trained at update 5"),
         (["--freeze-schedule", "5:emb;3:ffn"], "update 3 comes before 5; sort it"),

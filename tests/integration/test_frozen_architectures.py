@@ -54,7 +54,7 @@ def test_a_model_with_a_plan_does_not_start_from_it(trained, toy_data, tmp_path)
     line, status = error_of(toy_data, *ARCH[2:], *flags)
     assert (
         status == 2
-        and "the checkpoint is of a model without a layer plan, as those of --arch frozen_... are: ReservoirTransformer"
+        and "the checkpoint is of a model without a layer plan, such as --arch frozen_...: ReservoirTransformer can load its own"
         in line
     )
 
@@ -78,7 +78,7 @@ def test_the_checkpoint_carries_the_spec(trained, toy_data):
 OTHERS = {
     "another spec": (
         ["--freeze", "att"],
-        "--freeze att: the checkpoint was trained with att,decoder.ffn; give att,decoder.ffn, or --reset-optimizer",
+        "--freeze att: the checkpoint was trained with att,decoder.ffn; give att,decoder.ffn, add --reset-optimizer",
     ),
     "other values": (
         ["--frozen-init", "zero"],
@@ -86,11 +86,11 @@ OTHERS = {
     ),
     "another seed": (
         ["--reservoir-seed", 4],
-        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3; give 3, or start a new training",
+        "--reservoir-seed 4 (default: --seed): the checkpoint was trained with 3; give 3, or start a new training",
     ),
     "fewer still": (
         ["--freeze-except", "k"],
-        "--freeze-except k: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+        "--freeze-except k: the checkpoint was trained without it; remove it, add --reset-optimizer",
     ),
 }
 

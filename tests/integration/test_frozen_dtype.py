@@ -66,7 +66,7 @@ def test_it_goes_with_other_engines(toy_data, engine):
         (["--frozen-dtype", "fp8"], "--frozen-dtype 'fp8': choose from fp32, bf16"),
         (
             ["--reservoir-encoder", "LL", "--frozen-dtype", "bf16"],
-            "--frozen-dtype bf16: has no effect, since no layer is wholly frozen",
+            "--frozen-dtype bf16: has no effect, because no layer is wholly frozen",
         ),
         (
             ["--reservoir-encoder", "LF", "--frozen-dtype", "bf16", "--fp16"],

@@ -41,7 +41,7 @@ def refusal(toy_data, folder, tmp_path, *flags):
     return line.replace(str(last), "LAST").removeprefix("fairseq-train: error: ").strip()
 
 
-SAME = "or --reset-optimizer, or start a new training without that checkpoint"
+SAME = "add --reset-optimizer, or start a new training without that checkpoint"
 CHANGES = {
     "another update": (
         ["--freeze-schedule", "2:emb"],
@@ -54,7 +54,7 @@ CHANGES = {
     ),
     "one more": (
         [*SCHEDULE, "--freeze-update-every", "ffn:2", "--freeze-progressive", "5:5"],
-        f"--freeze-progressive 5:5: the checkpoint was trained without it; leave it out, {SAME}",
+        f"--freeze-progressive 5:5: the checkpoint was trained without it; remove it, {SAME}",
     ),
 }
 
@@ -68,7 +68,7 @@ def test_another_schedule(toy_data, scheduled, tmp_path, change):
 def test_a_checkpoint_found_in_the_folder_needs_another_folder(toy_data, tmp_path):
     train(toy_data, *SKIP, *SCHEDULE, "--max-update", 1, "--save-dir", tmp_path)
     line, _ = error_of(toy_data, *SKIP, "--freeze-schedule", "2:emb", "--max-update", 2, "--save-dir", tmp_path)
-    assert line.endswith("give 1:emb, or --reset-optimizer, or start a new training in another --save-dir\n")
+    assert line.endswith("give 1:emb, add --reset-optimizer, or start a new training in another --save-dir\n")
 
 
 def test_a_plain_training_of_its_own(toy_data, tmp_path):
@@ -116,7 +116,7 @@ def test_a_schedule_where_the_optimizers_class_is_hidden(toy_data, tmp_path, num
 def test_a_plain_optimizers_state_where_its_class_is_hidden(toy_data, tmp_path):
     train(toy_data, *RUN, "--bf16", "--max-update", 1, "--save-dir", tmp_path / "begun")
     found = refusal(toy_data, tmp_path / "begun", tmp_path, *SKIP, "--bf16", *SCHEDULE)
-    assert found == f"--freeze-schedule 1:emb: the checkpoint was trained without it; leave it out, {SAME}"
+    assert found == f"--freeze-schedule 1:emb: the checkpoint was trained without it; remove it, {SAME}"
 
 
 def test_a_file_of_amp_from_before_it_named_the_schedule(toy_data, tmp_path):

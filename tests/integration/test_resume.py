@@ -46,30 +46,30 @@ OTHERS = {
     "another depth": (["--reservoir-encoder", "LFTL"], "--reservoir-encoder LFTL: the checkpoint was trained with LFT"),
     "trained instead": (["--reservoir-encoder", "LfT"], "--reservoir-encoder LfT: the checkpoint was trained with LFT"),
     "decoder plan": (["--reservoir-decoder", "LL"], "--reservoir-decoder LL: the checkpoint was trained with CL"),
-    "seed": (["--seed", 4], "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3"),
+    "seed": (["--seed", 4], "--reservoir-seed 4 (default: --seed): the checkpoint was trained with 3"),
     "reservoir seed": (
         ["--reservoir-seed", 4],
-        "--reservoir-seed 4 (--seed, where it is not given): the checkpoint was trained with 3",
+        "--reservoir-seed 4 (default: --seed): the checkpoint was trained with 3",
     ),
     "norm": (
         ["--reservoir-norm", "model"],
-        "--reservoir-norm model: the checkpoint was trained without it; leave it out, or start a new training",
+        "--reservoir-norm model: the checkpoint was trained without it; remove it, or start a new training",
     ),
     "kernel sizes": (
         ["--reservoir-kernel-sizes", "5"],
-        "--reservoir-kernel-sizes 5: the checkpoint was trained without it; leave it",
+        "--reservoir-kernel-sizes 5: the checkpoint was trained without it; remove it",
     ),
     "LayerNorms": (
         ["--reservoir-train-layernorm"],
-        "--reservoir-train-layernorm: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+        "--reservoir-train-layernorm: the checkpoint was trained without it; remove it, add --reset-optimizer",
     ),
     "freeze": (
         ["--freeze", "emb"],
-        "--freeze emb: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+        "--freeze emb: the checkpoint was trained without it; remove it, add --reset-optimizer",
     ),
     "freeze-except": (
         ["--freeze-except", "ln"],
-        "--freeze-except ln: the checkpoint was trained without it; leave it out, or --reset-optimizer",
+        "--freeze-except ln: the checkpoint was trained without it; remove it, add --reset-optimizer",
     ),
 }
 
