@@ -1,4 +1,4 @@
-"""``--fast``: train the same model with fewer passes over memory, and log which parts of the model are affected."""
+"""``--fast``: train the same model with fewer passes over memory, and log which parts of the training are faster."""
 
 import logging
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_enabled(cfg) -> bool:
-    """Whether a configuration has ``--fast``; ``cfg`` may be flat."""
+    """Whether a configuration has ``--fast``. ``cfg`` has groups of options, or is flat, as the flags of a command line."""
     return read(FastOptions, _group(cfg, "model")).fast
 
 
@@ -31,20 +31,20 @@ def start(cfg, model, criterion):
 
 
 def use(model, criterion):
-    """Replace parts of a model in training as ``describe`` lists them, and return the criterion to train it with."""
+    """Replace the parts of a model that ``describe`` lists as on, and return the criterion to train the model with."""
     use_fast_dropout(model)
     use_fast_attention(model, weights_unread=reads_only_logits(type(criterion)))
     return criterion if unsupported_reason(model, type(criterion), criterion) else use_fast_loss(model, criterion)
 
 
 def describe(model, criterion: type, options, optimizer: str | None, half: str = "") -> str:
-    """One line for each part of a training: whether ``--fast`` changes it, and if not, why.
+    """Report whether ``--fast`` changes each part of a training, and the reason if it does not; one line for each part.
 
     Args:
         criterion: the class of the criterion.
         options: the criterion's options, as attributes.
         optimizer: the name of the optimizer.
-        half: the flag by which the optimizer has no float32 weights; empty if there is none.
+        half: the given flag that makes the optimizer store no float32 weights; empty without such a flag.
     """
     drops = sum(isinstance(module, FairseqDropout) and module.p > 0 for module in model.modules())
     attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
@@ -52,14 +52,14 @@ def describe(model, criterion: type, options, optimizer: str | None, half: str =
     loss = unsupported_reason(model, criterion, options)
     adam = "on, Adam in one pass"
     if optimizer not in ("adam", "freeze_skip", "freeze_skip_adam"):
-        adam = "off: it is for --optimizer adam"
+        adam = "off: only for --optimizer adam"
     elif half:
         adam = f"off: {half} keeps no weights in float32"
     lines = {
-        "dropout": f"on, {drops} places" if drops else "off: the model has none",
+        "dropout": f"on, {drops} places" if drops else "off: the model has no dropout",
         "attention": f"on, {usual} of {len(attentions)}"
         if usual
-        else "off: the model has none of fairseq's usual kind",
+        else "off: the model has no attention of fairseq's usual kind",
         "loss": f"off: {loss}" if loss else "on; on a CPU only non-padding tokens are projected to the vocabulary",
         "optimizer": adam,
     }
@@ -74,7 +74,7 @@ def describe_for_plan(model, args) -> str:
 
 
 def _half(cfg):
-    """The flag by which the optimizer has no float32 weights, or an empty text; ``cfg`` may be flat."""
+    """The given flag that makes the optimizer store no float32 weights, or an empty text. ``cfg`` may be flat."""
     common = _group(cfg, "common")
     if common.memory_efficient_fp16:
         return "--memory-efficient-fp16"
@@ -82,5 +82,5 @@ def _half(cfg):
 
 
 def _group(cfg, name):
-    """A group of a configuration. The flat flags of a command line have all groups in one."""
+    """A group of a configuration. A flat ``cfg`` has the options of all groups and is returned itself."""
     return getattr(cfg, name, None) or cfg

@@ -1,4 +1,4 @@
-"""fairseq's Adam in one pass over its tensors in place of eight."""
+"""fairseq's Adam with one pass over its tensors instead of eight."""
 
 import math
 
@@ -10,12 +10,14 @@ from ..layers.replace import adopt
 
 
 class FastAdam(Adam):
-    """fairseq's ``Adam`` in one pass: the same update up to rounding, the same state and checkpoints.
+    """fairseq's ``Adam`` in one pass, with the same update up to rounding and the same state in checkpoints.
+
+    Step t updates a parameter p with gradient g and moments m and v. b1 and b2 are the betas, lr the learning rate, wd the weight decay.
 
         m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,  p <- p - lr wd p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
-    torch's kernel divides by sqrt(v / (1 - b2^t)) + eps, so its eps is eps / sqrt(1 - b2^t). fairseq's own step runs if a parameter is
-    not float32, with amsgrad, and for sparse gradients.
+    torch's fused kernel divides by sqrt(v / (1 - b2^t)) + eps' instead. The update is the same with eps' = eps / sqrt(1 - b2^t).
+    fairseq's own step runs if a parameter is not float32, with amsgrad, and for sparse gradients.
     """
 
     def step(self, closure=None):
@@ -29,28 +31,28 @@ class FastAdam(Adam):
 
     @torch.no_grad()
     def _update(self, group, parameters):
-        of_age = {}
+        groups = {}  # the fused kernel gets tensors of one device and one step number
         for p in parameters:
             state = self.state[p]
             if not state:
                 state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             state["step"] += 1
-            of_age.setdefault((p.device, state["step"]), []).append(p)
-        for (device, step), some in of_age.items():
-            states = [self.state[p] for p in some]
+            groups.setdefault((p.device, state["step"]), []).append(p)
+        for (device, step), members in groups.items():
+            states = [self.state[p] for p in members]
             means, squares = (
-                [state[name].to(p) for p, state in zip(some, states)] for name in ("exp_avg", "exp_avg_sq")
+                [state[name].to(p) for p, state in zip(members, states)] for name in ("exp_avg", "exp_avg_sq")
             )
             for state, mean, square in zip(states, means, squares):
                 state["exp_avg"], state["exp_avg_sq"] = mean, square
             beta1, beta2 = group["betas"]
             torch._fused_adamw_(
-                some,
-                [p.grad for p in some],
+                members,
+                [p.grad for p in members],
                 means,
                 squares,
                 [],
-                [torch.full((), float(step), device=device)] * len(some),
+                [torch.full((), float(step), device=device)] * len(members),
                 lr=group["lr"],
                 beta1=beta1,
                 beta2=beta2,
@@ -62,8 +64,8 @@ class FastAdam(Adam):
 
 
 def use_fast_adam(optimizer) -> None:
-    """Replace the ``Adam`` inside one of fairseq's optimizers by a ``FastAdam``; other optimizers stay."""
-    while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps one
+    """Replace the ``Adam`` inside one of fairseq's optimizers by a ``FastAdam``. Other optimizers are kept."""
+    while isinstance(getattr(optimizer, "_optimizer", None), FairseqOptimizer):  # --use-bmuf wraps an optimizer
         optimizer = optimizer._optimizer
     if type(optimizer.optimizer) is Adam:
         optimizer.optimizer = adopt(FastAdam, optimizer.optimizer)

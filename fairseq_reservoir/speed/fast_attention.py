@@ -14,19 +14,20 @@ from ..layers.adapters.adapted_attention import AdaptedAttention, combined_mask
 from ..layers.fast_dropout import fast_dropout
 from ..layers.replace import MixedIn, replace_modules, with_mix_in
 
-# float32 numbers in a SIMD register; the row length from which a softmax in half precision is as fast as in float32.
+# Number of float32 values in a SIMD register, and row length from which a softmax in half precision is as fast as in float32.
 _REGISTER, _PAYS = 16, 64
 
 
 class FastAttention(MixedIn):
     """Mix-in for a ``MultiheadAttention``: y = concat_h(softmax(q_h k_h^T / sqrt(d_h) + mask) v_h) Wo^T + bo, (time, batch, dim).
 
-    Attention to the source uses torch's kernel as well; fairseq computes it step by step. Projections of one input are one matmul if they
-    are plain layers that are all trained or all frozen. On a CPU torch's kernel is not used where it is slow: in half precision, where
-    its backward pass takes eight times as long, and with dropout. With ``weights_unread`` no attention weights are computed. Outside
-    training, with a cache, and if fairseq adds keys of its own, fairseq's forward runs.
+    Attention to the source uses torch's fused kernel too, although fairseq computes it step by step. Projections of the same input are
+    computed as one matmul if they are plain layers that are all trained or all frozen. On a CPU, torch's kernel is not used with dropout
+    or in half precision, because it is slow there. In half precision, its backward pass takes eight times as long. On a GPU, torch's
+    cuDNN kernel is not used (``without_plans``).
 
-    On a GPU cuDNN is not used (``without_plans``).
+    With ``weights_unread`` no attention weights are computed. fairseq's own forward runs outside training, with a cache, and if fairseq
+    adds keys to those of the input.
     """
 
     weights_unread = False
@@ -78,7 +79,7 @@ class FastAttention(MixedIn):
 
 
 def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
-    """Apply all ``layers`` to x, (..., dim). They are one matmul if all are plain ``nn.Linear`` with the same ``requires_grad``."""
+    """Apply all ``layers`` to x, (..., dim). Use one matmul if all are plain ``nn.Linear`` with the same ``requires_grad``."""
     x = x.reshape(-1, x.shape[-1])
     ordinary = all(
         type(layer) is nn.Linear and layer.bias is not None and not layer._forward_pre_hooks for layer in layers
@@ -92,9 +93,9 @@ def _together(x: Tensor, *layers: Any) -> tuple[Tensor, ...]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d), the mask to be added or None.
+    """Compute softmax(q k^T / sqrt(d) + mask) v; q, k, v: (batch, heads, time, d). A mask of None is 0.
 
-    A token without any token to attend to, as padding before a decoder's sentence, gets 0, as from torch's kernel.
+    The result is 0 for a token that can attend to no token, such as padding before a decoder's sentence. torch's kernel does the same.
     """
     if q.device.type != "cpu" or q.dtype == torch.float32 and not dropout:
         with without_plans(q):
@@ -116,8 +117,8 @@ def without_plans(x: Tensor) -> Iterator[None]:
     """Disable cuDNN's attention, which torch prefers in half precision on a Hopper GPU.
 
     cuDNN makes a plan for every new shape of a batch. The plan takes longer than the update, and fairseq's batches have hundreds of
-    shapes. torch's other kernels need no plan. The switch belongs to the process: threads that use models at the same time
-    may leave it off. torch.compile cannot read the switch, so it is not changed there.
+    shapes. torch's other kernels need no plan. The setting is global in the process. If several threads use models at the same
+    time, it may stay disabled. torch.compile cannot read the setting, so it is not changed there.
     """
     if x.device.type == "cpu" or torch.compiler.is_compiling():
         yield
@@ -147,7 +148,7 @@ def use_fast_attention(model: nn.Module, weights_unread: bool) -> None:
     """Replace every attention module of a model by one that trains faster.
 
     Args:
-        model: attention modules of other kinds are not replaced.
+        model: the model. Attention modules that compute something else than fairseq's are kept.
         weights_unread: whether nothing reads the attention weights that the decoder requests from its last layer.
     """
     replace_modules(model, partial(fast_attention, weights_unread=weights_unread))
@@ -163,9 +164,10 @@ def fast_attention(module: nn.Module, weights_unread: bool) -> nn.Module | None:
 
 
 def is_usual(attention: MultiheadAttention) -> bool:
-    """Whether an attention module computes the same as fairseq's; some subclasses do not.
+    """Whether an attention module computes the same as fairseq's ``MultiheadAttention``. Some subclasses do not.
 
-    Modules with hooks on projections, as from --quant-noise-pq, are not usual, because fairseq's self-attention does not call the hooks.
+    The result is False for modules with hooks on projections, as from --quant-noise-pq, because fairseq's self-attention does not call
+    these hooks.
     """
     usual = MultiheadAttention.forward, AdaptedAttention.forward, FastAttention.forward
     projections = (getattr(attention, f"{name}_proj") for name in ("q", "k", "v", "out"))

@@ -1,4 +1,4 @@
-"""Cross entropies of fairseq that take their loss from the decoder, which computes no logits of padding."""
+"""fairseq's cross entropies with the loss computed by the decoder, which then needs no logits at padding."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..options.reading import read
 from .fused_criterion import FusedLabelSmoothedCrossEntropyCriterion
 from .loss_decoder import LossDecoder, LossRequest, returning_losses
 
-# Functions, because a subclass may override them to use its logits or attention weights in another way.
+# These are functions, not classes, because a subclass may override them and use its logits or attention weights in another way.
 _MODELS = TransformerModelBase.forward, FairseqLanguageModel.forward
 _DECODERS = TransformerDecoderBase.forward, LossDecoder.output_layer, TransformerDecoderBase.output_layer
 _CRITERIA = CrossEntropyCriterion.forward, LabelSmoothedCrossEntropyCriterion.forward
@@ -27,9 +27,9 @@ _LOSSES = (
 
 
 class FastLoss(MixedIn):
-    """Mix-in for ``label_smoothed_cross_entropy``, its fused version or ``cross_entropy``: the same loss up to rounding.
+    """Mix-in for ``label_smoothed_cross_entropy``, its fused version and ``cross_entropy``. The loss is the same up to rounding.
 
-    With ``reduce=False``, fairseq's function computes a loss for each token.
+    The decoder computes the loss. With ``reduce=False``, fairseq's own function runs and computes a loss for each token.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -55,28 +55,28 @@ def reads_only_logits(criterion: type[FairseqCriterion]) -> bool:
 
 
 def unsupported_reason(model: nn.Module, criterion: type, options) -> str | None:
-    """The reason why a model and a criterion cannot use this loss, or None.
+    """The reason why a model and a criterion cannot use ``FastLoss``; None if they can.
 
     Args:
         options: an object with the options of the criterion as attributes.
     """
     decoder = getattr(model, "decoder", None)
     if not reads_only_logits(criterion):
-        return f"{criterion.__name__} is another criterion"
+        return f"{criterion.__name__} is not one of fairseq's cross entropies"
     if type(model).forward not in _MODELS or not isinstance(decoder, TransformerDecoderBase):
-        return f"{type(model).__name__} has no decoder of a Transformer"
+        return f"{type(model).__name__} has no Transformer decoder"
     if type(decoder).forward not in _DECODERS or type(decoder).output_layer not in _DECODERS:
-        return f"{type(decoder).__name__} has an output of its own"
+        return f"{type(decoder).__name__} computes its output in another way than fairseq's decoder"
     if decoder.adaptive_softmax is not None:
-        return "--adaptive-softmax-cutoff has a loss of its own"
+        return "--adaptive-softmax-cutoff uses another loss"
     flags = read(CriterionFlags, options)
     if flags.ignore_prefix_size:
-        return "--ignore-prefix-size"
+        return "--ignore-prefix-size is not supported"
     return "--report-accuracy reads all logits" if flags.report_accuracy else None
 
 
 def use_fast_loss(model: nn.Module, criterion: FairseqCriterion) -> FairseqCriterion:
-    """Replace the model's decoder by one that computes the loss, and return a criterion that takes the loss from there.
+    """Replace the model's decoder by one that computes the loss, and return a criterion that uses this loss.
 
     Call it only if ``unsupported_reason`` returned None.
     """

@@ -25,7 +25,7 @@ def read_setting(cfg: Any) -> tuple[str | None, bool]:
 
 
 def check_flags(cfg: Any) -> None:
-    """Refuse flags that a cache cannot be combined with, before data is read.
+    """Refuse flags that cannot be combined with a cache of a frozen prefix. This runs before data is read.
 
     Raises:
         InputError: one line with the flag.
@@ -35,13 +35,20 @@ def check_flags(cfg: Any) -> None:
     if not (where or no_dropout):
         return
     if where not in (None, MEMORY):
-        raise InputError(f"{flag}: a file as cache was removed; give {MEMORY}")
+        raise InputError(f"{flag}: a cache in a file is no longer supported; give {MEMORY}")
     if read(FreezeSkipOptions, cfg.optimizer).freeze_rotate:
-        raise InputError(f"{flag} with --freeze-rotate: no prefix stays frozen; leave one of them out")
+        raise InputError(
+            f"{flag} with --freeze-rotate: the rotation trains other layers in every period, so that no layer stays frozen; "
+            "remove one of these flags"
+        )
     if cfg.distributed_training.ddp_backend == "fully_sharded":
-        raise InputError(f"{flag} with --ddp-backend fully_sharded: no process has a whole layer; use legacy_ddp")
+        raise InputError(
+            f"{flag} with --ddp-backend fully_sharded: no process has all parameters of a layer; give --ddp-backend legacy_ddp"
+        )
     if where and read(FrozenLayerOptions, cfg.model).backskip:
-        raise InputError(f"{flag} with --backskip: a frozen prefix has no backward pass to skip; leave one of them out")
+        raise InputError(
+            f"{flag} with --backskip: a frozen prefix has no backward pass to skip; remove one of these flags"
+        )
 
 
 def find_prefix(trainer, cfg, model) -> None:
@@ -62,8 +69,8 @@ def find_prefix(trainer, cfg, model) -> None:
         depth = max(depth for depth, _ in reached)
         if not depth:
             raise InputError(
-                f"{flag}: at no update is all from the encoder's input to some layer frozen; {reached[-1][1]} is trained; freeze that "
-                "too, as by --freeze"
+                f"{flag}: at no update are both the encoder's embeddings and its first layer frozen, because {reached[-1][1]} is "
+                "trained; freeze this parameter too, for example with --freeze"
             )
         if where:
             prefix.refuse_randomness(depth, keeps_dropout=not no_dropout)
@@ -71,7 +78,7 @@ def find_prefix(trainer, cfg, model) -> None:
 
 
 def start(trainer) -> None:
-    """Begin the cache when the training starts, after a checkpoint was loaded: the frozen tensors no longer change."""
+    """Create the cache when the training starts, after a checkpoint was loaded. From then on, frozen tensors do not change."""
     prefix, options = trainer.frozen_prefix, trainer.cfg.model
     where, _ = read_setting(trainer.cfg)
     if prefix is not None:
@@ -83,7 +90,7 @@ def start(trainer) -> None:
 
 
 def follow_schedule(trainer) -> None:
-    """Let the prefix grow or shrink with the frozen layers after a freeze schedule has changed them."""
+    """Adapt the depth of the prefix after a freeze schedule has frozen or unfrozen layers."""
     if (
         trainer.freeze_schedule
         and (trainer.prefix_cache or read_setting(trainer.cfg) == (None, True))
@@ -93,7 +100,7 @@ def follow_schedule(trainer) -> None:
 
 
 def check_and_report(trainer) -> None:
-    """At the start of an epoch: check that the prefix has not changed, and log how many batches came from the cache.
+    """Check at the start of an epoch that the prefix has not changed, and log how many batches came from the cache.
 
     Raises:
         InputError: the prefix has changed.
@@ -103,13 +110,13 @@ def check_and_report(trainer) -> None:
         _refuse_changes(cache)
         batches = cache.hits + cache.grown + cache.misses
         if batches:
-            fewer = f", {cache.grown} others to a layer below" if cache.grown else ""
-            logger.info("--freeze-cache: %d of %d batches came from it%s", cache.hits, batches, fewer)
+            partly = f", {cache.grown} others up to a lower layer" if cache.grown else ""
+            logger.info("--freeze-cache: %d of %d batches came from the cache%s", cache.hits, batches, partly)
             cache.idle_epochs = 0 if cache.hits or cache.grown else cache.idle_epochs + 1
-        if cache.idle_epochs == 2 and not cache.store.full:  # the first one of a prefix fills it
+        if cache.idle_epochs == 2 and not cache.store.full:  # the first epoch of a prefix only fills the cache
             logger.warning(
-                "--freeze-cache: no batch has come a second time; several folders of data, or a task or a flag that makes other batches"
-                " in every epoch, such as --update-epoch-batch-itr, leave it without use"
+                "--freeze-cache: no batch has occurred twice, so that the cache saves nothing; possible reasons are several folders of "
+                "data, and a task or a flag that makes new batches in every epoch, such as --update-epoch-batch-itr"
             )
         cache.hits = cache.grown = cache.misses = 0
 
@@ -122,17 +129,17 @@ def log_size(trainer, iterator) -> None:
         options = trainer.cfg.model
         needed, limit = size_of(iterator, cache, trainer), options.freeze_cache_mib
         if needed is None:
-            logger.info("--freeze-cache memory: its size cannot be predicted; at most %d MiB", limit)
+            logger.info("--freeze-cache memory: the size of the cache cannot be predicted; at most %d MiB", limit)
         else:
             mib, processes = -(-needed // _MIB), trainer.data_parallel_world_size
-            each = f" in each of {processes} processes, as they exchange batches between epochs" * (processes > 1)
-            logger.info("--freeze-cache memory: about %d MiB when it has all batches%s", mib, each)
+            each = f" in each of {processes} processes, because they exchange batches between epochs" * (processes > 1)
+            logger.info("--freeze-cache memory: about %d MiB when all batches are cached%s", mib, each)
             if mib > limit:
-                logger.warning("--freeze-cache-mib %d: not all batches will be kept; %d would hold all", limit, mib)
+                logger.warning("--freeze-cache-mib %d: not all batches will be cached; all of them need %d", limit, mib)
 
 
 def size_of(iterator: Any, cache: PrefixCache, trainer: Any) -> int | None:
-    """Bytes of all batches: sum of sentences x longest x dim x bytes of a number; None for a dataset without lengths."""
+    """Bytes of all cached batches: the sum of sentences x longest sentence x dim x bytes per number. None for a dataset without lengths."""
     dataset = iterator.dataset
     lengths = getattr(dataset, "src_sizes", getattr(dataset, "sizes", None))
     if lengths is None or getattr(lengths, "ndim", 0) != 1:
@@ -162,9 +169,7 @@ def _follow(trainer):
 
 def _refuse_changes(cache):
     if cache.prefix.hash() != cache.hash:
-        raise InputError(
-            f"--freeze-cache: a frozen tensor in {cache.prefix} has changed in this run; leave the flag out"
-        )
+        raise InputError(f"--freeze-cache: a frozen tensor in {cache.prefix} has changed in this run; remove the flag")
 
 
 def _ids(parameters, scheduled, frozen):

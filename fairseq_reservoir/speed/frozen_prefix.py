@@ -1,6 +1,6 @@
-"""The frozen prefix of an encoder: its embeddings and its lowest layers, if they contain no trained parameter.
+"""The frozen prefix of an encoder: its embeddings and its lowest layers, below the first layer with a trained parameter.
 
-Without dropout its output for a batch is the same in every epoch.
+Without dropout, the output of a frozen prefix for a batch is the same in every epoch.
 """
 
 from collections.abc import Collection
@@ -17,6 +17,7 @@ from ..layers.adapters.adapted_linear import ScaledProjections
 from ..random_tensors import digest
 
 _EMBEDDINGS = ("embed_tokens", "embed_positions", "layernorm_embedding", "quant_noise")
+# Methods that an encoder must not override.
 _FAIRSEQS = ("forward", "forward_scriptable", "forward_embedding")
 _DROPOUTS = (FairseqDropout, _DropoutNd)
 # Attributes that are not settings of a module.
@@ -27,7 +28,7 @@ def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase
     """The name and the module of a model's encoder, which must be fairseq's Transformer encoder with any kinds of layers.
 
     Raises:
-        InputError: it is another encoder, or the model has no encoder.
+        InputError: the model has another encoder, or no encoder.
     """
     name = "encoder"
     found: Any = getattr(model, "encoder", None)
@@ -39,21 +40,21 @@ def encoder_of(model: nn.Module, flag: str) -> tuple[str, TransformerEncoderBase
     if not usual:
         what = "has no encoder" if found is None else f"has the encoder {type(found).__name__}"
         raise InputError(
-            f"{flag}: {type(model).__name__} {what}; this works for fairseq's Transformer encoder, as transformer, "
-            "reservoir_transformer and roberta have it"
+            f"{flag}: {type(model).__name__} {what}; the flag needs fairseq's Transformer encoder, as in transformer, "
+            "reservoir_transformer and roberta"
         )
     return name, found
 
 
 class FrozenPrefix:
-    """The frozen prefix of an encoder, for the parameters that are frozen now.
+    """The frozen prefix of an encoder, for the parameters that are frozen at the current update.
 
     Args:
         name: the name of the encoder in its model.
         encoder: fairseq's encoder with any kinds of layers.
 
     Attributes:
-        depth: the number of its layers; 0 if there is no prefix, as with trained embeddings.
+        depth: the number of layers in the prefix; 0 if there is no prefix, for example because embeddings are trained.
     """
 
     def __init__(self, name: str, encoder: TransformerEncoderBase) -> None:
@@ -89,7 +90,7 @@ class FrozenPrefix:
         return {name: module for name, module in named if isinstance(module, _DROPOUTS)}
 
     def silence(self, depth: int) -> None:
-        """Switch off dropout in the lowest ``depth`` layers, and on again in layers above where this method had switched it off."""
+        """Switch off dropout in the lowest ``depth`` layers. In the layers above, restore dropout that this method had switched off."""
         inside = self.dropouts(depth) if depth else {}
         for name, module in self.dropouts(len(self.layers())).items():
             if name in inside:
@@ -108,21 +109,22 @@ class FrozenPrefix:
         """
         if isinstance(self.encoder.layers, LayerDropModuleList):
             raise InputError(
-                f"--freeze-cache: --encoder-layerdrop {self.encoder.layers.p:g} leaves out layers at random, frozen ones too; leave it out"
+                f"--freeze-cache: --encoder-layerdrop {self.encoder.layers.p:g} drops layers at random, even frozen layers; remove it"
             )
         for name, part in self.parts(depth).items():
             noisy = next((n for n, module in part.named_modules() if module._forward_pre_hooks), None)
             if noisy is not None:
                 raise InputError(
-                    f"--freeze-cache: {name}{noisy and '.'}{noisy} is changed before each use, as by --quant-noise-pq; leave that out"
+                    f"--freeze-cache: {name}{noisy and '.'}{noisy} is changed before each use, for example by "
+                    "--quant-noise-pq; remove that flag"
                 )
         drops = {name: module.p for name, module in self.dropouts(depth).items() if module.p}
         if drops and keeps_dropout:
             name, p = next(iter(drops.items()))
             others = f" and {len(drops) - 1} more" if len(drops) > 1 else ""
             raise InputError(
-                f"--freeze-cache: {name}{others} in the frozen prefix {'have' if others else 'has'} dropout ({p:g}), other numbers each "
-                "time; --frozen-prefix-no-dropout switches it off there, --dropout 0 everywhere"
+                f"--freeze-cache: {name}{others} in the frozen prefix {'have' if others else 'has'} dropout ({p:g}), which "
+                "draws new random numbers each time; give --frozen-prefix-no-dropout (no dropout in the prefix) or --dropout 0 (nowhere)"
             )
 
     def hash(self) -> str:
@@ -132,17 +134,17 @@ class FrozenPrefix:
         for part_name, part in self.parts(self.depth).items():
             for name, module in part.named_modules(prefix=part_name):
                 settings.append(
-                    (name, *(f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__), *_set(module))
+                    (name, *(f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__), *_settings(module))
                 )
                 if isinstance(module, ScaledProjections):  # its matrices belong to another module
                     tensors |= dict(zip((f"{name}.A", f"{name}.B"), module._shared[0].pair(module._key)))
             tensors |= dict(part.named_parameters(prefix=part_name))
             tensors |= _buffers(part, part_name)
-        return digest.of_contents(repr((*settings, *_set(self.encoder))), tensors)
+        return digest.of_contents(repr((*settings, *_settings(self.encoder))), tensors)
 
 
-def _set(module: nn.Module) -> list[str]:
-    """``name=value`` of the settings of a module that are numbers, texts, tuples of these, or functions (by name)."""
+def _settings(module: nn.Module) -> list[str]:
+    """``name=value`` of a module's settings: public attributes that are numbers, texts, tuples, None, or functions (by name)."""
     plain = (bool, int, float, str, tuple, type(None))
     values = {
         name: getattr(value, "__qualname__", value)
@@ -153,7 +155,7 @@ def _set(module: nn.Module) -> list[str]:
 
 
 def _buffers(part, prefix):
-    """The buffers of a module, without tables of sinusoids, which follow from settings and grow with the longest sentence."""
+    """The buffers of a module, except tables of sinusoids. These follow from settings, and grow with the longest sentence."""
     tables = [m for m in part.modules() if isinstance(m, SinusoidalPositionalEmbedding)]
     ids = {id(buffer) for table in tables for buffer in table.buffers()}
     return {name: buffer for name, buffer in part.named_buffers(prefix=prefix) if id(buffer) not in ids}

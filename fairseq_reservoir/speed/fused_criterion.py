@@ -11,9 +11,9 @@ from .label_smoothing import label_smoothing
 
 @register_criterion("fused_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy``, equal up to rounding, in fewer passes over tokens x vocabulary.
+    """fairseq's ``label_smoothed_cross_entropy``, equal up to rounding, in fewer passes over the logits (tokens x vocabulary).
 
-    fairseq's loss is computed with an adaptive softmax, with an ignored prefix, or if a loss for each token is needed.
+    fairseq's own loss is used with an adaptive softmax, with --ignore-prefix-size, and if a loss for each token is needed.
     """
 
     def compute_loss(self, model, net_output, sample, reduce=True):

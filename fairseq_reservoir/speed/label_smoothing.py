@@ -9,12 +9,12 @@ from torch import Tensor
 def loss_and_gradient(
     logits: Tensor, target: Tensor, epsilon: float, padded: Tensor | None = None, out: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(loss, unsmoothed loss, gradient by logits), in float32; see ``label_smoothing``.
+    """Compute (loss, unsmoothed loss, gradient with respect to the logits), in float32; see ``label_smoothing``.
 
     Args:
-        logits: (tokens, V).
+        logits: (tokens, V) with the vocabulary size V.
         target: (tokens,), int64.
-        padded: (tokens,), true for tokens without a loss. The caller sets their gradient to 0.
+        padded: (tokens,), true for tokens without a loss. The caller must set their gradient to 0.
         out: tensor for the gradient, (tokens, V), float32; may be ``logits``.
     """
     vocabulary, place = logits.shape[-1], target.unsqueeze(-1)
@@ -23,13 +23,13 @@ def loss_and_gradient(
     largest, at_target = logits.amax(-1).float(), logits.gather(-1, place).squeeze(-1).float()
     total = logits.sum(-1, dtype=torch.float32) if epsilon else 0
     p = torch.softmax(logits, -1, dtype=torch.float32, out=out)
-    # log sum exp z. The largest p is at least 1 / V, so its logarithm is exact enough; that of another p may be -inf.
+    # log sum exp z = z_max - log p_max. p_max is at least 1 / V, so its logarithm is exact enough. Another p may be 0.
     normaliser = largest - p.amax(-1).log_()
     nll, smooth = normaliser - at_target, vocabulary * normaliser - total
     if padded is not None:
         nll, smooth = nll.masked_fill_(padded, 0), smooth.masked_fill_(padded, 0)
     nll = nll.sum()
-    # dL/dz = p - q, where q is the smoothed target: its sum is 1.
+    # dL/dz = p - q with the smoothed target q, which sums to 1.
     gradient = p.sub_(other) if epsilon else p
     gradient.scatter_add_(-1, place, gradient.new_full(place.shape, -own))
     return own * nll + other * smooth.sum(), nll, gradient
@@ -46,24 +46,25 @@ class _LabelSmoothing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        # In place: a second backward pass through the same loss is refused, as for any graph that is not retained.
+        # In place, because the backward pass runs only once. torch refuses a second one through a graph that is not retained.
         gradient, ctx.gradient = ctx.gradient, None
         return gradient.mul_(g * ctx.counted).to(ctx.type), None, None, None
 
 
 def label_smoothing(logits: Tensor, target: Tensor, epsilon: float, padding: int) -> tuple[Tensor, Tensor]:
-    """L = sum_t -(1 - epsilon) log p(y_t) - epsilon / (V - 1) sum_{v != y_t} log p(v), and the sum of -log p(y_t).
+    """Label-smoothed loss L = sum_t -(1 - epsilon) log p(y_t) - epsilon / (V - 1) sum_{v != y_t} log p(v), and the unsmoothed loss.
 
-    Equal to fairseq's criterion of that name, in float32; epsilon is the share of all other tokens of the vocabulary together. Targets
-    equal to ``padding`` have no loss. The gradient by logits is p - q with q the smoothed target. The forward pass computes it in the
-    memory of p, so the backward pass can run only once.
+    y_t is the target of token t, and p is the softmax of its logits over a vocabulary of size V. epsilon is the total weight of all
+    tokens other than the target. The unsmoothed loss is sum_t -log p(y_t). Both equal those of fairseq's label_smoothed_cross_entropy,
+    in float32. Targets equal to ``padding`` have no loss. The gradient with respect to the logits is p - q with the smoothed target q.
+    The forward pass computes the gradient in the memory of p, so the backward pass can run only once.
 
     Args:
         logits: (tokens, V), any floating type.
         target: (tokens,), int64.
 
     Returns:
-        L, differentiable, and the unsmoothed loss, which is not.
+        L and the unsmoothed loss. Only L is differentiable.
     """
     losses: tuple[Tensor, Tensor] = _LabelSmoothing.apply(logits, target, epsilon, padding)  # type: ignore[no-untyped-call]  # torch's
     return losses

@@ -16,12 +16,12 @@ from .projected_loss import projected_loss
 
 @dataclass(frozen=True)
 class LossRequest:
-    """The loss that a criterion computes.
+    """The loss that a criterion requests from the decoder.
 
     Attributes:
-        target: (batch, time) tokens to predict.
+        target: (batch, time), the tokens to predict.
         epsilon: label smoothing.
-        padding: the token without a loss.
+        padding: index of the padding token, which has no loss.
     """
 
     target: Tensor
@@ -45,12 +45,12 @@ def returning_losses(request: LossRequest) -> Iterator[None]:
 class LossDecoder(MixedIn):
     """Mix-in for a decoder of fairseq: inside ``returning_losses`` the output layer returns the loss, see ``label_smoothing``.
 
-    On a CPU only positions of non-padding tokens are projected to the vocabulary. On a GPU all positions are, as in fairseq, because
-    counting the tokens would synchronise the device. The loss is computed in the decoder, so inside the wrapper with which fairseq sums
-    the gradients of the ranks.
+    On a CPU only non-padding tokens are projected to the vocabulary. On a GPU all positions are projected, as in fairseq, because
+    selecting tokens would synchronise with the device. The loss is computed in the decoder, because the decoder is inside the wrapper
+    by which fairseq sums gradients over all ranks.
     """
 
-    # Whether the output projection is a product with its ``weight`` and nothing else.
+    # Whether the output projection is only a product with its ``weight``.
     is_product = False
 
     def output_layer(self, features: Tensor, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Cache of the output of a frozen prefix, batch by batch: its layers run for the first batch of the same tokens only."""
+"""Cache of the outputs of a frozen prefix. The layers of the prefix run only when a batch occurs for the first time."""
 
 import hashlib
 import logging
@@ -38,35 +38,36 @@ class Memory:
         return found
 
     def put(self, key: bytes, x: Tensor) -> None:
-        """Cache a tensor if there is room for it. The cache keeps the tensor itself."""
+        """Cache a tensor if there is room for it. The tensor is stored itself, not a copy."""
         if self.used + x.nbytes <= self.limit:
             self.batches[key] = x
             self.used += x.nbytes
         elif not self.full:
             self.full = True
             logger.warning(
-                "--freeze-cache-mib %d is reached; batches that are not kept are worked out each time", self.limit >> 20
+                "--freeze-cache-mib %d: the cache is full; other batches are computed in every epoch", self.limit >> 20
             )
 
 
 class PrefixCache:
-    """h = prefix(tokens), (time, batch, dim): the cached tensor if there is one, with the bits that the layers compute.
+    """Cache of the outputs h = prefix(tokens), (time, batch, dim). A cached h has the bits that the layers compute, unless it is rounded.
 
-    The key of a batch is the SHA-256 of its padded tokens and of the prefix. A sentence is not cached alone, because its row of h differs
-    in the last bits if it is padded to another length. Only training uses the cache: validation and generation run all layers. fairseq's
-    encoders return the output of every layer, which no translation model reads. Inside the prefix these outputs are None.
+    The key of a batch is the SHA-256 of its padded tokens and of the prefix. Sentences are not cached one by one, because the h of a
+    sentence differs in the last bits if the sentence is padded to another length. Only training uses the cache. Validation and generation
+    run all layers. fairseq's encoders can return the outputs of all layers, which no translation model reads. For layers inside the
+    prefix, these outputs are None.
 
-    When a schedule makes the prefix larger, cached outputs of the smaller prefix are used: only the layers above it are run, once per
-    batch, and their output is cached instead. With a ``dtype`` the cache is emptied, because outputs would be rounded twice, and in a
-    resumed training once.
+    When a schedule extends the prefix, the cached outputs of the smaller prefix are used. Only the added layers run, once per batch, and
+    their output replaces the cached output. With a ``dtype`` the cache is emptied instead. Otherwise an output would be rounded twice,
+    but only once in a resumed training.
 
     Args:
-        prefix: of the encoder that uses the cache.
+        prefix: the frozen prefix of the encoder that uses the cache.
         store: the cached batches.
-        dtype: type to which an fp32 h is rounded, in the first epoch too, or None for all bits.
+        dtype: dtype to which a float32 h is rounded, also in the first epoch; None keeps all bits.
 
     Raises:
-        InputError: in training, a prefix that is not frozen, or draws random numbers.
+        InputError: in training, the prefix is not frozen, or draws random numbers.
     """
 
     def __init__(self, prefix: FrozenPrefix, store: Memory, dtype: torch.dtype | None = None) -> None:
@@ -79,7 +80,7 @@ class PrefixCache:
         self.idle_epochs = 0  # epochs in a row without a cached batch
         self._batch: bytes | None = None
         self._found: Tensor | None = None
-        self._depth = 0  # of the cached output
+        self._depth = 0  # number of layers that the found output has passed
         self._random: list[Tensor] = []
         encoder = prefix.encoder
         encoder.layers = layers = adopt(CachedLayers, encoder.layers)
@@ -88,11 +89,11 @@ class PrefixCache:
         encoder.register_forward_hook(self.end_batch, with_kwargs=True, always_call=True)
 
     def __deepcopy__(self, memo: Any) -> "PrefixCache":
-        """fairseq copies the model for its moving average, which is not trained and uses no cache."""
+        """Return this cache. fairseq copies the model for its moving average, which is not trained and uses no cache."""
         return self
 
     def follow(self, depth_before: int) -> None:
-        """Call this when the depth of the prefix has changed."""
+        """Adapt the cache after the depth of the prefix has changed from ``depth_before``."""
         continues = 0 < depth_before < self.prefix.depth and self.dtype is None
         self.smaller = [*self.smaller, (self.hash, depth_before)] if continues else []
         self.hash = self.prefix.hash() if self.prefix.depth else None
@@ -115,11 +116,11 @@ class PrefixCache:
         was_cached = self._batch is not None
         self._batch = self._found = None
         for name, place in (("encoder_states", 1), ("fc_results", 0)):
-            if was_cached and result and result[name]:  # a list of fairseq's, filled if somebody reads all layers
+            if was_cached and result and result[name]:  # fairseq fills these lists only on request
                 result[name][place:place] = [None] * (self.prefix.depth - 1)
 
     def layers(self, all_layers):
-        """The encoder's layers; during a batch those of the prefix are one function."""
+        """The layers that the encoder runs. During a cached batch, one function replaces the layers of the prefix."""
         if self._batch is None:
             return iter(all_layers)
         depth = self.prefix.depth
@@ -148,18 +149,18 @@ class PrefixCache:
             x = layer(x, encoder_padding_mask=encoder_padding_mask)
             x = x[0] if isinstance(x, tuple) else x
         if x.requires_grad:
-            raise InputError("--freeze-cache: a parameter below the cached layers is trained; leave the flag out")
+            raise InputError("--freeze-cache: a parameter below the cached layers is trained; remove the flag")
         if not all(map(torch.equal, self._random, _random_state())):
-            raise InputError(f"--freeze-cache: {self.prefix} draws random numbers; leave the flag out")
+            raise InputError(f"--freeze-cache: {self.prefix} draws random numbers; remove the flag")
         rounded = self.dtype if self.dtype and x.dtype == torch.float32 else x.dtype
-        # Copies keep the order of the numbers in memory, on which sums depend.
+        # Copies keep the memory layout, on which the rounding of sums depends.
         cached = x.detach().to("cpu", rounded, copy=True)
         self.store.put(self._batch, cached)
         return cached.to(x.device, x.dtype, copy=True) if self.dtype else x
 
 
 def _arguments(src_tokens, src_lengths=None, return_all_hiddens=False, token_embeddings=None):
-    """(tokens, their embeddings or None) among the arguments of an encoder's ``forward``."""
+    """Find (tokens, token embeddings or None) among the arguments of an encoder's ``forward``."""
     return src_tokens, token_embeddings
 
 

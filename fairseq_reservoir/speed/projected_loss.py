@@ -7,7 +7,8 @@ from torch import Tensor
 
 from .label_smoothing import loss_and_gradient
 
-# Logits in memory at once. Smaller slices would fit a processor cache, but add to the gradient of the projection more often.
+# Number of logits in memory at once. Smaller slices would fit into a processor cache, but would need more additions to the gradient
+# of the projection.
 _LOGITS = 2**22
 
 
@@ -16,9 +17,9 @@ class _ProjectedLoss(torch.autograd.Function):
     def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         needs_features, needs_weight, *_ = ctx.needs_input_grad
         of_features = torch.empty_like(features) if needs_features else None
-        # Summed over slices, so in float32.
+        # float32, because this gradient is a sum over slices.
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
-        # Not two views of one tensor, because fairseq multiplies the loss of a rank without a batch by 0, in place.
+        # Two tensors, not two views of one, because fairseq multiplies the loss by 0 in place on a rank without a batch.
         loss, nll = (features.new_zeros((), dtype=torch.float32) for _ in range(2))
         rows = max(1, _LOGITS // len(weight))
         for first in range(0, len(features), rows):
@@ -40,7 +41,7 @@ class _ProjectedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        # In place: a second backward pass through the same loss is refused, as for any graph that is not retained.
+        # In place, because the backward pass runs only once. torch refuses a second one through a graph that is not retained.
         gradients, ctx.gradients = ctx.gradients, None
         given = (None if x is None else x.mul_(g).to(dtype) for x, dtype in zip(gradients, ctx.types))
         return (*given, None, None)
@@ -54,20 +55,20 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def projected_loss(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """``label_smoothing`` of the logits ``features weight^T``, for targets without padding.
+    """Compute ``label_smoothing`` of the logits ``features weight^T``, for targets without padding.
 
     The forward pass computes the gradients slice by slice, so that neither the logits of a batch nor their probabilities are stored. The
-    backward pass can run only once. Not for float16: gradients that are not yet multiplied by the loss scale would be 0.
+    backward pass can run only once. float16 is not supported, because gradients would underflow to 0 before the loss scale is applied.
 
     Args:
         features: (tokens, dim), float32 or bfloat16.
-        weight: (V, dim), trained or not.
+        weight: (V, dim) with the vocabulary size V, trained or not.
         target: (tokens,), int64.
 
     Returns:
-        The smoothed loss, differentiable, and the unsmoothed one, which is not, both summed in float32.
+        The smoothed and the unsmoothed loss, summed in float32. Only the smoothed loss is differentiable.
     """
-    if not torch.is_grad_enabled():  # the function below cannot detect this, and a validation needs no gradients
+    if not torch.is_grad_enabled():  # _ProjectedLoss cannot detect this, and would compute gradients in a validation
         features, weight = features.detach(), weight.detach()
     losses: tuple[Tensor, Tensor] = _ProjectedLoss.apply(features, weight, target, epsilon)  # type: ignore[no-untyped-call]  # torch's
     return losses

@@ -1,7 +1,8 @@
 """``--threads``: how many threads a training uses on a CPU.
 
-The number changes the last bits of sums, so it is not set without the flag. How threads wait for each other is not changed: their
-library, libgomp, reads that (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, which fairseq-train does before any plugin.
+The number changes the last bits of sums, so it is not set without the flag. The flag cannot change how threads wait for each other:
+the library libgomp reads these settings (OMP_WAIT_POLICY, GOMP_SPINCOUNT) when torch is loaded, and fairseq-train loads torch before
+any plugin.
 """
 
 import os
@@ -15,7 +16,7 @@ from ..options.thread_options import ThreadOptions
 
 # An environment variable with the meaning of the flag, for fairseq-hydra-train and for the processes that a training starts.
 THREADS = "FAIRSEQ_RESERVOIR_THREADS"
-MOST = 1024  # torch starts any number of threads, and the process may end by it
+MOST = 1024  # torch has no limit, and too many threads can crash the process
 
 
 def add_flag(parser) -> None:
@@ -28,12 +29,12 @@ def read_flag(flags) -> None:
     """Store the value of ``--threads`` in the environment, for the processes that a training starts.
 
     Raises:
-        InputError: it is not a number of threads.
+        InputError: the value is not a number of threads.
     """
     given = read(ThreadOptions, flags).threads
     if given is not None:
         if not given.strip():
-            raise InputError(f"--threads {given!r}: is empty; give a number, or leave it out")
+            raise InputError(f"--threads {given!r}: is empty; give a number, or remove the flag")
         _number(given)
         os.environ[THREADS] = given
 
@@ -42,7 +43,7 @@ def read_setting() -> int | None:
     """The number of threads that the flag or the environment variable sets, or None.
 
     Raises:
-        InputError: it is not a number of threads.
+        InputError: the value is not a number of threads.
     """
     return _number(os.environ.get(THREADS, ""))
 
@@ -59,7 +60,7 @@ def _number(text):
     number = whole_number(text)
     if text == "auto":
         raise InputError(
-            f"--threads auto (or {THREADS}): was removed; give a number, on a busy machine 1, which was as fast when it was measured"
+            f"--threads auto (or {THREADS}): was removed; give a number, such as 1 on a busy machine, where 1 was as fast as auto"
         )
     if text and not (number and number <= MOST):
         raise InputError(f"--threads {text} (or {THREADS}): must be a whole number from 1 to {MOST}")

@@ -142,12 +142,12 @@ def test_validation_has_the_same_loss(toy_data, tmp_path):
     {
         SMOOTHED: "loss       on; on a CPU only non-padding tokens are projected to the vocabulary",
         f"{SMOOTHED} --report-accuracy": "loss       off: --report-accuracy reads all logits",
-        f"{SMOOTHED} --ignore-prefix-size 1": "loss       off: --ignore-prefix-size",
-        "--optimizer sgd": "optimizer  off: it is for --optimizer adam",
+        f"{SMOOTHED} --ignore-prefix-size 1": "loss       off: --ignore-prefix-size is not supported",
+        "--optimizer sgd": "optimizer  off: only for --optimizer adam",
         "--optimizer freeze_skip": "optimizer  on, Adam in one pass",
         "--optimizer adam --memory-efficient-bf16": "optimizer  off: --memory-efficient-bf16 keeps no weights in float32",
         "--dropout 0.1": "dropout    on, ",
-        "--dropout 0": "dropout    off: the model has none",
+        "--dropout 0": "dropout    off: the model has no dropout",
     }.items(),
 )
 def test_the_plan_lists_the_parts_in_use(flags, line, capsys):

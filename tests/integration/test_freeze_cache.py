@@ -38,8 +38,8 @@ def test_in_memory(toy_data, without, caplog):
     assert_same(run, without)
     assert hits_of(run) == (10, 10)
     assert "--freeze-cache: keeps the output of encoder.layers.0-1" in caplog.messages
-    assert "--freeze-cache: 0 of 10 batches came from it" in caplog.messages  # of epoch 1
-    assert "--freeze-cache memory: about 1 MiB when it has all batches" in caplog.messages
+    assert "--freeze-cache: 0 of 10 batches came from the cache" in caplog.messages  # of epoch 1
+    assert "--freeze-cache memory: about 1 MiB when all batches are cached" in caplog.messages
 
 
 def test_the_logged_size_is_that_of_the_cache(toy_data, caplog):
@@ -61,7 +61,7 @@ def test_other_sentences_in_the_batches(toy_data):
 
 
 def test_batches_that_never_come_again(toy_data, caplog):
-    again = "--freeze-cache: no batch has come a second time"
+    again = "--freeze-cache: no batch has occurred twice"
     train(toy_data, *PLAIN, "--max-epoch", 3, "--freeze-cache", "memory")
     assert again not in caplog.text
     flags = ["--update-epoch-batch-itr", "True", "--update-ordered-indices-seed", "--max-tokens", 300, "--max-epoch", 4]
@@ -160,25 +160,28 @@ def test_random_numbers_in_the_prefix_are_seen(toy_data, tmp_path):
 REFUSED = {
     "dropout": (["--dropout", 0.1], "encoder.dropout_module and 2 more in the frozen prefix have dropout (0.1)"),
     "trained embeddings": (["--freeze", "encoder.layers.0"], "encoder.embed_tokens.weight is trained"),
-    "layerdrop": (["--encoder-layerdrop", 0.1], "--encoder-layerdrop 0.1 leaves out layers at random"),
+    "layerdrop": (["--encoder-layerdrop", 0.1], "--encoder-layerdrop 0.1 drops layers at random"),
     "noise": (
         ["--quant-noise-pq", 0.1, "--quant-noise-pq-block-size", 8, "--freeze", "encoder"],
-        "encoder.quant_noise is changed before each use, as by --quant-noise-pq",
+        "encoder.quant_noise is changed before each use, for example by --quant-noise-pq",
     ),
     "rotation": (
         ["--optimizer", "freeze_skip", "--freeze-rotate", "1:2"],
-        "with --freeze-rotate: no prefix stays frozen",
+        "with --freeze-rotate: the rotation trains other layers in every period, so that no layer stays frozen",
     ),
     "type": (["--freeze-cache-dtype", "int8"], "--freeze-cache-dtype 'int8': choose from exact, bf16, fp16"),
     "limit": (["--freeze-cache-mib", 0], "--freeze-cache-mib 0: must be at least 1"),
-    "a file": (["--freeze-cache", __file__], f"--freeze-cache {__file__}: a file as cache was removed; give memory"),
+    "a file": (
+        ["--freeze-cache", __file__],
+        f"--freeze-cache {__file__}: a cache in a file is no longer supported; give memory",
+    ),
     "backskip": (
         ["--reservoir-encoder", "TLL", "--freeze", "emb", "--backskip", "identity"],
         "with --backskip: a frozen prefix has no backward pass to skip",
     ),
     "an encoder of its own": (
         "--arch frozen_lightconv --freeze encoder --encoder-conv-type lightweight --dropout 0".split(),
-        "has the encoder LightConvEncoder; this works for fairseq's Transformer encoder",
+        "has the encoder LightConvEncoder; the flag needs fairseq's Transformer encoder",
     ),
 }
 

@@ -36,7 +36,7 @@ def test_invalid_values_are_refused(toy_data, tmp_path, text):
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_value_is_refused(toy_data, text):
     errors, status = error_of(toy_data, *PLAN, "--threads", text)
-    message = f"fairseq-train: error: --threads {text!r}: is empty; give a number, or leave it out"
+    message = f"fairseq-train: error: --threads {text!r}: is empty; give a number, or remove the flag"
     assert (errors.splitlines()[-1], status) == (message, 2)
 
 

@@ -222,4 +222,4 @@ def test_output_of_a_copied_encoder_is_cached(toy_data, translation, caplog):
     with caplog.at_level("INFO"):
         cached = train(toy_data, *TRANSLATION, *flags, *three_epochs, "--freeze-cache", "memory", begin=RUN).weights
     assert all(cached[name].equal(plain[name]) for name in plain)
-    assert "4 of 4 batches came from it" in caplog.text
+    assert "4 of 4 batches came from the cache" in caplog.text
