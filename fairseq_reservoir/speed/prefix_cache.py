@@ -106,9 +106,9 @@ class PrefixCache:
         tokens, given = _arguments(*args, **kwargs)
         if self.hash is None or not encoder.training or given is not None:
             return
-        shown = f"{tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
-        self._batch = _key(self.hash, shown)
-        self._found, self._depth = self._find(shown)
+        content = f"{tuple(tokens.shape)} {tokens.dtype}".encode() + tokens.cpu().numpy().tobytes()
+        self._batch = _key(self.hash, content)
+        self._found, self._depth = self._find(content)
         self._random = [] if self._depth == self.prefix.depth else _random_state()
 
     def end_batch(self, encoder: nn.Module, args: tuple, kwargs: dict, result: Any) -> None:
@@ -126,13 +126,13 @@ class PrefixCache:
         depth = self.prefix.depth
         return iter([partial(self._prefix, all_layers[:depth]), *all_layers[depth:]])
 
-    def _find(self, shown):
+    def _find(self, content):
         """The cached output of the batch and its depth. An output of a smaller prefix is removed from the cache."""
         found = self.store.get(self._batch)
         if found is not None:
             return found, self.prefix.depth
         for smaller, depth in reversed(self.smaller):
-            found = self.store.pop(_key(smaller, shown))
+            found = self.store.pop(_key(smaller, content))
             if found is not None:
                 return found, depth
         return None, 0
@@ -178,5 +178,5 @@ def _random_state() -> list[Tensor]:
     return [torch.get_rng_state(), *on_gpu]
 
 
-def _key(prefix_hash, shown):
-    return hashlib.sha256(f"{prefix_hash} ".encode() + shown).digest()
+def _key(prefix_hash, content):
+    return hashlib.sha256(f"{prefix_hash} ".encode() + content).digest()

@@ -16,9 +16,9 @@ class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         needs_features, needs_weight, *_ = ctx.needs_input_grad
-        of_features = torch.empty_like(features) if needs_features else None
+        features_gradient = torch.empty_like(features) if needs_features else None
         # float32, because this gradient is a sum over slices.
-        of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
         # Two tensors, not two views of one, because fairseq multiplies the loss by 0 in place on a rank without a batch.
         loss, nll = (features.new_zeros((), dtype=torch.float32) for _ in range(2))
         rows = max(1, _LOGITS // len(weight))
@@ -26,16 +26,16 @@ class _ProjectedLoss(torch.autograd.Function):
             part = slice(first, first + rows)
             x = features[part]
             z = (x @ weight.t()).float()
-            of_part, nll_of_part, gradient = loss_and_gradient(z, target[part], epsilon, out=z)
-            loss += of_part
-            nll += nll_of_part
+            part_loss, part_nll, gradient = loss_and_gradient(z, target[part], epsilon, out=z)
+            loss += part_loss
+            nll += part_nll
             if needs_features or needs_weight:
                 gradient = gradient.to(features.dtype)
-            if of_features is not None:
-                torch.mm(gradient, weight, out=of_features[part])
-            if of_weight is not None:
-                _add_product(of_weight, gradient.t(), x)
-        ctx.gradients, ctx.types = (of_features, of_weight), (features.dtype, weight.dtype)
+            if features_gradient is not None:
+                torch.mm(gradient, weight, out=features_gradient[part])
+            if weight_gradient is not None:
+                _add_product(weight_gradient, gradient.t(), x)
+        ctx.gradients, ctx.types = (features_gradient, weight_gradient), (features.dtype, weight.dtype)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
