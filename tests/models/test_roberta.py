@@ -250,7 +250,7 @@ def test_files_of_vectors_are_not_read_for_a_checkpoint():
         ({"arch": RESERVOIR, "reservoir_encoder": "L", "freeze_except": "layers.4.ffn"}, "its layers: encoder 0-0"),
         (
             {"mask_embeddings_from": "a", "encoder_embed_path": "b"},
-            "--mask-embeddings-from a and --encoder-embed-path b: give one",
+            "--mask-embeddings-from a and --encoder-embed-path b: give only one of them",
         ),
     ],
 )
