@@ -158,20 +158,20 @@ def build(config, stack):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"frozen_letter": "F"}, "mine: the letter F is taken; free: "),
-        ({"trained_letter": "g"}, "mine: the letter g is taken; free: "),
-        ({"frozen_letter": "R"}, "mine: the letter R stands for reservoirs of any kind; free: "),
+        ({"frozen_letter": "F"}, "mine: the letter F is taken; free letters: "),
+        ({"trained_letter": "g"}, "mine: the letter g is taken; free letters: "),
+        ({"frozen_letter": "R"}, "mine: the letter R stands for reservoirs of any kind; free letters: "),
         ({"name": "feed-forward"}, "feed-forward: a kind with this name"),
         ({"reservoir_type": "ffn"}, "mine: a kind with this name or this --reservoir-type"),
-        ({"frozen_letter": "2"}, "'2': a kind's letter is one of A to Z"),
+        ({"frozen_letter": "2"}, "'2': the letter of a kind must be one of A to Z"),
         ({"trained_letter": "Q"}, "mine: a kind needs a letter for its frozen form"),
-        ({"freezes": "all"}, "mine: freezes 'all', must be 'whole' or a tuple of self_att.q"),
+        ({"freezes": "all"}, "mine: freezes is 'all'; it must be 'whole' or a tuple of self_att.q"),
         ({"freezes": ("fc3",)}, "mine: freezes"),
-        ({"freezes": NOTHING}, "mine: freezes (), its frozen letter is Q; there must be both or neither"),
-        ({"refused": {"middle": "no"}}, "mine: refused in middle"),
+        ({"freezes": NOTHING}, "mine: freezes is () and frozen_letter is Q; set both or neither"),
+        ({"refused": {"middle": "no"}}, "mine: refused is set for middle"),
         (
             {"refused": {"encoder": "no", "decoder": "no"}},
-            "mine: refused in encoder, decoder; a kind may be refused in encoder or decoder, not both",
+            "mine: refused is set for encoder, decoder; set it for encoder or decoder, not for both",
         ),
         (
             {"refused": {"decoder": "no"}, "sees_source": True},
@@ -182,7 +182,7 @@ def build(config, stack):
             {"freezes": ("fc1",), "reservoir_type": "x"},
             "mine: reservoir_type is set, but the kind does not freeze the whole layer",
         ),
-        ({"fairseqs": True}, "mine: fairseqs is set, but only kinds of the package are fairseq's own"),
+        ({"fairseqs": True}, "mine: fairseqs is set, but a kind from a --user-dir cannot be fairseq's own layer"),
     ],
 )
 def test_rows_that_cannot_be(registry, changes, message):

@@ -1,1 +1,1 @@
-"""Layer plans, freeze specs and the slot table that is compiled from them. Does not import torch."""
+"""Layer plans, freeze specs, and the slot table that lists the trained and frozen tensors of each layer. Does not import torch."""

@@ -1,17 +1,18 @@
 """Count the FLOPs of a model's matrix products per token, forward and backward.
 
-We count products with a matrix of the model, for one source token and one target token; a multiply-add counts as two FLOPs.
+We count every product of a token's vector with a matrix of the model, for one source token and one target token. A multiply-add
+counts as two FLOPs.
 
 Not counted:
 
-- token mixing, because its cost depends on the sentence length: attention scores and sums, static mixing, convolution and
-  Fourier transforms;
+- token mixing, because its cost depends on the sentence length: attention scores and weighted sums, static mixing, convolution
+  and Fourier transforms;
 - work per update, such as adding an adapter to its matrix;
 - work per sentence, such as a classification head. A model with such a head does not run its language model head.
 
 The effects of LayerDrop, --backskip, --freeze-schedule and --checkpoint-activations are ignored. RoBERTa's language model head
-counts for every token, although training only applies it to masked ones. Adaptive softmax counts with all its bands, adaptive
-inputs with none.
+counts for every token, although training applies it only to masked tokens. An adaptive softmax counts with all its clusters of
+words. Adaptive inputs do not count.
 
 The backward pass of a product y = x W^T computes the gradient of W if W is trained, and the gradient of x if x depends on a
 trained tensor.
@@ -31,11 +32,12 @@ class Flow:
     """Facts about a model's forward pass that the names and shapes of its parameters do not show.
 
     Attributes:
-        norm_first: pre-norm layers, such as "encoder.layers.0".
-        behind_masks: shapes of the random matrices behind masks, by the names of their scores. A matrix without trained
-            scores has the name that they would have.
-        row_gains: name of the row gain of each such matrix that has one. Training it needs the gradient of the whole matrix.
-        with_adapter_added: names of the matrices that get their adapter added before the product.
+        norm_first: names of the pre-norm layers, such as "encoder.layers.0".
+        behind_masks: shape of each masked random matrix. The key is the parameter name of the mask's scores. If the scores
+            are not trained, the key is the name that they would have as a parameter.
+        row_gains: parameter name of the row gain of each masked matrix with a row gain. The keys are as in ``behind_masks``.
+            Training a row gain needs the gradient of the whole matrix.
+        with_adapter_added: names of the matrices to which an adapter is added before the product.
         source_unread: whether the decoder has no attention to the encoder's output.
         source_and_target: whether the decoder's self-attention also attends to the source (--cross-self-attention).
     """
@@ -54,9 +56,10 @@ class Tensor:
 
     Attributes:
         name: name as in freeze specs, see ``freeze_spec.plain``.
-        size: number of entries of the matrix that multiplies the token; 0 if there is no such product.
+        size: number of entries if the tensor is a matrix that multiplies the token's vector, else 0.
         trained: whether the tensor is trained.
-        differentiated: whether the matrix has a gradient. A frozen matrix has one if its trained adapter is added to it.
+        differentiated: whether the backward pass computes the gradient of the matrix. A frozen matrix needs this gradient if a
+            trained adapter is added to it.
     """
 
     name: str
@@ -66,7 +69,7 @@ class Tensor:
 
 
 def per_token(tensors: Iterable[Tensor], flow: Flow) -> dict[str, tuple[int, int]]:
-    """FLOPs per token of every tensor's product: tensor name -> (forward, backward).
+    """FLOPs per token of the product with each tensor: tensor name -> (forward, backward).
 
     Args:
         tensors: all tensors of a model, in the order of its parameters. A tied tensor appears once for each use.
@@ -98,15 +101,15 @@ def _count_group(
     counted: dict[str, tuple[int, int]],
     source_and_target: bool,
 ) -> None:
-    """Add the FLOPs of a group of parallel tensors to ``counted``.
+    """Add the FLOPs of tensors that the same step of the forward pass uses to ``counted``.
 
-    ``trained`` records for each stack whether any tensor so far is trained. It is updated in place.
+    ``trained`` records for each stack whether any tensor up to this step is trained. It is updated in place.
     """
     below = trained[stack]
     for tensor in group:
         module = tensor.name.rpartition(".")[0]
         if tensor.name.endswith(".frozen_adapter.B"):
-            input_trained = True  # B's input depends on the adapter's trained d
+            input_trained = True  # the input of VeRA's B depends on the trained vector d
         elif ".weight_hh" in tensor.name:
             input_trained = below or any(t.trained for t in group if t.name.startswith(f"{module}."))
         else:
@@ -162,8 +165,8 @@ def _depth(layer: str) -> int:
     return int(layer.rpartition(".")[2])
 
 
-# Steps before the layers, after the layers and within a layer, in order. A pattern matches the rest of a name after
-# "encoder." or after the layer.
+# Steps of the forward pass, in order: before the layers, after the layers (both tuples match the parameter's name without
+# "encoder." or "decoder."), and within a layer (the patterns match the name without the layer's name).
 _BEFORE = (r"embed_tokens\.", r"project_in_dim\.", r"embed_positions\.", r"layernorm_embedding\.", r".*")
 _AFTER = (
     r"layer_norm\.",
@@ -191,7 +194,7 @@ _PARTS = (
 
 
 def _stage_outside(name: str, after_layers: bool) -> int:
-    """Position in the forward pass of a tensor outside the layers."""
+    """Index of the step that uses a tensor outside the layers."""
     rest = name.partition(".")[2]
     before, after = (
         next(i for i, pattern in enumerate(patterns) if re.match(pattern, rest)) for patterns in (_BEFORE, _AFTER)
@@ -201,7 +204,7 @@ def _stage_outside(name: str, after_layers: bool) -> int:
 
 
 def _stage_in_layer(name: str, norm_first: bool) -> int | None:
-    """Position in the layer's forward pass, or None for an unknown kind of layer."""
+    """Index of the step of the layer's forward pass that uses the tensor; None for an unknown kind of layer."""
     rest = name.split(".", 3)[3]
     block = next((i for i, pattern in enumerate(_BLOCKS) if re.match(pattern, rest)), None)
     if block is None:

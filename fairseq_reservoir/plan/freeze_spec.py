@@ -1,7 +1,7 @@
 """Freeze specs: names of components to freeze, as in ``emb,encoder.ffn,decoder.layers.0-2.cross_att.q``.
 
 Grammar: a comma-separated list of items ``[encoder.|decoder.][layers.<i>[-<j>][.]][<component>]``. A component is an atom or a
-named group of atoms. Every parameter has exactly one atom.
+named group of atoms. An atom is the smallest component, such as ``self_att.q``. Every parameter belongs to exactly one atom.
 """
 
 import functools
@@ -32,11 +32,12 @@ GROUPS = {
     "ffn": {"fc1", "fc2"},
 }
 COMPONENTS = (*ATOMS, *GROUPS, "bias")
-# Name of the module in a stack that owns the trained matrices its layers share. Specs also accept their names in any layer.
+# Name of the module that owns the trained matrices shared by all layers of a stack. Specs can also select such a matrix by its
+# name in any of these layers.
 SHARED_LAYER = "shared_layer"
-# Atom of the tensors of --frozen-adapter. It is not a component, because adapters are always trained.
+# Atom of the tensors of --frozen-adapter. Specs cannot name it, because adapters are always trained.
 ADAPTER = "adapter"
-# Name of a model's module of estimators of --backskip, and so the prefix of their tensors in checkpoints. They are no component.
+# Name of the module with the gradient estimators of --backskip, and prefix of their tensors in checkpoints. Specs cannot name them.
 BACKSKIPS = "backskips"
 # Atoms of tables with one row for each token or position.
 TABLES = ("emb", "pos", "out")
@@ -51,19 +52,19 @@ FROZEN_INITS = {
     "zero": "zero",
 }
 
-# The first pattern that matches a parameter's name gives its atom. Patterns match whole parts between dots, so that fc1
-# does not match fc10, nor self_attn self_attn_layer_norm.
+# The first pattern that matches a parameter's name determines its atom. Patterns match whole parts between dots: the pattern
+# fc1 does not match fc10, and self_attn does not match self_attn_layer_norm.
 _PATTERNS = tuple(
     (re.compile(rf"(^|\.)({pattern})(\.|$)"), atom)
     for pattern, atom in (
         (r"frozen_adapter", ADAPTER),
-        # Includes the gains that NormFormer adds: of attention's output, of its heads and of the residual.
+        # Also matches NormFormer's LayerNorm of the attention's output and its gains of heads and of the residual.
         (r"\w*layer_?norm\w*|attn_ln|layers\.\d+\.(?:c_attn|w_resid)", "ln"),
         *((rf"{module}\.{name}", f"{kind}.{part}")
           for module, kind in (("self_attn", "self_att"), ("encoder_attn", "cross_att"))
           for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o"))),
         (r"self_attn\.mix", "self_att.mix"),
-        # Only inside layers: in fconv and LSTM models, fc1 and fc2 are projections before or after the layers.
+        # Only inside layers, because in fconv and LSTM models fc1 and fc2 are projections before or after the layers.
         (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc1", "fc1"),
         (rf"(?:layers\.\d+|{SHARED_LAYER})\.(?:\w+\.)*fc2", "fc2"),
         (r"embed_positions", "pos"),
@@ -81,7 +82,7 @@ _PLACE = re.compile(r"(?P<stack>encoder|decoder)(\.layers\.(?P<layer>\d+))?(\.|$
 
 
 def plain(name: str) -> str:
-    """Parameter name as in specs, slot tables and random tensors, without RoBERTa's additional level of nesting."""
+    """Remove RoBERTa's additional level ``sentence_encoder`` from a name. Specs, slot tables and random tensors use this name."""
     nested = "encoder.sentence_encoder."
     return f"encoder.{name.removeprefix(nested)}" if name.startswith(nested) else name
 
@@ -98,7 +99,7 @@ def atom(name: str) -> str:
 
 
 def is_bias(name: str) -> bool:
-    """Whether the parameter ``name`` is a bias, as ``fc1.bias`` and the ``bias_ih_l0`` of an LSTM are."""
+    """Whether the parameter ``name`` is a bias, such as ``fc1.bias`` or an LSTM's ``bias_ih_l0``."""
     return "bias" in name.rpartition(".")[2]
 
 
@@ -133,32 +134,32 @@ class Item:
 
 @functools.cache
 def parse(spec: str, flag: str = "--freeze") -> tuple[Item, ...]:
-    """Parse a spec into its items. A process parses each spec once.
+    """Parse a spec into its items. Results are cached.
 
     Raises:
-        InputError: an item is empty, names an unknown component, or has a range that runs backwards.
+        InputError: an item is empty, names an unknown component, or has invalid layer numbers or a descending range.
     """
     return tuple(_parse_item(text.strip(), spec, flag) for text in spec.split(",")) if spec else ()
 
 
 def _parse_item(text: str, spec: str, flag: str) -> Item:
     item = _ITEM.fullmatch(text)
-    assert item is not None  # the component is any text
+    assert item is not None  # the pattern accepts any text as component
     component = item["component"] or None
     first, last = (
         whole_number(number) if number else None for number in (item["first"], item["last"] or item["first"])
     )
     if not text or (component and component not in COMPONENTS):
         raise InputError(
-            f"{flag} {spec!r}: unknown component {text!r}; an item is [encoder.|decoder.][layers.<i>[-<j>].][<component>] "
-            f"with a component of {' '.join(COMPONENTS)}"
+            f"{flag} {spec!r}: unknown component {text!r}; an item is [encoder.|decoder.][layers.<i>[-<j>].][<component>], "
+            f"where <component> is one of {' '.join(COMPONENTS)}"
         )
     layers = None
     if item["first"] and (first is None or last is None):
         raise InputError(f"{flag} {spec!r}: {text!r}: layers.<i> or layers.<i>-<j> needs layer numbers")
     if first is not None and last is not None:
         if first > last:
-            raise InputError(f"{flag} {spec!r}: the range {first}-{last} runs backwards")
+            raise InputError(f"{flag} {spec!r}: the range {first}-{last} is descending; write {last}-{first}")
         layers = range(first, last + 1)
     return Item(text, item["stack"], layers, component)
 
@@ -167,7 +168,7 @@ def selected(
     spec: str,
     names: Iterable[str],
     flag: str = "--freeze",
-    spares: bool = False,
+    keeps_trained: bool = False,
     pruned: bool = False,
     others: Iterable[str] = (),
 ) -> set[str]:
@@ -177,13 +178,13 @@ def selected(
         spec: a freeze spec.
         names: names of the parameters to choose from.
         flag: the spec's flag, for messages.
-        spares: the spec names parameters to keep trained. Then an item without stack and layers may match nothing if
-            another item matches. For example, a model with sinusoidal positions has no ``pos``.
-        pruned: the model was pruned. Then any item may match nothing.
-        others: names of the model's other parameters.
+        keeps_trained: whether the spec lists parameters to keep trained. Then an item without stack and layers may match
+            nothing if another item matches. For example, a model with sinusoidal positions has no ``pos``.
+        pruned: whether layers of the model were removed. Then any item may match nothing.
+        others: names of the model's other parameters. They are not selected. They only show which layers the model has.
 
     Raises:
-        InputError: an item matches nothing, or names layers that the model does not have. The message lists its
+        InputError: an item matches nothing, or names layers that the model does not have. The message lists the model's
             components and layers.
     """
     names, items = list(names), parse(spec, flag)
@@ -192,7 +193,7 @@ def selected(
     chosen: set[str] = set().union(*(matched for _, matched in matches))
     for item, matched in matches:
         anywhere = item.stack is None and item.layers is None
-        if not matched and not pruned and not (spares and anywhere and chosen):
+        if not matched and not pruned and not (keeps_trained and anywhere and chosen):
             atoms = sorted({atom(n) for n in names}, key=(*ATOMS, ADAPTER).index)
             raise InputError(
                 f"{flag} {spec!r}: {item.text!r} matches nothing in this model; its components: {' '.join(atoms)}"
@@ -211,26 +212,27 @@ def selected(
 
 
 def summary(frozen: Collection[str], names: Collection[str]) -> str:
-    """Describe the frozen parameters among ``names`` by as few components as possible, as in "att, fc1".
+    """Describe the frozen parameters among ``names`` by few components, as in "att, fc1".
 
-    "ffn weights" means that everything but the biases of ``ffn`` is frozen. "4 of 6 ln" means four of six tensors.
+    "ffn weights" means that all tensors of ``ffn`` except its biases are frozen. "4 of 6 ln" means that four of the six tensors
+    of ``ln`` are frozen.
     """
     left, found = set(frozen), list[str]()
     components = {c: {name for name in names if atom(name) in GROUPS.get(c, {c})} for c in (*GROUPS, *ATOMS)}
     biases = set(filter(is_bias, names))
 
-    def take(called: str, members: set[str]) -> None:
+    def add_if_frozen(called: str, members: set[str]) -> None:
         nonlocal left
         if members & left and members <= set(frozen):
             found.append(called)
             left -= members
 
     for component, members in components.items():
-        take(component, members)
+        add_if_frozen(component, members)
     if left <= biases:
-        take("bias", biases)
+        add_if_frozen("bias", biases)
     for component, members in components.items():
-        take(f"{component} weights", members - biases)
+        add_if_frozen(f"{component} weights", members - biases)
     if left <= biases:
         components = {"biases": biases}
     for component, members in components.items():
@@ -248,6 +250,6 @@ def _last_layers(names: Iterable[str]) -> dict[str, int]:
 
 
 def _list_layers(last_layers: dict[str, int]) -> str:
-    """Format "; its layers: encoder 0-5, decoder 0-1", or "" for a model without layers."""
+    """Return text such as "; its layers: encoder 0-5, decoder 0-1", or "" for a model without layers."""
     layers = ", ".join(f"{stack} 0-{last}" for stack, last in last_layers.items())
     return f"; its layers: {layers}" if layers else ""

@@ -7,7 +7,10 @@ Aliases = dict[str, tuple[str, tuple[int, ...]]]
 
 
 class Pruning:
-    """Mapping of parameter names of a pruned model to those of the unpruned one. ``kept`` lists the kept layers of each stack."""
+    """Map parameter names of a pruned model to the names in the unpruned model.
+
+    ``kept`` has the numbers of the kept layers of each stack, such as ``{"encoder": "0,2"}``.
+    """
 
     def __init__(self, kept: dict[str, str]) -> None:
         self.kept = {stack: sorted(map(int, layers.split(","))) for stack, layers in kept.items() if layers}
@@ -16,7 +19,7 @@ class Pruning:
         return bool(self.kept)
 
     def unpruned(self, name: str) -> str:
-        """Name of the parameter ``name`` before layers were pruned."""
+        """Name that the parameter ``name`` has in the unpruned model."""
         place = freeze_spec.layer_of(name)
         if place is None or place[0] not in self.kept:
             return name
@@ -36,16 +39,16 @@ def frozen_by_spec(
         pruning.unpruned(alias): owner for alias, (owner, _) in aliases.items()
     }
 
-    def owners(spec: str, flag: str, spares: bool = False) -> set[str]:
-        return {owner_of[n] for n in freeze_spec.selected(spec, owner_of, flag, spares, bool(pruning))}
+    def owners(spec: str, flag: str, keeps_trained: bool = False) -> set[str]:
+        return {owner_of[n] for n in freeze_spec.selected(spec, owner_of, flag, keeps_trained, bool(pruning))}
 
     frozen = owners(freeze, "--freeze") if freeze else set(names) if freeze_except else set()
-    spared = owners(freeze_except, "--freeze-except", spares=True) if freeze_except else set()
-    if freeze and freeze_except and not frozen & spared and not pruning:
+    kept_trained = owners(freeze_except, "--freeze-except", keeps_trained=True) if freeze_except else set()
+    if freeze and freeze_except and not frozen & kept_trained and not pruning:
         raise InputError(
             f"--freeze-except {freeze_except}: does not overlap with --freeze {freeze}; remove one of them"
         )
-    frozen -= spared
+    frozen -= kept_trained
     if not frozen and (freeze or freeze_except) and not pruning:
         raise InputError(f"{given_specs(freeze, freeze_except)} freezes nothing; change or remove it")
     return frozen

@@ -1,7 +1,7 @@
-"""Registry of layer kinds: one row with all facts about each kind.
+"""Registry of layer kinds: one ``Kind`` with all facts about each kind.
 
-To add a kind to the package, add a row here and a file in ``layers/`` (docs/adding-a-kind.md). Users register their own
-kinds from outside (docs/your-own-kind.md).
+To add a kind to the package, add a ``Kind`` here and a file in ``layers/`` (docs/adding-a-kind.md). Users register kinds in their
+own code (docs/your-own-kind.md).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,19 +24,20 @@ class Kind:
         trained_letter: letter of the trained form; None if there is no such form.
         name: name in the slot table and in error messages.
         about: description for the table in the documentation, Markdown.
-        freezes: the tensors that ``frozen_letter`` freezes. ``WHOLE`` is the whole layer except a sublayer ``cross``, a
-            decoder's attention to the source. (T also freezes this attention, because it is inside fairseq's layer.)
-            Otherwise a tuple of atoms of ``freeze_spec``, such as ("self_att.mix",); ``NOTHING`` without a frozen letter.
+        freezes: the tensors that ``frozen_letter`` freezes: ``WHOLE``, a tuple of atoms of ``freeze_spec`` such as
+            ("self_att.mix",), or ``NOTHING`` if there is no frozen letter. ``WHOLE`` means the whole layer except its sublayer
+            ``cross``, the attention to the source in a decoder. T also freezes this attention, which fairseq's layer contains.
         sees_source: whether the layer attends to the source in a decoder.
-        own_norm: whether ``--reservoir-norm`` places its LayerNorm. Otherwise the LayerNorm is where the model's
-            Transformer layers have it.
-        refused: the reason for each stack that cannot have this layer; it follows "G cannot stand in a decoder: ".
+        own_norm: whether ``--reservoir-norm`` decides the position of the layer's LayerNorm. Otherwise the LayerNorm has the
+            same position as in the model's Transformer layers.
+        refused: stacks that cannot have this layer, each with the reason. The reason completes the message
+            "G cannot stand in a decoder: ".
         even_width: whether the width of the stack must be even.
         heads_divide: whether the number of heads must divide the width of the stack.
         kernel_sizes: whether ``--reservoir-kernel-sizes`` applies to it.
-        takes_scalar_noise: whether fairseq's --quant-noise-scalar can replace its matrices. It can only replace Linear layers.
-        reservoir_type: name of the frozen form in ``--reservoir-type``; None if it cannot be chosen there.
-        fairseqs: whether the layer is fairseq's own, so that fairseq builds and loads it without this plugin.
+        takes_scalar_noise: whether the layer supports fairseq's --quant-noise-scalar, which only replaces ``Linear`` modules.
+        reservoir_type: value of ``--reservoir-type`` for the frozen form; None if the flag does not offer the kind.
+        fairseqs: whether the layer is fairseq's own. fairseq builds and loads such a layer without this plugin.
         registered_by: the module that registered a user's own kind; "" for kinds of the package.
 
     Raises:
@@ -62,29 +63,33 @@ class Kind:
     def __post_init__(self) -> None:
         for letter in (self.frozen_letter, self.trained_letter):
             if letter is not None and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):
-                raise InputError(f"{letter!r}: a kind's letter is one of A to Z and a to z")
+                raise InputError(f"{letter!r}: the letter of a kind must be one of A to Z or a to z")
         if not self.letters or len(set(self.letters)) != len(self.letters):
             raise InputError(
-                f"{self.name}: a kind needs a letter for its frozen form, for its trained one, or two different ones"
+                f"{self.name}: a kind needs a letter for its frozen form, a letter for its trained form, or two different letters"
             )
         if self.freezes != WHOLE and (isinstance(self.freezes, str) or not set(self.freezes) <= set(ATOMS)):
             raise InputError(
-                f"{self.name}: freezes {self.freezes!r}, must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
+                f"{self.name}: freezes is {self.freezes!r}; it must be {WHOLE!r} or a tuple of {' '.join(ATOMS)}"
             )
         if (self.frozen_letter is None) != (self.freezes == NOTHING):
             raise InputError(
-                f"{self.name}: freezes {self.freezes!r}, its frozen letter is {self.frozen_letter}; there must be both or neither"
+                f"{self.name}: freezes is {self.freezes!r} and frozen_letter is {self.frozen_letter}; set both or neither"
             )
         if not set(self.refused) < set(STACKS):
             raise InputError(
-                f"{self.name}: refused in {', '.join(self.refused)}; a kind may be refused in {' or '.join(STACKS)}, not both"
+                f"{self.name}: refused is set for {', '.join(self.refused)}; set it for {' or '.join(STACKS)}, not for both"
             )
         if self.sees_source and "decoder" in self.refused:
             raise InputError(f"{self.name}: sees_source is set, but the kind is refused in a decoder")
         if not self.name or set(self.name) & set(",|\n"):
-            raise InputError(f"{self.name!r}: the name of a kind cannot be empty or contain commas, bars or line ends")
+            raise InputError(
+                f"{self.name!r}: the name of a kind cannot be empty or contain commas, bars or line breaks"
+            )
         if self.fairseqs and self.registered_by:
-            raise InputError(f"{self.name}: fairseqs is set, but only kinds of the package are fairseq's own")
+            raise InputError(
+                f"{self.name}: fairseqs is set, but a kind from a --user-dir cannot be fairseq's own layer"
+            )
         if self.reservoir_type and self.freezes != WHOLE:
             raise InputError(f"{self.name}: reservoir_type is set, but the kind does not freeze the whole layer")
 
@@ -109,7 +114,7 @@ def register(kind: Kind) -> Kind:
     """Add a kind and return it. Registering an equal kind again changes nothing.
 
     Raises:
-        InputError: one of its letters, its name or its reservoir type is taken.
+        InputError: another kind has one of its letters, its name or its reservoir type, or one of its letters is R.
     """
     if kind in all_kinds():
         return kind
@@ -120,9 +125,9 @@ def register(kind: Kind) -> Kind:
             for letter in map(chr, range(65, 91))
             if letter != "R" and not {letter, letter.lower()} & _BY_LETTER.keys()
         ]
-        stands = "stands for reservoirs of any kind" if taken[0] == "R" else "is taken"
+        reason = "stands for reservoirs of any kind" if taken[0] == "R" else "is taken"
         raise InputError(
-            f"{kind.name}: the letter {taken[0]} {stands}; free: {' '.join(free)}, and the same in lower case"
+            f"{kind.name}: the letter {taken[0]} {reason}; free letters: {' '.join(free)}, and the same in lower case"
         )
     if kind.name in [other.name for other in all_kinds()] or kind.reservoir_type in reservoir_types():
         raise InputError(f"{kind.name}: a kind with this name or this --reservoir-type exists already")
@@ -141,7 +146,7 @@ def kind_of(letter: str) -> Kind:
 
 
 def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """Letters of all kinds that match, trained and frozen ones.
+    """Letters, both trained and frozen, of all kinds that match the arguments.
 
     Args:
         stack: return only letters that are allowed in this stack.
@@ -156,12 +161,12 @@ def letters_where(stack: str | None = None, **attributes: object) -> tuple[str, 
 
 
 def frozen_letters(stack: str | None = None, **attributes: object) -> tuple[str, ...]:
-    """The letters of ``letters_where`` that freeze something."""
+    """The letters from ``letters_where`` that freeze at least a part of their layer, such as T but not L."""
     return tuple(letter for letter in letters_where(stack, **attributes) if letter == kind_of(letter).frozen_letter)
 
 
 def reservoir_types() -> dict[str, str]:
-    """Letter of each value of ``--reservoir-type``."""
+    """Map each value of ``--reservoir-type`` to its letter."""
     return {
         kind.reservoir_type: kind.frozen_letter for kind in all_kinds() if kind.reservoir_type and kind.frozen_letter
     }
@@ -174,7 +179,7 @@ def listed(letters: Iterable[str], word: str = "and") -> str:
 
 
 def describe_letters(stack: str) -> str:
-    """The letters of a stack and their meanings, for the help of its flag."""
+    """Describe the letters that a stack's plan can have, for the help of the plan's flag."""
     return "; ".join(_describe(kind) for kind in all_kinds() if stack not in kind.refused)
 
 

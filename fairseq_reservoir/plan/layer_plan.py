@@ -1,7 +1,8 @@
 """Layer plans: one letter per layer slot of a stack, as in ``LLFLFLL`` or ``2LF2LF``.
 
-A capital letter is a frozen random layer, the small letter the same layer trained. The exceptions are ``L``, fairseq's trained
-Transformer layer, and ``T``, the same layer frozen. ``kinds`` has all letters.
+A slot is a place for one layer. Most capital letters are frozen random layers, and the small letter is the same layer trained.
+Exceptions: ``L`` is fairseq's trained Transformer layer, ``T`` is the same layer frozen, and ``M`` has no parameters to freeze.
+``kinds`` defines all letters.
 """
 
 import re
@@ -22,8 +23,8 @@ MOST_LAYERS = 1000
 class Slot:
     """One layer of a stack.
 
-    ``origin`` is the slot's number in the unpruned plan. Frozen tensors are named by it. It differs from the slot's
-    position only in a model pruned by ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep``.
+    ``origin`` is the layer's number in the unpruned plan, counted from 0. The names of frozen tensors contain it. It differs from
+    the layer's position only if ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep`` removes layers.
     """
 
     letter: str
@@ -31,7 +32,7 @@ class Slot:
 
     @property
     def frozen(self) -> bool:
-        """Whether the letter freezes the whole layer (in a decoder, all except attention to the source)."""
+        """Whether the letter freezes the whole layer. In a decoder, T also freezes attention to the source, other letters do not."""
         return self.random and self.kind.freezes == WHOLE
 
     @property
@@ -45,7 +46,7 @@ class Slot:
         return kinds.kind_of(self.letter)
 
     def freezes(self, atom: str) -> bool:
-        """Whether the letter freezes the layer's tensors of this atom, except those of attention to the source."""
+        """Whether the letter freezes the layer's tensors with this atom. A sublayer ``cross`` (see ``Kind``) stays trained."""
         return self.random and (self.kind.freezes == WHOLE or atom in self.kind.freezes)
 
 
@@ -53,7 +54,7 @@ class Slot:
 class Plans:
     """Layer slots of a model by stack, bottom first.
 
-    ``built`` has the slots of the built model. ``unpruned`` also has the slots that ``--encoder-layers-to-keep`` or
+    ``built`` has the slots of the built model. ``unpruned`` additionally has the slots that ``--encoder-layers-to-keep`` or
     ``--decoder-layers-to-keep`` removes.
     """
 
@@ -117,8 +118,9 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
         reservoir_type: key of ``kinds.reservoir_types()``.
         placement: ``bottom``, ``middle`` and ``top`` put the reservoirs in one block. ``alternate`` puts them at
             ``s, s + 2, ..., s + 2(R - 1)`` with ``s = floor((N - (2R - 1)) / 2)``, centred as in Reservoir Transformers:
-            7, 3 -> LRLRLRL and 7, 2 -> LLRLRLL. The paper does not specify the rounding of an odd slack N - (2R - 1).
-            We move the block half a slot towards the bottom: 6, 2 -> LRLRLL. ``middle`` rounds in the same way.
+            N = 7, R = 3 gives LRLRLRL, and N = 7, R = 2 gives LLRLRLL. If N - (2R - 1) is odd, exact centring is impossible, and
+            the paper does not specify the rounding. We put the block half a layer below the centre: N = 6, R = 2 gives LRLRLL.
+            ``middle`` rounds in the same way.
 
     Raises:
         InputError: more reservoirs than fit (``alternate`` needs 2R - 1 <= N), or an unknown type or placement.
@@ -146,7 +148,7 @@ def plan_by_count(layers: int, count: int, reservoir_type: str, placement: str, 
 
 
 def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-layers-to-keep") -> tuple[Slot, ...]:
-    """Slots of an expanded plan. With ``layers_to_keep``, such as ``"0,2,5"``, only these slots with their origins."""
+    """Slots of an expanded plan; with ``layers_to_keep``, such as ``"0,2,5"``, only the slots with these numbers."""
     everything = tuple(Slot(letter, i) for i, letter in enumerate(plan))
     return tuple(everything[i] for i in layers_kept(layers_to_keep, len(plan), flag)) if layers_to_keep else everything
 
@@ -154,7 +156,7 @@ def slots(plan: str, layers_to_keep: str | None = None, flag: str = "--encoder-l
 def layers_kept(layers_to_keep: str | list[int], depth: int, flag: str) -> list[int]:
     """Sorted numbers of the layers to keep in a stack of ``depth`` layers: ``"2,0"`` -> ``[0, 2]``.
 
-    fairseq's own models get a list from the command line and a string from elsewhere.
+    For fairseq's own models, the command line parses the flag to a list. All other sources have a string.
 
     Raises:
         InputError: the text is not a comma-separated list of different layers of that stack.

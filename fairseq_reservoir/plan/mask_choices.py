@@ -1,4 +1,4 @@
-"""The choices of a mask: shares, scope, ranking and schedule, and their checks. No torch."""
+"""The settings of a mask (keep ratios, scope, ranking and schedule) and their checks. Does not import torch."""
 
 import math
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ MASK_KINDS = ("binary", "signed")
 
 @dataclass(frozen=True)
 class MaskChoices:
-    """The choices of one masked tensor.
+    """The settings of the mask of one tensor.
 
     Attributes:
         keep_ratio: share of the weights that the mask keeps.
-        coats: further, smaller keep ratios in descending order. The masks of all ratios are nested and summed, so that an
-            entry is the number of ratios that keep its weight (Okoshi et al., 2022).
+        coats: further, smaller keep ratios in descending order. Each ratio has one binary mask, a coat. The coats are nested and
+            summed: an entry of the sum is the number of coats that keep the weight (multicoated masks, Okoshi et al., 2022).
         scope: the unit to which the ratio applies: each ``tensor``, each ``row``, or all tensors of a mask cache together
-            (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down, because a tensor
-            without any weight would pass no gradient on.
+            (``global``). With ``global``, each tensor keeps at least a tenth of its share, rounded down. A tensor without kept
+            weights would pass no gradient to the tensors below.
         ranking: rank scores by ``magnitude`` or by ``value``.
         kind: ``binary`` or ``signed``. In a signed mask, a kept weight is multiplied by the sign of its score (Koster et al., 2022).
         pin: share of each row's mask entries that are fixed at random. They have no scores (Otsuka et al., 2024).
         random: the whole mask is fixed at random and has no scores (the baseline of learned masks).
         keep_schedule: points (update, ratio). The ratio is interpolated linearly from (0, 1) through all points. The last
-            ratio is ``keep_ratio``.
+            ratio must be ``keep_ratio``.
 
     Raises:
         ValueError: a value is not allowed.
@@ -49,11 +49,9 @@ class MaskChoices:
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field} {getattr(self, field)}: must be one of {', '.join(allowed)}")
         if self.kind == "signed" and self.ranking == "value":
-            raise ValueError(
-                "kind signed: needs ranking magnitude, because the sign of a score becomes that of the mask"
-            )
+            raise ValueError("kind signed: needs ranking magnitude, because the mask entry has the sign of the score")
         if not 0 <= self.pin < 1:
-            raise ValueError(f"pin {self.pin}: must be at least 0 and less than 1; random fixes the whole mask")
+            raise ValueError(f"pin {self.pin}: must be at least 0 and less than 1; use random to fix the whole mask")
         _check_ratios(*self.keep_ratios)
         self._check_schedule()
 
@@ -62,7 +60,9 @@ class MaskChoices:
         for (update, ratio), (next_update, next_ratio) in zip(points, points[1:]):
             _check_ratios(next_ratio)
             if next_update <= update or _exact(next_ratio) > _exact(ratio):
-                raise ValueError(f"keep schedule {self.keep_schedule}: updates must rise from 0, ratios must not")
+                raise ValueError(
+                    f"keep schedule {self.keep_schedule}: updates must be greater than 0 and ascend, ratios must not ascend"
+                )
         if self.keep_schedule and _exact(points[-1][1]) != _exact(self.keep_ratio):
             raise ValueError(f"keep schedule {self.keep_schedule}: must end at the keep ratio {self.keep_ratio}")
 
@@ -72,7 +72,7 @@ class MaskChoices:
         return (self.keep_ratio, *self.coats)
 
     def keep_ratios_at(self, update: int) -> tuple[Ratio, ...]:
-        """Keep ratio of each coat at an update. The schedule only changes that of the first coat."""
+        """Keep ratio of each coat at an update. The schedule changes only the ratio of the first coat."""
         start, ratio = 0, Fraction(1)
         for end, target in self.keep_schedule:
             if update < end:
@@ -83,10 +83,11 @@ class MaskChoices:
 
     @property
     def gain(self) -> float:
-        """Factor of the weights, 1 / sqrt(E[m^2]) for a mask entry m. With one coat it is sqrt(1 / keep_ratio).
+        """Factor of the weights, 1 / sqrt(E[m^2]) for a mask entry m. With one coat the factor is sqrt(1 / keep_ratio).
 
-        It makes the variance of W x independent of the keep ratio. With ratios k_1 > k_2 > ..., a share k_j of the entries
-        has m >= j. It follows that E[m^2] = sum_j (j^2 - (j-1)^2) k_j = sum_j (2j - 1) k_j.
+        The factor makes the variance of the product W x with the masked weights W independent of the keep ratio. With ratios
+        k_1 > k_2 > ..., a share k_j of the mask entries has |m| >= j. It follows that
+        E[m^2] = sum_j (j^2 - (j-1)^2) k_j = sum_j (2j - 1) k_j.
         """
         return 1 / math.sqrt(sum((2 * j + 1) * _exact(ratio) for j, ratio in enumerate(self.keep_ratios)))
 
@@ -102,7 +103,7 @@ class MaskChoices:
 
 
 def keep_count(keep_ratio: Ratio | str, n: int) -> int:
-    """Number of kept entries, ``max(1, floor(keep_ratio * n + 1/2))``, with the ratio as an exact decimal.
+    """Number of kept entries out of ``n``: ``max(1, floor(keep_ratio * n + 1/2))``, computed with the ratio's exact decimal value.
 
     Raises:
         ValueError: the ratio is outside (0, 1].
@@ -121,7 +122,9 @@ def _check_ratios(*ratios: Ratio) -> None:
     for ratio in ratios:
         keep_count(ratio, 1)
     if any(_exact(a) <= _exact(b) for a, b in zip(ratios, ratios[1:])):
-        raise ValueError(f"keep ratios {list(ratios)}: the keep ratio and those of the coats must descend strictly")
+        raise ValueError(
+            f"keep ratios {list(ratios)}: the keep ratio and the further ratios of the coats must be strictly descending"
+        )
 
 
 def _exact(ratio: Ratio) -> Fraction:

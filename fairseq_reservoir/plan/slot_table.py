@@ -1,7 +1,7 @@
-"""Slot table: state (trained, frozen, tied, masked), parameters and FLOPs of each layer and embedding.
+"""Slot table: state (trained, frozen, partly frozen, shared or tied), parameters and FLOPs of each layer and embedding.
 
-The table is compiled once from the layer plans, the freeze spec and the names and shapes of a model's parameters. Model
-building, the printed plan and all reports read it, and decide nothing themselves.
+The table is compiled once from the layer plans, the freeze spec and the names and shapes of a model's parameters. No other code
+decides which tensors are frozen: model building, the printed plan and all reports read the table.
 """
 
 import math
@@ -27,12 +27,14 @@ class Entry:
 
     Attributes:
         name: name in the model.
-        shape: its shape.
-        atom: its atom, see ``freeze_spec``.
-        trained: whether it is trained.
-        random_name: name from which a frozen tensor's random values are drawn; None for all other tensors.
-        frozen_init: initialiser of a tensor that a freeze spec froze; None if a reservoir's letter froze it.
-        seen_by: number of layers with a mask on this shared random tensor, or number of adapters that share it.
+        shape: shape of the parameter.
+        atom: smallest component of freeze specs that contains the parameter, see ``freeze_spec``.
+        trained: whether the parameter is trained.
+        random_name: for a frozen tensor with values drawn at random, the name that determines these values together with the
+            seed; None for all other tensors.
+        frozen_init: initialiser of a tensor that a freeze spec freezes; None if the tensor keeps the model's own values, if a
+            letter of the plan freezes it, or if it is trained.
+        seen_by: for a shared random tensor, the number of layers with a mask on it, or the number of adapters that share it.
     """
 
     name: str
@@ -50,12 +52,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer slot, or a module outside the layers.
+    """A row of the table: a layer slot, or a module outside the layers.
 
     Attributes:
         place: module name, such as ``encoder.layers.0``.
         kind: letter and name of the layer's kind, or a description such as "token embedding".
-        entries: its tensors.
+        entries: tensors of the layer or module.
         flops: FLOPs per token of the forward pass; see ``flops.per_token``.
         backward_flops: FLOPs per token of the backward pass.
     """
@@ -81,7 +83,7 @@ class Row:
 
     @property
     def shown_state(self) -> str:
-        """The state as printed. A partly frozen row lists its frozen components."""
+        """State as printed. For a partly frozen row it lists the frozen components."""
         if self.state != "partly frozen":
             return self.state
         names = [e.name for e in self.entries if e.atom != ADAPTER]
@@ -94,7 +96,7 @@ class SlotTable:
     """Layers and embeddings of a model, made by ``compile_table`` and printed by ``str``.
 
     Attributes:
-        rows: one row for each slot, in the order of the model's parameters.
+        rows: one row for each layer slot or module, in the order of the model's parameters.
         seed: seed of the random tensors.
     """
 
@@ -115,7 +117,7 @@ class SlotTable:
 
     @property
     def trained_share_of_matrices(self) -> float:
-        """Trained share of the parameters in matrices. Like papers, it ignores biases and LayerNorms."""
+        """Trained share of the matrix entries. Biases and LayerNorms are ignored, as in papers."""
         sizes = [(e.size, e.trained) for e in self.entries if len(e.shape) > 1]
         return sum(size for size, trained in sizes if trained) / max(1, sum(size for size, _ in sizes))
 
@@ -164,20 +166,21 @@ def compile_table(
 ) -> SlotTable:
     """Decide which parameters of a model are trained, and count its FLOPs.
 
-    A tensor is frozen if its slot's letter freezes it, or if the freeze specs do. ``freeze`` alone freezes the tensors that it
-    names, ``freeze_except`` alone all others. Both together freeze the tensors that only ``freeze`` names. A freeze spec never
-    unfreezes a tensor that a letter froze. Adapters are always trained.
+    A tensor is frozen if the letter of its slot freezes it, or if the freeze specs freeze it. ``freeze`` alone freezes the tensors
+    that it names. ``freeze_except`` alone freezes all tensors that it does not name. Both together freeze the tensors that
+    ``freeze`` names and ``freeze_except`` does not name. A freeze spec never unfreezes a tensor that a letter freezes. Adapters
+    are always trained.
 
     Args:
         parameters: pairs (name, shape), each parameter once, in the model's order.
         plans: the slots of each stack, by stack name.
         seed: the seed of the frozen tensors.
         choices: the flags that freeze components.
-        facts: of the built model.
+        facts: facts about the built model.
 
     Raises:
-        InputError: a spec does not parse, matches nothing or freezes nothing; everything is frozen; ``frozen_init`` cannot draw a
-            tensor, or would set all rows of an embedding to 0.
+        InputError: a spec is invalid, matches nothing or freezes nothing; everything is frozen; ``frozen_init`` cannot draw a
+            tensor, or would set several rows of an embedding to 0.
     """
     facts = facts or ModelFacts()
     aliases, untrained, flow = facts.aliases, set(facts.untrained), facts.flow
@@ -208,7 +211,7 @@ def _in_brackets(plans: dict[str, tuple[Slot, ...]]) -> str:
 
 
 def _tied_rows(aliases: Aliases, rows: Collection[str], counted: dict[str, tuple[int, int]]) -> Iterator[Row]:
-    """A row for each tied parameter that is in no layer. Those of layers are counted in the row of the layer."""
+    """Yield a row for each tied parameter outside the layers. The row of a layer includes the layer's tied parameters."""
     for alias, (owner, _) in aliases.items():
         if _layer_place(alias) not in rows:
             yield _row(_module(alias), f"tied to {_module(owner)}", (), counted, alias)
@@ -223,7 +226,7 @@ def _entry(
     untrained: Collection[str],
     choices: FreezeChoices,
 ) -> Entry:
-    """The entry of a parameter at a place of the table; ``by_spec`` are the names that freeze specs freeze."""
+    """Make the entry of a parameter. ``by_spec`` has the names of the parameters that freeze specs freeze."""
     plain, atom = freeze_spec.plain(name), freeze_spec.atom(name)
     by_letter = slot is not None and _frozen_by_letter(slot, place, plain, atom, choices.train_layernorm)
     drawn_by_spec = name in by_spec and not by_letter and _can_be_drawn(name, shape, atom)
@@ -267,14 +270,15 @@ def _tensors(entries: list[Entry], aliases: Aliases, flow: Flow) -> list[Tensor]
             continue  # counted under its names in the layers
         atom, plain = freeze_spec.atom(name), freeze_spec.plain(name)
         unused = ("classification_heads.", "encoder.lm_head.") if in_sentence_task else ()
-        adapted = f"{name.rpartition('.frozen_adapter.')[0]}.weight"  # the matrix of this adapter, if it is an adapter
+        adapted = f"{name.rpartition('.frozen_adapter.')[0]}.weight"  # for a tensor of an adapter: the adapted matrix
         is_added = adapted in flow.with_adapter_added
         is_product = len(shapes[name]) > 1 and atom not in ("emb", "pos", "self_att.mix") and not is_added
         size = math.prod(shapes[name]) if is_product and not plain.startswith(unused) else 0
         differentiated = trained or name in flow.with_adapter_added or states.get(flow.row_gains.get(name, ""), False)
         found.append(Tensor(plain, size, trained, differentiated))
         if name.endswith(".frozen_adapter.d") and not is_added:
-            # VeRA's A (r, in) and B (out, r) are shared and have a row of their own. Each adapter with a d (r) multiplies by both.
+            # All VeRA adapters share A (r, in) and B (out, r), which have a row of their own. Each adapter has a vector d of
+            # length r, and multiplies by both matrices.
             (rank,), (rows, columns) = shapes[name], shapes[adapted]
             found += [
                 Tensor(f"{plain.removesuffix('d')}{matrix}", rank * side, False, False)
@@ -291,7 +295,7 @@ def _row(place: str, kind: str, entries: Sequence[Entry], counted: Counted, *ali
 
 
 def _add_flops_without_parameters(table: list[Row], counted: Counted) -> None:
-    """Add the FLOPs left in ``counted``, of random matrices without parameters, to the rows of their places."""
+    """Add the FLOPs that remain in ``counted`` to the rows of their places. They belong to random matrices, which are not parameters."""
     places = [row.place for row in table]
     for name, (forward, backward) in counted.items():
         place = _place(name, {})[0]
@@ -332,17 +336,17 @@ def _frozen_by_letter(slot: Slot, place: str, name: str, atom: str, train_layern
         return False
     if train_layernorm and slot.frozen and atom == "ln":
         return False
-    # A frozen layer in a decoder still needs trained attention to the source.
+    # In a decoder, the attention to the source of a frozen layer must be trained.
     return slot.freezes(atom) and not name.startswith(f"{place}.cross.")
 
 
 def _can_be_drawn(name: str, shape: tuple[int, ...], atom: str) -> bool:
-    """Whether ``--frozen-init`` can draw the tensor. The right values of a vector other than a bias or LayerNorm are unknown."""
+    """Whether ``--frozen-init`` can draw the tensor. For a vector that is neither a bias nor a LayerNorm, we know no suitable values."""
     return len(shape) > 1 or atom == "ln" or freeze_spec.is_bias(name)
 
 
 def _check_drawn(entry: Entry) -> None:
-    """Refuse ``--frozen-init`` for a weight-normalised matrix, and where rows of an embedding would be equal."""
+    """Refuse ``--frozen-init`` for a weight-normalised matrix, and for an embedding if several of its rows would be 0."""
     if entry.frozen_init and entry.name.endswith((".weight_g", ".weight_v")):
         raise InputError(
             f"--frozen-init {entry.frozen_init}: cannot draw {entry.name}, one of two factors of a weight-normalised matrix; "

@@ -1,4 +1,4 @@
-"""The inputs of a slot table beside the layer plans and the parameters: the freeze flags, and facts of the built model."""
+"""Inputs of a slot table in addition to layer plans and parameters: the freeze flags, and facts about the built model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ class FreezeChoices:
 
     Attributes:
         freeze, freeze_except: freeze specs.
-        frozen_init: initialiser of the tensors that they freeze, a key of ``freeze_spec.FROZEN_INITS``.
-        train_layernorm: keep the LayerNorms of frozen slots trained.
+        frozen_init: initialiser of the tensors that these specs freeze, a key of ``freeze_spec.FROZEN_INITS``.
+        train_layernorm: whether the LayerNorms of frozen layers are trained.
     """
 
     freeze: str | None = None
@@ -25,16 +25,17 @@ class FreezeChoices:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts of a built model that names and shapes of its parameters do not express.
+    """Facts about a built model that do not follow from the names and shapes of its parameters.
 
     Attributes:
         untrained: names of parameters that the model itself does not train.
-        aliases: further names of tied parameters, as name -> (owner's name, shape). They count FLOPs, not parameters.
+        aliases: further names of tied parameters: name -> (name of the same parameter in the list of parameters, shape). An
+            alias adds its FLOPs to the table, but no parameters.
         shared: triples (name, shape, number of users) of shared random tensors. The users are layers with masks on the tensor,
             or adapters. The tensors are frozen.
-        more_follows: the model will get adapters or classification heads later, so that everything else may be frozen.
-        kept: numbers of the kept layers of each pruned stack, as in "0,2". Specs use the layer numbers of the unpruned model, and
-            may name removed layers.
+        more_follows: whether adapters or classification heads will be added later. Then all parameters may be frozen.
+        kept: numbers of the kept layers of each pruned stack, as in "0,2". Freeze specs use the layer numbers of the unpruned
+            model, and may name removed layers.
         flow: facts about the forward pass.
     """
 

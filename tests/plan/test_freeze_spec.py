@@ -124,7 +124,7 @@ def test_every_component_selects_its_atoms():
         ("encoderffn", "unknown component"),
         ("att,", "unknown component ''"),
         ("layers.x.ffn", "unknown component"),
-        ("layers.3-1.ffn", "the range 3-1 runs backwards"),
+        ("layers.3-1.ffn", "the range 3-1 is descending; write 1-3"),
     ],
 )
 def test_refusals(spec, reason):
@@ -160,10 +160,10 @@ def test_ranges_beyond_the_depth_are_refused(spec):
 
 def test_spared_components_may_be_missing_unless_they_have_a_place_or_nothing_else_matches():
     sinusoidal = [n for n in NAMES if NAMES[n] != "pos"]
-    spared = selected("ln,pos,emb,out", sinusoidal, spares=True)
+    spared = selected("ln,pos,emb,out", sinusoidal, keeps_trained=True)
     assert spared == {n for n in NAMES if NAMES[n] in ("ln", "emb", "out")}
     for spec, nothing in (("emb,encoder.pos", "encoder.pos"), ("ln,layers.7", "layers.7"), ("pos", "pos")):
         with pytest.raises(InputError, match=f"--freeze-except '{spec}': '{nothing}' matches nothing"):
-            selected(spec, sinusoidal, "--freeze-except", spares=True)
+            selected(spec, sinusoidal, "--freeze-except", keeps_trained=True)
     with pytest.raises(InputError, match="'pos' matches nothing"):
         selected("ln,pos,emb,out", sinusoidal)
