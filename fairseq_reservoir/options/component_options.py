@@ -21,64 +21,65 @@ class ComponentOptions(FreezeCacheOptions):
     reservoir_seed: int = option(SEED, "seed of the frozen tensors. Default: --seed", "N")
     freeze: Optional[str] = option(
         None,
-        "further components to freeze at their initial values: a comma list of "
-        "[encoder.|decoder.][layers.<i>[-<j>].][<component>], component one of emb, att, self_att, cross_att, q, k, v, o, "
+        "further components to freeze at their initial values, separated by commas: "
+        "[encoder.|decoder.][layers.<i>[-<j>].][<component>], where <component> is one of emb, att, self_att, cross_att, q, k, v, o, "
         "mix, ffn, fc1, fc2, ln, pos, out, other, bias. Example: emb,encoder.ffn",
         "SPEC",
     )
     freeze_except: Optional[str] = option(
         None,
-        "freeze everything but these components, written as for --freeze; with --freeze, everything that it names but these. A "
-        "component without a place may be missing from the model, as pos is where positions are sinusoidal. Example: ln,pos,emb,out",
+        "freeze all components except these, written as for --freeze. Together with --freeze: freeze the components of --freeze "
+        "except these. A component without encoder, decoder or layers may be missing in the model, as pos in a model with sinusoidal "
+        "positions. Example: ln,pos,emb,out",
         "SPEC",
     )
     frozen_init: str = option(
         "model",
-        "initial values of the components that --freeze and --freeze-except freeze: model, the model's own (they follow --seed); "
-        "or matrices drawn from --reservoir-seed and their names, each projection by itself: orthogonal, glorot, "
-        "kaiming_uniform or signed_constant; or diagonal, ones on the diagonal and zeros elsewhere, square or not (the likely "
-        'reading of the undefined "diagonal zeroed" of Bogoychev, 2021); or zero. Biases become 0, LayerNorms 1 and 0, '
-        "rows of embeddings get length 1. Default: model",
+        "initial values of the components that --freeze and --freeze-except freeze. model: the model's own values, drawn from --seed. "
+        "orthogonal, glorot, kaiming_uniform, signed_constant: each matrix is drawn from --reservoir-seed and its name. diagonal: ones "
+        "on the diagonal and zeros elsewhere, also in matrices that are not square (the likely reading of the undefined "
+        '"diagonal zeroed" of Bogoychev, 2021). zero: zeros. With every value except model, biases become 0, LayerNorms get gain 1 and '
+        "bias 0, and rows of embeddings get length 1. Default: model",
         "INIT",
         choices=tuple(freeze_spec.FROZEN_INITS),
         needs=("freeze", "freeze_except"),
     )
     start_encoder_from: Optional[str] = option(
         None,
-        "start the encoder from the encoder of another model of the same shape and dictionary, a translation model or a RoBERTa: "
-        "a checkpoint or an export. --freeze encoder then keeps it as it was trained",
+        "initialise the encoder from the encoder of another translation model or RoBERTa, a checkpoint or an export. Shape and "
+        "dictionary must be the same. With --freeze encoder, the encoder keeps these trained values",
         "CHECKPOINT",
     )
     start_decoder_from: Optional[str] = option(
         None,
-        "start the decoder from the decoder of a translation model or a language model; with a language model the attention to the "
-        "source is new",
+        "initialise the decoder from the decoder of another translation model or language model. From a language model, the attention "
+        "to the source is not loaded and has new initial values",
         "CHECKPOINT",
     )
     frozen_adapter: Optional[str] = option(
         None,
-        "train a small change of every frozen matrix of attention and feed-forward blocks, 0 at the start: lora, a product of "
-        "two trained matrices (Hu et al., 2021), or vera, trained vectors around two random matrices that all depths share "
-        "(Kopiczko et al., 2024)",
+        "train an adapter for every frozen matrix of attention and feed-forward blocks: a small change that is added to the matrix and "
+        "is 0 at the start. lora: a product of two trained matrices (Hu et al., 2021). vera: trained vectors around two random matrices "
+        "that all layers share (Kopiczko et al., 2024)",
         "ADAPTER",
         choices=ADAPTERS,
     )
     frozen_adapter_rank: int = option(
         8,
-        "rank of the change that --frozen-adapter trains. Default: 8",
+        "rank of the adapters of --frozen-adapter. Default: 8",
         "R",
         at_least=1,
         needs=("frozen_adapter",),
     )
     frozen_adapter_scale: bool = option(
         False,
-        "train a factor of each matrix that --frozen-adapter changes, too, 1 at the start",
+        "also train one factor, 1 at the start, for each frozen matrix with an adapter of --frozen-adapter",
         needs=("frozen_adapter",),
     )
 
 
 def check_components(options: Namespace) -> None:
-    """Refuse freeze specs that do not parse, and values of the other flags that break their rules.
+    """Refuse invalid freeze specs, and values of the other flags that break their rules.
 
     Raises:
         InputError: one line with the flag.
@@ -90,5 +91,6 @@ def check_components(options: Namespace) -> None:
     noise = read(ModelFlags, options).quant_noise_scalar
     if noise and options.frozen_adapter:
         raise InputError(
-            f"--quant-noise-scalar {noise}: not with --frozen-adapter, whose layers it cannot replace; leave one of them out"
+            f"--quant-noise-scalar {noise}: cannot be combined with --frozen-adapter, because quantization noise does not support "
+            "adapters; remove one of them"
         )

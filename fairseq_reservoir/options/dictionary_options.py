@@ -11,8 +11,8 @@ class DictionaryOptions(Flags):
 
     allow_other_dictionary: bool = option(
         False,
-        "start from a model whose dictionary has as many entries as the dictionary of DATA, but other words or another order. Without "
-        "the flag --finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, --start-decoder-from and "
-        "--mask-embeddings-from refuse it, because each word would start with the vector of another one. Give it if the vectors are to "
-        "be learned again",
+        "allow a start from a model with another dictionary: as many entries as the dictionary of DATA, but other words or another order. "
+        "Without this flag, --finetune-from-model, --restore-file with --reset-optimizer, --start-encoder-from, --start-decoder-from and "
+        "--mask-embeddings-from refuse such a model, because each word would start with the vector of another word. Use the flag if the "
+        "vectors will be trained again",
     )

@@ -120,7 +120,7 @@ class SearchFlags:
 
 @dataclass
 class CheckpointFlags:
-    """Flags that name checkpoints, and flags of models in several files."""
+    """Flags that name checkpoints, and flags for models stored in several files."""
 
     restore_file: Optional[str] = None
     continue_once: Optional[str] = None
@@ -132,7 +132,7 @@ class CheckpointFlags:
 
 
 def choice_of(group: Any) -> str | None:
-    """The choice that a group of a configuration makes, such as ``adam``; None for a group that has none or is missing."""
+    """The chosen name in a group of a configuration, such as ``adam``; None without a choice or without the group."""
     return getattr(group, "_name", None)
 
 

@@ -1,6 +1,7 @@
-"""The rules of fairseq's numeric flags, a row for each. Flags with an empty row may have any finite number.
+"""Rules for fairseq's numeric flags, one for each flag. A rule without bounds allows any finite number.
 
-A value that fairseq reads as "off" or "no limit" is allowed. A value that makes it fail later, or train or search nothing, is refused.
+A value that fairseq reads as "off" or "no limit" is allowed. A value is refused if fairseq would fail later with it, or if nothing
+would be trained or searched.
 """
 
 import math
@@ -16,14 +17,14 @@ from .reading import read
 _NO_LIMIT, _OFF, _NOT_GIVEN = {0: "no limit", -1: "the same"}, {-1: "off"}, {-1: "none"}
 _SHARE: dict[str, Any] = {"at_least": 0, "at_most": 1}
 _RATE_OF_DROPOUT: dict[str, Any] = {"at_least": 0, "below": 1}
-# The memory of no machine holds wider matrices or more positions.
+# Wider matrices or more positions do not fit into the memory of any machine.
 _WIDEST, _LONGEST = 10**6, 10**9
-_MOST_SEED = 2**31 - 1  # numpy takes 32 bits, and is given the seed plus the number of the epoch
+_MOST_SEED = 2**31 - 1  # numpy accepts 32 bits, and fairseq passes it the seed plus the epoch
 _MOST_WORKERS = 1000
 _MOST_BEAM = 10_000
-# fairseq divides by the length to this power, in float32.
+# fairseq divides a score by the length to the power of --lenpen, in float32.
 _MOST_LENPEN = 10
-# A schedule multiplies the rate by it again and again.
+# A schedule multiplies the learning rate by this factor repeatedly.
 _MOST_SHRINK = 10
 MASKED = ("masked_lm", "multilingual_masked_lm")
 # The limits of a batch: tokens and sentences.
@@ -81,7 +82,7 @@ SCHEDULERS = (
     Rule("lr_scheduler.warmup_init_lr", at_least=0, at_most=(1, "optimization.lr"), besides=_NOT_GIVEN),
     Rule("lr_scheduler.total_num_update", above=0),
     Rule("lr_scheduler.final_lr_scale", above=0),
-    # torch refuses 1 on a plateau.
+    # torch's ReduceLROnPlateau refuses 1.
     Rule("lr_scheduler.lr_shrink", at_least=0, below=1, only_with=("reduce_lr_on_plateau",)),
     Rule("lr_scheduler.lr_shrink", at_least=0, at_most=_MOST_SHRINK),
     Rule("lr_scheduler.lr_decay", **_SHARE),
@@ -91,7 +92,7 @@ SCHEDULERS = (
     Rule("lr_scheduler.t_mult", at_least=1),
     Rule("lr_scheduler.lr_period_updates", at_least=2, only_with=("triangular",)),
     Rule("lr_scheduler.lr_period_updates", above=0,
-         besides={-1: "--max-update less --warmup-updates", 0: "the same"}),
+         besides={-1: "--max-update minus --warmup-updates", 0: "the same"}),
     Rule("lr_scheduler.max_lr", above="optimization.lr", only_with=("triangular",)),
 )  # fmt: skip
 
@@ -108,9 +109,9 @@ TASKS = (
     *rows("task", "max_source_positions max_target_positions max_positions", at_least=1, at_most=_LONGEST),
     *rows("task", "upsample_primary output_dictionary_size", at_least=1, besides=_NOT_GIVEN),
     Rule("task.num_batch_buckets", at_least=0),
-    Rule("task.tokens_per_sample", at_least=2, only_with=MASKED, why="one of them begins the text"),
+    Rule("task.tokens_per_sample", at_least=2, only_with=MASKED, why="one token marks the beginning of the text"),
     Rule("task.tokens_per_sample", at_least=1),
-    # Models of speech have flags of these names too.
+    # Speech models also have flags with these names.
     Rule("task.mask_prob", above=0, below=1, only_with=MASKED),
     *rows("task", "leave_unmasked_prob random_token_prob", only_with=MASKED, **_SHARE),
     Rule("task.mask_multiple_length", at_least=1, only_with=MASKED),
@@ -118,7 +119,7 @@ TASKS = (
     Rule("task.multilang_sampling_alpha", at_least=0),
     *rows("task", "init_token separator_token", at_least=0),
     Rule("task.num_classes", at_least=1, only_with=("sentence_prediction", "sentence_prediction_adapters"),
-         why="the labels of the data, or 1 with --regression-target"),
+         why="give the number of labels in the data, or 1 with --regression-target"),
 )  # fmt: skip
 
 MODELS = (
@@ -143,7 +144,7 @@ MODELS = (
 
 GENERATION = (
     Rule("generation.beam", at_least=1, at_most=_MOST_BEAM),
-    Rule("generation.nbest", at_least=1),  # fairseq prints no more than --beam
+    Rule("generation.nbest", at_least=1),  # fairseq limits it to --beam
     *rows("generation", "max_len_a max_len_b max_len_a_mt max_len_b_mt min_len prefix_size no_repeat_ngram_size"
           " beam_mt iter_decode_max_iter diverse_beam_strength", at_least=0),
     *rows("generation", "lenpen lenpen_mt", at_least=-_MOST_LENPEN, at_most=_MOST_LENPEN),
@@ -173,7 +174,7 @@ RULES = (*TRAINING, *OPTIMIZERS, *SCHEDULERS, *CRITERIA, *TASKS, *MODELS, *GENER
 
 
 def check(config: Any) -> None:
-    """Refuses numbers of fairseq's flags that it cannot use.
+    """Refuse numbers in fairseq's flags that fairseq cannot use.
 
     Args:
         config: the namespace of a command line, or fairseq's configuration.
@@ -188,10 +189,10 @@ def check(config: Any) -> None:
 
 
 def check_model(options: Any) -> None:
-    """Refuses sizes and shares that no model can have.
+    """Refuse sizes and shares that no model can have.
 
     Args:
-        options: of the model alone.
+        options: only the options of the model.
 
     Raises:
         InputError: one line with flag, value and what is allowed.
@@ -200,19 +201,19 @@ def check_model(options: Any) -> None:
 
 
 def _check_limits(config: Any) -> None:
-    """Refuse 0, which means no limit of a batch, without another limit."""
+    """Refuse a limit of batches that is 0 (no limit) if the other limit is not set."""
     values = Options(config).of("dataset")[1]
     for pair in _LIMITS:
         off = [name for name in pair if values.get(name) == 0]
         if off and not any((values.get(name) or 0) > 0 for name in pair):
             one, other = (flag_of(name) for name in (off[0], pair[1 - pair.index(off[0])]))
             raise InputError(
-                f"{one} 0: is no limit, and {other} sets none; give one of them, such as --max-tokens 4096"
+                f"{one} 0: means no limit, and {other} sets no limit either; set one of them, such as --max-tokens 4096"
             )
 
 
 def _groups_of_composite(config: Any) -> list[Mapping[str, Any]]:
-    """The optimizers that ``composite`` puts together, each with its schedule and rate, as configurations of their own."""
+    """The optimizers of ``composite``, each as a configuration with its learning rate and its schedule."""
     optimizer = getattr(config, "optimizer", None)
     groups = read(OptimizerFlags, optimizer).groups if choice_of(optimizer) == "composite" else None
     return [

@@ -7,11 +7,11 @@ from .flags import Flags, option
 
 @dataclass
 class FastOptions(Flags):
-    """The flag of all our models that changes their training and not the models."""
+    """The flag of all our models that changes how they are trained. The models stay the same."""
 
     fast: bool = option(
         False,
-        "train the same model with fewer passes: dropout takes its random numbers from a fast generator, the loss on a CPU is computed "
-        "for real tokens only, attention and Adam run in one kernel each. Losses differ by rounding, and with dropout by other random "
-        "numbers. The log and fairseq-reservoir plan list the parts that are on; checkpoints do not depend on it",
+        "train the same model with fewer passes: dropout uses a fast random number generator, on a CPU the loss is computed only for "
+        "tokens that are not padding, attention and Adam run in one kernel each. Losses differ by rounding, and with dropout also by "
+        "other random numbers. The log and fairseq-reservoir plan list the active parts. Checkpoints do not depend on the flag",
     )

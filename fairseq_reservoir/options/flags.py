@@ -1,4 +1,4 @@
-"""Define a flag as a field of a dataclass: its default, its help, and the rules that its value must keep."""
+"""Define a flag as a field of a dataclass, with its default, its help text and the rules for its value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,14 +10,14 @@ from .fairseq_flags import ModelFlags
 from .number_rules import Rule, errors as number_errors, refuse, shown
 from .reading import read
 
-# The default of a seed that follows --seed. hydra resolves it; a command line leaves it to ``for_fairseq.namespaces``.
+# Default of a seed option: the value of --seed. hydra resolves this reference; on a command line, ``for_fairseq.namespaces`` does.
 SEED = "${common.seed}"
 _RULES = "rules"
 
 
 @dataclass
 class Flags:
-    """Base of the dataclasses of flags, for the field that begins all of fairseq's. It holds the choice of a group, such as ``adam``."""
+    """Base class of dataclasses of flags. All dataclasses of fairseq start with the field ``_name``, a chosen name such as ``adam``."""
 
     _name: Optional[str] = None
 
@@ -28,9 +28,9 @@ class FieldRules:
 
     Attributes:
         bounds: ``above``, ``at_least``, ``below`` and ``at_most`` of a number, as in ``number_rules.Rule``.
-        choices: the texts that are allowed.
-        needs: options of the same dataclass. One of them must be given, because the flag has no effect without.
-        excludes: another option of the dataclass that may not be given too -> the reason, which ends the message.
+        choices: allowed texts; empty if any text is allowed.
+        needs: options of the same dataclass. At least one of them must be given, because the flag alone has no effect.
+        excludes: options of the same dataclass that cannot be combined with the flag: option -> reason. The reason ends the message.
     """
 
     bounds: Mapping[str, Any]
@@ -49,13 +49,13 @@ def option(
     excludes: Mapping[str, str] | None = None,
     **bounds: Any,
 ) -> Any:
-    """A field of a dataclass that is a flag; see ``FieldRules``. ``check`` applies its rules."""
+    """Return a dataclass field that defines a flag. ``check`` applies the rules, which are explained in ``FieldRules``."""
     rules = FieldRules(bounds, choices, needs, excludes or {})
     return field(default=default, metadata={"help": help_text, "metavar": metavar, _RULES: rules})
 
 
 def choices_of(options: type) -> dict[str, tuple[str, ...]]:
-    """The texts that each option of a dataclass may have, by name, for the options with a fixed choice."""
+    """Map the name of each option with fixed choices to its allowed texts."""
     return {one.name: one.metadata[_RULES].choices for one in fields(options) if _choices(one)}
 
 
@@ -73,7 +73,7 @@ def check(config: Any, options: type) -> None:
 
 
 def errors(config: Any, options: type) -> list[str]:
-    """Every value that breaks a rule of its field, each with its flag and the values that are allowed."""
+    """Return a message for every value that breaks a rule of its field. It names the flag, the value and the allowed values."""
     values = {one.name: getattr(config, one.name) for one in fields(options) if _RULES in one.metadata}
     return [
         error
@@ -88,7 +88,7 @@ def _choices(one):
 
 
 def _errors_of(one, values, rules):
-    """The errors of one field. A value that is refused already is not compared with other options."""
+    """Return the errors of one field. Combinations with other options are checked only if the value itself is allowed."""
     value = values[one.name]
     if rules.choices and value != one.default and value not in rules.choices:
         return [f"{flag_of(one.name)} {value!r}: choose from {', '.join(rules.choices)}"]
@@ -99,21 +99,21 @@ def _errors_of(one, values, rules):
     if rules.needs and not any(values[other] for other in rules.needs):
         return [f"{given(one.name, value)}: has no effect without {' or '.join(map(flag_of, rules.needs))}"]
     return [
-        f"{given(one.name, value)}: not with {given(other, values[other])}, {reason}"
+        f"{given(one.name, value)}: cannot be combined with {given(other, values[other])}, {reason}"
         for other, reason in rules.excludes.items()
         if value and values[other]
     ]
 
 
 def given(name: str, value: Any) -> str:
-    """A flag as the user gave it: ``--mask-random``, ``--mask-pin 0.1``."""
+    """Format a flag as on a command line: ``--mask-random``, ``--mask-pin 0.1``."""
     if value is True:
         return flag_of(name)
     return f"{flag_of(name)} {shown(value) if isinstance(value, float) else value}"
 
 
 def check_texts(options, dataclass) -> None:
-    """Refuse empty texts, which would count as not given, and texts that refer to other options.
+    """Refuse empty texts, because they would count as missing flags, and texts with a reference ``${...}`` to another option.
 
     Raises:
         InputError: one line with the flag.
@@ -124,17 +124,17 @@ def check_texts(options, dataclass) -> None:
         if one.name.startswith("_") or not isinstance(value, str) or value == one.default:
             continue
         if not value.strip():
-            raise InputError(f"{flag_of(one.name)} {value!r}: is empty; give it a value or leave it out")
+            raise InputError(f"{flag_of(one.name)} {value!r}: is empty; give it a value or remove the flag")
         if "${" in value:
             raise InputError(
-                f"{flag_of(one.name)} {value!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
+                f"{flag_of(one.name)} {value!r}: a reference ${{...}} is only allowed in YAML; give the value itself"
             )
 
 
 def check_ranges(options) -> None:
     """Refuse sizes, shares and depths of fairseq's model flags that no model can have.
 
-    fairseq's BASE layers are refused too, because a plan does not have them and each process has different ones.
+    fairseq's BASE layers are refused too, because layer plans do not support them and each process has different BASE layers.
 
     Raises:
         InputError: one line with the flag.
@@ -148,20 +148,25 @@ def check_ranges(options) -> None:
         if isinstance(cutoffs, str):
             _check_cutoffs(flag, cutoffs)
     if flags.base_layers:
-        raise InputError(f"--base-layers {flags.base_layers}: not in models with frozen or masked parts; leave it out")
+        raise InputError(
+            f"--base-layers {flags.base_layers}: not supported in models with frozen or masked parts; remove the flag"
+        )
     _check_tied_output(flags)
 
 
 def _check_cutoffs(flag, text):
     cutoffs = [whole_number(part.strip()) or 0 for part in text.split(",")]
     if any(larger <= smaller for smaller, larger in zip([0, *cutoffs], cutoffs)):
-        raise InputError(f"{flag} {text}: must be whole numbers that ascend, such as 10000,50000")
+        raise InputError(f"{flag} {text}: must be ascending whole numbers, such as 10000,50000")
 
 
 def _check_tied_output(flags):
     tied = flags.share_decoder_input_output_embed or flags.share_all_embeddings
     table, output = flags.decoder_embed_dim, flags.decoder_output_dim
-    if flags.encoder_embed_dim is None or flags.adaptive_softmax_cutoff:  # a language model has a matrix between them
+    # In a language model, a trained matrix connects the two widths.
+    if flags.encoder_embed_dim is None or flags.adaptive_softmax_cutoff:
         return
     if tied and isinstance(output, int) and isinstance(table, int) and output != table:
-        raise InputError(f"--decoder-output-dim {output}: an output tied to the embeddings has their width, {table}")
+        raise InputError(
+            f"--decoder-output-dim {output}: must be --decoder-embed-dim, {table}, because the output is tied to the embeddings"
+        )

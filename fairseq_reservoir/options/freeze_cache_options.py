@@ -1,4 +1,4 @@
-"""The flags of a frozen prefix: a cache of its output for later epochs, and no dropout in it."""
+"""The flags for a frozen prefix, the frozen layers at the start of an encoder: cache its output, and switch off its dropout."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -7,7 +7,7 @@ from .fast_options import FastOptions
 from .flags import option
 
 MEMORY = "memory"
-# How the cache stores an fp32 output: exactly, or rounded to the type in torch of this name.
+# Value of --freeze-cache-dtype -> name of the torch dtype to which the cache rounds an fp32 output; None stores it exactly.
 DTYPES = {"exact": None, "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -17,25 +17,26 @@ class FreezeCacheOptions(FastOptions):
 
     freeze_cache: Optional[str] = option(
         None,
-        "where everything from the encoder's input to some layer is frozen and has no dropout, compute that layer's output once for "
-        "each batch and keep it in memory for later epochs. Losses and weights stay the same to the last bit",
+        "if the encoder is frozen and has no dropout from its input up to some layer, compute this layer's output once for "
+        "each batch and store it in memory for later epochs. Losses and weights stay the same to the last bit",
         "memory",
     )
     freeze_cache_mib: int = option(
         4096,
-        "the most that --freeze-cache keeps, in MiB; outputs beyond it are computed each time. Default: 4096",
+        "largest size of the cache of --freeze-cache, in MiB. Outputs that do not fit are computed every time. Default: 4096",
         "N",
         at_least=1,
         needs=("freeze_cache",),
     )
     freeze_cache_dtype: str = option(
         "exact",
-        "how --freeze-cache stores fp32: exact, or rounded to bf16 or fp16 in half the space, from the first epoch on. Default: exact",
+        "how --freeze-cache stores fp32 outputs: exact, or bf16 or fp16: rounded, in half the memory. The first epoch already uses "
+        "the rounded outputs. Default: exact",
         "TYPE",
         choices=tuple(DTYPES),
         needs=("freeze_cache",),
     )
     frozen_prefix_no_dropout: bool = option(
         False,
-        "no dropout from the encoder's input up to the last layer below which everything is frozen, with or without --freeze-cache",
+        "no dropout in the encoder from its input up to the end of its frozen layers, with or without --freeze-cache",
     )

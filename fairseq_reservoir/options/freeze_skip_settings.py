@@ -1,4 +1,4 @@
-"""The parsed flags of ``freeze_skip``: changes at updates, periods and rotations. They are parsed once for the same flags."""
+"""The parsed flags of ``freeze_skip``: scheduled changes, periods and rotations. Equal flags are parsed once."""
 
 import functools
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from .freeze_skip_options import FreezeSkipOptions
 
 @dataclass(frozen=True)
 class Change:
-    """At ``update`` the parameters of ``spec`` are frozen, or trained again. ``names`` are given where a spec cannot express them."""
+    """A scheduled change: at ``update``, freeze the parameters of ``spec`` or train them again.
+
+    ``names`` lists the parameters if a spec cannot express them.
+    """
 
     update: int
     spec: str
@@ -37,10 +40,10 @@ class FreezeSkipSettings:
 
 
 def resolve(options: FreezeSkipOptions) -> FreezeSkipSettings:
-    """The settings of these flags. All configurations with the same flags share one object.
+    """Parse the flags. Equal flags share one settings object.
 
     Raises:
-        InputError: a flag does not parse.
+        InputError: a flag has an invalid value.
     """
     return _resolve(
         options.freeze_schedule, options.freeze_progressive, options.freeze_rotate, options.freeze_update_every
@@ -58,7 +61,7 @@ def _resolve(schedule, progressive, rotate, update_every) -> FreezeSkipSettings:
 
 
 def _parse_schedule(text: str | None) -> list[Change]:
-    """``"0:emb;8000:-emb"`` -> its changes.
+    """Parse ``--freeze-schedule``, such as ``"0:emb;8000:-emb"``.
 
     Raises:
         InputError: an entry is not UPDATE:SPEC or UPDATE:-SPEC, or the updates do not ascend.
@@ -70,7 +73,9 @@ def _parse_schedule(text: str | None) -> list[Change]:
         if not colon or update is None or not spec.lstrip("-"):
             raise InputError(f"--freeze-schedule {text!r}: {entry!r} is not UPDATE:COMPONENTS or UPDATE:-COMPONENTS")
         if changes and update < changes[-1].update:
-            raise InputError(f"--freeze-schedule {text!r}: update {update} comes before {changes[-1].update}; sort it")
+            raise InputError(
+                f"--freeze-schedule {text!r}: update {update} follows update {changes[-1].update}; sort the entries"
+            )
         freeze = not spec.startswith("-")
         freeze_spec.parse(spec.removeprefix("-"), "--freeze-schedule")
         changes.append(Change(update, spec.removeprefix("-"), freeze, "--freeze-schedule"))
@@ -95,5 +100,5 @@ def _pair(text: str, flag: str, form: str, least: tuple[int, int]) -> tuple[int,
     parts = [whole_number(part) for part in text.split(":")]
     numbers = [part for part in parts if part is not None]
     if len(parts) != 2 or len(numbers) != 2 or any(number < low for number, low in zip(numbers, least)):
-        raise InputError(f"{flag} {text!r}: must be {form}, whole numbers from {least[0]} and {least[1]}")
+        raise InputError(f"{flag} {text!r}: must be {form}, whole numbers of at least {least[0]} and {least[1]}")
     return numbers[0], numbers[1]

@@ -1,4 +1,4 @@
-"""Checks of the flags of a search: each number, and flags that depend on each other."""
+"""Check the flags of a search: each number, and flags that depend on each other."""
 
 from argparse import Namespace
 
@@ -8,7 +8,7 @@ from .fairseq_flags import SearchFlags
 from .number_rules import check as check_rules
 from .reading import read
 
-# Ways to search. fairseq takes one of them.
+# Flags that choose a way to search. fairseq uses only one of them.
 _SEARCHES = ("sampling", "diverse_beam_groups", "match_source_len", "diversity_rate")
 
 
@@ -16,7 +16,7 @@ def check(flags: Namespace) -> None:
     """Refuse searches that fairseq cannot do.
 
     Args:
-        flags: of a command that searches, or the options of generation alone.
+        flags: all flags of a command that searches, or only the options of generation.
 
     Raises:
         InputError: one line with the flag, the value and what is allowed.
@@ -25,7 +25,7 @@ def check(flags: Namespace) -> None:
     search = read(SearchFlags, flags)
     chosen = [flag_of(name) for name in _SEARCHES if (value := vars(search)[name]) is not None and value > 0]
     if len(chosen) > 1:
-        raise InputError(f"{' and '.join(chosen)}: give one of them")
+        raise InputError(f"{' and '.join(chosen)}: use only one of them")
     _check_sampling(search, prints=hasattr(flags, "path"))
     beam, groups = search.beam, search.diverse_beam_groups
     if groups > 0 and beam % groups:
@@ -38,7 +38,7 @@ def _check_sampling(search: SearchFlags, prints: bool) -> None:
     if search.sampling:
         if prints and search.beam != search.nbest:
             raise InputError(
-                f"--sampling: prints all samples, so --nbest, {search.nbest}, must be --beam, {search.beam}"
+                f"--sampling: prints all samples, so --nbest ({search.nbest}) must equal --beam ({search.beam})"
             )
         return
     for flag, value in (("--sampling-topk", search.sampling_topk), ("--sampling-topp", search.sampling_topp)):

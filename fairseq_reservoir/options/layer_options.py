@@ -1,4 +1,4 @@
-"""The flags of models with a layer plan: which layers, and how the frozen ones are built and computed."""
+"""The flags of models with a layer plan: the kinds of layers, and how frozen layers are built and computed."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from .component_options import ComponentOptions, check_components
 from .flags import Flags, check, check_ranges, option
 
 NORMS = ("paper", "model")
-# Names in the tables of layers.frozen_dtype and layers.backskip; a test compares them.
+# Names from the tables of layers.frozen_dtype and layers.backskip. A test compares them.
 FROZEN_DTYPES = ("fp32", "bf16")
 ESTIMATORS = ("synthetic", "reinforce", "identity")
 WARMUP_UPDATES = 100
-# Longer kernels than fairseq's longest sentences are useless, and millions of weights would fill the memory.
+# Kernels longer than fairseq's longest sentences are useless, and kernels of millions of weights would fill the memory.
 LONGEST_KERNEL = 1023
 _TYPES_OF_RESERVOIRS = kinds.listed([f"{name} ({letter})" for name, letter in kinds.reservoir_types().items()], "or")
 
@@ -25,12 +25,12 @@ class EncoderPlanOptions(Flags):
 
     reservoir_encoder: Optional[str] = option(
         None,
-        "layer plan of the encoder, one letter per layer, bottom first, as in LLFLFLL or 2LFLF2L. Sets the depth. Default: all L. "
+        "layer plan of the encoder, one letter per layer, bottom first, as in LLFLFLL or 2LFLF2L. It sets the depth. Default: all L. "
         f"{kinds.describe_letters('encoder')}",
         "PLAN",
     )
     reservoir_count: Optional[int] = option(
-        None, "instead of --reservoir-encoder: the number of the --encoder-layers that are reservoirs", "N"
+        None, "instead of --reservoir-encoder: number of encoder layers that are reservoirs (frozen random layers)", "N"
     )
 
 
@@ -40,12 +40,12 @@ class DecoderPlanOptions(Flags):
 
     reservoir_decoder: Optional[str] = option(
         None,
-        f"layer plan of the decoder. Default: all L. {kinds.describe_letters('decoder')}. The attention to the source of frozen "
-        f"{kinds.listed(kinds.frozen_letters('decoder', sees_source=True, fairseqs=False))} is trained",
+        f"layer plan of the decoder. Default: all L. {kinds.describe_letters('decoder')}. In "
+        f"{kinds.listed(kinds.frozen_letters('decoder', sees_source=True, fairseqs=False))} layers, the attention to the source is trained",
         "PLAN",
     )
     reservoir_decoder_count: Optional[int] = option(
-        None, "instead of --reservoir-decoder: the number of the --decoder-layers that are reservoirs", "N"
+        None, "instead of --reservoir-decoder: number of decoder layers that are reservoirs (frozen random layers)", "N"
     )
 
 
@@ -58,31 +58,32 @@ class FrozenLayerOptions(ComponentOptions):
     )
     reservoir_placement: str = option(
         "alternate",
-        "where --reservoir-count puts them: alternate with ordinary layers around the middle, as in the paper "
-        "(7 layers, 2 reservoirs: LLFLFLL), or in one block at bottom, middle or top. Default: alternate",
+        "positions of the reservoirs of --reservoir-count: alternate (every second layer, around the middle, as in the paper; 7 layers "
+        "with 2 reservoirs are LLFLFLL), or one block at the bottom, middle or top. Default: alternate",
         "PLACE",
     )
     reservoir_norm: str = option(
         "paper",
-        f"LayerNorm of {kinds.listed(kinds.letters_where(own_norm=True))} layers: paper puts it before the layer's function "
-        "even in a post-norm model; model follows --encoder-normalize-before and --decoder-normalize-before. Default: paper",
+        f"position of the LayerNorm in {kinds.listed(kinds.letters_where(own_norm=True))} layers. paper: before the layer's function, "
+        "even in a post-norm model; model: as set by --encoder-normalize-before and --decoder-normalize-before. Default: paper",
         "NORM",
         choices=NORMS,
     )
     reservoir_train_layernorm: bool = option(
-        False, "train the LayerNorms of frozen layers (default: frozen at 1 and 0)"
+        False, "train the LayerNorms of frozen layers (default: frozen with gain 1 and bias 0)"
     )
-    reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in the others)")
+    reservoir_no_dropout: bool = option(False, "no dropout inside frozen layers (default: as in other layers)")
     reservoir_kernel_sizes: str = option(
         "3,7,15,31",
-        f"odd kernel sizes of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers by depth, up to {LONGEST_KERNEL}; "
-        "the last one serves all deeper layers. Default: 3,7,15,31",
+        f"odd kernel sizes, up to {LONGEST_KERNEL}, of {kinds.listed(kinds.letters_where(kernel_sizes=True))} layers. The n-th size is "
+        "for the n-th layer of the stack from the bottom, and the last size also for all layers above. Default: 3,7,15,31",
         "SIZES",
     )
     frozen_dtype: str = option(
         "fp32",
-        "type of the matrices of wholly frozen layers, and of their products: bf16 halves their memory, and is faster where the processor "
-        "has instructions for it. With --bf16 the whole model has that type anyway; with --fp16 it is refused. Default: fp32",
+        "number type of the matrices of wholly frozen layers and of their products. bf16 halves the memory of these matrices, and is "
+        "faster if the processor has bf16 instructions. With --bf16 the whole model has this type anyway. bf16 is refused with --fp16. "
+        "Default: fp32",
         "TYPE",
         choices=FROZEN_DTYPES,
     )
@@ -93,23 +94,23 @@ class FrozenLayerOptions(ComponentOptions):
     )
     backskip: Optional[str] = option(
         None,
-        "skip the backward pass through wholly frozen layers, and give the layer below an estimated gradient: synthetic, from a "
-        "regression on true gradients; reinforce, from the paper's value network and noise on the layer's input; or identity, the "
-        "gradient above the layer unchanged",
+        "skip the backward pass through wholly frozen layers, and pass an estimated gradient to the layer below. synthetic: from a "
+        "regression on true gradients; reinforce: from the paper's value network and noise on the layer's input; identity: the "
+        "gradient of the layer's output, unchanged",
         "ESTIMATOR",
         choices=ESTIMATORS,
     )
     backskip_warmup: int = option(
         WARMUP_UPDATES,
-        f"updates with true gradients only, before --backskip-anneal begins. Default: {WARMUP_UPDATES}",
+        f"number of updates at the start that use only true gradients, before --backskip-anneal applies. Default: {WARMUP_UPDATES}",
         "N",
         at_least=0,
         needs=("backskip",),
     )
     backskip_anneal: float = option(
         0.99,
-        "probability P of a true gradient in the first update after --backskip-warmup; P squared in the second, P to the third in "
-        "the third, and so on. 1: always, 0: never. Default: 0.99",
+        "after --backskip-warmup, the probability of a true gradient decreases: P in the first update, P^2 in the second, P^3 in the "
+        "third, and so on. 1 means always, 0 never. Default: 0.99",
         "P",
         at_least=0,
         at_most=1,
@@ -123,7 +124,7 @@ class ReservoirOptions(FrozenLayerOptions, DecoderPlanOptions, EncoderPlanOption
 
 
 def own_kinds() -> list[str]:
-    """The kinds of layer that a ``--user-dir`` has registered, a line for each: letters, name and module."""
+    """One line for each kind of layer that a ``--user-dir`` has registered: letters, name and module."""
     own = [kind for kind in kinds.all_kinds() if kind.registered_by]
     return [f"{'/'.join(kind.letters)}  {kind.name}, of {kind.registered_by}" for kind in own]
 
@@ -150,6 +151,6 @@ def kernel_sizes(text: str) -> tuple[int, ...]:
     usable = tuple(size for size in sizes if size is not None and size % 2 and size <= LONGEST_KERNEL)
     if len(usable) != len(sizes):
         raise InputError(
-            f"--reservoir-kernel-sizes {text!r}: a comma list of odd numbers up to {LONGEST_KERNEL}, as in 3,7,15,31"
+            f"--reservoir-kernel-sizes {text!r}: must be odd numbers up to {LONGEST_KERNEL}, separated by commas, as in 3,7,15,31"
         )
     return usable

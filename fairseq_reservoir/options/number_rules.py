@@ -1,4 +1,4 @@
-"""Rules of numeric flags: a row for each flag, and one check that returns every value that breaks its row."""
+"""Rules for numeric flags: one ``Rule`` for each flag, and a check that returns an error for every value that breaks its rule."""
 
 import math
 from argparse import Namespace
@@ -8,9 +8,9 @@ from typing import Any
 
 from ..errors import InputError, flag_of
 
-# Digits of a whole number. Larger ones overflow in numpy and torch.
+# Most digits of a whole number. Numbers with more digits overflow in numpy and torch.
 _DIGITS = 15
-# Errors in one line. The number of the others is named behind them.
+# Most errors in one message. The message ends with the number of further errors.
 _NAMED = 3
 
 
@@ -19,15 +19,16 @@ Bound = float | str | tuple[float | str, ...] | None
 
 @dataclass(frozen=True)
 class Rule:
-    """The values that one numeric flag may have. NaN and infinity are refused, unless ``besides`` has them.
+    """The allowed values of one numeric flag. NaN and infinity are refused unless ``besides`` contains them.
 
     Attributes:
         place: group and field in fairseq's configuration, such as ``optimization.clip_norm``.
-        above, at_least, below, at_most: bounds. A text is the place of the flag with the bound. The largest of several bounds counts.
+        above, at_least, below, at_most: bounds. A text is the place of another flag, and its value is the bound. The largest of
+            several bounds counts.
         besides: other values that are allowed, with their meaning, such as ``{-1: "no limit"}``.
-        only_with: choices of the group that the rule is for, such as ``("inverse_sqrt",)``. Empty: all.
-        not_with: choices of the group that the rule is not for.
-        why: ends the message.
+        only_with: choices of the group to which the rule applies, such as ``("inverse_sqrt",)``; empty for all choices.
+        not_with: choices of the group to which the rule does not apply.
+        why: reason, which ends the message.
     """
 
     place: str
@@ -66,7 +67,7 @@ class Options:
         self._groups: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def of(self, group: str) -> tuple[Any, dict[str, Any]]:
-        """The choice that a group makes, such as ``adam``, or None; and its values by name."""
+        """The chosen name of a group, such as ``adam``, or None; and the group's values by name."""
         if group not in self._groups:
             self._groups[group] = self._read(group)
         return self._groups[group]
@@ -89,7 +90,7 @@ class Options:
 
 
 def _flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Names and values of a group. Those of a nested group have its name before theirs, as on the command line: ``encoder_layers``."""
+    """Yield names and values of a group. A nested group's name becomes a prefix, as on the command line: ``encoder_layers``."""
     for name in node:
         if hasattr(node, "_get_node") and node._get_node(name)._is_missing():
             continue
@@ -105,7 +106,7 @@ def check(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = fla
 
     Args:
         config: see ``Options``.
-        called: the name of a field in messages.
+        called: returns the name of a field for messages.
 
     Raises:
         InputError: one line with the first three errors, each with flag, value and the allowed range.
@@ -114,14 +115,14 @@ def check(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = fla
 
 
 def refuse(found: list[str]) -> None:
-    """Raise the first three of the errors that a check found, and the number of the others; without any, do nothing."""
+    """Raise one error with the first three messages in ``found`` and the number of further ones. Do nothing if there are none."""
     if found:
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise InputError("; ".join(found[:_NAMED]) + more)
 
 
 def errors(config: Any, rules: Iterable[Rule], called: Callable[[str], str] = flag_of) -> list[str]:
-    """Every value that breaks a rule, each with its flag and the allowed range; at most one for each flag."""
+    """Return a message for every value that breaks a rule, with flag and allowed range. There is at most one for each flag."""
     options = config if isinstance(config, Options) else Options(config)
     found: dict[str, str] = {}
     for rule in rules:
@@ -161,7 +162,7 @@ def _has_too_many_digits(number, rule):
 
 
 def _bound(bound: Bound, options: Options) -> float | None:
-    """A bound as a number. For a flag with several numbers it is the largest; None if the flag has none."""
+    """Return a bound as a number. If the bound is a flag with several numbers, return the largest; if it has none, None."""
     bound = _largest(bound, options)
     if not isinstance(bound, str):
         return bound
@@ -171,7 +172,7 @@ def _bound(bound: Bound, options: Options) -> float | None:
 
 
 def _largest(bound: Bound, options: Options) -> float | str | None:
-    """The one of several bounds that counts."""
+    """Return the largest of several bounds."""
     if not isinstance(bound, tuple):
         return bound
     values = {one: value for one in bound if (value := _bound(one, options)) is not None}

@@ -1,10 +1,10 @@
 """Resolve the layer plans of a model's flags to ``Plans``, once, and check them.
 
-Flags are known long before the model is built. The architecture function resolves the plans, writes them and their depths into the
-options, and checks them before any data is read. fairseq turns the options into text and copies them several times, so that they
-cannot carry an object. Therefore ``resolve`` keeps the plans by the values of the completed flags, and the model is built from the
-``Plans`` that the architecture function made. Options of hydra or of a checkpoint, and options that
-``--model-overrides`` has changed, are resolved where the model is built.
+The architecture function of a command line resolves the plans, writes them and their depths into the options, and checks them before
+any data is read. fairseq converts the options to text and copies them several times before it builds the model. Therefore the options
+cannot contain a ``Plans`` object. Instead, ``resolve`` stores the ``Plans`` under the values of the completed flags, and the model is
+built from this object. For options from hydra or from a checkpoint, and for options changed by ``--model-overrides``, the plans are
+resolved when the model is built.
 """
 
 from argparse import Namespace
@@ -19,7 +19,7 @@ from .flags import given
 from .layer_options import FrozenLayerOptions, check_layer_options
 from .reading import read
 
-# Factors within a layer of fairseq's language models.
+# Flags that add trained factors to the layers of fairseq's language models.
 _GAINS = ("scale_attn", "scale_fc", "scale_heads", "scale_resids")
 _TYPE, _PLACEMENT = FrozenLayerOptions.reservoir_type, FrozenLayerOptions.reservoir_placement
 
@@ -42,7 +42,7 @@ class PlanFlags:
     def __post_init__(self) -> None:
         for name in ("encoder_layers_to_keep", "decoder_layers_to_keep"):
             value: Any = getattr(self, name)
-            if isinstance(value, list):  # of --model-overrides
+            if isinstance(value, list):  # a value in --model-overrides may be a list
                 object.__setattr__(self, name, ",".join(map(str, value)))
 
     def stack(self, name: str) -> "_Stack":
@@ -70,7 +70,7 @@ class _Stack:
     to_keep: str | None
 
 
-# The plans of completed flags, by these flags and the stacks of the model.
+# Resolved plans. A key has the completed flags and the names of the model's stacks.
 _resolved: dict[tuple[PlanFlags, tuple[str, ...]], Plans] = {}
 
 
@@ -82,14 +82,14 @@ def plans_of(options: Namespace, depths: dict[str, int]) -> Plans:
 
 
 def resolve(options: Any, depths: dict[str, int]) -> Plans:
-    """The plans of a model, which are written into its options too: expanded, with their depths and without counts.
+    """Return the plans of a model. Write the expanded plans and their depths into its options, and remove counts from them.
 
     Args:
-        options: the model's options as far as they are known, before the architecture's own defaults.
-        depths: the architecture's depth of each stack it has, for a stack with neither a plan nor an explicit depth.
+        options: the options that are set so far, before the defaults of the architecture are filled in.
+        depths: the architecture's default depth of each stack, for a stack with neither a plan nor an explicit depth.
 
     Raises:
-        InputError: a plan does not parse, differs from an explicit depth, or comes with a count; a depth is below 1; a
+        InputError: a plan is invalid, differs from an explicit depth, or is given together with a count; a depth is below 1; a
             count does not fit; a type or placement is given without a count; or layers to keep do not exist.
     """
     flags, stacks = read(PlanFlags, options), tuple(depths)
@@ -122,7 +122,7 @@ def _resolve(flags: PlanFlags, depths: dict[str, int]) -> Plans:
 
 
 def _completed(flags: PlanFlags, plans: Plans) -> PlanFlags:
-    """The flags with plans written out and the depths that they set. Count, type and placement are in the plans now."""
+    """Add the expanded plans and their depths to the flags. Reset count, type and placement, because the plans contain them."""
     found: dict[str, Any] = {"reservoir_type": _TYPE, "reservoir_placement": _PLACEMENT}
     for name, plan in plans.unpruned.items():
         found |= {f"reservoir_{name}": "".join(slot.letter for slot in plan), f"{name}_layers": len(plan)}
@@ -134,8 +134,8 @@ def check(options: Namespace, plans: Plans) -> None:
     """Refuse errors that can be found without building anything.
 
     Args:
-        options: complete.
-        plans: of these options.
+        options: the complete options of a model.
+        plans: the plans of these options.
 
     Raises:
         InputError: see ``check_layer_options``; or a width or number of heads that a layer of the plans cannot have, or a
@@ -143,12 +143,12 @@ def check(options: Namespace, plans: Plans) -> None:
     """
     check_layer_options(options)
     flags = read(ModelFlags, options)
-    _check_that_the_source_is_seen(f"--reservoir-decoder {read(PlanFlags, options).reservoir_decoder}", flags, plans)
+    _check_attention_to_source(f"--reservoir-decoder {read(PlanFlags, options).reservoir_decoder}", flags, plans)
     noise = flags.quant_noise_scalar
-    deaf = kinds.letters_where(takes_scalar_noise=False)
-    if noise and any(slot.letter in deaf for plan in plans.unpruned.values() for slot in plan):
+    without_noise = kinds.letters_where(takes_scalar_noise=False)
+    if noise and any(slot.letter in without_noise for plan in plans.unpruned.values() for slot in plan):
         raise InputError(
-            f"--quant-noise-scalar {noise}: not with {kinds.listed(deaf, 'or')} layers, which it cannot read; leave it out"
+            f"--quant-noise-scalar {noise}: not supported in {kinds.listed(without_noise, 'or')} layers; remove the flag"
         )
     _check_flags_of_fairseqs_layer(flags, plans)
     for stack, plan in plans.unpruned.items():
@@ -161,33 +161,37 @@ def check(options: Namespace, plans: Plans) -> None:
 
 
 def _check_flags_of_fairseqs_layer(flags, plans):
-    """Refuse flags that only fairseq's own layers follow if another layer is trained, since the layers would differ in two respects."""
+    """Refuse flags that change only fairseq's own layers if the plan has other trained layers.
+
+    Otherwise the two sorts of trained layers would differ in two respects: in their kind and in the effect of the flag.
+    """
     slots = [slot for plan in plans.unpruned.values() for slot in plan]
     letters = sorted({slot.letter for slot in slots if not (slot.kind.fairseqs or slot.frozen)})
     for name in ("quant_noise_pq", *_GAINS):
         value = vars(flags)[name]
         if value and letters:
             raise InputError(
-                f"{given(name, value)}: not with {kinds.listed(letters, 'or')} layers, which have none; leave it out"
+                f"{given(name, value)}: not supported in {kinds.listed(letters, 'or')} layers; remove the flag"
             )
 
 
-def _check_that_the_source_is_seen(plan, flags, plans):
+def _check_attention_to_source(plan, flags, plans):
     decoder = plans.built.get("decoder")
     if not decoder or "encoder" not in plans.built:
         return
     if flags.cross_self_attention and not all(slot.kind.fairseqs for slot in decoder):
         raise InputError(
-            f"{plan}: with --cross-self-attention only {kinds.listed(kinds.letters_where('decoder', fairseqs=True))} layers"
+            f"{plan}: with --cross-self-attention, only {kinds.listed(kinds.letters_where('decoder', fairseqs=True))} layers are allowed"
         )
     if flags.no_cross_attention or any(slot.kind.sees_source for slot in decoder):
         return
-    seeing = kinds.listed(kinds.letters_where("decoder", sees_source=True))
+    attending = kinds.listed(kinds.letters_where("decoder", sees_source=True), "or")
     if any(slot.kind.sees_source for slot in plans.unpruned["decoder"]):
         raise InputError(
-            f"--decoder-layers-to-keep {flags.decoder_layers_to_keep}: of {plan} no layer that is kept sees the source; {seeing} do"
+            f"--decoder-layers-to-keep {flags.decoder_layers_to_keep}: no kept layer of {plan} attends to the source; keep at least one of "
+            f"{attending}"
         )
-    raise InputError(f"{plan}: no layer of it sees the source; {seeing} do")
+    raise InputError(f"{plan}: no layer attends to the source; use at least one of {attending}")
 
 
 def _letters(stack: _Stack, depth: int, reservoir_type: str, placement: str) -> str:
@@ -199,8 +203,8 @@ def _letters(stack: _Stack, depth: int, reservoir_type: str, placement: str) -> 
         plan = layer_plan.expand(plan, flag, stack.name)
         if layers not in (None, len(plan)):
             raise InputError(
-                f"--{stack.name}-layers {layers}: {flag} {plan} has {len(plan)} layers; leave --{stack.name}-layers out, the plan sets the"
-                " depth"
+                f"--{stack.name}-layers {layers}: {flag} {plan} has {len(plan)} layers; remove --{stack.name}-layers, because the plan "
+                "sets the depth"
             )
         return plan
     if layers is not None and not 1 <= layers <= layer_plan.MOST_LAYERS:
@@ -214,6 +218,6 @@ def _letters(stack: _Stack, depth: int, reservoir_type: str, placement: str) -> 
 
 
 def _kept(stack: _Stack, plan: tuple[layer_plan.Slot, ...]) -> tuple[layer_plan.Slot, ...]:
-    """The slots that are built: those that ``--encoder-layers-to-keep`` and the like leave."""
+    """The slots that are built: all, or the slots in ``--encoder-layers-to-keep`` or ``--decoder-layers-to-keep``."""
     flag = f"--{stack.name}-layers-to-keep"
     return tuple(plan[i] for i in layers_kept(stack.to_keep, len(plan), flag)) if stack.to_keep else plan

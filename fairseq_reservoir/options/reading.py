@@ -7,10 +7,10 @@ Options = TypeVar("Options")
 
 
 def read(options: type[Options], config: Any) -> Options:
-    """The options of a dataclass with the values of a configuration, and with their defaults where it has none.
+    """Create the dataclass from the values of a configuration. An option without a value gets its default.
 
     Args:
-        options: a dataclass whose fields all have defaults. They are the only copy of these defaults.
+        options: a dataclass with a default for every field. No other place stores these defaults.
         config: a namespace, a configuration, or None, which has no values.
     """
     names = [(one.name, one.default) for one in fields(options) if not one.name.startswith("_")]  # type: ignore[arg-type]

@@ -11,16 +11,16 @@ from .fast_options import FastOptions
 from .flags import SEED, check, check_ranges, option
 from .reading import read
 
-# A smaller share keeps one weight of every matrix anyway, scaled up until numbers overflow.
+# With a smaller share, every matrix would still keep one weight, and the scale of this weight would overflow.
 SMALLEST_SHARE = 1e-9
-# Names in the tables of masks.masked_weight and masks.levels; a test compares them.
+# Names from the tables of masks.masked_weight and masks.levels. A test compares them.
 WEIGHT_INITIALISERS = ("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "signed_constant")
 WEIGHT_INITS = (*WEIGHT_INITIALISERS, "signed_fairseq", "paper_code")
 MOST_LEVELS = 16
 LEVELS = ("sign", "ternary", *map(str, range(3, MOST_LEVELS + 1)))
-# Trained weights have no masks and no random weights, so that flags of those are refused beside them.
-_NOT_TRAINED = {"mask_trained_weights": "which has neither masks nor random weights; leave it out"}
-_NOT_RANDOM = {"mask_random": "whose masks learn nothing; leave one of them out"}
+# Reasons to refuse flags of masks and of random weights together with --mask-trained-weights, and flags of scores with --mask-random.
+_NOT_TRAINED = {"mask_trained_weights": "which has neither masks nor random weights; remove one of them"}
+_NOT_RANDOM = {"mask_random": "because random masks are not trained; remove one of them"}
 
 
 @dataclass
@@ -37,96 +37,97 @@ class MaskOptions(FastOptions):
     )
     mask_init_weights: str = option(
         "signed_fairseq",
-        "how the random weights are drawn, always scaled by sqrt(1 / kept share): kaiming_uniform (the paper's), "
-        "kaiming_normal, xavier_uniform, xavier_normal, signed_constant (plus or minus one value, Kaiming's), signed_fairseq "
-        "(plus or minus the size that fairseq starts that matrix with when it is trained, which is smaller in attention and "
-        "learns much faster), or paper_code, the unscaled mixture that the paper's code really trains: Xavier in attention, "
-        "Kaiming uniform elsewhere; in a RoBERTa N(0, 0.02^2) everywhere. Default: signed_fairseq",
+        "distribution of the random weights: kaiming_uniform (as in the paper), kaiming_normal, xavier_uniform, xavier_normal, "
+        "signed_constant (plus or minus Kaiming's standard deviation), signed_fairseq (plus or minus the size of the values with which "
+        "fairseq initialises this matrix; it is smaller in attention, and training is much faster), or paper_code (as in the paper's "
+        "code: Xavier in attention, Kaiming uniform elsewhere, in a RoBERTa N(0, 0.02^2) everywhere). All except paper_code are scaled "
+        "by sqrt(1 / kept share). Default: signed_fairseq",
         "INIT",
         choices=WEIGHT_INITS,
         excludes=_NOT_TRAINED,
     )
     mask_scope: str = option(
         "tensor",
-        "what the kept share is of: each weight matrix (tensor), each row, or all together (global), where each matrix keeps at least a "
-        "tenth of the share. Default: tensor",
+        "unit to which the kept share applies: each weight matrix (tensor), each row of a matrix (row), or all matrices together "
+        "(global). With global, each matrix keeps at least a tenth of the share. Default: tensor",
         "SCOPE",
         choices=SCOPES,
         excludes=_NOT_TRAINED,
     )
     mask_scores: str = option(
         "magnitude",
-        "rank the learned scores by magnitude, as the paper, or by value. Default: magnitude",
+        "rank the learned scores by magnitude, as in the paper, or by value. Default: magnitude",
         "RANKING",
         choices=RANKINGS,
         excludes=_NOT_TRAINED,
     )
     mask_kind: str = option(
         "binary",
-        "a mask of 0 and 1, or signed: of -1, 0 and 1, which also flips weights. Default: binary",
+        "values in a mask: 0 and 1 (binary), or -1, 0 and 1 (signed); -1 flips the sign of a weight. Default: binary",
         "MASK",
         choices=MASK_KINDS,
         excludes=_NOT_TRAINED,
     )
     mask_coats: Optional[str] = option(
         None,
-        "further, smaller kept shares, descending, as in 0.3,0.1: their masks are added to the first one, so weights with "
-        "high scores count two or three times (multicoated masks)",
+        "further, smaller kept shares in descending order, as in 0.3,0.1. Each share has its own mask, called a coat. The masks of all "
+        "shares are added, so weights with high scores count two or three times (multicoated masks)",
         "RATIOS",
         excludes=_NOT_TRAINED,
     )
     mask_layernorm: str = option(
         "affine",
-        "plain: LayerNorms have no gain and bias, so that only masks are learned, as in the paper; affine: they are "
-        "trained. Default: affine",
+        "plain: LayerNorms have no gain and no bias, so that only masks are trained, as in the paper; affine: LayerNorms have a trained "
+        "gain and bias. Default: affine",
         "NORM",
         choices=("plain", "affine"),
     )
     mask_keep_schedule: Optional[str] = option(
         None,
-        "let the kept share fall from 1 at update 0, in straight lines through UPDATE:SHARE points, the last of them "
-        "--mask-keep-ratio, as in 1000:0.7,4000:0.5",
+        "decrease the kept share from 1 at update 0, linearly between comma-separated UPDATE:SHARE points. The last share must be "
+        "--mask-keep-ratio. Example: 1000:0.7,4000:0.5",
         "POINTS",
         excludes=_NOT_TRAINED | _NOT_RANDOM,
     )
     mask_pin: float = option(
         0.0,
-        "share of each mask that is fixed at random from the start and has no score, in [0, 1). Default: 0",
+        "share of each mask's entries, in [0, 1), that are fixed at random from the start and have no scores. Default: 0",
         "SHARE",
         excludes=_NOT_TRAINED | _NOT_RANDOM,
     )
     mask_row_gain: bool = option(
         False,
-        "train a factor of each row of every masked matrix, too, 1 at the start: a better score for a file that is larger by two "
-        "bytes a row, four without export's --dtype fp16",
+        "also train one factor, 1 at the start, for each row of every masked matrix. Results improve, and an export is larger by four "
+        "bytes for each row, or two with its --dtype fp16",
         excludes=_NOT_TRAINED,
     )
-    mask_random: bool = option(False, "control: random masks that are never trained", excludes=_NOT_TRAINED)
+    mask_random: bool = option(False, "control experiment: random masks that are never trained", excludes=_NOT_TRAINED)
     mask_share: str = option(
         "layer",
-        "layer: all layers of a stack are one random layer seen through different masks; none: each layer has random "
-        "weights of its own, as in the paper's comparison. Default: layer",
+        "layer: all layers of a stack share the random weights of one layer, and each has its own masks; none: each layer has its own "
+        "random weights, as in the paper's comparison. Default: layer",
         "WHAT",
         choices=("layer", "none"),
     )
     mask_trained_weights: Optional[str] = option(
         None,
-        "control: no masks, but trained matrices that are used rounded, of as many bits: sign (1 bit: plus or minus a scale for "
-        "each row), ternary (-1, 0, 1 times a scale, as BitNet b1.58), or a number of levels from 3 to 16, with a scale for each "
-        "row. --mask-share layer: one layer for all depths of a stack; none: each its own. They start as fairseq's do",
+        "control experiment without masks: trained matrices that are rounded in every use, to as few bits as masks have. sign: 1 bit, "
+        "plus or minus one scale for each row; ternary: -1, 0 or 1 times a scale, as in BitNet b1.58; or a number of levels from 3 to "
+        "16, with a scale for each row. With --mask-share layer, all layers of a stack share one layer's matrices; with none, each layer "
+        "has its own. The initial values are fairseq's",
         "LEVELS",
     )
     mask_embeddings: str = option(
         "masked",
-        "token embeddings and output projection: masked random ones, frozen unmasked, trained, or trained and used rounded: to their "
-        "sign, to ternary values, or to a number of levels from 3 to 16, as --mask-trained-weights does, beside which masked means rounded "
-        "as the layers. Default: masked",
+        "token embeddings and output projection: masked (random values with masks), frozen (random values without masks), trained, or a "
+        "value of --mask-trained-weights (sign, ternary, 3 to 16), which means trained and rounded in the same way. Together with "
+        "--mask-trained-weights, masked means rounded like the layers. Default: masked",
         "HOW",
         choices=("masked", "frozen", "trained", *LEVELS),
     )
     embed_min_coverage: float = option(
         0.5,
-        "refuse an --encoder-embed-path or --decoder-embed-path that has less than this share of the dictionary's words. "
+        "refuse an --encoder-embed-path or --decoder-embed-path with vectors for less than this share of the dictionary's words. "
         "Default: 0.5",
         "SHARE",
         at_least=0,
@@ -135,20 +136,20 @@ class MaskOptions(FastOptions):
     mask_seed: int = option(SEED, "seed of random weights, initial scores and random masks. Default: --seed", "N")
     freeze: Optional[str] = option(
         None,
-        "further components to freeze at their initial values, as in att,encoder.ffn: their masks stay as drawn",
+        "further components to freeze at their initial values, as in att,encoder.ffn. Masks of frozen components stay as drawn",
         "SPEC",
     )
     regenerate_weights: bool = option(
         False,
-        "when translating, hold no random weights: draw those of a layer when it runs, apply its mask and drop them. "
-        "fairseq-generate and fairseq-interactive take it as --model-overrides \"{'regenerate_weights': True}\"; refused in "
+        "when translating, store no random weights: draw the weights of a layer when the layer runs, apply its mask, and delete them "
+        "afterwards. With fairseq-generate and fairseq-interactive, use --model-overrides \"{'regenerate_weights': True}\". Refused in "
         "training",
         excludes=_NOT_TRAINED,
     )
 
 
 def check_mask_options(options: Namespace) -> None:
-    """Refuse values that no mask can have, by the flag's name.
+    """Refuse values of flags that no mask can have.
 
     Raises:
         InputError: one line with flag, value and what is allowed.
@@ -170,10 +171,12 @@ def check_mask_options(options: Namespace) -> None:
             raise InputError(f"{flag_of(name)} {depth}: must be at least 1")
     for name in ("quant_noise_pq", "quant_noise_scalar"):
         if flags[name]:
-            raise InputError(f"{flag_of(name)} {flags[name]}: masked weights have no quantization noise, leave it out")
+            raise InputError(f"{flag_of(name)} {flags[name]}: not supported with masked weights; remove the flag")
     for name in ("adaptive_input", "adaptive_softmax_cutoff"):
         if flags[name] and not whole_embeddings(options):
-            raise InputError(f"{flag_of(name)}: has no masked or rounded form, use --mask-embeddings trained or frozen")
+            raise InputError(
+                f"{flag_of(name)}: not supported with masked or rounded embeddings; use --mask-embeddings trained or frozen"
+            )
     mask_choices(options)
 
 
@@ -183,14 +186,14 @@ def whole_embeddings(options: Namespace) -> bool:
 
 
 def embedding_levels(options: Namespace) -> str | None:
-    """The levels that trained token embeddings and output projection are rounded to, or None if they are not rounded."""
+    """Levels to which trained token embeddings and output projection are rounded, or None if they are not rounded."""
     if options.mask_embeddings in LEVELS:
         return options.mask_embeddings
     return None if whole_embeddings(options) else options.mask_trained_weights
 
 
 def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
-    """The arguments of ``MaskChoices`` that the flags give.
+    """Convert the flags to arguments of ``MaskChoices``.
 
     Raises:
         InputError: a value is not allowed; the message names its flag.
@@ -214,7 +217,7 @@ def mask_choices(options: Namespace | MaskOptions) -> dict[str, Any]:
     return choices
 
 
-# The fields of ``MaskChoices`` that are checked in the name of each flag.
+# The fields of ``MaskChoices`` to check for each flag. The error message names this flag.
 _FIELDS_OF_FLAGS = {
     "mask_coats": ("coats",),
     "mask_keep_schedule": ("keep_schedule",),
@@ -227,7 +230,9 @@ def _numbers(name, text):
     try:
         return tuple(float(number) for number in text.split(",")) if text else ()
     except ValueError:
-        raise InputError(f"{flag_of(name)} {text!r}: a comma list of shares in (0, 1], as in 0.3,0.1") from None
+        raise InputError(
+            f"{flag_of(name)} {text!r}: must be shares in (0, 1], separated by commas, as in 0.3,0.1"
+        ) from None
 
 
 def _points(name, text):
@@ -238,4 +243,6 @@ def _points(name, text):
             raise ValueError
         return points
     except ValueError:
-        raise InputError(f"{flag_of(name)} {text!r}: a comma list of UPDATE:SHARE, as in 1000:0.7,4000:0.5") from None
+        raise InputError(
+            f"{flag_of(name)} {text!r}: must be UPDATE:SHARE items, separated by commas, as in 1000:0.7,4000:0.5"
+        ) from None

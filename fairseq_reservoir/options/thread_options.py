@@ -12,7 +12,7 @@ class ThreadOptions(Flags):
 
     threads: Optional[str] = option(
         None,
-        "threads on a CPU. On a busy machine two threads are slower than one. The number of threads changes the last bits of sums. "
+        "number of threads on a CPU. On a busy machine two threads are slower than one. This number changes the last bits of sums. "
         "Default: torch's choice, or OMP_NUM_THREADS",
         "N",
     )

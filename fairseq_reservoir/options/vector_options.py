@@ -1,30 +1,28 @@
-"""The flags that give a model token vectors to start from."""
+"""The flags for pretrained token embeddings."""
 
 from dataclasses import dataclass
 from typing import Optional
 
 from .flags import Flags, option
 
-_WORD_VECTORS = (
-    "word vectors to start from, in word2vec's text format, as fairseq-reservoir dump-embeddings writes them"
-)
+_WORD_VECTORS = "initial word vectors, in word2vec's text format, as written by fairseq-reservoir dump-embeddings"
 
 
 @dataclass
 class WordVectorOptions(Flags):
-    """The flags that our language models take beside masks and plans, and fairseq's do not."""
+    """The flag for word vectors, which our language models have and fairseq's do not."""
 
     decoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")
 
 
 @dataclass
 class RobertaVectorOptions(Flags):
-    """The flags that give a RoBERTa its token vectors."""
+    """The flags for pretrained token embeddings of a RoBERTa."""
 
     mask_embeddings_from: Optional[str] = option(
         None,
-        "start from the token vectors and positions of this RoBERTa checkpoint, fairseq's or ours, of the same width and "
-        "dictionary; read when training starts, not afterwards",
+        "start from the token and position embeddings of this RoBERTa checkpoint, fairseq's or ours. Width and dictionary must be "
+        "the same. The file is read only when training starts",
         "CHECKPOINT",
     )
     encoder_embed_path: Optional[str] = option(None, _WORD_VECTORS, "FILE")

@@ -89,10 +89,10 @@ def test_sharded_and_remote_models_are_left_to_fairseq(monkeypatch, path):
         ("generate", "--beam=0", "--beam 0: must be from 1 to 10000"),
         ("generate", "--nbest=0", "--nbest 0: must be at least 1"),
         ("interactive", "--lenpen=nan", "--lenpen nan: must be from -10 to 10"),
-        ("generate", "--sampling", "--sampling: prints all samples, so --nbest, 1, must be --beam, 5"),
+        ("generate", "--sampling", "--sampling: prints all samples, so --nbest (1) must equal --beam (5)"),
         ("interactive", "--input=nofile", "--input nofile: no such file"),
         ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size, 2"),
-        ("generate", "--model-overrides=3", "--model-overrides '3': must be a dictionary of Python"),
+        ("generate", "--model-overrides=3", "--model-overrides '3': must be a Python dictionary"),
         ("eval-lm", "--context-window=-1", "--context-window -1: must be at least 0"),
         ("generate", "--gen-subset=a${b}", "--gen-subset 'a${b}': flags have no ${...}, which belongs into YAML"),
         ("generate", "--gen-subset=a\\'b", '--gen-subset "a\\\\\'b": has a backslash before a quote'),
@@ -123,5 +123,6 @@ def test_keys_of_overrides():
     with pytest.raises(InputError) as refusal:
         model_path_checks.check_overrides("a.pt", state, known | {"encoder_layerdop": 0.1})
     assert str(refusal.value) == (
-        "--model-overrides: 'encoder_layerdop': neither in the configuration of a.pt nor a flag of fairseq; 'encoder_layerdrop' is one"
+        "--model-overrides: 'encoder_layerdop': neither in the configuration of a.pt nor a flag of fairseq; "
+        "did you mean 'encoder_layerdrop'?"
     )

@@ -105,7 +105,7 @@ def test_plain_architectures(capsys, arch, row):
         ),
         (
             ["--arch=reservoir_transformer", "--reservoir-kernel-sizes=4"],
-            "--reservoir-kernel-sizes '4': a comma list of odd",
+            "--reservoir-kernel-sizes '4': must be odd",
         ),
         (
             [
@@ -118,7 +118,7 @@ def test_plain_architectures(capsys, arch, row):
         ),
         (
             ["--arch=reservoir_transformer", "--reservoir-decoder=Ff"],
-            "--reservoir-decoder Ff: no layer of it sees the source",
+            "--reservoir-decoder Ff: no layer attends to the source",
         ),
         (
             [

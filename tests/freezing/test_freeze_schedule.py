@@ -138,7 +138,7 @@ def test_against_a_replay(steps, data):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ({"schedule": "5:emb;3:ffn"}, "--freeze-schedule '5:emb;3:ffn': update 3 comes before 5; sort it"),
+        ({"schedule": "5:emb;3:ffn"}, "--freeze-schedule '5:emb;3:ffn': update 3 follows update 5; sort the entries"),
         ({"schedule": "emb"}, "'emb' is not UPDATE:COMPONENTS"),
         ({"schedule": "3:"}, "'3:' is not UPDATE:COMPONENTS"),
         ({"schedule": "-3:emb"}, "'-3:emb' is not UPDATE:COMPONENTS"),
@@ -171,10 +171,10 @@ def test_against_a_replay(steps, data):
         ({"rotate": "6:10"}, "--freeze-rotate 6:10: the model has 5 layers with trained parameters"),
         ({"rotate": "5:10"}, "the model has 5 layers with trained parameters; train fewer layers at a time"),
         ({"rotate": "²:10"}, "--freeze-rotate '²:10': must be K:PERIOD"),
-        ({"rotate": "0:10"}, "--freeze-rotate '0:10': must be K:PERIOD, whole numbers from 1 and 1"),
+        ({"rotate": "0:10"}, "--freeze-rotate '0:10': must be K:PERIOD, whole numbers of at least 1 and 1"),
         ({"rotate": "2"}, "must be K:PERIOD"),
         ({"rotate": "2:5", "schedule": "0:emb"}, "remove --freeze-schedule and --freeze-progressive"),
-        ({"progressive": "5"}, "--freeze-progressive '5': must be START:EVERY, whole numbers from 0 and 1"),
+        ({"progressive": "5"}, "--freeze-progressive '5': must be START:EVERY, whole numbers of at least 0 and 1"),
         ({"progressive": "0:0"}, "must be START:EVERY"),
     ],
 )

@@ -91,7 +91,7 @@ def test_scalar_noise_is_built_in_or_refused(letter):
     if not kind_of(letter).takes_scalar_noise:
         with pytest.raises(AttributeError):
             quantize_model_scalar(build(f"L{letter}", "L"), Namespace(quant_noise_scalar=0.1))
-        message = "^--quant-noise-scalar 0.1: not with G, g, C or c layers, which it cannot read; leave it out$"
+        message = "^--quant-noise-scalar 0.1: not supported in G, g, C or c layers; remove the flag$"
         with pytest.raises(InputError, match=message):
             build(f"L{letter}", "L", quant_noise_scalar=0.1)
         return

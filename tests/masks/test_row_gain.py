@@ -105,7 +105,7 @@ def test_resuming_otherwise_is_refused(trained, toy_data, tmp_path, without):
 def test_with_trained_weights_it_is_refused(toy_data):
     with pytest.raises(Exception) as error:
         train(toy_data, *ARCH, "--mask-trained-weights", "sign", "--max-update", 1, "--no-save")
-    assert "--mask-row-gain: not with --mask-trained-weights sign" in str(find_input_error(error.value))
+    assert "--mask-row-gain: cannot be combined with --mask-trained-weights sign" in str(find_input_error(error.value))
 
 
 def test_frozen_with_its_matrix(toy_data):

@@ -222,7 +222,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
     [
         ("reservoir_transformer_lm", {"plan": "LM"}, "--reservoir-decoder 'LM': M cannot stand in a decoder: its Fourier transform mixes"),
         ("reservoir_transformer_lm", {"plan": "LG"}, "--reservoir-decoder 'LG': G cannot stand in a decoder"),
-        ("reservoir_transformer_lm", {"plan": "LFs", "scale_fc": True}, "--scale-fc: not with s layers, which have none; leave it out"),
+        ("reservoir_transformer_lm", {"plan": "LFs", "scale_fc": True}, "--scale-fc: not supported in s layers; remove the flag"),
         ("reservoir_transformer_lm", {"plan": "TT", "freeze": "emb,out,ln"}, "--freeze emb,out,ln freezes every parameter (decoder TT)"),
         ("reservoir_transformer_lm", {"freeze": "encoder"}, "--freeze 'encoder': 'encoder' matches nothing in this model"),
         (
@@ -230,7 +230,7 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
             {"reservoir_type": "ffn", "reservoir_placement": "top"},
             "--reservoir-placement top: has no effect without --reservoir-decoder-count",
         ),
-        ("reservoir_transformer_lm", {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan"),
+        ("reservoir_transformer_lm", {"character_embeddings": True}, "--character-embeddings: not supported in models with a layer plan"),
         ("reservoir_transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff"),
         (
             "reservoir_transformer_lm",
@@ -241,20 +241,24 @@ ADAPTIVE = {"adaptive_input": True, "adaptive_input_cutoff": "9"}
         (
             "reservoir_transformer_lm",
             {**ADAPTIVE, "share_decoder_input_output_embed": True},
-            "--adaptive-input: has no one table for a tied output",
+            "--adaptive-input: has several tables, so an output",
         ),
-        ("reservoir_transformer_lm", {**ADAPTIVE, "adaptive_input_cutoff": "9,5"}, "--adaptive-input-cutoff 9,5: must be whole"),
+        ("reservoir_transformer_lm", {**ADAPTIVE, "adaptive_input_cutoff": "9,5"}, "--adaptive-input-cutoff 9,5: must be ascending whole"),
         ("reservoir_transformer_lm", {**ADAPTIVE, "decoder_embed_path": "v.txt"}, "--decoder-embed-path: word vectors of one width"),
         (
             "reservoir_transformer_lm",
             {"decoder_input_dim": 4, "share_decoder_input_output_embed": True},
             "--share-decoder-input-output-embed: needs the same --decoder-input-dim (4)",
         ),
-        (SUPERMASK, {"character_embeddings": True}, "--character-embeddings: not in models with a layer plan or masks, leave it out"),
-        (SUPERMASK, {"base_layers": 1}, "--base-layers 1: not in models with frozen or masked parts; leave it out"),
-        (SUPERMASK, ADAPTIVE, "--adaptive-input: has no masked or rounded form, use --mask-embeddings trained or frozen"),
-        (SUPERMASK, {**ADAPTIVE, "mask_embeddings": "8"}, "--adaptive-input: has no masked or rounded form, use --mask-embeddings"),
-        (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: has no masked or rounded form, use --mask-embeddings"),
+        (
+            SUPERMASK,
+            {"character_embeddings": True},
+            "--character-embeddings: not supported in models with a layer plan or masks; remove the flag",
+        ),
+        (SUPERMASK, {"base_layers": 1}, "--base-layers 1: not supported in models with frozen or masked parts; remove the flag"),
+        (SUPERMASK, ADAPTIVE, "--adaptive-input: not supported with masked or rounded embeddings; use --mask-embeddings trained or frozen"),
+        (SUPERMASK, {**ADAPTIVE, "mask_embeddings": "8"}, "--adaptive-input: not supported with masked or rounded embeddings"),
+        (SUPERMASK, {"adaptive_softmax_cutoff": "9"}, "--adaptive-softmax-cutoff: not supported with masked or rounded embeddings"),
         (SUPERMASK, {"mask_keep_ratio": 0.0}, "--mask-keep-ratio 0: must be greater than 0 and at most 1"),
     ],
 )  # fmt: skip

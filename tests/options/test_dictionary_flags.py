@@ -12,9 +12,9 @@ from fairseq_reservoir.options.for_fairseq import dictionary_flags
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("beam=4", "--eval-bleu-args 'beam=4': not JSON"),
+        ("beam=4", "--eval-bleu-args 'beam=4': is not JSON"),
         ("[4]", "--eval-bleu-args '[4]': must be a dictionary"),
-        ('{"bean": 4}', "--eval-bleu-args: 'bean': no option of fairseq's generation; 'beam' is one"),
+        ('{"bean": 4}', "--eval-bleu-args: 'bean': not an option of fairseq's generation; did you mean 'beam'?"),
         ('{"beam": "4"}', '--eval-bleu-args: beam "4": must be a whole number'),
         ('{"prefix_size": null}', "--eval-bleu-args: prefix_size null: must be a whole number"),
         ('{"diverse_beam_groups": null}', "--eval-bleu-args: diverse_beam_groups null: must be a whole number"),
@@ -24,7 +24,7 @@ from fairseq_reservoir.options.for_fairseq import dictionary_flags
         ('{"lenpen": NaN}', "--lenpen nan: must be from -10 to 10"),
         ('{"beam": 4, "diverse_beam_groups": 3}', "--diverse-beam-groups 3: must divide --beam, 4"),
         ('{"sampling_topk": 3}', "--sampling-topk 3: needs --sampling"),
-        ('{"sampling": true, "diverse_beam_groups": 5}', "--sampling and --diverse-beam-groups: give one of them"),
+        ('{"sampling": true, "diverse_beam_groups": 5}', "--sampling and --diverse-beam-groups: use only one of them"),
         ('{"max_len_b": 3, "min_len": 5}', "--min-len 5: must be at most --max-len-b, 3"),
     ],
 )
@@ -57,15 +57,15 @@ def test_arguments_of_a_tokenizer():
 
     assert refusal(eval_bleu_detok="mosse") == "--eval-bleu-detok mosse: choose from moses, nltk, space"
     unknown_key = refusal(eval_bleu_detok="moses", eval_bleu_detok_args='{"target": "de"}')
-    assert unknown_key.startswith("--eval-bleu-detok-args: 'target': no option of --eval-bleu-detok moses")
+    assert unknown_key.startswith("--eval-bleu-detok-args: 'target': not an option of --eval-bleu-detok moses")
     assert refusal(eval_bleu_detok_args="no") == (
-        "--eval-bleu-detok-args 'no': not JSON (Expecting value: line 1 column 1 (char 0)); such as '{\"beam\": 4}'"
+        "--eval-bleu-detok-args 'no': is not JSON (Expecting value: line 1 column 1 (char 0)); an example is '{\"beam\": 4}'"
     )
 
 
 @pytest.mark.parametrize("text", ["x", "[1]", "{1: 2}", "{[]: 1}", "{'a': true}", "", "{" * 3000])
 def test_invalid_dictionaries_of_python(text):
-    with pytest.raises(InputError, match=r"^--model-overrides .*: must be a dictionary of Python"):
+    with pytest.raises(InputError, match=r"^--model-overrides .*: must be a Python dictionary"):
         dictionary_flags.read_python("--model-overrides", text)
 
 

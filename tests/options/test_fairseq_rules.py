@@ -141,7 +141,7 @@ VALUES = [
     ("task.tokens_per_sample", 0, "must be at least 1"),
     ("dataset.max_tokens", -1, None),
     ("dataset.max_tokens", -2, "must be at least 1, or 0 for no limit, or -1 for the same"),
-    ("lr_scheduler.lr_period_updates", -2, "must be greater than 0, or -1 for --max-update less --warmup-updates, or 0 for the same"),
+    ("lr_scheduler.lr_period_updates", -2, "must be greater than 0, or -1 for --max-update minus --warmup-updates, or 0 for the same"),
     ("lr_scheduler.lr_shrink", -0.5, "must be from 0 to 10"),
     ("dataset.max_tokens", None, None),
     ("dataset.shard_id", 1, "must be from 0 to below --num-shards, 1"),
@@ -191,15 +191,15 @@ def test_unusual_values_that_fairseq_accepts(config):
 @pytest.mark.parametrize(
     "limits, message",
     [
-        ({"max_tokens": 0}, "--max-tokens 0: is no limit, and --batch-size sets none"),
-        ({"max_tokens": None, "batch_size": 0}, "--batch-size 0: is no limit, and --max-tokens sets none"),
-        ({"max_tokens": 0, "batch_size": -1}, "--max-tokens 0: is no limit, and --batch-size sets none"),
-        ({"max_tokens": 9, "max_tokens_valid": 0}, "--max-tokens-valid 0: is no limit, and --batch-size-valid sets none"),
+        ({"max_tokens": 0}, "--max-tokens 0: means no limit, and --batch-size sets no limit either"),
+        ({"max_tokens": None, "batch_size": 0}, "--batch-size 0: means no limit, and --max-tokens sets no limit either"),
+        ({"max_tokens": 0, "batch_size": -1}, "--max-tokens 0: means no limit, and --batch-size sets no limit either"),
+        ({"max_tokens": 9, "max_tokens_valid": 0}, "--max-tokens-valid 0: means no limit, and --batch-size-valid sets no limit either"),
     ],
 )  # fmt: skip
 def test_a_batch_has_a_limit(limits, message):
     for given in ({"dataset": limits}, Namespace(**limits)):
-        with pytest.raises(InputError, match=f"^{message}; give one of them, such as --max-tokens 4096$"):
+        with pytest.raises(InputError, match=f"^{message}; set one of them, such as --max-tokens 4096$"):
             fairseq_rules.check(given)
 
 

@@ -31,7 +31,7 @@ class Options:
         ({"random": True}, []),
         (
             {"random": True, "cache": "a"},
-            ["--random: not with --cache a, which has an order; leave one of them out"],
+            ["--random: cannot be combined with --cache a, which has an order; leave one of them out"],
         ),
         ({"size": 0, "kind": "x"}, ["--kind 'x': choose from one, two", "--size 0: must be at least 1"]),
     ],

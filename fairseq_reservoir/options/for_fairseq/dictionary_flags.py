@@ -1,4 +1,4 @@
-"""Flags with a dictionary in JSON or Python as value: parse it and check its keys and values before any work."""
+"""Flags with a dictionary in JSON or Python syntax as value: parse it, and check its keys and values before any work."""
 
 import ast
 import dataclasses
@@ -16,13 +16,13 @@ from .. import generation_rules
 from ..fairseq_flags import SchedulerFlags, TaskFlags
 from ..reading import read
 
-# Options of a task that hold arguments of generation in JSON.
+# Options of a task that contain arguments of generation in JSON.
 _OF_GENERATION = ("eval_bleu_args", "generation_args", "eval_args")
 _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def check_task(task: Any) -> None:
-    """Refuses dictionaries among the options of a task that fairseq could not use, or would use in part.
+    """Refuse a dictionary in a task's options if fairseq could not use it, or would use only a part of it.
 
     Raises:
         InputError: one line with the flag, the value and what is allowed.
@@ -39,7 +39,7 @@ def _check_generation(flag: str, text: str) -> None:
     known = {field.name: field.type for field in dataclasses.fields(GenerationConfig)}
     defaults = {field.name: field.default for field in dataclasses.fields(GenerationConfig)}
     for key, value in given.items():
-        refuse_unknown(flag, key, known, "no option of fairseq's generation")
+        refuse_unknown(flag, key, known, "not an option of fairseq's generation")
         if value is None and defaults[key] is None:
             continue
         kind = next((kind for kind in (known[key], *get_args(known[key])) if kind in _TYPES), None)
@@ -69,20 +69,20 @@ def _check_tokenizer(flags: TaskFlags) -> None:
     if dataclass is not None:
         known = [field.name for field in dataclasses.fields(dataclass) if not field.name.startswith("_")]
         for key in given:
-            refuse_unknown("--eval-bleu-detok-args", key, known, f"no option of --eval-bleu-detok {chosen}")
+            refuse_unknown("--eval-bleu-detok-args", key, known, f"not an option of --eval-bleu-detok {chosen}")
 
 
 def read_json(flag: str, text: str) -> dict[str, Any]:
-    """The dictionary that a flag gives in JSON.
+    """Parse the dictionary that a flag contains in JSON.
 
     Raises:
-        InputError: it is not one.
+        InputError: the text is not a dictionary in JSON.
     """
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{flag} {text!r}: not JSON ({' '.join(str(error).split())}); such as '{{\"beam\": 4}}'"
+            f"{flag} {text!r}: is not JSON ({' '.join(str(error).split())}); an example is '{{\"beam\": 4}}'"
         ) from error
     if not isinstance(found, dict):
         raise InputError(f"{flag} {text!r}: must be a dictionary, such as '{{\"beam\": 4}}'")
@@ -90,10 +90,10 @@ def read_json(flag: str, text: str) -> dict[str, Any]:
 
 
 def read_python(flag: str, text: str) -> dict[str, Any]:
-    """The dictionary that a flag gives as Python's.
+    """Parse the dictionary that a flag contains in Python syntax.
 
     Raises:
-        InputError: it is not one.
+        InputError: the text is not such a dictionary with text keys.
     """
     try:
         found = ast.literal_eval(text)
@@ -101,23 +101,23 @@ def read_python(flag: str, text: str) -> dict[str, Any]:
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise InputError(f"{flag} {text!r}: must be a dictionary of Python, such as \"{{'dropout': 0.1}}\"")
+        raise InputError(f"{flag} {text!r}: must be a Python dictionary, such as \"{{'dropout': 0.1}}\"")
     return found
 
 
 def refuse_unknown(flag: str, key: str, known: Any, what: str) -> None:
-    """Refuses a key that nothing reads, with the one most like it.
+    """Refuse an unknown key. The message ends with the most similar known key, if one is similar.
 
     Raises:
         InputError: ``key`` is not one of ``known``.
     """
     if key not in known:
         like = get_close_matches(key, list(known), n=1)
-        raise InputError(f"{flag}: {key!r}: {what}{f'; {like[0]!r} is one' if like else ''}")
+        raise InputError(f"{flag}: {key!r}: {what}{f'; did you mean {like[0]!r}?' if like else ''}")
 
 
 def check_manual_rates(scheduler: Any) -> None:
-    """Refuses rates of ``--lr-scheduler manual`` that cannot be read or are negative.
+    """Refuse learning rates of ``--lr-scheduler manual`` that cannot be parsed, are negative or are not finite.
 
     Raises:
         InputError: one line with the flag.

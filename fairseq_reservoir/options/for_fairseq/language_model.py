@@ -22,8 +22,8 @@ from ..vector_options import WordVectorOptions
 from .transformer import as_transformer_config
 
 DEPTHS = {"decoder": 6}
-# ``large`` has the sizes of fairseq's transformer_lm_big. ``base`` has those of its transformer_lm, but shares its input and output
-# embeddings, and its LayerNorms stand before the blocks, as in transformer_lm_big. ``tiny`` and ``study`` are ours.
+# ``large`` has the sizes of fairseq's transformer_lm_big. ``base`` has the sizes of transformer_lm, but shares input and output
+# embeddings, and has LayerNorms before the blocks, as transformer_lm_big has. ``tiny`` and ``study`` are ours.
 SIZES = {
     name: {
         "decoder_embed_dim": width,
@@ -43,7 +43,7 @@ SIZES = {
 
 @dataclass
 class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, FairseqDataclass):
-    """fairseq's options of ``transformer_lm``, in hydra with the same defaults as its command line, and word vectors."""
+    """fairseq's options of ``transformer_lm``, and the flag for word vectors. In hydra, the defaults are those of the command line."""
 
     decoder_input_dim: int = option(
         "${model.decoder_embed_dim}", "width of the embedding. Default: --decoder-embed-dim", "N"
@@ -51,14 +51,18 @@ class LanguageModelConfig(TransformerLanguageModelConfig, WordVectorOptions, Fai
     decoder_output_dim: int = option(
         "${model.decoder_embed_dim}", "width before the output projection. Default: --decoder-embed-dim", "N"
     )
-    decoder_normalize_before: bool = option(True, "LayerNorm before each decoder block, always so on the command line")
+    decoder_normalize_before: bool = option(
+        True, "LayerNorm before each decoder block; always true on the command line"
+    )
 
 
 @dataclass
 class ReservoirLanguageModelConfig(LanguageModelConfig, FrozenLayerOptions, DecoderPlanOptions, FairseqDataclass):
     """Options of ``reservoir_transformer_lm``."""
 
-    decoder_layers: Optional[int] = option(None, "number of layers. Default: those of --reservoir-decoder, or 6", "N")
+    decoder_layers: Optional[int] = option(
+        None, "number of layers. Default: the number in --reservoir-decoder, or 6", "N"
+    )
 
 
 @dataclass
@@ -74,13 +78,13 @@ def architecture(args) -> None:
 
 
 def check_language_model(options: Namespace) -> None:
-    """Refuse options that do not make a language model of ours.
+    """Refuse options that our language models do not support.
 
     Raises:
         InputError: one line with the flag and the remedy.
     """
     if options.character_embeddings:
-        raise InputError("--character-embeddings: not in models with a layer plan or masks, leave it out")
+        raise InputError("--character-embeddings: not supported in models with a layer plan or masks; remove the flag")
     widths = options.decoder_input_dim, options.decoder_output_dim
     if options.share_decoder_input_output_embed and widths[0] != widths[1]:
         raise InputError(
@@ -91,7 +95,7 @@ def check_language_model(options: Namespace) -> None:
         raise InputError("--adaptive-input: needs --adaptive-input-cutoff, as in 20000,60000")
     if options.adaptive_input and options.decoder_embed_path:
         raise InputError(
-            "--decoder-embed-path: word vectors of one width do not fit --adaptive-input; leave one of them out"
+            "--decoder-embed-path: word vectors of one width do not fit --adaptive-input; remove one of the flags"
         )
     for name, at_input, at_output in (
         ("cutoff", options.adaptive_input_cutoff, options.adaptive_softmax_cutoff),
@@ -108,13 +112,14 @@ def as_decoder_config(options: Namespace) -> TransformerConfig:
     """fairseq's nested configuration of a language model's decoder, with our flags as further attributes.
 
     Raises:
-        InputError: see ``check_language_model``; or an output that is not adaptive is tied to an input that is.
+        InputError: see ``check_language_model``; or the input is adaptive, and an output that is not adaptive is tied to it.
     """
     check_language_model(options)
     tied = options.share_decoder_input_output_embed and not options.adaptive_softmax_cutoff
     if options.adaptive_input and tied:
         raise InputError(
-            "--adaptive-input: has no one table for a tied output (the presets study and base tie it); give --adaptive-softmax-cutoff too"
+            "--adaptive-input: has several tables, so an output with one table cannot be tied to it (the presets study and base tie it); "
+            "also give --adaptive-softmax-cutoff"
         )
     config = as_transformer_config(options)
     flags = read(PositionFlags, options)

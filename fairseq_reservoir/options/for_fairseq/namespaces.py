@@ -1,4 +1,4 @@
-"""Complete the options of a model, from whichever source they come: a command line, hydra, a checkpoint or a dataclass."""
+"""Complete the options of a model from a command line, hydra, a checkpoint or a dataclass."""
 
 from argparse import Namespace
 from dataclasses import fields
@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from ...errors import InputError, flag_of
 from ..flags import SEED
 
-# Options that have the value of another option where they are not given. Each stands after the option that it follows.
+# Option -> the option with its default value. Values are copied in this order: decoder_input_dim after decoder_embed_dim.
 FOLLOWED_WIDTHS = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
@@ -24,7 +24,7 @@ _MOST = 2**63 - 1
 
 
 def fill_defaults(args, dataclass) -> None:
-    """Give missing options the dataclass's defaults, except for defaults that refer to another option."""
+    """Set missing options to the dataclass's defaults, except defaults that refer to another option."""
     for option in fields(dataclass):
         if not hasattr(args, option.name) and not _is_reference(option.default):
             setattr(args, option.name, option.default)
@@ -37,14 +37,14 @@ def follow_seed(args, name: str) -> None:
 
 
 def fill_in(args, values: dict) -> None:
-    """Give options that the user has not set the ``values`` of a preset."""
+    """Set options to the ``values`` of a preset if the user has not set them."""
     for name, value in values.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
 
 
 def as_namespace(cfg) -> Namespace:
-    """A copy of a model's options as a plain namespace, in which no option refers to another one."""
+    """Copy a model's options to a plain namespace. References to other options are replaced by values."""
     if isinstance(cfg, DictConfig):
         return Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     values = dict(vars(cfg))
@@ -57,12 +57,12 @@ def as_namespace(cfg) -> Namespace:
 
 
 def read_numbers(args, names=_NUMBERS) -> None:
-    """Turn the numbers that the command line leaves as text into integers, in place.
+    """Convert whole numbers that the command line left as text to integers, in place.
 
-    fairseq gives a flag no type if its default follows another option.
+    fairseq's parser leaves a flag as text if its default refers to another option.
 
     Raises:
-        InputError: one of them is not a whole number of 64 bits.
+        InputError: a value is not a whole number of 64 bits.
     """
     for name in names:
         value = getattr(args, name, None)

@@ -1,4 +1,4 @@
-"""Architecture functions of our models: the sizes of a preset, fairseq's own preset below it, and checks before any data is loaded."""
+"""Architecture functions of our models. They set the sizes of our preset, then of fairseq's preset, and check the options."""
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, register_model_architecture
 
@@ -9,11 +9,11 @@ from .namespaces import fill_defaults, fill_in, follow_seed, read_numbers
 
 
 def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
-    """An architecture function of a model with layer plans.
+    """Make an architecture function of a model with layer plans.
 
     Args:
         dataclass: the model's options.
-        depths: layers of each stack of the model, where neither the user nor ``sizes`` has a number.
+        depths: number of layers of each stack, used if neither the user nor ``sizes`` sets it.
         fairseq_preset: the architecture function of fairseq that sets the remaining options.
         sizes: options of the preset.
     """
@@ -21,7 +21,7 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
 
     def fill(args):
         read_numbers(args)
-        plans = resolve(args, stacks)  # before the presets, since plans set depths
+        plans = resolve(args, stacks)  # before the presets, because plans set depths
         _complete(args, dataclass, fairseq_preset, sizes, "reservoir_seed")
         check(args, plans)
 
@@ -29,7 +29,7 @@ def reservoir_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes)
 
 
 def supermask_preset(dataclass, depths: dict[str, int], fairseq_preset, **sizes):
-    """An architecture function of a supermask model; arguments as for ``reservoir_preset``."""
+    """Make an architecture function of a supermask model. The arguments are the same as for ``reservoir_preset``."""
     stacks = {f"{stack}_layers": depth for stack, depth in depths.items()}
 
     def fill(args):
@@ -55,5 +55,5 @@ def register(model: str, presets: dict, default) -> None:
         register_model_architecture(model, f"{model}_{name}")(preset)
     if model not in ARCH_MODEL_REGISTRY:
         register_model_architecture(model, model)(default)
-    # fairseq gives a model with a dataclass an architecture that checks nothing; ours refuses bad values before data is loaded.
+    # For a model with a dataclass, fairseq registers a function without checks. Ours refuses bad values before data is loaded.
     ARCH_CONFIG_REGISTRY[model] = default

@@ -15,7 +15,7 @@ from .parser import add_flags as add_flags_of
 from .transformer import STUDY, TINY
 
 DEPTHS = {"encoder": 12}
-# fairseq's architecture function and the sizes that come before it; ``base`` and ``large`` are fairseq's own.
+# Preset -> fairseq's architecture function, and sizes that are set before it is called. ``base`` and ``large`` are fairseq's presets.
 SIZES = {
     "tiny": (roberta.base_architecture, {name: size for name, size in TINY.items() if name.startswith("encoder_")}),
     "study": (roberta.base_architecture, {name: size for name, size in STUDY.items() if name.startswith("encoder_")}),
@@ -35,13 +35,13 @@ class SupermaskRobertaOptions(MaskOptions, RobertaVectorOptions):
 
 
 def add_flags(parser, options) -> None:
-    """fairseq's flags of ``roberta`` and those of a dataclass."""
+    """Add fairseq's flags of ``roberta`` and the flags of a dataclass to a parser."""
     RobertaModel.add_args(parser)
     add_flags_of(parser, options, delete_default=True)
 
 
 def complete_options(args, task) -> Namespace:
-    """A copy of the options of a RoBERTa. Its number of positions is that of the task's longest sample, if it is not given."""
+    """Copy the options of a RoBERTa. If the number of positions is not given, it becomes the length of the task's longest sample."""
     options = as_namespace(args)
     flags = read(PositionFlags, options)
     if flags.max_positions is None:

@@ -1,7 +1,7 @@
-"""fairseq's options of a Transformer as one flat dataclass, and our models' options beside them.
+"""fairseq's options of a Transformer as one flat dataclass, and our models' options in addition.
 
-fairseq's ``TransformerConfig`` is nested, and its command line cannot register nested options. The flat dataclass serves the
-command line, hydra and checkpoints. ``as_transformer_config`` makes the nested one from it.
+fairseq's ``TransformerConfig`` is nested, and fairseq's command line cannot register nested options. The command line, hydra and
+checkpoints use the flat dataclass. ``as_transformer_config`` converts it to the nested one.
 """
 
 from argparse import Namespace
@@ -33,9 +33,9 @@ def _flat_transformer_fields():
             yield name, kind, field(default=_DEFAULTS.get(name, default), metadata=dict(inner.metadata))
 
 
-# fairseq reads layers_to_keep as text ("0,2") although it declares a list. The plan sets a depth that is not given.
+# fairseq reads layers_to_keep as text ("0,2") although it declares a list. A depth may be missing, because the plan sets it.
 _TYPES = {"layers_to_keep": Optional[str], "layers": Optional[int]}
-# A decoder without widths of its own has the encoder's, as in fairseq's architecture functions.
+# If the decoder's widths are not given, they are the encoder's widths, as in fairseq's architecture functions.
 _DEFAULTS = {
     "encoder_layers": None,
     "decoder_layers": None,
@@ -49,12 +49,12 @@ FlatTransformerConfig: Any = make_dataclass(
 
 @dataclass
 class ReservoirTransformerConfig(FlatTransformerConfig, ReservoirOptions, FairseqDataclass):
-    """Options of ``reservoir_transformer``: those of fairseq's ``transformer`` and those of ``ReservoirOptions``."""
+    """Options of ``reservoir_transformer``: the options of fairseq's ``transformer``, and ``ReservoirOptions``."""
 
 
 @dataclass
 class SupermaskTransformerConfig(FlatTransformerConfig, MaskOptions, FairseqDataclass):
-    """Options of ``supermask_one_layer_transformer``: those of fairseq's ``transformer`` and those of ``MaskOptions``."""
+    """Options of ``supermask_one_layer_transformer``: the options of fairseq's ``transformer``, and ``MaskOptions``."""
 
 
 # Sizes of our own presets.

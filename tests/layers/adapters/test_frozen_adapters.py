@@ -223,7 +223,7 @@ def test_specs_do_not_name_adapters():
         ({"frozen_adapter": "lora", "freeze": "att", "quant_noise_pq": 0.1, "encoder_ffn_embed_dim": 16},
          "--frozen-adapter lora: encoder.layers.0.self_attn.k_proj is frozen but not an ordinary linear layer"),
         ({"frozen_adapter": "lora", "encoder": "T", "quant_noise_scalar": 0.1},
-         "--quant-noise-scalar 0.1: not with --frozen-adapter, whose layers it cannot replace"),
+         "--quant-noise-scalar 0.1: cannot be combined with --frozen-adapter, because"),
     ],
 )  # fmt: skip
 def test_refusals(options, message):
