@@ -1,6 +1,6 @@
 """Frozen random Transformers for fairseq: a Python package that is also a ``--user-dir``.
 
-Importing it registers the models and installs hooks in fairseq. It has no other effect on the process.
+Importing the package registers the models and installs hooks in fairseq. The import has no other effect on the process.
 """
 
 import functools
@@ -16,7 +16,7 @@ from .version import __version__ as __version__
 def register() -> None:
     """Register the models with fairseq and install the hooks. A second call does nothing.
 
-    Without fairseq nothing is registered, but the tensors of an export can still be read.
+    If fairseq is not installed, nothing is registered, but the tensors of an export can still be read.
 
     Raises:
         InputError: an environment variable of this package has an invalid value.
@@ -35,10 +35,10 @@ def register() -> None:
 def _logging_unchanged():
     """Keep fairseq from configuring logging when it is imported.
 
-    fairseq's module text_to_speech configures the root logger, and logs an advice to install tensorboardX.
+    fairseq's module text_to_speech configures the root logger, and logs the advice to install tensorboardX.
     """
     root, advice = logging.getLogger(), logging.getLogger("fairseq.tasks.text_to_speech")
-    # logging.basicConfig does nothing if the root logger has a handler. lastResort prints warnings, as Python does without handlers.
+    # logging.basicConfig does nothing if the root logger has a handler. Python prints warnings by lastResort if there is no handler.
     handler = None if root.handlers else logging.lastResort
     if handler:
         root.addHandler(handler)
@@ -55,6 +55,6 @@ def _nothing(record):
     return False
 
 
-# Some commands need neither torch nor fairseq. The console script registers the models only for the others.
+# Some commands need neither torch nor fairseq. The console script registers the models only for the other commands.
 if not getattr(sys.modules.get("fairseq_reservoir_cli"), "is_running", False):
     register()

@@ -31,9 +31,7 @@ from .version import __version__, is_plugin
 
 # These commands build no model and can start without torch and fairseq.
 _LIGHT = ("report", "sweep", "doctor")
-_ABOUT = (
-    "Shows what a fairseq model trains and freezes, exports and measures checkpoints, runs and reports many trainings."
-)
+_ABOUT = "Show the trained and the frozen parts of a fairseq model, export and measure checkpoints, run many trainings and compare them."
 
 
 def main(arguments=None) -> None:
@@ -56,7 +54,9 @@ def main(arguments=None) -> None:
         command.add_parser(commands)
     for name, subparser in commands.choices.items():
         if name not in _LIGHT:
-            subparser.add_argument("--user-dir", metavar="DIR", help="folder that registers kinds of layer of your own")
+            subparser.add_argument(
+                "--user-dir", metavar="DIR", help="Python package (a folder) that registers your own kinds of layer"
+            )
     try:
         check_arguments(sys.argv[1:] if arguments is None else arguments)
         known, fairseq_flags = parser.parse_known_args(arguments)
@@ -75,7 +75,7 @@ def main(arguments=None) -> None:
     except InputError as error:
         sys.exit(f"fairseq-reservoir: error: {error}")
     except KeyboardInterrupt:
-        sys.exit(130)  # the status of a shell for a command ended by Ctrl-C
+        sys.exit(130)  # the exit status by which shells report Ctrl-C
 
 
 def _import_user_dir(folder):
@@ -101,10 +101,10 @@ def _user_dir_in(arguments):
 
 
 class _ParserWithOurFlags(argparse.ArgumentParser):
-    """Parser of a subcommand with fairseq's flags in its ``--help`` and one-line errors.
+    """Parser of a subcommand with one-line errors, and with the plugin's flags in its ``--help``.
 
-    ``--help`` lists the plugin's flags and the kinds of a ``--user-dir``. Only a ``--user-dir`` imports fairseq, which takes
-    seconds.
+    ``--help`` also lists the kinds of layer that a ``--user-dir`` registers. It imports fairseq only if a ``--user-dir`` is given,
+    because the import takes seconds.
     """
 
     arguments: Sequence[str] = ()
@@ -133,7 +133,7 @@ class _ParserWithOurFlags(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def _quiet():
-    """Suppress the warnings and log lines of importing fairseq and building models."""
+    """Suppress warnings and log lines while fairseq is imported and models are built."""
     level = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:

@@ -9,9 +9,9 @@ _DIGITS = 15
 class InputError(ValueError):
     """Error in a flag or file of the user.
 
-    The message is one line: the flag or file, the value received, the allowed values. Control characters in a value are
-    escaped, and a very long value is shortened. In Python it is an ordinary ``ValueError``. fairseq's commands print only the
-    message (see ``fairseq_repairs.error_report``).
+    The message is one line: the flag or file, the given value and the allowed values. Control characters in a value are escaped,
+    and a very long value is shortened. Python code can catch the error as a ``ValueError``. fairseq's commands print only the
+    message, without a traceback (see ``fairseq_repairs.error_report``).
     """
 
     def __init__(self, message: object) -> None:

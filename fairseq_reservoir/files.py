@@ -1,6 +1,6 @@
 """Atomic writing of files and folders, and safe reading of paths that may not be regular files.
 
-After a kill or with a full disk, an output is either the old file or the complete new one.
+If the process is killed or the disk is full, an output is either the old file or the complete new file.
 """
 
 import errno
@@ -46,7 +46,7 @@ def cannot_be_read(error: OSError) -> str:
 
 
 def check_name(what: str, path: str | Path) -> None:
-    """Refuse a path that is too long, or too long with the suffix of ``temporary_name``.
+    """Refuse a path that is too long for the file system, or too long after ``temporary_name`` has added a suffix.
 
     Raises:
         InputError: one line with ``what``, the path and the reason.
@@ -58,18 +58,18 @@ def check_name(what: str, path: str | Path) -> None:
             raise InputError(f"{what} {path}: cannot be written ({error.strerror})") from error
 
 
-def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
+def check_out(path: str, force: bool, suffix: str, *inputs: str) -> None:
     """Refuse an output file that cannot be written, before any work is done.
 
     Args:
         path: the output file.
         force: whether an existing file may be replaced.
         suffix: the suffix that its name must have.
-        read: input files that must not be replaced, even with ``force``.
+        inputs: input files. They must not be replaced, even with ``force``.
 
     Raises:
-        InputError: ``path`` has another suffix, is a folder, has no writable parent folder, is one of ``read``, or exists
-            without ``force``.
+        InputError: ``path`` has another suffix, is a folder, has no writable parent folder, is one of ``inputs``, or exists and
+            ``force`` is false.
     """
     if not Path(path).name.endswith(suffix):
         raise InputError(f"OUT {path}: the name must end in {suffix}")
@@ -83,8 +83,8 @@ def check_out(path: str, force: bool, suffix: str, *read: str) -> None:
         raise InputError(f"OUT {path}: is a folder")
     if not os.path.exists(path):
         return
-    if any(os.path.exists(other) and os.path.samefile(path, other) for other in read):
-        raise InputError(f"OUT {path}: is an input; name another")
+    if any(os.path.exists(other) and os.path.samefile(path, other) for other in inputs):
+        raise InputError(f"OUT {path}: is also an input file; choose another name")
     if not force:
         raise InputError(f"OUT {path}: exists; --force replaces it")
 
@@ -94,7 +94,7 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
     """Context manager that replaces ``path`` atomically. It yields a temporary name to write to.
 
     On exit the file is synchronised to disk and renamed. If the body raises, ``path`` is unchanged and the temporary file is
-    removed. A killed process leaves ``path`` unchanged and ``path.<process>.tmp`` behind.
+    removed. If the process is killed, ``path`` is unchanged and the temporary file ``path.<process id>.tmp`` remains.
 
     Args:
         path: the file to write.
@@ -112,7 +112,7 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
             os.chmod(temporary, mode)  # safetensors creates files that only their owner can read
         sync(temporary)
         os.replace(temporary, path)
-        with suppress(OSError):  # the file is in place, but some folders cannot be opened or synchronised
+        with suppress(OSError):  # some folders cannot be opened or synchronised; the file is renamed already
             sync(Path(path).parent)
     except Exception as error:
         _refuse(error, refusal, path)
@@ -126,9 +126,10 @@ def replacing(path: str | Path, refusal: str = "OUT {path}: cannot be written ({
 def replacing_together(paths: Sequence[str | Path], refusal: str = "OUT {path}: cannot be written ({why})"):
     """Context manager that replaces several files together. It yields a temporary name for each of ``paths``.
 
-    A reader never finds an old file together with a new one. All old files but the first are renamed to ``path.<process>.old``
-    before the first new file is renamed. A kill leaves all old files, all new files, or some paths without a file. Nothing is
-    deleted before all new files are in place. If the body raises, all files are unchanged.
+    A reader never finds an old file together with a new one. All old files except the first are renamed to
+    ``path.<process id>.old`` before the first new file is renamed to its path. If the process is killed, there are all old files,
+    all new files, or some paths without a file. Nothing is deleted before all new files have their paths. If the body raises, all
+    files are unchanged.
 
     Raises:
         InputError: the disk is full, or the system refuses to write a file. ``refusal`` is the message.
@@ -175,9 +176,9 @@ def _sync_folders(paths) -> None:
 
 @contextmanager
 def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written ({why})"):
-    """Context manager that replaces a folder. It yields the name of a new folder for the body to create.
+    """Context manager that replaces a folder. It yields a name, under which the body must create the new folder.
 
-    On exit it is renamed to ``folder``. If the body raises, it is deleted.
+    On exit the new folder is renamed to ``folder``. If the body raises, the new folder is deleted.
 
     Raises:
         InputError: the disk is full, or the system refuses to write. ``refusal`` is the message.
@@ -203,12 +204,12 @@ def replacing_folder(folder: str, refusal: str = "OUT {path}: cannot be written 
 
 
 def temporary_name(path) -> Path:
-    """Name to write to before a rename to ``path``. It has the process id, so that processes do not share it."""
+    """Name of the file to write before it is renamed to ``path``. The name contains the process id, so no two processes use it."""
     return Path(f"{path}.{os.getpid()}.tmp")
 
 
 def claim(temporary) -> None:
-    """Create an empty file at a temporary name. An existing file or link there is removed, and the link is not followed."""
+    """Create an empty file at a temporary name. A file or link with this name is removed first; a link's target is unchanged."""
     Path(temporary).unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
 
@@ -221,7 +222,7 @@ def _refuse(error: Exception, refusal: str, path) -> None:
 
 
 def _os_error_in(error) -> OSError | None:
-    """First OSError in a chain of causes. torch's writer may wrap it in another error."""
+    """First OSError in a chain of causes. torch's writer may wrap an OSError in another error."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error
@@ -237,13 +238,13 @@ def sync(path) -> None:
 
 
 def open_regular(path):
-    """Open a regular file, or one behind a link, for reading bytes. Never opens a FIFO, a socket or a device.
+    """Open a regular file, or a link to one, for reading bytes. Never opens a FIFO, a socket or a device.
 
     Raises:
         OSError: the file does not exist, is not a regular file, or cannot be opened.
     """
     _check_kind(os.stat(path))
-    # The file may be replaced by a FIFO in between. Without O_NONBLOCK, opening it would wait for a writer.
+    # After the check, a FIFO may replace the file. Without O_NONBLOCK, opening a FIFO would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _check_kind(os.fstat(descriptor))
@@ -276,7 +277,7 @@ def read_text(path, most: int) -> str:
 
 
 def regular(path) -> os.stat_result | None:
-    """Status of a regular file, or of the regular file behind a link; None for anything else."""
+    """Status of a regular file, or of a link's target if it is a regular file; None for anything else."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -291,7 +292,8 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
     Args:
         path: the path.
-        in_place: the file is opened for writing. Otherwise it is replaced by a new file, which does not change its hard links.
+        in_place: whether the existing file will be opened for writing. If not, a new file will replace it, and hard links are
+            allowed, because the old file stays unchanged under its other name.
 
     Raises:
         OSError: the file's status cannot be read.
@@ -304,14 +306,14 @@ def fault_of_own_file(path, in_place: bool = True) -> str:
 
 
 def open_own_file(path, flags: int) -> int:
-    """Open or create a regular file without hard links, and return its descriptor. Never follows a link or waits for a FIFO.
+    """Open or create a regular file with only one name, and return its descriptor. Never follows a link or waits for a FIFO.
 
     Args:
         path: the file.
         flags: flags of ``os.open``, such as ``os.O_WRONLY | os.O_APPEND``.
 
     Raises:
-        OSError: the file is not a regular file, has a hard link, or cannot be opened.
+        OSError: the path is not a regular file, the file has a second name (a hard link), or it cannot be opened.
     """
     if fault := fault_of_own_file(path):
         raise OSError(errno.EINVAL, fault)
@@ -326,7 +328,7 @@ def open_own_file(path, flags: int) -> int:
 
 
 def why(error: Exception) -> str:
-    """Short reason of an error: the system's text without number and file name."""
+    """Short reason of an error: the system's text without error number and file name."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -354,7 +356,7 @@ def _check_kind(status):
 
 
 def is_alive(process_id: int) -> bool:
-    """Return whether a process of this machine exists. It may be of another user. A number too large for the system counts as one."""
+    """Return whether a process with this id exists, of any user of this machine. Also true for an id too large for the system."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:

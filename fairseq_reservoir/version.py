@@ -8,10 +8,10 @@ __version__ = "0.2.0"
 def is_plugin(folder: Path) -> bool:
     """Whether a ``--user-dir`` is this plugin or another copy of it.
 
-    The bare package name means the installed package, unless the current folder has a package of that name.
+    The package name without a folder means the installed package, unless the current folder has a package of this name.
     """
     here = Path(__file__)
     if str(folder) == here.parent.name and not (folder / "__init__.py").is_file():
         return True
-    names = (folder.absolute().name, folder.resolve().name)  # of a link and of its target
+    names = (folder.absolute().name, folder.resolve().name)  # of a link, and of the folder to which it leads
     return here.parent.name in names and (folder / here.name).is_file()

@@ -115,11 +115,11 @@ def test_the_commands_of_a_page(page, request, tmp_path, monkeypatch, capfd):
             "Generate test with beam=5",
             "plain.pt: ",
             "inference: weights in memory",
-            "of this its dictionaries and pieces",
+            "dictionaries and word pieces in it",
             "CTranslate2's model in int8",
         ],
         "one-random-layer.md": ["seen through 3 masks"],
-        "the-smallest-file.md": ["17 random tensors 0 stored, 17 drawn again", "of this its dictionaries and pieces"],
+        "the-smallest-file.md": ["17 random tensors 0 stored, 17 drawn again", "dictionaries and word pieces in it"],
     }
     if "> text.de" in PAGES[page]:
         assert (tmp_path / "text.de").read_text().count("\n") == 3

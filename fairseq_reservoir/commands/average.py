@@ -1,8 +1,8 @@
 """``fairseq-reservoir average``: the mean of several checkpoints of one run."""
 
 HELP = """\
-Writes a checkpoint with the mean of the trained tensors of several checkpoints of one run, such as its last ones. Masks
-are selected again from the mean scores; random tensors keep their bits. Checkpoints of different seeds or plans are refused.
+Writes a checkpoint with the mean of the trained tensors of several checkpoints of one run, such as its last checkpoints. Masks
+are selected again from the mean scores. Random tensors stay the same, bit by bit. Checkpoints of different seeds or plans are refused.
 
   fairseq-reservoir average checkpoints/checkpoint8.pt checkpoints/checkpoint9.pt checkpoints/checkpoint10.pt mean.pt
 """

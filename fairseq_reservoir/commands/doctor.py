@@ -11,10 +11,11 @@ from ..errors import InputError
 from ..version import __version__
 
 HELP = """\
-Prints versions, every repair of the installed fairseq, threads, features of the processor and the GPUs, and advice. Start an
-issue report with it. It needs no network, and also runs without torch and fairseq: then it lists the missing packages.
+Prints versions, every repair of the installed fairseq (a fix of a defect that this plugin applies), threads, features of the processor
+and the GPUs, and advice. Start an issue report with this output. The command needs no network. It also runs without torch and fairseq, and
+then lists the missing packages.
 
-A repair is left out by its name, several with commas between, as in
+FAIRSEQ_RESERVOIR_WITHOUT switches off repairs by their names, separated by commas, as in
 
   FAIRSEQ_RESERVOIR_WITHOUT=last-batch,moving-average fairseq-train ...
 """
@@ -35,7 +36,7 @@ OPTIONAL = (
     ("constriction", ("constriction",), "constriction>=0.4.1", "export --compact and the files it writes"),
     ("ctranslate2", ("ctranslate2",), "ctranslate2", "materialize --ctranslate2"),
 )
-# Versions that the tests have passed with. "torch 2.13" stands for all of 2.13.*.
+# Versions with which the tests have passed. "torch 2.13" stands for all versions 2.13.*.
 TRIED = {
     "python": ("python 3.11", "python 3.12", "python 3.13"),
     "torch": ("torch 2.13",),
@@ -88,7 +89,7 @@ def _versions(advice):
 
 
 def _mark(module, version, advice):
-    """ " (not tried)" for a (name, version) outside ``TRIED``, with a line in ``advice``; else ""."""
+    """Return " (not tried)" and add a line to ``advice`` if the (name, version) is not in ``TRIED``; otherwise return ""."""
     tried = TRIED.get(module)
     found = " ".join(version or ())
     if not (tried and found) or any(re.match(rf"{re.escape(each)}(?!\d)", found) for each in tried):
@@ -98,7 +99,7 @@ def _mark(module, version, advice):
 
 
 def _version(packages):
-    """(name, version) of the first of them that is installed."""
+    """Return (name, version) of the first installed package of ``packages``, or None."""
     for package in packages:
         try:
             return package, metadata.version(package)
@@ -108,7 +109,7 @@ def _version(packages):
 
 
 def _installed(module, packages, purpose):
-    """(version, True) of a module, or (the error in one line, False)."""
+    """Return the text for a module: its version or an error in one line. Also return False if ``pip install`` of it may help."""
     found = _version(packages)
     named = " ".join(found) if found and found[0] != module else found[1] if found else "of an unknown version"
     try:
@@ -120,7 +121,7 @@ def _installed(module, packages, purpose):
         if error.name == module:
             return f"not installed, needed for {purpose}", False
         return f"{named} does not import without {error.name}", True
-    except Exception as error:  # as many ways as there are versions
+    except Exception as error:  # each version may fail in another way
         return f"{named} does not import ({_one_line(error)})", False
     return named, True
 
@@ -134,10 +135,10 @@ def _repairs(advice):
     except InputError as error:
         return [f"repairs of fairseq: none, {error}"]
     except Exception as error:
-        return [f"repairs of fairseq: none, since it cannot be loaded ({_one_line(error)})"]
+        return [f"repairs of fairseq: none, because fairseq cannot be loaded ({_one_line(error)})"]
     if off := [one.name for one in REPAIRS if one.state == SWITCHED_OFF]:
-        advice.append(f"{WITHOUT}: switched off are {', '.join(off)}; results may be those of fairseq's defects")
-    head = f"repairs of fairseq ({WITHOUT}=NAME,NAME leaves some out)"
+        advice.append(f"{WITHOUT}: switches off {', '.join(off)}; defects of fairseq may change the results")
+    head = f"repairs of fairseq ({WITHOUT}=NAME,NAME switches some off)"
     return [
         head,
         *(_line(one.name, f"{_state(one):<18}to {one.purpose[0].lower()}{one.purpose[1:]}") for one in REPAIRS),
@@ -164,22 +165,22 @@ def _machine(advice):
     lines += _threads(torch, cores, advice) + [_line("freed memory", _memory())] + _gpus(torch, advice)
     if features["bf16"] == "no":
         advice.append(
-            "--bf16 on this processor: it would emulate bf16, many times slower than fp32; leave --bf16 out here"
+            "--bf16: this processor has no bf16 instructions. Emulated bf16 is many times slower than fp32; remove --bf16 on this machine"
         )
     return lines
 
 
 def processor_name(info: str) -> str:
-    """The processor's name in the text of /proc/cpuinfo, or Python's name for it."""
+    """Name of the processor in the text of /proc/cpuinfo, or else the name that Python's ``platform`` reports."""
     named = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     return named[1] if named else platform.processor() or platform.machine()
 
 
 def processor_features(info: str) -> dict[str, str]:
-    """``bf16``, ``AMX`` and ``AVX-512``: yes with the instructions, no, or unknown; from the text of /proc/cpuinfo."""
+    """Find ``bf16``, ``AMX`` and ``AVX-512`` in the text of /proc/cpuinfo: yes with the names of the instructions, no, or unknown."""
     listed = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
     if listed is None:
-        return dict.fromkeys(("bf16", "AMX", "AVX-512"), "unknown, there is no /proc/cpuinfo that says")
+        return dict.fromkeys(("bf16", "AMX", "AVX-512"), "unknown, because /proc/cpuinfo does not list instructions")
     words = listed[1].split()
     wanted = {
         "bf16": [word for word in words if word in ("avx512_bf16", "amx_bf16", "bf16", "svebf16")],
@@ -190,17 +191,20 @@ def processor_features(info: str) -> dict[str, str]:
 
 
 def _threads(torch, cores, advice):
-    asked = os.environ.get("OMP_NUM_THREADS")
+    variable = os.environ.get("OMP_NUM_THREADS")
     used = f"torch uses {torch.get_num_threads()}" if torch else "no torch"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if torch and torch.get_num_threads() > cores:
         advice.append(f"OMP_NUM_THREADS={cores}: torch uses {torch.get_num_threads()} threads on {cores} usable cores")
     elif torch and torch.get_num_threads() > 1 and load > cores / 2:
         advice.append(
-            f"OMP_NUM_THREADS=1, or --threads 1 in training: other processes keep {load:.1f} cores busy, and waiting threads lose most"
+            f"OMP_NUM_THREADS=1, or --threads 1 in training: {load:.1f} cores are busy, and threads that wait for each other slow down most"
         )
     return [
-        _line("threads", f"{used}; OMP_NUM_THREADS {'is not set' if asked is None else f'is {asked}'}; load {load:.1f}")
+        _line(
+            "threads",
+            f"{used}; OMP_NUM_THREADS {'is not set' if variable is None else f'is {variable}'}; load {load:.1f}",
+        )
     ]
 
 
@@ -211,14 +215,14 @@ def _memory():
 
         most = most_kept()
     except InputError as error:
-        return f"handed back to the system, {error}"
+        return f"returned to the system, {error}"
     except Exception:
-        return "handed back to the system"
+        return "returned to the system"
     if keep_freed_memory.state == APPLIED:
         return "kept for the next training step" + (
             f", at most {most} MiB" if most else f" ({KEPT_MIB}=N: at most N MiB)"
         )
-    return f"as {users_own()} says" if users_own() else "handed back to the system"
+    return f"as set by {users_own()}" if users_own() else "returned to the system"
 
 
 def _gpus(torch, advice):

@@ -1,26 +1,26 @@
 """``fairseq-reservoir dump-embeddings``: a model's word vectors as text files."""
 
 HELP = """\
-Writes the token embeddings of a checkpoint, ours or any of fairseq's, in word2vec's text format: of a translation model
-PREFIX.SRC by the source dictionary and PREFIX.TGT by the target dictionary, of any other model PREFIX.txt. Another model
-starts from them with
+Writes the token embeddings of a checkpoint of this plugin or of fairseq in word2vec's text format. For a translation model, the files
+are PREFIX.SRC with the words of the source dictionary and PREFIX.TGT with the words of the target dictionary, where SRC and TGT are the
+languages. For any other model, the file is PREFIX.txt. Another model starts from these files with
 
   --encoder-embed-path PREFIX.SRC --decoder-embed-path PREFIX.TGT
   --decoder-embed-path PREFIX.txt
 
-A command that is stopped midway never leaves files of two models beside each other: one of the files is missing then.
+If the command is stopped midway, the files are never of two different models. One of them may be missing.
 """
 
 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "dump-embeddings",
-        help="write a model's word vectors as text, each side by its own dictionary",
+        help="write a model's word vectors as text files",
         description=HELP,
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export")
     parser.add_argument("prefix", metavar="PREFIX", help="the files to write, without .SRC, .TGT or .txt at their end")
-    parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained with)")
+    parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.set_defaults(run=run)
 
@@ -53,7 +53,9 @@ def run(known, _):
     elif len({id(source.model.get_submodule(place)) for place in places}) == 1:
         places, sides = places[:1], (("txt", task.source_dictionary),)
     else:
-        raise InputError(f"CHECKPOINT {known.checkpoint}: has {len(places)} tables of words and no two languages")
+        raise InputError(
+            f"CHECKPOINT {known.checkpoint}: has {len(places)} tables of word vectors, but not two languages"
+        )
     paths = [f"{known.prefix}.{ending}" for ending, _ in sides]
     for (ending, _), path in zip(sides, paths):
         check_out(path, known.force, f".{ending}", known.checkpoint)
@@ -67,6 +69,6 @@ def run(known, _):
 
 
 def _places(model) -> list[str]:
-    """The modules of a model's token embeddings: encoder's and decoder's, or the only one. A tied one has both names."""
+    """Names of the modules with token embeddings: the encoder's and the decoder's, or the only one. A tied module has both names."""
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
     return [name for name in names if name.rpartition(".")[2] == "embed_tokens"]

@@ -1,15 +1,15 @@
 """``fairseq-reservoir export``: a checkpoint as one small file without pickle."""
 
 HELP = """\
-Writes a checkpoint of this plugin's models as a safetensors file: the seed and the SHA-256 of every random tensor, masks
-and rounded weights as bits, trained tensors, slot table, configuration and hashes of the dictionaries; no optimizer state.
-Random tensors that are equal on every machine are left out; orthogonal ones are stored unless --regenerate is given. The file
-loads without pickle and replaces the checkpoint:
+Writes a checkpoint of this plugin's models as a safetensors file. The file contains the seed and the SHA-256 of every random tensor,
+masks and rounded weights as bits, trained tensors, the slot table (the list of trained and frozen tensors by layer), the configuration and
+hashes of the dictionaries. It contains no optimizer state. It does not store random tensors that are equal on every machine. It stores
+orthogonal ones unless --regenerate is given. The file loads without pickle and can be used in place of the checkpoint:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --dtype fp16
   fairseq-generate data-bin --user-dir fairseq_reservoir --path model.safetensors
 
-With the model of the pieces it carries the dictionaries too, and translates text by itself:
+With the model that splits words into pieces, the file also contains the dictionaries, and is enough to translate text:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
   fairseq-reservoir translate model.safetensors < text.en > text.de
@@ -27,35 +27,39 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--dtype",
         default="fp32",
-        help="fp32, fp16 or bf16: type of the tensors that are not random (default fp32, which loses nothing)",
+        help="fp32, fp16 or bf16: number type of the tensors that are not random (default: fp32, without rounding)",
     )
     parser.add_argument("--with-weights", action="store_true", help="store every random tensor")
     parser.add_argument(
         "--regenerate",
         action="store_true",
-        help="store no random tensor, not even orthogonal ones: a machine that draws other last bits refuses the file",
+        help="store no random tensor, not even orthogonal ones. A machine on which their last bits differ refuses the file",
     )
     parser.add_argument(
         "--compact",
         action="store_true",
-        help="masks and numbers near their entropy; writing and reading such a file needs the package constriction (extra"
-        " compact). Without it, the default, this plugin alone reads the file",
+        help="compress masks and numbers almost to their entropy. Writing and reading such a file needs the package constriction"
+        " (extra compact). Without this flag, reading the file needs no other package",
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the one trained on)")
+    parser.add_argument("--data", metavar="DATA", help="folder of the dictionaries (default: the training's DATA)")
     text = parser.add_argument_group(
-        "text, so that `translate` needs no other file; each of these stores the dictionaries"
+        "preparation of text, so that `translate` needs no other file; with each of these flags the file stores the dictionaries"
     )
     text.add_argument(
-        "--sentencepiece-model", metavar="FILE", help="the SentencePiece model that cut the source sentences"
-    )
-    text.add_argument("--bpe-codes", metavar="FILE", help="the codes of subword-nmt or fastBPE that cut them")
-    text.add_argument("--with-text", action="store_true", help="for data of whole words, with no pieces")
-    text.add_argument(
-        "--tokenizer", metavar="moses", help="Moses' tokenizer came before the pieces, as fairseq's --tokenizer"
+        "--sentencepiece-model",
+        metavar="FILE",
+        help="the SentencePiece model that split the source sentences into pieces",
     )
     text.add_argument(
-        "--moses-no-dash-splits", action="store_true", help="as fairseq's: it left words with dashes alone"
+        "--bpe-codes", metavar="FILE", help="the codes of subword-nmt or fastBPE that split the source sentences"
+    )
+    text.add_argument("--with-text", action="store_true", help="the data are whole words, not word pieces")
+    text.add_argument(
+        "--tokenizer", metavar="moses", help="Moses tokenized the text before it was split, as fairseq's --tokenizer"
+    )
+    text.add_argument(
+        "--moses-no-dash-splits", action="store_true", help="Moses did not split words at dashes, as fairseq's flag"
     )
     text.add_argument("--lowercase", action="store_true", help="the data are in lower case")
     parser.set_defaults(run=run)

@@ -1,6 +1,6 @@
 """Groups of flags for ``--help``: the plugin's flags, then fairseq's. Needs neither torch nor fairseq.
 
-fairseq-train answers ``--help`` before it adds the flags of a model or an optimizer, so it shows none of these.
+fairseq-train prints its ``--help`` before it adds the flags of a model or an optimizer, so its help lacks these flags.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from ..options.transformer_flags import TRANSFORMER
 from ..options.vector_options import RobertaVectorOptions, WordVectorOptions
 
 WIDTH = 100
-# Title -> options. A flag that several families of models have is shown once.
+# Title -> options. A flag of several families of models is shown once.
 GROUPS = {
     "plan (reservoir_*)": "reservoir_encoder reservoir_decoder",
     "plan by the number of reservoirs (reservoir_*)": (
@@ -25,7 +25,7 @@ GROUPS = {
     "layers of a plan (reservoir_*)": (
         "reservoir_norm reservoir_train_layernorm reservoir_no_dropout reservoir_kernel_sizes"
     ),
-    "freezing: components (reservoir_*, frozen_*; supermask_* has --freeze, and masks stay as drawn)": (
+    "freezing: components (reservoir_*, frozen_*; supermask_*: only --freeze, and masks stay as drawn)": (
         "freeze freeze_except frozen_init reservoir_seed"
     ),
     "freezing: adapters (reservoir_*, frozen_*)": "frozen_adapter frozen_adapter_rank frozen_adapter_scale",
@@ -33,14 +33,14 @@ GROUPS = {
         "mask_keep_ratio mask_keep_schedule mask_scope mask_scores mask_kind mask_coats"
     ),
     "masks: random weights (supermask_*)": "mask_init_weights mask_share mask_seed regenerate_weights",
-    "masks: parts that are learned or not (supermask_*)": "mask_layernorm mask_embeddings mask_row_gain mask_pin mask_random",
-    "masks: trained matrices in their stead (supermask_*)": "mask_trained_weights",
-    "masks: embeddings under masks that are given, not random (supermask_*)": "mask_embeddings_from",
-    "training: from pretrained embeddings (all models; the minimum: supermask_*)": (
+    "masks: trained and fixed parts (supermask_*)": "mask_layernorm mask_embeddings mask_row_gain mask_pin mask_random",
+    "masks: trained matrices instead of masks (supermask_*)": "mask_trained_weights",
+    "masks: pretrained embeddings under the masks, instead of random ones (supermask_*)": "mask_embeddings_from",
+    "training: pretrained embeddings (all models; --embed-min-coverage: supermask_*)": (
         "encoder_embed_path decoder_embed_path embed_min_coverage"
     ),
     "training: one stack from another model (reservoir_*, frozen_*)": "start_encoder_from start_decoder_from",
-    "training: a model of another dictionary to start from (every training, of any architecture)": "allow_other_dictionary",
+    "training: start from a model with another dictionary (every training, of any architecture)": "allow_other_dictionary",
     "training: faster frozen layers (reservoir_*)": "frozen_dtype reservoir_fast_dropout",
     "training: fewer passes (reservoir_*, supermask_*, frozen_*)": "fast",
     "training: a frozen prefix of the encoder, computed once (reservoir_*, frozen_*)": (
@@ -48,16 +48,16 @@ GROUPS = {
     ),
     "training: threads (every training, of any architecture)": "threads",
     "training: no backward pass through frozen layers (reservoir_*)": "backskip backskip_warmup backskip_anneal",
-    "training: freezing for a while (--optimizer freeze_skip, or freeze_skip_NAME)": (
+    "training: freezing on a schedule (--optimizer freeze_skip, or freeze_skip_NAME)": (
         "freeze_schedule freeze_progressive freeze_rotate freeze_update_every"
     ),
 }
 
 
 def in_groups() -> str:
-    """The groups as text: each flag of ours once with its help, and the names of fairseq's model flags."""
+    """Format the groups: each of our flags once with its help, and the names of fairseq's model flags."""
     options = _options()
-    parts = ["Below, in brackets: the architectures that have the flags. frozen_A is any architecture A of fairseq."]
+    parts = ["Brackets contain the architectures that have the flags. A in frozen_A is any architecture of fairseq."]
     parts += _own_kinds()
     for title, names in GROUPS.items():
         parts.append("\n".join([f"{title}:", *(_explained(options[name]) for name in names.split())]))
@@ -65,13 +65,13 @@ def in_groups() -> str:
 
 
 def _own_kinds() -> list[str]:
-    """A group for the kinds of layer that a ``--user-dir`` has registered, if it has."""
+    """A group with the kinds of layer that a ``--user-dir`` has registered; an empty list if it has registered none."""
     rows = [f"  {line}" for line in own_kinds()]
     return ["\n".join(["plan: letters of your --user-dir (reservoir_*):", *rows])] if rows else []
 
 
 def _options() -> dict[str, dataclasses.Field]:
-    """The first field of each option by name. It has the longest help where several models have the option."""
+    """Map the name of each option to its field. For an option of several dataclasses, the first one has the longest help."""
     found: dict[str, dataclasses.Field] = {}
     for options in (
         ReservoirOptions,
@@ -96,6 +96,7 @@ def _explained(option: dataclasses.Field) -> str:
 def _of_fairseq(shown) -> str:
     names = (name for name in TRANSFORMER if name not in shown)
     flags = textwrap.fill("  ".join(map(flag_of, names)), WIDTH - 2, break_on_hyphens=False)
-    return "fairseq's own, of its transformer (fairseq-train --help lists those of training):\n" + textwrap.indent(
-        flags, "  "
+    return (
+        "fairseq's own flags of its transformer (fairseq-train --help lists the flags of training):\n"
+        + textwrap.indent(flags, "  ")
     )

@@ -3,19 +3,19 @@
 from ..errors import InputError
 
 HELP = """\
-Writes a translation model of this plugin as a checkpoint of fairseq's own transformer: plans of L and T, and masks
-multiplied into the weights. It runs without the plugin:
+Writes a translation model of this plugin as a checkpoint of fairseq's own transformer, which runs without the plugin. The model's plan
+has only the letters L and T. If the model has masks, they are multiplied into its weights:
 
   fairseq-reservoir materialize checkpoints/checkpoint_best.pt plain.pt
   fairseq-generate data-bin --path plain.pt --required-batch-size-multiple 1
 
-CTranslate2's folder in the same step (pip install ctranslate2), with OUT.pt or without; --data is for checkpoints and for exports
-that carry no dictionaries:
+With --ctranslate2, the command also writes a folder for CTranslate2 (pip install ctranslate2), and OUT.pt may be omitted. For
+checkpoints, and for exports without dictionaries, --data is the folder of the dictionaries:
 
   fairseq-reservoir materialize model.safetensors --ctranslate2 ct2 --quantization int8
   fairseq-reservoir materialize checkpoints/checkpoint_best.pt plain.pt --ctranslate2 ct2 --data data-bin
 
-Without --required-batch-size-multiple 1, fairseq as it is leaves out the last batch.
+Without --required-batch-size-multiple 1, fairseq without this plugin may skip the last batch.
 """
 
 
@@ -27,12 +27,16 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint or an export of this plugin's models")
     parser.add_argument("out", metavar="OUT.pt", nargs="?", help="the file to write")
-    parser.add_argument("--ctranslate2", metavar="FOLDER", help="write CTranslate2's model too, or alone")
     parser.add_argument(
-        "--quantization", metavar="TYPE", help="of CTranslate2's model, such as int8 or float16 (default none)"
+        "--ctranslate2", metavar="FOLDER", help="also write a model for CTranslate2, or write only this model"
     )
     parser.add_argument(
-        "--data", metavar="DATA", help="folder of the dictionaries for --ctranslate2 (default: the one trained on)"
+        "--quantization",
+        metavar="TYPE",
+        help="number type of the CTranslate2 model, such as int8 (default: unchanged)",
+    )
+    parser.add_argument(
+        "--data", metavar="DATA", help="folder of the dictionaries for --ctranslate2 (default: the training's DATA)"
     )
     parser.add_argument("--force", action="store_true", help="replace OUT, and FOLDER, if they exist")
     parser.set_defaults(run=run)
@@ -45,8 +49,8 @@ def run(known, _):
     if not known.ctranslate2:
         for flag in ("quantization", "data"):
             if getattr(known, flag):
-                raise InputError(f"--{flag} {getattr(known, flag)}: goes with --ctranslate2 FOLDER")
+                raise InputError(f"--{flag} {getattr(known, flag)}: needs --ctranslate2 FOLDER")
         if not known.out:
-            raise InputError("OUT.pt: name the file to write, or a folder by --ctranslate2, or both")
+            raise InputError("OUT.pt: is missing; name the file to write, or a folder with --ctranslate2, or both")
         return materialize(known.checkpoint, known.out, known.force)
     return convert(known.checkpoint, known.ctranslate2, known.out, known.quantization, known.data, known.force)

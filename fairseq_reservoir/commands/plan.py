@@ -1,9 +1,10 @@
-"""``fairseq-reservoir plan``: the slot table of a model, without data."""
+"""``fairseq-reservoir plan``: print the slot table of a model. It needs no data."""
 
 HELP = """\
-Prints the slot table of a model without data: the kind of each layer, whether it is trained or frozen, parameters and matmul
-FLOPs per token; with --fast the parts that it changes, and with --optimizer freeze_skip the schedule. Takes every flag of
-fairseq-train; flags that do not belong to the model have no effect here. For example
+Prints the slot table of a model. No data are needed. A slot is a layer of the plan. The table has a row for each slot and each module
+outside the layers: its kind, whether it is trained or frozen, its parameters, and the FLOPs of its matrix products per token. With --fast,
+the command also lists the active parts of --fast. With --optimizer freeze_skip, it also prints the freeze schedule. It accepts every flag
+of fairseq-train. Flags that do not change the model have no effect here. For example
 
   fairseq-reservoir plan --arch reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL
 """
@@ -31,21 +32,21 @@ def run(known, fairseq_flags):
     from ..checkpoint.dry_build import build_arch, notes
 
     model = build_arch(known.arch, fairseq_flags, known.source_words, known.target_words)
-    said = [note(model, model.flags) for note in notes]
-    return "\n\n".join([str(model.slot_table), *filter(None, said)])
+    further = [note(model, model.flags) for note in notes]
+    return "\n\n".join([str(model.slot_table), *filter(None, further)])
 
 
 def plan(arch: str, fairseq_flags: list[str], source_words: int | None = None, target_words: int | None = None):
-    """The slot table of an architecture, without data.
+    """Return the slot table of an architecture, with a row for each layer (slot) and each module outside the layers. Needs no data.
 
     Args:
         arch: name of an architecture of text models, of this plugin or of fairseq.
-        fairseq_flags: flags of ``fairseq-train``, a word each: ``["--reservoir-encoder", "LFL"]``.
+        fairseq_flags: flags of ``fairseq-train`` as separate words: ``["--reservoir-encoder", "LFL"]``.
         source_words: size of the source dictionary, 10000 if None.
         target_words: size of the target dictionary, 10000 if None.
 
     Raises:
-        InputError: no such architecture, or flags with values that are not allowed.
+        InputError: the architecture does not exist, or a flag has a value that is not allowed.
     """
     from ..checkpoint.dry_build import build_arch
 

@@ -1,4 +1,4 @@
-"""Keep scikit-learn and scipy.stats out of commands that compute no scores: importing them with fairseq takes seconds."""
+"""Import scikit-learn and scipy.stats only when one of their functions is called. Most commands need none, and save seconds."""
 
 import contextlib
 import importlib
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-# fairseq imports them for the criterion and the task of classifications.
+# fairseq imports these modules for its classification criterion and task.
 _POSTPONED = ("sklearn", "sklearn.metrics", "scipy.stats")
 
 
 class _Postponed(ModuleType):
-    """Stands for a module. Its functions import the module when they are called."""
+    """Placeholder of a module. Its functions import the real module when they are called."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -28,7 +28,7 @@ class _Postponed(ModuleType):
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """Modules that are imported in the body get functions of scikit-learn and scipy.stats that import these when they are called."""
+    """Give placeholders of scikit-learn and scipy.stats to all modules that are imported in the body."""
     absent = [name for name in _POSTPONED if name not in sys.modules]
     sys.modules.update({name: _Postponed(name) for name in absent})
     try:

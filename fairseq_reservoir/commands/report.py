@@ -3,11 +3,12 @@
 from dataclasses import fields
 
 HELP = """\
-Compares training runs. RUNS are folders of runs, or of folders of runs. The command reads the logs of fairseq-train (JSON or text) and
-the output of fairseq-generate in them. It writes report.md, tables (Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one
-self-contained page, to DIR. They show convergence against training time, updates, tokens and FLOPs, AUCC, the cost of the best score and
-of a common target, mean and deviation over seeds, and sacreBLEU with a paired bootstrap. An archived run has counts.jsonl, the n-gram
-counts of each sentence, in place of the sentences. The report lists files that cannot be read.
+Compares training runs. Each of RUNS is the folder of a run or a parent folder of runs. Runs that differ only in their seed form an arm.
+The command reads the logs of fairseq-train (JSON or text) and the output of fairseq-generate in these folders. It writes report.md, tables
+(Markdown, LaTeX, CSV), figures (PNG, PDF) and index.html, one self-contained page, to DIR. The report shows convergence against training
+time, updates, tokens and FLOPs, the area under the convergence curve (AUCC), the cost to reach the best score and a common target score,
+mean and standard deviation over seeds, and sacreBLEU with a paired bootstrap. An archived run has counts.jsonl, the n-gram counts of each
+sentence, instead of the sentences. The report lists files that cannot be read.
 
   fairseq-reservoir report runs/multi30k --out report --baseline dense
 """
@@ -22,9 +23,9 @@ def add_parser(commands) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="folders, each a run or a parent of runs")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write; replaces an earlier report")
     parser.add_argument(
-        "--metric", help="score of the validations (default: bleu if all runs have it, else best_checkpoint_metric)"
+        "--metric", help="validation score to report (default: bleu if all runs have it, else best_checkpoint_metric)"
     )
-    parser.add_argument("--baseline", metavar="ARM", help="arm that others are compared with (default: the first)")
+    parser.add_argument("--baseline", metavar="ARM", help="arm to compare the others with (default: the first)")
     parser.add_argument(
         "--compare",
         dest="comparisons",
@@ -44,7 +45,7 @@ def add_parser(commands) -> None:
         "--horizon",
         type=float,
         metavar="SECONDS",
-        help="end of the AUCC over time (default: the largest time to a best score)",
+        help="training time at which the AUCC over time ends (default: the longest time that a run needs for its best score)",
     )
     parser.add_argument(
         "--against", metavar="FLAG", help="show scores against this flag, such as keep_ratio or encoder_layers"
@@ -54,10 +55,10 @@ def add_parser(commands) -> None:
         action="append",
         default=[],
         metavar="FLAG",
-        help="count runs that differ only in this flag as one arm; repeatable",
+        help="also treat runs that differ only in this flag as one arm; repeatable",
     )
     parser.add_argument(
-        "--references", metavar="FILE", help="the test set's references (default: fairseq-generate's T-lines)"
+        "--references", metavar="FILE", help="references of the test set (default: the T-lines of fairseq-generate)"
     )
     parser.add_argument(
         "--point",

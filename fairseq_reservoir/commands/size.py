@@ -7,17 +7,17 @@ from ..errors import InputError, in_one_line
 from ..files import check_file
 
 HELP = """\
-Prints the bytes of a model: its trained, random, masked and frozen tensors, and the cost of training, inference, a checkpoint
-and exports. For a file it also prints the paths and names in it that identify its maker. Takes a checkpoint, an export, or an
-architecture with flags of fairseq-train, for example
+Prints the size of a model in bytes: its trained, random, masked and frozen tensors, the memory for training and inference, and the
+size of a checkpoint and of exports. For a file, the command also prints the paths and names in the file that identify its author. The
+argument is a checkpoint, an export, or an architecture with flags of fairseq-train, for example
 
   fairseq-reservoir size checkpoints/checkpoint_best.pt
   fairseq-reservoir size reservoir_transformer_iwslt_de_en --reservoir-encoder LLFLFLL --source-words 8848
 """
 _UNION = """\
-The paper counts the weights that one mask keeps. That cannot be realised: each layer's mask keeps others, and together
-they use {share:.1%} of the shared layers. The masks themselves are not in its figure. Random weights drawn again from
-their seed cost no bytes at all, so an export is the masks and what is trained."""
+The paper counts only the weights that one mask keeps. A file of this size is impossible, because the masks of different layers
+keep different weights: together they use {share:.1%} of the shared layers. The paper also does not count the masks. An export
+needs no bytes for random weights, because they are drawn again from their seed. It stores the masks and the trained tensors."""
 
 
 def add_parser(commands) -> None:
@@ -44,10 +44,14 @@ def run(known, fairseq_flags):
         model = build_arch(known.model, fairseq_flags, known.source_words, known.target_words)
         return describe(ledger(model), exportable=hasattr(model, "recipes"))
     if fairseq_flags:
-        raise InputError(f"{' '.join(fairseq_flags)}: flags go with an architecture, and {known.model} is none")
+        raise InputError(
+            f"{' '.join(fairseq_flags)}: flags are only for an architecture, and {known.model} is not an architecture"
+        )
     for side in ("source", "target"):
         if (words := getattr(known, f"{side}_words")) is not None:
-            raise InputError(f"--{side}-words {words}: goes with an architecture, and {known.model} is none")
+            raise InputError(
+                f"--{side}-words {words}: is only for an architecture, and {known.model} is not an architecture"
+            )
     if not os.path.exists(known.model):
         raise InputError(f"CHECKPOINT|ARCH {known.model}: neither a file nor an architecture")
     check_file("CHECKPOINT|ARCH", known.model)
@@ -60,7 +64,7 @@ def run(known, fairseq_flags):
 
 
 def _identifying_names(path, checkpoint) -> str:
-    """Paths and names in a file that identify its maker: in its configuration, and in the SentencePiece model that it carries."""
+    """List the paths and names that identify the author of a file, in its configuration and in its SentencePiece model."""
     from ..checkpoint import anonymize, packed_file
     from ..checkpoint.export import as_json
 
@@ -69,28 +73,28 @@ def _identifying_names(path, checkpoint) -> str:
     if text is not None and text.kind == "sentencepiece":
         lines += [f"SentencePiece model: {name}" for name in anonymize.names_in_sentencepiece(text.model)]
     if not lines:
-        return "It contains no path, host or project of the machine that wrote it."
+        return "The file contains no path, host or project of the machine that wrote it."
     return "\n".join(
         [
-            "Paths, hosts and projects in it, which a new export leaves out:",
+            "Paths, hosts and projects in the file; a new export does not contain them:",
             *(f"  {in_one_line(line)}" for line in lines),
         ]
     )
 
 
 def describe(found, measured=(), exportable=True) -> str:
-    """Two tables: the tensors of a ledger, and their cost.
+    """Format two tables: the tensors of a model, and their cost in bytes.
 
     Args:
-        found: a ``Ledger``.
-        measured: further lines (text, bytes) of the second table.
-        exportable: whether there are exports of such a model.
+        found: the ``Ledger``, a list of the model's tensors with their roles and sizes.
+        measured: further lines (text, bytes) for the second table.
+        exportable: whether ``fairseq-reservoir export`` supports the model.
     """
     masked = any(item.keep_ratios for item in found.items)
     costs = [
         *measured,
         ("training: weights, gradients, Adam's moments (float32)", found.training_bytes),
-        ("of these Adam's moments", found.optimizer_bytes),
+        ("Adam's moments alone", found.optimizer_bytes),
         ("fairseq's checkpoint: weights, Adam's moments", found.checkpoint_bytes),
         ("inference: weights in memory", found.inference_bytes),
     ]
@@ -105,16 +109,16 @@ def describe(found, measured=(), exportable=True) -> str:
     if masked:
         costs.append(("as the paper counts", round(found.papers_bytes)))
     lines = _table(("tensors", "entries", "bytes"), _groups(found))
-    lines += ["", *_table(("what it costs, in data", "bytes"), [(text, f"{cost:,}") for text, cost in costs])]
+    lines += ["", *_table(("cost of the data", "bytes"), [(text, f"{cost:,}") for text, cost in costs])]
     if exportable:
-        lines.append("An export's description comes on top: some 10 to 40 KiB.")
+        lines.append("An export also contains a description of about 10 to 40 KiB.")
     if any(len(item.keep_ratios) > 1 for item in found.items):
         lines.append(_UNION.format(share=found.share_in_use))
     return "\n".join(lines)
 
 
 def _groups(found):
-    """Lines (name, entries, bytes), without the lines that have no entries."""
+    """Lines (name, entries, bytes) of the groups of tensors that the model has, and a line with the total."""
     groups = {}
     for item in found.items:
         if item.role != "tied":
@@ -130,7 +134,7 @@ def _groups(found):
 
 def _group(item):
     if item.role == "random":
-        kind = "every machine draws alike" if item.recipe.exact else "orthogonal or normal"
+        kind = "equal on every machine" if item.recipe.exact else "orthogonal or normal"
         return f"random weights, {kind}{' (embeddings)' * item.is_embedding}"
     if item.role == "mask":
         kind = f"masks, {item.bits} bit{'s' * (item.bits > 1)} per entry{' (embeddings)' * item.is_embedding}"
@@ -140,14 +144,14 @@ def _group(item):
         what = f"{item.levels}, {item.bits} bit{'s' * (item.bits > 1)} per weight, {per}"
         return f"trained weights, {what}{' (embeddings)' * item.is_embedding}, entropy at most {item.entropy:.2f}"
     if item.role == "buffer":
-        return "version numbers and the like"
+        return "buffers, such as version numbers"
     if item.role == "training":
         return "estimators of --backskip, for training only"
     return f"{item.role} {'embeddings' if item.is_embedding else 'weights'}"
 
 
 def _contents(path):
-    """The tensors of an export as stored, the bytes that describe them, and their entropy."""
+    """Lines with the bytes of an export's tensors, their entropy, and the bytes of the description and the dictionaries."""
     from ..checkpoint import compact, packed_file
 
     if not str(path).endswith(packed_file.SUFFIX):
@@ -156,12 +160,12 @@ def _contents(path):
     entropy = compact.entropy_bytes(*packed_file.read(path))
     text = packed_file.text_bytes(path)
     described = Path(path).stat().st_size - stored - text
-    lines = [("of this its tensors", stored), ("the entropy of these", entropy), ("of this its description", described)]
-    return [*lines, ("of this its dictionaries and pieces", text)] if text else lines
+    lines = [("tensors in it", stored), ("entropy of these tensors", entropy), ("description in it", described)]
+    return [*lines, ("dictionaries and word pieces in it", text)] if text else lines
 
 
 def _optimizer(checkpoint):
-    """The tensors of the optimizer's state in a file, if there is one."""
+    """A line with the bytes of the optimizer's state in a file, if the file has one."""
     import torch
 
     def tensors(state):
@@ -172,7 +176,7 @@ def _optimizer(checkpoint):
                 yield from tensors(part)
 
     size = sum(t.numel() * t.element_size() for t in tensors(checkpoint.state.get("last_optimizer_state")))
-    return [("of this its optimizer state", size)] if size else []
+    return [("optimizer state in it", size)] if size else []
 
 
 def _table(head, lines):

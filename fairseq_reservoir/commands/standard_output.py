@@ -1,4 +1,4 @@
-"""Handle standard output that cannot be written: its reader has stopped, or the disk is full."""
+"""Handle errors of writing to standard output: the reader of a pipe has stopped, or the disk is full."""
 
 import contextlib
 import os
@@ -10,15 +10,15 @@ from ..errors import InputError
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """End the command quietly when the reader has stopped reading, as ``| head`` does.
+    """End the command without a message if the reader of a pipe has stopped, as ``| head`` does.
 
     Raises:
-        InputError: it cannot be written, as on a full disk.
+        InputError: standard output cannot be written for another reason, such as a full disk.
     """
     try:
         yield
     except OSError as error:
-        # At its end the interpreter tries again to write the rest.
+        # Otherwise the interpreter would try to write the rest again when it exits, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(0)

@@ -10,9 +10,10 @@ from ..files import replacing
 from .standard_output import writing
 
 HELP = """\
-Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs stay,
-interrupted runs continue, failed runs are marked and do not stop the others. Ctrl-C ends all. The command waits for runs of another sweep,
-and for commands that a killed sweep has left running, and then continues them. The grid file is YAML:
+Runs all combinations of a grid file, several at a time, each in its own folder below DIR. Repeat the command to resume: finished runs are
+not repeated, and interrupted runs continue. A failed run is marked and does not stop the others. Ctrl-C ends all runs. If another sweep
+runs a run, or a killed sweep has left the run's command running, this command waits for its end and then continues the run. The grid file
+is YAML:
 
   command: fairseq-train {DATA} --user-dir fairseq_reservoir --arch reservoir_transformer_study --max-update 700
   axes:                              # flags of the command; each combination is a run
@@ -20,32 +21,32 @@ and for commands that a killed sweep has left running, and then continues them. 
     lr: [1e-3, 2e-3]
     reservoir-fast-dropout: [yes, no]    # a flag without a value: given or not
     seed: [1, 2]
-  environment:                       # the same for variables; a single value applies to all runs and is in no name
+  environment:                       # the same for environment variables; a single value is for all runs and not part of a run's name
     OMP_NUM_THREADS: 1
-  arms:                              # one more axis: names for flags that belong together
+  arms:                              # one more axis: each name stands for a group of flags
     plain: ''
     layerdrop: --encoder-layerdrop 0.2
   exclude:                           # combinations to leave out
     - {lr: 2e-3, arm: layerdrop}
-  defaults:                          # text of {DATA} in a command, unless the environment has a variable DATA
+  defaults:                          # value of {DATA} in a command if there is no environment variable DATA
     DATA: data-bin
   choose: lr                         # the first seed runs every lr, the other seeds only the best lr of each arm
   beyond: 2                          # if an arm's best lr is the smallest or the largest, add the next one, at most twice
-  then:                              # commands to run in turn after the first one
+  then:                              # commands that run after the first one, in this order
     - fairseq-generate {DATA} --user-dir fairseq_reservoir --path {out}/checkpoint_best.pt --results-path {out}
 
 `choose` takes the value with the lowest validation loss, or the best score by --best-checkpoint-metric. A failed training does not count.
-An arm's other seeds begin after all its runs of the first seed, including those of `beyond`, and do not wait for other arms.
-DIR/choices.txt has the chosen values and their scores. It notes if a chosen value is the smallest or the largest one. `beyond` is for
-learning rates: it continues in the ratio of the last two values, after 4e-3 and 8e-3 with 1.6e-2. A variable DATA of the shell replaces
-{DATA}; it is split into words as in a command.
+The other seeds of an arm begin when all its runs of the first seed have ended, including the runs added by `beyond`. They do not wait for
+other arms. DIR/choices.txt has the chosen values and their scores. It notes if a chosen value is the smallest or the largest one. `beyond`
+is for learning rates: the ratio of the last two values determines the next one, so 1.6e-2 follows 4e-3 and 8e-3. An environment variable
+DATA replaces {DATA}. Its value is split into words as in a command.
 
-{out} is the folder of the run; fairseq-train gets it as --save-dir. The folder's name has the values of all lists, the seed last, such as
-plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. It contains `command`, `state` (waiting, running, done or failed) and a log of each command,
-here train.log and generate.log. Commands run in the folder where the sweep was started. A run is reported and left out if its folder or
-one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al` makes them).
+{out} is the folder of the run. fairseq-train uses it as --save-dir. The folder's name consists of the values of all lists, the seed last,
+such as plain-LLL-lr1e-3-no-reservoir-fast-dropout-1. The folder contains `command`, `state` (waiting, running, done or failed) and a log of
+each command, here train.log and generate.log. Commands run in the folder where the sweep was started. A run is reported and skipped if its
+folder or one of these files is a link or cannot be read, or if `lock` or a log has a second name (a hard link, as `cp -al` makes them).
 """
-# Flags of Slurm's jobs: (default, least).
+# Flags of Slurm jobs, without --slurm-: (default, smallest value).
 _SLURM = {"partition": (None, None), "time": (1440, 1), "gpus": (1, 0), "cpus": (4, 1)}
 
 
@@ -59,11 +60,9 @@ def add_parser(commands) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="parent folder of the runs")
     parser.add_argument(
         "--jobs", type=int, metavar="N",
-        help="runs at a time (default: 1, with --slurm all); they share the cores, and each gets one of the GPUs in turn",
+        help="number of runs at a time (default: 1; with --slurm: all). They share the cores. Each run gets one GPU, in turn",
     )  # fmt: skip
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the runs, their states and commands, and do not run them"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="only print the runs, their states and their commands")
     parser.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     parser.add_argument(
         "--slurm", action="store_true", help="submit each run as a job, and wait for them (needs submitit)"
@@ -73,7 +72,7 @@ def add_parser(commands) -> None:
         "--slurm-time",
         type=int,
         metavar="MINUTES",
-        help="time limit of a job; after it the job is queued again (default: 1440)",
+        help="time limit of a job; a job that reaches it is queued again (default: 1440)",
     )
     parser.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of a job (default: 1)")
     parser.add_argument("--slurm-cpus", type=int, metavar="N", help="cores of a job (default: 4)")
@@ -104,7 +103,7 @@ def _run(known):
     executor = slurm.executor(known.out, **options) if known.slurm else None
     sweep.add(list(runs), "runs of the first seed" if choices else "runs")
     for each in [run for run in runs if run.is_due(known.retry_failed)][:1]:
-        each.is_locked()  # refuses a file system without locks before anything runs
+        each.is_locked()  # raises an error on a file system without locks, before anything runs
     sweep.next_runs()
     if executor:
         finished = slurm.run_all(list(runs), executor, known.jobs, known.retry_failed, sweep.end, sweep.next_runs)
@@ -160,7 +159,7 @@ class _Sweep:
         _print(f"[{len(self.minutes)}/{self.due}] {run.name}: {run.describe()} ({minutes:.1f} min)")
 
     def next_runs(self) -> list:
-        """Return the runs that follow from the finished ones. Print the choices behind them, and write them to choices.txt."""
+        """Return the runs that finished runs make possible. Print the choices that lead to them, and write the choices to choices.txt."""
         before, decided = len(self.runs), len(self.decisions.made)
         for line, more in self.decisions.next_runs():
             _print(line)
@@ -172,7 +171,7 @@ class _Sweep:
                 self.runs.extend(more)
         with _collecting(self.errors):
             if len(self.decisions.made) > decided:
-                _keep(self.decisions.made.values(), Path(self.out) / "choices.txt")
+                _write_lines(self.decisions.made.values(), Path(self.out) / "choices.txt")
         return self.runs[before:]
 
     def is_done(self) -> bool:
@@ -195,7 +194,7 @@ def _collecting(errors):
 
 
 def _print(text):
-    """Print text that may contain bytes outside UTF-8. A closed pipe (``| head``) ends the command without a traceback."""
+    """Print text that may contain bytes outside UTF-8. If the reader of a pipe has stopped (``| head``), end without a traceback."""
     with writing():
         print(printable(text), flush=True)
 
@@ -213,10 +212,10 @@ def _dry_run(runs, decisions):
         if choice not in decisions.open:
             yield decisions.made[choice.name]
         elif first:
-            yield f"{choice.name}: {len(first)} more of the other seeds, after the first seed has chosen its {choice.axis}"
+            yield f"{choice.name}: {len(first)} more runs of the other seeds, after the first seed has chosen {choice.axis}"
 
 
-def _keep(lines, path):
+def _write_lines(lines, path):
     with replacing(str(path), "--out {path}: cannot be written ({why})") as temporary:
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

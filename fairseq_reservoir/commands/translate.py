@@ -1,4 +1,4 @@
-"""``fairseq-reservoir translate``: text in, text out, by a model of one file."""
+"""``fairseq-reservoir translate``: translate text from standard input to standard output with a model of one file."""
 
 import sys
 import time
@@ -13,14 +13,14 @@ from ..options.translation_defaults import BATCH_SIZE, BEAM, LENPEN, MAX_LEN_B, 
 from .standard_output import writing
 
 HELP = """\
-Translates the lines of standard input with an export that carries its dictionaries and pieces, one line each and in
-their order; it needs no other file:
+Translates standard input line by line with an export that contains its dictionaries and its splitting into word pieces. The command
+prints one line for each line, in the same order. It needs no other file:
 
   fairseq-reservoir export checkpoints/checkpoint_best.pt model.safetensors --sentencepiece-model pieces/joint.model
   fairseq-reservoir translate model.safetensors < text.en > text.de
 
-Text is UTF-8. A blank line stays blank. A line of more than --split-above pieces is translated in parts, which end with
-a sentence or else with a word; a note on standard error names the line.
+Text is UTF-8. A blank line stays blank. A line of more than --split-above pieces is translated in parts. A part ends at the end of a
+sentence if possible, otherwise at the end of a word. A note on standard error names these lines.
 """
 _SECONDS_BETWEEN_NOTES = 10
 _NAMED_LINES = 5
@@ -30,41 +30,43 @@ _BYTE_ORDER_MARK = "\ufeff"
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "translate",
-        help="translate text with an export that carries its dictionaries",
+        help="translate text with an export that contains its dictionaries",
         description=HELP,
     )
     parser.add_argument("model", metavar="MODEL.safetensors", help="an export with text (see `export --help`)")
-    parser.add_argument(
-        "--beam", type=int, default=BEAM, metavar="N", help="hypotheses that are followed (default %(default)s)"
-    )
+    parser.add_argument("--beam", type=int, default=BEAM, metavar="N", help="beam size (default %(default)s)")
     parser.add_argument(
         "--nbest",
         type=int,
         metavar="N",
-        help="print the N best of each line, each behind the line's number, from 1, and a tab",
+        help="print the N best translations of each line. Before each, print the line's number, counted from 1, and a tab",
     )
     parser.add_argument(
         "--scores",
         action="store_true",
-        help="print before each translation its score and a tab: the mean binary logarithm of its pieces' probabilities, as"
+        help="print a score and a tab before each translation: the mean base-2 logarithm of the probabilities of its pieces, as in"
         " fairseq-generate",
     )
     parser.add_argument(
-        "--lenpen", type=float, default=LENPEN, metavar="X", help="more than 1 favours long ones (default %(default)g)"
+        "--lenpen",
+        type=float,
+        default=LENPEN,
+        metavar="X",
+        help="length penalty; more than 1 favours long translations (default %(default)g)",
     )
     parser.add_argument(
         "--max-len-b",
         type=int,
         default=MAX_LEN_B,
         metavar="N",
-        help="pieces of a translation at most (default %(default)s, as fairseq's)",
+        help="most pieces of a translation (default %(default)s, as in fairseq)",
     )
     parser.add_argument(
         "--split-above",
         type=int,
         default=SPLIT_ABOVE,
         metavar="N",
-        help="pieces of a line that is translated as a whole (default %(default)s)",
+        help="most pieces of a line that is translated as a whole (default %(default)s)",
     )
     parser.add_argument(
         "--batch-size", type=int, default=BATCH_SIZE, metavar="N", help="lines translated at once (default %(default)s)"
@@ -74,7 +76,7 @@ def add_parser(commands) -> None:
         type=int,
         default=2000,
         metavar="N",
-        help="lines read before the first of them is printed (default 2000; 1 answers each line at once, as on a terminal)",
+        help="lines to read before their translations are printed (default 2000; 1 translates each line at once, as on a terminal)",
     )
     parser.add_argument("--cpu", action="store_true", help="use no GPU")
     parser.set_defaults(run=run)
@@ -88,7 +90,9 @@ def run(known, _):
     nbest = 1 if known.nbest is None else known.nbest
     check_rules({"translate": vars(known) | {"nbest": nbest}}, fairseq_rules.TRANSLATE)
     if sys.stdin is None or sys.stdout is None:
-        raise InputError("standard input and output: must be open; text comes from one and goes to the other")
+        raise InputError(
+            "standard input and output: must be open, because text is read from one and written to the other"
+        )
     check_file("MODEL", known.model)
     translator = load_translator(known.model)
     if torch.cuda.is_available() and not known.cpu:
@@ -96,7 +100,7 @@ def run(known, _):
     progress, out = _Progress(), sys.stdout.buffer
     interactive = sys.stdin.isatty()
     if interactive:
-        _say("type a line; Ctrl-D ends")
+        _note("type a line; Ctrl-D ends")
     options = {"nbest": nbest, "lenpen": known.lenpen, "max_len_b": known.max_len_b}
     options |= {"batch_size": known.batch_size, "split_above": known.split_above}
     for first, lines in read_lines(sys.stdin.buffer, 1 if interactive else known.buffer_size):
@@ -105,13 +109,13 @@ def run(known, _):
             for number, hypotheses in enumerate(answers, first):
                 for hypothesis in hypotheses:
                     out.write(_written(number if known.nbest else None, hypothesis, known.scores))
-                progress.look_at(number, hypotheses[0])
+                progress.record(number, hypotheses[0])
             out.flush()
     progress.end(known, translator)
 
 
 def read_lines(stream: BinaryIO, at_once: int) -> Iterator[tuple[int, list[str]]]:
-    """Groups of lines without their ends, each with the number of its first line, from 1.
+    """Yield groups of lines without line ends. Each group comes with the number of its first line, counted from 1.
 
     Raises:
         InputError: a line is not UTF-8.
@@ -142,53 +146,55 @@ def _written(number, hypothesis, with_score) -> bytes:
     if with_score:
         columns.append(f"{hypothesis.score / log(2):.4f}")
     text = hypothesis.text
-    if sys.stdout.isatty():  # a stranger's file must not move the cursor
+    if sys.stdout.isatty():  # an export from someone else must not send control sequences to the terminal
         text = "".join(c if c.isprintable() else "\ufffd" for c in text)
     return ("\t".join([*columns, text]) + "\n").encode()
 
 
 class _Progress:
-    """Notes on standard error: every ten seconds the number of lines, and at the end the lines that were split or cut short."""
+    """Notes on standard error: every ten seconds the number of finished lines; at the end the lines that were split or cut short."""
 
     def __init__(self):
-        self.begun = self.told = time.monotonic()
-        self.done = self.done_when_told = 0
+        self.begun = self.noted = time.monotonic()
+        self.done = self.done_when_noted = 0
         self.in_parts, self.cut_short = [], []
 
     def count(self, lines):
         self.done += lines
-        if self.done > self.done_when_told and time.monotonic() - self.told >= _SECONDS_BETWEEN_NOTES:
-            self._tell()
+        if self.done > self.done_when_noted and time.monotonic() - self.noted >= _SECONDS_BETWEEN_NOTES:
+            self._note_speed()
 
-    def look_at(self, number, best):
+    def record(self, number, best):
         if best.parts > 1:
             self.in_parts.append(number)
         if best.cut_short:
             self.cut_short.append(number)
 
     def end(self, known, translator):
-        if 0 < self.done_when_told < self.done:
-            self._tell()
+        if 0 < self.done_when_noted < self.done:
+            self._note_speed()
         if self.in_parts:
             most = _limit(known.split_above, "--split-above", translator.longest_source())
-            _say(f"translated in parts, for more than {most}: {_named(self.in_parts)}")
+            _note(f"translated in parts, because they have more than {most}: {_named(self.in_parts)}")
         if self.cut_short:
             most = _limit(known.max_len_b, "--max-len-b", translator.longest_target())
-            _say(f"cut short at {most}: {_named(self.cut_short)}")
+            _note(f"cut short at {most}: {_named(self.cut_short)}")
 
-    def _tell(self):
-        self.told, self.done_when_told = time.monotonic(), self.done
-        seconds = self.told - self.begun
-        _say(f"{self.done:,} lines in {seconds:.0f} s, {self.done / seconds:.1f} a second")
+    def _note_speed(self):
+        self.noted, self.done_when_noted = time.monotonic(), self.done
+        seconds = self.noted - self.begun
+        _note(f"{self.done:,} lines in {seconds:.0f} s, {self.done / seconds:.1f} a second")
 
 
-def _say(text) -> None:
-    if sys.stderr is not None:  # closed; print would take standard output in its place
+def _note(text) -> None:
+    if sys.stderr is not None:  # None if closed; print would write to standard output instead
         print(f"fairseq-reservoir translate: {text}", file=sys.stderr, flush=True)
 
 
-def _limit(asked, flag, of_model) -> str:
-    return f"{asked} pieces ({flag})" if asked <= of_model else f"{of_model} pieces, for which the model has positions"
+def _limit(given, flag, of_model) -> str:
+    return (
+        f"{given} pieces ({flag})" if given <= of_model else f"{of_model} pieces, the number of the model's positions"
+    )
 
 
 def _named(lines) -> str:

@@ -109,7 +109,7 @@ def test_refusals(run, toy_data, tmp_path):
     )
     before = (run / "checkpoint_1_10.pt").read_bytes()
     again = [run / "checkpoint_1_10.pt", last, run / ".." / run.name / "checkpoint_1_10.pt", "--force"]
-    assert "checkpoint_1_10.pt: is an input; name another" in refusal(*again)
+    assert "checkpoint_1_10.pt: is also an input file; choose another name" in refusal(*again)
     assert (run / "checkpoint_1_10.pt").read_bytes() == before
     out.write_text("old")
     assert "exists; --force replaces it" in refusal(last, run / "checkpoint_1_10.pt", out)

@@ -104,9 +104,9 @@ def test_inputs_in_the_replaced_folder_are_not_lost(with_text, refused, tmp_path
 
 def test_flags_that_need_the_folder(with_text):
     for flags, message in (
-        ([], "OUT.pt: name the file to write, or a folder by --ctranslate2, or both"),
-        (["--quantization", "int8"], "--quantization int8: goes with --ctranslate2 FOLDER"),
-        (["a.pt", "--data", "x"], "--data x: goes with --ctranslate2 FOLDER"),
+        ([], "OUT.pt: is missing; name the file to write, or a folder with --ctranslate2, or both"),
+        (["--quantization", "int8"], "--quantization int8: needs --ctranslate2 FOLDER"),
+        (["a.pt", "--data", "x"], "--data x: needs --ctranslate2 FOLDER"),
     ):
         with pytest.raises(SystemExit, match=message):
             cli.main(["materialize", str(with_text), *flags])

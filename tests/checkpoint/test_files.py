@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_synchronised(tmp_path, monkeypatch):
 def test_an_out_that_is_read_or_no_utf_8(tmp_path):
     (tmp_path / "a.pt").write_text("mine")
     (tmp_path / "b.pt").symlink_to(tmp_path / "a.pt")
-    with pytest.raises(InputError, match="OUT .*b.pt: is an input; name another"):
+    with pytest.raises(InputError, match="OUT .*b.pt: is also an input file; choose another name"):
         check_out(str(tmp_path / "b.pt"), True, ".pt", str(tmp_path / "a.pt"))
     with pytest.raises(InputError, match=r"OUT .*caf.udce9.safetensors: the name must be UTF-8"):
         check_out(f"{tmp_path}/caf\udce9.safetensors", True, ".safetensors")

@@ -226,12 +226,12 @@ def test_a_compact_export_is_near_its_entropy(of_coats, capsys):
     printed = capsys.readouterr().out
     sizes = {
         what: int(re.search(rf"^{what} +([\d,]+)$", printed, flags=re.MULTILINE)[1].replace(",", ""))
-        for what in ("this file", "of this its tensors", "the entropy of these", "of this its description")
+        for what in ("this file", "tensors in it", "entropy of these tensors", "description in it")
     }
     assert sizes["this file"] == written.bytes == of_coats.compact.path.stat().st_size
-    assert sizes["of this its tensors"] + sizes["of this its description"] == written.bytes
-    assert sizes["the entropy of these"] == written.entropy_bytes
-    assert sizes["of this its tensors"] <= 1.03 * written.entropy_bytes < of_coats.plain.written.predicted_bytes
+    assert sizes["tensors in it"] + sizes["description in it"] == written.bytes
+    assert sizes["entropy of these tensors"] == written.entropy_bytes
+    assert sizes["tensors in it"] <= 1.03 * written.entropy_bytes < of_coats.plain.written.predicted_bytes
     assert "masks, 4 bits per entry, entropy 3.03" in printed
 
 

@@ -50,7 +50,7 @@ def test_with_all_packages():
         not allocator.is_glibc()
         or lines["freed"] == "memory           kept for the next training step, at most 300 MiB"
     )
-    assert f"{WITHOUT}: switched off are last-batch" in advice
+    assert f"{WITHOUT}: switches off last-batch" in advice
 
 
 def test_without_torch_and_fairseq():
@@ -60,7 +60,7 @@ def test_without_torch_and_fairseq():
         "not installed, needed for all but report, sweep and reading exports: pip install 'fairseq-fixed=="
     )
     assert lines["threads"].startswith("no torch") and lines["GPU"] == "no torch"
-    assert "repairs of fairseq: none, since it cannot be loaded" in text
+    assert "repairs of fairseq: none, because fairseq cannot be loaded" in text
     assert "pip install 'torch>=2.6,<2.14' 'fairseq-fixed==0.12.3.1'" in advice
 
 
@@ -122,7 +122,7 @@ def test_an_unknown_name_of_a_repair():
     (INTEL, "yes (avx512_bf16, amx_bf16)", "yes (amx_bf16, amx_tile)"),
     (OLD, "no", "no"),
     (ARM, "yes (bf16)", "no"),
-    ("", "unknown, there is no /proc/cpuinfo that says", "unknown, there is no /proc/cpuinfo that says"),
+    ("", "unknown, because /proc/cpuinfo does not list instructions", "unknown, because /proc/cpuinfo does not list instructions"),
 ])  # fmt: skip
 def test_processors(info, bf16, amx):
     features = processor_features(info)

@@ -36,7 +36,7 @@ def test_an_architecture_by_hand(capsys):
     lines = size_lines(capsys, "reservoir_transformer", *flags, *heads)
     # F: fc1 12 x 8 and fc2 8 x 12; biases 12 + 8, LayerNorm 8 + 8
     assert number(lines, "random weights, orthogonal or normal") == 4 * 2 * 96
-    assert number(lines, "random weights, every machine draws alike") == 4 * (12 + 8 + 8 + 8)
+    assert number(lines, "random weights, equal on every machine") == 4 * (12 + 8 + 8 + 8)
     assert number(lines, "trained embeddings") == 4 * 8 * (20 + 30)
     # encoder layer: 4 attention matrices of 8 x 8 + 8, fc 96 + 12 + 96 + 8, two LayerNorms of 16; the decoder's has one
     # more attention and LayerNorm; the output projection is 30 x 8
@@ -44,7 +44,7 @@ def test_an_architecture_by_hand(capsys):
     trained = layer + layer + 4 * 72 + 16 + 240
     assert number(lines, "trained weights") == 4 * trained
     everything = trained + 8 * 50
-    assert number(lines, "of these Adam's moments") == 8 * everything
+    assert number(lines, "Adam's moments alone") == 8 * everything
     weights = number(lines, "inference: weights in memory")
     assert number(lines, "training: weights, gradients, Adam's moments (float32)") == weights + 12 * everything
     assert number(lines, "export --dtype fp32 --with-weights") == weights
@@ -56,7 +56,7 @@ def test_a_checkpoint_and_an_export_of_it(toy_data, tmp_path, capsys):
     lines = size_lines(capsys, tmp_path / "checkpoint_last.pt")
     assert number(lines, "this file") == (tmp_path / "checkpoint_last.pt").stat().st_size
     # The optimizer state in the file consists of Adam's moments.
-    assert number(lines, "of this its optimizer state") == number(lines, "of these Adam's moments")
+    assert number(lines, "optimizer state in it") == number(lines, "Adam's moments alone")
     predicted = number(lines, "export --dtype fp16 --regenerate")
     out = tmp_path / "a.safetensors"
     cli.main(["export", str(tmp_path / "checkpoint_last.pt"), str(out), "--dtype", "fp16", "--regenerate"])
@@ -121,8 +121,8 @@ def test_plain_fairseq_has_no_exports(capsys):
     [
         (["nonsense"], "CHECKPOINT|ARCH nonsense: neither a file nor an architecture"),
         (["/tmp"], "CHECKPOINT|ARCH /tmp: is a folder; name a file in it"),
-        (["{}", "--lr", "3"], "--lr 3: flags go with an architecture, and {} is none"),
-        (["{}", "--source-words", "7"], "--source-words 7: goes with an architecture, and {} is none"),
+        (["{}", "--lr", "3"], "--lr 3: flags are only for an architecture, and {} is not an architecture"),
+        (["{}", "--source-words", "7"], "--source-words 7: is only for an architecture, and {} is not an architecture"),
         (["{}"], "CHECKPOINT {}: not a checkpoint of fairseq"),
         (["reservoir_transformer", "--encoder-layers", "x"], "--encoder-layers: invalid int value: 'x'"),
         (["reservoir_transformer", "--reservoir-encoder", "LX"], "--reservoir-encoder 'LX': unknown letter 'X'"),

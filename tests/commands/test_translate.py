@@ -91,14 +91,14 @@ def test_scores_and_numbers(run, expected):
 def test_split_and_truncated_lines_are_reported(run):
     found, stderr = run(b"one\n" + b"one two three. " * 5 + b"\n" + b"one " * 40, "--split-above", 30, "--max-len-b", 2)
     assert len(found) == 3
-    assert "translated in parts, for more than 30 pieces (--split-above): line 2, 3\n" in stderr
+    assert "translated in parts, because they have more than 30 pieces (--split-above): line 2, 3\n" in stderr
     assert "cut short at 2 pieces (--max-len-b): line 1, 2, 3\n" in stderr
     assert command._named(range(1, 9)) == "line 1, 2, 3, 4, 5 and 3 more"
 
 
 def test_a_limit_of_the_model_is_reported_as_such():
     assert command._limit(200, "--max-len-b", 1023) == "200 pieces (--max-len-b)"
-    assert command._limit(200, "--max-len-b", 7) == "7 pieces, for which the model has positions"
+    assert command._limit(200, "--max-len-b", 7) == "7 pieces, the number of the model's positions"
 
 
 def test_parts_are_not_counted_as_lines(run, monkeypatch):
