@@ -1,1 +1,1 @@
-"""Repairs of the installed fairseq. Each is applied once; where its defect is cheap to detect, only if it is there."""
+"""Repairs of the installed fairseq. Each is applied once. If its defect is cheap to detect, it is applied only where the defect exists."""

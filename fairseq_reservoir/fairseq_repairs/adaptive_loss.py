@@ -9,17 +9,18 @@ from .repair import repair, wrap
 
 @repair("adaptive-loss")
 def count_the_second_word_of_every_band():
-    """Let ``--criterion adaptive_loss`` count every token, as ``fairseq-eval-lm`` does.
+    """Let ``--criterion adaptive_loss`` count the loss of every token, as ``fairseq-eval-lm`` does.
 
-    The adaptive softmax numbers the tokens of each rare band from 0. The criterion ignores number 1 in every band, because padding is
-    token 1 of the dictionary. The second token of a band then has only the loss of its band, and is not learned within it.
+    The adaptive softmax splits the dictionary into frequent tokens and bands of rare tokens, and numbers the tokens of each band from 0.
+    fairseq's criterion ignores number 1 in every band, because padding is token 1 of the dictionary. The second token of a band then only
+    has the loss of its band, so the model does not learn to tell it from the other tokens of the band.
     """
     wrap(AdaptiveLoss, "forward", forward)
 
 
 def forward(original, criterion, model, sample, reduce=True):
     """L = - sum over non-padding tokens of (ln p(band or frequent token) + ln p(token | band))."""
-    if not reduce:  # fairseq never uses this, and raises an error
+    if not reduce:  # fairseq never passes False, and its own function raises an error for it
         return original(criterion, model, sample, reduce)
     output = model(**sample["net_input"])
     targets = model.get_targets(sample, output)

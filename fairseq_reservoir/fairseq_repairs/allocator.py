@@ -1,4 +1,4 @@
-"""Repair of glibc's allocator: use the memory of one training step again in the next one."""
+"""Repair of glibc's allocator: reuse the memory of one training step in the next."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ import os
 from ..errors import InputError, whole_number
 from .repair import repair
 
-# Environment variable: the largest number of MiB of freed memory that a process keeps, not counting gaps between used memory.
+# Environment variable: limit in MiB on the freed memory that a process keeps. Gaps between used memory do not count.
 KEPT_MIB = "FAIRSEQ_RESERVOIR_KEPT_MIB"
 MOST_MIB = 2047  # largest number of bytes in mallopt's int
 # Variables with which a user sets or replaces the allocator.
@@ -15,7 +15,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # in malloc.h
 
 
 def users_own() -> str | None:
-    """The environment variable with which the user has set or replaced the allocator, if any."""
+    """The environment variable by which the user has configured or replaced the allocator, or None."""
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return "GLIBC_TUNABLES"
     if "malloc" in os.environ.get("LD_PRELOAD", ""):
@@ -31,7 +31,7 @@ def is_glibc() -> bool:
 
 
 def most_kept() -> int | None:
-    """MiB of freed memory that may be kept; None for any number.
+    """Limit in MiB on the freed memory that is kept, or None for no limit.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not a whole number from 1 to 2047.
@@ -42,21 +42,22 @@ def most_kept() -> int | None:
     number = whole_number(text)
     if not number or number > MOST_MIB:
         raise InputError(
-            f"{KEPT_MIB} {text}: must be a whole number from 1 to {MOST_MIB}; FAIRSEQ_RESERVOIR_WITHOUT=kept-memory keeps none"
+            f"{KEPT_MIB} {text}: must be a whole number from 1 to {MOST_MIB}; to keep none, set FAIRSEQ_RESERVOIR_WITHOUT=kept-memory"
         )
     return number
 
 
 @repair("kept-memory", needed=lambda: is_glibc() and users_own() is None)
 def keep_freed_memory():
-    """Keep the memory that a training step frees for the next one, instead of handing it to the kernel.
+    """Keep freed memory for the next training step, instead of returning it to the kernel.
 
-    glibc allocates every tensor above 32 MiB, and many smaller ones, from the kernel and returns the memory when it is freed. A step of
-    a small Transformer has about 130,000 page faults, each for a page of zeros. They take a tenth of the step's time. Results do not
-    change. A process stays at its peak memory; ``FAIRSEQ_RESERVOIR_KEPT_MIB`` limits the free memory at the end of its heap.
+    glibc requests the memory of every tensor above 32 MiB, and of many smaller ones, from the kernel, and returns it when it is freed. A
+    step of a small Transformer causes about 130,000 page faults, each of which fills a page with zeros. They take a tenth of the step's
+    time. Results do not change. With this repair a process never returns memory, unless ``FAIRSEQ_RESERVOIR_KEPT_MIB`` limits the free
+    memory at the end of its heap.
 
     Raises:
-        InputError: as of ``most_kept``.
+        InputError: ``FAIRSEQ_RESERVOIR_KEPT_MIB`` is not valid.
     """
     most, library = most_kept(), ctypes.CDLL(None)
     library.mallopt(_MMAP_MAX, 0)

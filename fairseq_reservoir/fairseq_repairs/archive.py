@@ -1,8 +1,8 @@
-"""Seal the archive that ``torch.save`` writes with the SHA-256 of its bytes, and find damage in archives with and without a seal.
+"""Seal the zip archive that ``torch.save`` writes: append the SHA-256 of its bytes. Find damage in sealed and in other archives.
 
-``torch.load`` compares no checksum. The seal is the comment of the zip file, which torch ignores. It detects damage, not forgery. A
-program that loads an archive and saves it again leaves the seal out; then the CRC-32 of each record is compared. If somebody cuts the
-seal off, the length of the comment stays, and that is damage.
+``torch.load`` does not compare checksums. The seal is the comment of the zip file, which torch ignores. It detects damage, not forgery.
+Other programs write archives without a seal; then the CRC-32 of each record is compared. An archive that lost only its seal counts as
+damaged, because its end record still has the length of the comment.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ import torch
 
 _SEAL = b"fairseq_reservoir SHA-256 "
 _SEAL_SIZE = len(_SEAL) + 64
-# The last record of a zip file; the last of its fields is the length of the comment behind it.
+# The end record of a zip file. Its last field is the length of the comment that follows.
 _END, _END_MAGIC = struct.Struct("<4s4H2IH"), b"PK\5\6"
 _CHUNK = 2**24
 _IS_FOLDER = 0x10  # in the external attributes of an entry; torch does not read the data of such an entry
 _CUT_SHORT = "cut short or overwritten"
-_CONTENTS = "its list of contents is not as it was written"
+_CONTENTS = "its list of records has changed since it was written"
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -34,11 +34,11 @@ _UNREADABLE = (
 
 
 def save(state, stream) -> None:
-    """``torch.save`` into a stream, with a seal.
+    """Write an object as ``torch.save`` does, and append the seal.
 
     Args:
-        state: as of ``torch.save``.
-        stream: anything with ``write``; nothing is read from it.
+        state: the object.
+        stream: any object with ``write`` and ``flush``.
     """
     sealing = _Sealing(stream)
     torch.save(state, sealing)  # type: ignore[arg-type]  # it only writes to it and flushes
@@ -46,7 +46,7 @@ def save(state, stream) -> None:
 
 
 class _Sealing:
-    """Hashes everything that is written through it. The last record is held back, because it has the length of the comment."""
+    """Stream that hashes everything written to it. It delays the end record, to set the length of the comment in it."""
 
     def __init__(self, stream):
         self.stream, self.hash, self.last = stream, hashlib.sha256(), b""
@@ -79,13 +79,13 @@ class _Sealing:
 
 
 def is_archive(stream: BinaryIO) -> bool:
-    """Whether a file is or was an archive: it begins or ends as one, or is empty."""
+    """Whether a file is an archive, complete or damaged: it begins or ends like one, or is empty."""
     end, sealed_end = _ends(stream)
     return _at(stream, 0, 2) in (b"", b"PK") or _END_MAGIC in (end[:4], sealed_end[:4])
 
 
 def damage(stream: BinaryIO) -> str | None:
-    """The damage in an archive that ``torch.save`` or ``save`` wrote, or None.
+    """Describe the damage in an archive that ``torch.save`` or ``save`` wrote, or return None.
 
     Args:
         stream: the file, opened for reading.
@@ -98,11 +98,11 @@ def damage(stream: BinaryIO) -> str | None:
     size = stream.seek(0, 2) - _SEAL_SIZE
     if _at(stream, size, _SEAL_SIZE) == _SEAL + _sha256(stream, size).encode():
         return None
-    return _damaged_record(stream) or "its SHA-256 differs from that of the written file"
+    return _damaged_record(stream) or "its SHA-256 has changed since it was written"
 
 
 def _ends(stream):
-    """The last record of an archive without a comment, and that of a sealed one."""
+    """Read the bytes at the two places of an end record: in an archive without a comment, and in a sealed one."""
     size = stream.seek(0, 2)
     return [_at(stream, size - behind - _END.size, _END.size) for behind in (0, _SEAL_SIZE)]
 
@@ -123,7 +123,7 @@ def _sha256(stream, size):
 
 
 def _damaged_record(stream):
-    """The first record of a zip file with a wrong CRC-32, or damage of its list of records, or None."""
+    """Describe the first record with a wrong CRC-32, or damage of the list of records, or return None."""
     try:
         with zipfile.ZipFile(stream) as archive:
             entries = archive.infolist()
@@ -133,9 +133,9 @@ def _damaged_record(stream):
             name = archive.testzip() if has_checksums else None
     except _UNREADABLE:
         return _CONTENTS
-    return name and f"{name.partition('/')[2]} in it is not as it was written"
+    return name and f"its record {name.partition('/')[2]} has changed since it was written"
 
 
 def _is_changed(entry):
-    """Whether an entry of the list is one that torch does not write: a folder, compressed data, or data before the file."""
+    """Whether torch cannot have written an entry of the list: a folder, compressed data, or data before the start of the file."""
     return entry.external_attr & _IS_FOLDER or entry.compress_size != entry.file_size or entry.header_offset < 0

@@ -1,4 +1,4 @@
-"""Repairs of how fairseq puts sentences into batches."""
+"""Repair of ``batch_by_size``, with which fairseq divides sentences into batches."""
 
 import numpy as np
 from fairseq.data import data_utils
@@ -19,9 +19,9 @@ def _drops_the_last_batch() -> bool:
 def keep_last_batch():
     """Keep the last batch when its size is not a multiple of ``--required-batch-size-multiple`` (default 8).
 
-    Since data2vec 2.0 (December 2022) ``batch_by_size`` drops that batch, in training, validation and generation. Batches go from short
-    to long, so up to seven of the longest sentences are missing: a test set of 60 lines is scored on 56, one of 5 lines on nothing.
-    Batches are consecutive, so the dropped batch is the tail of the indices.
+    Since data2vec 2.0 (December 2022) fairseq drops that batch, in training, validation and generation. Sentences are sorted from short
+    to long, so up to seven of the longest ones are missing: of 60 test lines, 56 are scored; of 5 lines, none. Batches are consecutive
+    parts of ``indices``, so the dropped batch is the end of ``indices``.
     """
 
     def batch_by_size(original, indices, *args, **kwargs):
@@ -36,8 +36,8 @@ def keep_last_batch():
                 raise
             limit = str(error).rpartition("max_tokens=")[2]
             raise InputError(
-                f"--max-tokens {limit} (in validation --max-tokens-valid): a sentence is longer; give at least its length, or leave such "
-                "sentences out, as by --max-source-positions, --max-target-positions and --skip-invalid-size-inputs-valid-test"
+                f"--max-tokens {limit} (in validation --max-tokens-valid): a sentence is longer; raise the limit, or omit long "
+                "sentences by --max-source-positions, --max-target-positions and --skip-invalid-size-inputs-valid-test"
             ) from error
         kept = sum(map(len, batches))
         return batches if kept == len(indices) else [*batches, indices[kept:]]

@@ -1,4 +1,4 @@
-"""Repairs of reading checkpoints, and of their contents. ``saving`` has repairs of writing them."""
+"""Repairs of reading checkpoints, and of their contents. ``saving`` repairs writing."""
 
 import argparse
 import re
@@ -14,10 +14,10 @@ from .repair import repair, wrap
 
 @repair("no-programs")
 def load_no_programs():
-    """Pass ``weights_only=True`` to every ``torch.load`` without that argument, in any environment.
+    """Pass ``weights_only=True`` to every call of ``torch.load`` that does not set it, in any environment.
 
-    fairseq never passes the argument. With TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, which many users set because of the error below, a
-    checkpoint of another person may run any program. A call with ``weights_only=False`` is not changed.
+    fairseq never sets it. Many users set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD to avoid the error of ``trust_classes_in_checkpoints``. A
+    checkpoint from another person could then run any program. A call with ``weights_only=False`` is not changed.
     """
 
     def load(original, f, map_location=None, pickle_module=None, *, weights_only=None, **kwargs):
@@ -33,7 +33,8 @@ def trust_classes_in_checkpoints():
     """Let ``torch.load`` read fairseq's checkpoints.
 
     Since torch 2.6 it unpickles only a list of harmless classes. fairseq stores the model's flags as an ``argparse.Namespace``, and with
-    ``--eval-bleu`` counts as numpy arrays: resuming, generating and validating end with ``Unsupported global: argparse.Namespace``.
+    ``--eval-bleu`` n-gram counts as numpy arrays. Without this repair, resuming, generating and validating end with ``Unsupported global:
+    argparse.Namespace``.
     """
     torch.serialization.add_safe_globals([argparse.Namespace, *numpy_values.CONSTRUCTORS])
 
@@ -42,13 +43,13 @@ def trust_classes_in_checkpoints():
 def prune_each_stack_once():
     """Prune the stacks of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` once (fairseq #1403).
 
-    ``prune_state_dict`` drops every layer that no list names, so pruning one stack takes all layers from the other. A training
-    with such a list writes a checkpoint of the layers that are left, under new numbers, and with the list. fairseq prunes them
-    again when it resumes or translates. Both end with "Missing key(s) in state_dict". On the command line of an architecture of
-    ``TransformerModel`` no list works at all, because it is parsed as numbers and then read as text.
+    ``prune_state_dict`` drops every layer that no list names, so a list for one stack removes all layers of the other. A training with
+    such a list saves the remaining layers under new numbers, together with the list. fairseq prunes them again when it resumes or
+    translates, which ends with "Missing key(s) in state_dict". For an architecture of ``TransformerModel``, no list on the command line
+    works at all, because fairseq parses it as numbers and then reads it as text.
 
-    A stack with exactly as many layers as the list names is pruned already: a list that names a part has fewer. A list that
-    names a layer which the stack does not have is refused. ``trainer.reading_flags`` calls ``write_layers_as_text``.
+    A stack that has as many layers as its list counts as pruned. A list with the number of a missing layer is refused.
+    ``trainer.reading_flags`` calls ``write_layers_as_text``.
     """
 
     def prune_state_dict(original, state_dict, model_cfg):
@@ -65,10 +66,10 @@ def prune_each_stack_once():
 
 
 def write_layers_as_text(flags) -> None:
-    """Write the numbers of ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` as fairseq reads them: "0,2".
+    """Convert ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep`` to the text that fairseq reads, such as "0,2".
 
     Raises:
-        InputError: a list names a layer twice, or one that the stack does not have.
+        InputError: a list has a number twice, or the number of a missing layer.
     """
     if not prune_each_stack_once.is_applied:
         return
@@ -101,18 +102,18 @@ def _is_whole(state_dict, stack, keep):
     return True
 
 
-def _parts_tied_tensors() -> bool:
+def _separates_tied_tensors() -> bool:
     tied = torch.zeros(1, dtype=torch.float16)
     both = utils.move_to_cpu([tied, tied])
     return both[0].data_ptr() != both[1].data_ptr()
 
 
-@repair("tied-tensors", needed=_parts_tied_tensors)
+@repair("tied-tensors", needed=_separates_tied_tensors)
 def store_shared_tensors_once():
-    """Keep tied tensors tied when the trainer brings a checkpoint to the CPU.
+    """Keep tied tensors tied when the trainer copies a checkpoint to the CPU.
 
-    fairseq copies and converts every entry separately. From a GPU, or trained in half precision, each name of a tied embedding becomes a
-    separate tensor, and the file contains it that many times.
+    fairseq copies and converts every entry separately. After a training on a GPU or in half precision, each name of a tied embedding
+    becomes a separate tensor, so the file contains the embedding several times.
     """
 
     def move_to_cpu(original, sample):
@@ -121,7 +122,9 @@ def store_shared_tensors_once():
         def move(tensor):
             view = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
             if tensor.numel() == 0 or view not in moved:
-                moved[view] = original([tensor])[0]  # in a list, since by itself a number has no length
+                moved[view] = original([tensor])[
+                    0
+                ]  # in a list, because fairseq calls len() of its argument, which a 0-dimensional tensor does not have
             return moved[view]
 
         return utils.apply_to_sample(move, sample)

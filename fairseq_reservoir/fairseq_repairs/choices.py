@@ -1,7 +1,7 @@
-"""Hints for the command line: flags that a choice such as ``--lr-scheduler`` needs, and the choice that has an unknown flag.
+"""Hints about choices such as ``--lr-scheduler``: the flags that a choice requires, and the choice that an unknown flag belongs to.
 
-For a user who gives flags of this package without its ``--arch``, or copies half of a recipe. Plain fairseq ends in a traceback, or in
-"unrecognized arguments" below 150 lines of usage.
+They help a user who gives flags of this package without its ``--arch``, or copies half of a recipe. Plain fairseq ends in a traceback, or
+prints "unrecognized arguments" below 150 lines of usage.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from omegaconf import MISSING
 from ..errors import InputError, flag_of
 from .given import Given
 
-# The choices that a command builds. Every command has the flags of all choices. Commands other than training take the architecture,
-# and validation the criterion, from the checkpoint.
+# The choices that a command builds from its flags. Every command accepts the flags of all choices. Commands other than fairseq-train
+# read the architecture from the checkpoint, and fairseq-validate also reads the criterion from it.
 _BUILT = {
     "fairseq-train": ("criterion", "optimizer", "lr_scheduler"),
     "fairseq-validate": (),
@@ -35,17 +35,17 @@ _USUAL = ("translation", "language_modeling", "masked_lm", "sentence_prediction"
 def refuse_missing(command: str, flags: argparse.Namespace) -> None:
     """Refuse a choice without one of its required flags.
 
-    ``--lr-scheduler polynomial_decay`` gets its length from ``--max-update``, as its default intends.
+    ``--lr-scheduler polynomial_decay`` gets its ``--total-num-update`` from ``--max-update``, because its default refers to that flag.
 
     Args:
         command: such as ``fairseq-train``.
-        flags: the namespace of all flags; a missing length is filled in.
+        flags: the namespace of all flags. A missing ``total_num_update`` is filled in.
 
     Raises:
         InputError: a flag is missing.
     """
     if Given(flags).lr_scheduler == "polynomial_decay" and vars(flags).get("total_num_update", 0) is None:
-        flags.total_num_update = vars(flags).get("max_update", 1) or None  # only a training has --max-update
+        flags.total_num_update = vars(flags).get("max_update", 1) or None  # only fairseq-train has --max-update
     _refuse_other_criterion(flags)
     if command == "fairseq-generate":
         _refuse_in_generation(flags)
@@ -55,16 +55,16 @@ def refuse_missing(command: str, flags: argparse.Namespace) -> None:
         missing = []
         for field in dataclasses.fields(dataclass) if dataclass else ():
             value = getattr(flags, field.name, MISSING)
-            # The first cannot be converted to a configuration; the second raises an error when it is read.
+            # None cannot be converted to a configuration. MISSING raises an error when the option is read.
             cannot_be_none = value is None and field.type in (str, int, float, bool)
             if cannot_be_none or (value == MISSING == field.default and _builds(command, choice, flags)):
                 missing.append(flag_of(field.name))
         if missing:
-            raise InputError(f"{' and '.join(missing)}: not given, and {flag_of(choice)} {chosen} needs it")
+            raise InputError(f"{' and '.join(missing)}: not given, but required by {flag_of(choice)} {chosen}")
 
 
 def _refuse_other_criterion(flags):
-    """Refuse a criterion without the options that the task takes from it, as sentence_prediction takes the name of its head."""
+    """Refuse a criterion without an option that the task reads from it, as sentence_prediction reads the name of its head."""
     task, criterion = Given(flags).task, Given(flags).criterion
     dataclass, of = TASK_DATACLASS_REGISTRY.get(task), REGISTRIES["criterion"]["dataclass_registry"].get(criterion)
     own = {field.name for field in dataclasses.fields(of)} if of else set()
@@ -75,28 +75,28 @@ def _refuse_other_criterion(flags):
 
 
 def _refuse_in_generation(flags):
-    """Refuse flags that need input of ``fairseq-interactive``: binarised data have no constraints (fairseq #4332) and no text."""
+    """Refuse flags that need input as text. Binarised data contain neither constraints (fairseq #4332) nor the typed words."""
     given = Given(flags)
     if given.constraints:
         raise InputError(
-            "--constraints: fairseq-generate reads no constraints; give them to fairseq-interactive --constraints, "
-            "behind each sentence, with tabs between them"
+            "--constraints: fairseq-generate does not read constraints; use fairseq-interactive --constraints, with the constraints "
+            "after each sentence, separated by tabs"
         )
     if given.replace_unk is not None and str(given.dataset_impl) != "raw":
         raise InputError(
-            "--replace-unk: fairseq-generate needs the data as text for it, with --dataset-impl raw; fairseq-interactive takes any"
+            "--replace-unk: with this flag fairseq-generate needs the data as text (--dataset-impl raw); or use fairseq-interactive"
         )
 
 
 def _builds(command, choice, flags):
-    """Whether the command builds the choice. A task may have its own tokenizer and its own splitting into pieces."""
+    """Whether the command builds the choice from flags. A task may build its own tokenizer or subword encoding instead."""
     task, method = TASK_REGISTRY.get(Given(flags).task, FairseqTask), f"build_{choice}"
     own = getattr(task, method, None) is not getattr(FairseqTask, method, None)
     return choice in _BUILT.get(command, ()) and not (choice in ("bpe", "tokenizer") and own)
 
 
-def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str:
-    """The choices that have the unknown flags of a command line, as in ``; --mask-prob is of --task masked_lm``.
+def owners_of_unknown(command: str | None, unrecognized: list[str], words: list[str]) -> str:
+    """Name the choices that unknown flags belong to, as in ``; --mask-prob belongs to --task masked_lm``.
 
     Args:
         command: such as ``fairseq-train``.
@@ -112,7 +112,7 @@ def whose(command: str | None, unrecognized: list[str], words: list[str]) -> str
             owners = sorted((name for name, own in of.items() if flag in own), key=partial(_distance, kind, chosen))
             if owners:
                 names = ", ".join(owners[:3]) + (" and others" if len(owners) > 3 else "")
-                found += f"; {flag} is of {flag_of(kind)} {names}"
+                found += f"; {flag} belongs to {flag_of(kind)} {names}"
     return found
 
 
@@ -124,7 +124,7 @@ def _kinds(command):
 
 
 def _choices(kind, chosen):
-    """The choices of a kind by name. Of the architectures of a model, which have the same flags, only the one most like the given one."""
+    """The choices of a kind by name. Architectures of the same model have the same flags; only the one most like ``chosen`` is included."""
     if kind == "task":
         return {name: made for name, made in TASK_REGISTRY.items() if not name.startswith("dummy_")}
     if kind != "arch":
@@ -158,7 +158,7 @@ def _flags(kind, name, made):
 
 
 def _given(kind, words):
-    """The choice in the words of the command line, or the default of the command."""
+    """The choice of this kind on the command line, or its default."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(flag_of(kind), *(["-a"] if kind == "arch" else []), dest="chosen", default="")
     defaults = {"task": "translation"} | {name: of["default"] for name, of in REGISTRIES.items()}

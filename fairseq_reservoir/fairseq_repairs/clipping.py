@@ -1,4 +1,4 @@
-"""A repair of clipping on the CPU of a machine with a GPU."""
+"""Repair of gradient clipping on the CPU of a machine with a GPU."""
 
 import inspect
 
@@ -15,14 +15,14 @@ from .repair import repair, wrap
 def clip_where_the_gradients_are() -> None:
     """Clip gradients on their own device with ``--cpu`` on a machine with a GPU.
 
-    fairseq gathers the norms on the GPU whenever torch has one, and multiplies gradients on the CPU by the result: ``RuntimeError:
-    scalar tensor is expected to be on cpu but is on cuda:0``, in the first update with ``--clip-norm``.
+    fairseq gathers the norms on the GPU whenever torch has one, and multiplies gradients on the CPU by the result. The first update with
+    ``--clip-norm`` ends with ``RuntimeError: scalar tensor is expected to be on cpu but is on cuda:0``.
     """
     wrap(utils, "clip_grad_norm_", clip_grad_norm)
 
 
 def clip_grad_norm(original, params, max_norm, aggregate_norm_fn=None):
-    """fairseq's function. With a GPU and gradients on the CPU, a copy of its lines that run without a GPU."""
+    """Hook of fairseq's function. For gradients on the CPU of a machine with a GPU, run a copy of its code for machines without one."""
     params = [params] if isinstance(params, torch.Tensor) else list(params)
     trained = [p for p in params if getattr(p, "grad", None) is not None]
     shared = [p.grad.detach() for p in trained if not hasattr(p, "expert")]

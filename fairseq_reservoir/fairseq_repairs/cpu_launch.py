@@ -1,9 +1,9 @@
 """Start ranks on CPUs, from one fairseq command or under torchrun, and forward the errors of started processes.
 
-fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with
-status 0, and under torchrun every process trains its own model (or divides by zero devices). ``start_processes_on_cpus`` repairs that.
-With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before, but an ``InputError`` of one of them is raised here as an
-``InputError``, not as the text of a traceback.
+fairseq starts one process per CUDA device. Without a device, ``--distributed-world-size 2`` starts no process at all and ends with status
+0. Under torchrun every process trains its own model, or divides by the number of devices, 0. ``start_processes_on_cpus`` repairs this.
+With CUDA (a device, and no ``--cpu``) fairseq starts its processes as before. If one of them raises an ``InputError``, this process
+raises an ``InputError`` too, instead of an error with the text of a traceback.
 """
 
 import functools
@@ -25,7 +25,7 @@ from .repair import repair
 
 @repair("cpu-processes")
 def start_processes_on_cpus():
-    """Start processes without CUDA too, and end with one line after an ``InputError`` in one of them.
+    """Start ranks without CUDA too, and report an ``InputError`` of a rank in one line.
 
     ``trainer.preflight`` calls ``call_main``.
     """
@@ -100,7 +100,7 @@ def follow_torchrun(flags):
     (started, rank), given = launch_variables.torchrun(), flags.distributed_world_size
     if given not in (1, started, torch.cuda.device_count()):
         raise InputError(
-            f"--distributed-world-size: got {given}, but torchrun started {started} (WORLD_SIZE); leave the flag out"
+            f"--distributed-world-size: got {given}, but torchrun started {started} processes (WORLD_SIZE); remove the flag"
         )
     flags.distributed_world_size = started
     if started > 1:
@@ -148,7 +148,7 @@ def start_processes(cfg, main, kwargs):
     """Start the processes of this machine, wait for them, and fail when one fails.
 
     Raises:
-        InputError: a process raised an ``InputError``; the message is that of the first one.
+        InputError: a process raised an ``InputError``; the message is the first that this process received.
         RuntimeError: a process died; the message names its rank.
     """
     flags = cfg.distributed_training
@@ -157,9 +157,9 @@ def start_processes(cfg, main, kwargs):
     if first < 0 or first + count > world:
         raise InputError(
             f"--distributed-rank: got {first}, but {count} processes of --distributed-world-size {world} start here;"
-            " add --distributed-no-spawn to be one rank alone, or --nprocs-per-node"
+            " add --distributed-no-spawn to start only this rank, or --nprocs-per-node"
         )
-    flags.distributed_rank = None  # each process finds its own
+    flags.distributed_rank = None  # each process sets its own rank
     with forwarding_input_errors(main, first) as main:
         job = (main, cfg, dict(kwargs, start_rank=first), count)
         torch.multiprocessing.spawn(run_process, args=job, nprocs=count, join=True)
@@ -169,14 +169,14 @@ def start_processes(cfg, main, kwargs):
 def forwarding_input_errors(main, first=None):
     """Yield a ``main`` for processes that the body starts, and re-raise an ``InputError`` of one of them in this process.
 
-    Unpickling it imports the plugin, so all repairs are applied in a process before it starts its work.
+    A process that unpickles this ``main`` imports the plugin, so all repairs are applied before it starts its work.
 
     Args:
         main: the function that the processes run.
         first: the first rank that is started here, if known.
 
     Raises:
-        InputError, RuntimeError: as of ``start_processes``; without ``first`` a death is torch's ``ProcessException``.
+        InputError, RuntimeError: as in ``start_processes``. Without ``first``, a process that died raises torch's ``ProcessException``.
     """
     errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
     try:

@@ -22,8 +22,9 @@ _OF_OTHER_FORMATS = (ValueError, AssertionError, struct.error, KeyError, EOFErro
 def refuse_damaged_dictionaries():
     """Refuse a damaged dictionary in one line.
 
-    fairseq raises errors of four classes that name a line without its number or no file, and accepts an empty file, an empty word
-    and NUL bytes. A negative count is allowed: the vocabulary of SentencePiece's BPE has them, 0, -1, -2, ...
+    fairseq raises errors of four classes. Some of them quote a line without its number, and some do not name the file. fairseq accepts an
+    empty file, an empty word and NUL bytes. Negative counts are allowed, because vocabularies of SentencePiece's BPE have the counts 0,
+    -1, -2, ...
     """
 
     def add_from_file(original, dictionary, f):
@@ -34,7 +35,7 @@ def refuse_damaged_dictionaries():
             original(dictionary, f)
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # fairseq raises Exception itself for text that is not UTF-8
+        except Exception as error:  # fairseq raises a plain Exception for text that is not UTF-8
             raise InputError(f"{f}: {_fault(f, known, error)}") from error
         _check_entries(f, dictionary, len(known))
 
@@ -43,16 +44,16 @@ def refuse_damaged_dictionaries():
 
 @repair("damaged-index")
 def refuse_damaged_index():
-    """Refuse binarised files that are damaged in one line, when they are opened.
+    """Refuse damaged binarised files in one line when they are opened.
 
-    fairseq does not check lengths and places: some errors occur in the middle of a training, and a huge length takes all memory.
-    Rank 0 checks every sentence, the other ranks the header and the length of the files.
+    fairseq does not check lengths and offsets. Some errors occur in the middle of a training, and a huge length uses all memory. Rank 0
+    checks every sentence. The other ranks check the header and the size of the files.
     """
 
     def make_dataset(original, path, impl, *args, **kwargs):
         if impl in ("mmap", "cached", "lazy") and all(os.path.isfile(path + suffix) for suffix in (".idx", ".bin")):
             is_first = not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())
-            # fairseq uses "cached" as its default, so the user has given only the other two.
+            # "cached" is also fairseq's default, so the user may not have given it.
             given = None if impl == "cached" else impl
             index_files.check_once(path, given, is_first)
         try:
@@ -81,9 +82,9 @@ def _fault(path: str, known: list[str], error: Exception) -> str:
             if overwrites := count == _OVERWRITE:
                 word, blank, count = word.rpartition(" ")
             if not blank or not _is_number(count):
-                return f"line {number}, {_shown(line)}, is not a word and its count; {_MAKE_IT}"
+                return f"line {number}, {_shown(line)}, must be a word and its count; {_MAKE_IT}"
             if word in seen and not overwrites:
-                return f"line {number}: has {_shown(word)} a second time; each word needs one line ({_OVERWRITE} behind it replaces)"
+                return f"line {number} repeats {_shown(word)}; each word needs one line ({_OVERWRITE} after the count replaces a word)"
             seen.add(word)
     return f"not a dictionary ({' '.join(str(error).split())}); {_MAKE_IT}"
 
@@ -99,7 +100,7 @@ def _check_entries(path: str, dictionary: Any, known: int) -> None:
             )
     if dictionary.symbols[known].startswith(_BYTE_ORDER_MARK):
         raise InputError(
-            f"{path}: begins with a byte-order mark, which would be a part of its first word; save it without"
+            f"{path}: begins with a byte-order mark, which would be a part of its first word; save the file without it"
         )
 
 

@@ -9,11 +9,11 @@ OVERWRITE = "#fairseq:overwrite"
 
 @repair("overwritten-words")
 def keep_overwrite_flags():
-    """Write ``#fairseq:overwrite`` behind a word that stands twice in a dictionary (fairseq #3705).
+    """Write ``#fairseq:overwrite`` after a word that occurs twice in a dictionary (fairseq #3705).
 
-    With that flag ``fairseq-preprocess --srcdict FILE`` reads a word that is there already, such as ``<s>``, and then writes
-    a dictionary without the flag. No command can read that one ("Duplicate word found"). ``fairseq-preprocess`` is repaired
-    with ``--user-dir`` only.
+    If FILE has this mark after a word that exists already, such as ``<s>``, ``fairseq-preprocess --srcdict FILE`` accepts the word. But
+    it writes a dictionary without the mark, which no command can read ("Duplicate word found"). ``fairseq-preprocess`` is repaired only
+    with ``--user-dir``.
     """
 
     def _save(original, dictionary, f, kv_iterator):

@@ -8,22 +8,22 @@ from fairseq.tasks import FairseqTask
 
 from .repair import repair, wrap
 
-# While a training gets its batches: the number of the epoch if fairseq adds it to --seed.
+# While a training creates its batches: the number of the epoch if fairseq adds it to --seed, otherwise 0.
 _added = ContextVar("_added", default=0)
 
 
 @repair("batches-anew")
 def load_every_epoch_anew():
-    """Let every epoch have its own masks of ``masked_lm``, crops, and order after ``--curriculum``.
+    """Draw new masks of ``masked_lm``, crops, and order after ``--curriculum`` in every epoch.
 
-    fairseq keeps the loader of the first epoch, and with it that epoch's order, and with ``--num-workers`` above 0 (1 is the
-    default) worker processes that keep the first epoch: each sentence had the same masks in all epochs, and others after a resume.
+    fairseq reuses the data loader of the first epoch, and so its order. With ``--num-workers`` above 0 (the default is 1) it also reuses
+    worker processes, which stay in the first epoch. Each sentence had the same masks in all epochs, and different ones after a resume.
     ``ReservoirTrainer`` calls ``reload_every_epoch``.
     """
 
 
 def reload_every_epoch(iterator) -> None:
-    """Let an iterator over epochs make a new data loader for each epoch."""
+    """Let an iterator over epochs create a new data loader for each epoch."""
     if load_every_epoch_anew.is_applied and isinstance(iterator, iterators.EpochBatchIterator):
         iterator.reuse_dataloader = iterator.persistent_workers = False
 
@@ -32,8 +32,8 @@ def reload_every_epoch(iterator) -> None:
 def keep_batches_when_resuming():
     """Give a resumed run the batches of the run that it continues.
 
-    A run makes its batches when it starts, from ``--seed`` and epoch 1, and uses them in all epochs. A run that was resumed in epoch 2
-    made other batches. Within an epoch it then trained on some sentences twice and left others out.
+    A run creates its batches when it starts, from ``--seed`` and epoch 1, and uses them in all epochs. A run that was resumed in epoch 2
+    created different batches. If it resumed within an epoch, it trained on some sentences twice and skipped others.
     """
 
     def get_batch_iterator(original, task, dataset, *args, **flags):
@@ -54,7 +54,7 @@ def keep_batches_when_resuming():
 
 @contextlib.contextmanager
 def batches_of_epoch(trainer, epoch: int):
-    """While ``ReservoirTrainer`` gets its batches: keep the number that fairseq adds to ``--seed`` for this epoch."""
+    """While ``ReservoirTrainer`` creates its batches: store the number that fairseq adds to ``--seed`` for this epoch."""
     token = _added.set(epoch if trainer.cfg.dataset.update_ordered_indices_seed else 0)
     try:
         yield
@@ -66,8 +66,9 @@ def batches_of_epoch(trainer, epoch: int):
 def train_on_the_last_group():
     """Train on all batches with ``--grouped-shuffling``.
 
-    It groups batches for the ranks while they are sorted by length, and drops an incomplete group: the longest sentences, in every
-    epoch. Now this group comes last, and some ranks have no batch of it, as at the end of an epoch without the flag.
+    With this flag, fairseq forms groups of one batch per rank. The batches are sorted by length, and an incomplete group is dropped: the
+    longest sentences, in every epoch. With this repair the group comes last. Ranks without a batch in it get an empty one, as at the end
+    of an epoch without the flag.
     """
 
     def ordered_batches(original, iterator, epoch, fix_batches_to_gpus, shuffle):

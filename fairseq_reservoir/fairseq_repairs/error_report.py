@@ -1,4 +1,4 @@
-"""Print a mistake of the user's as one line when a fairseq command ends with it."""
+"""Print a user's mistake as one line if it ends a fairseq command."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from ..errors import InputError
 from .index_files import MAKE_IT
 from .repair import wrap
 
-# Behind the message about a file that is missing in the folder of data.
+# Hint after a message about a file that is missing in the DATA folder.
 SEE_DATA = "see DATA, --gen-subset, --valid-subset"
 
 
 def find_input_error(error):
-    """Return the first ``InputError`` in the chain of causes and contexts of ``error``, or one for a missing or refused file, or None."""
+    """Return the first ``InputError`` among an error, its causes and contexts; or one for a missing or refused file; or None."""
     return _mistake_in_chain(error) or _missing_split(error) or _error_of_a_file(error)
 
 
@@ -39,7 +39,7 @@ def _missing_split(error):
     return None
 
 
-# Errors of a file that a user can name, open or write differently. A full disk and the like are not among them.
+# Errors that a user can avoid by another file name or other permissions. A full disk, for example, is not among them.
 _OF_FILES = (
     errno.ENOENT,
     errno.EACCES,
@@ -64,7 +64,7 @@ def _error_of_a_file(error):
 
 
 def _is_given(name):
-    """Whether the user may have given the name of a file. ``ninja``, which torch needs to compile, is not such a name."""
+    """Whether a file name may come from the user. ``ninja``, the program that torch runs to compile, does not."""
     words = sys.argv[1:]
     return os.sep in name or any(name in (word, word.partition("=")[2], *re.split("[=:,]", word)) for word in words)
 
@@ -93,7 +93,7 @@ def print_in_one_line(previous, kind, error, traceback):
         previous(kind, error, traceback)
         return
     print(f"{command}: error: {mistake}", file=sys.stderr)
-    # The interpreter honours SystemExit here. It runs its exit functions and returns argparse's status for errors.
-    # In a process group torch's hook stands around this one and would lose the line: there the status is 1.
+    # The interpreter accepts SystemExit from this hook. It runs its exit functions and returns 2, argparse's status for errors.
+    # In a process group torch's own hook calls this one, and SystemExit would lose the line. The status is 1 there.
     if getattr(sys.excepthook, "hook", None) is print_in_one_line:
         raise SystemExit(2)

@@ -7,7 +7,7 @@ from fairseq.dataclass import utils as dataclass_utils
 from omegaconf import MISSING
 
 from ..errors import InputError, check_arguments, flag_of
-from .choices import refuse_missing, whose
+from .choices import owners_of_unknown, refuse_missing
 from .error_report import fairseq_command
 from .repair import repair, wrap
 
@@ -15,23 +15,23 @@ from .repair import repair, wrap
 _REMOVED = dict.fromkeys(
     ("--freeze-auto", "--freeze-auto-interval", "--freeze-auto-threshold", "--freeze-auto-keep"), "--freeze-schedule"
 )
-# In place of the folder of data in commands of ours that build a model without data.
+# Stands for the DATA argument in commands of this package that build a model without data.
 NO_DATA = "no-data"
 
 
 @repair("flag-errors")
 def refuse_flags_in_one_line():
-    """Let a fairseq command answer a flag that argparse refuses in one line too.
+    """Report a flag that argparse rejects in one line too.
 
-    argparse prints the 150 lines of fairseq's usage before it prints the error. Functions that parse arguments without being a command
-    keep argparse's way. ``trainer`` calls the four functions below.
+    argparse prints the 150 lines of fairseq's usage before it prints the error. Functions that parse arguments outside a command keep
+    argparse's behaviour. ``trainer`` calls the four functions below.
     """
     wrap(dataclass_utils, "eval_str_list", eval_str_list)
     wrap(dataclass_utils, "_override_attr", override_attr)
 
 
 def prepare(parser, words) -> None:
-    """Let the parser of a fairseq command raise an ``InputError`` in place of printing its usage.
+    """Let the parser of a fairseq command raise an ``InputError`` instead of printing its usage.
 
     Raises:
         InputError: a word of the command line cannot be read at all.
@@ -45,9 +45,9 @@ def prepare(parser, words) -> None:
 
 
 def error_without_arch(error: RuntimeError) -> Exception:
-    """The error to raise in place of fairseq's RuntimeError without a message, which means that ``--arch`` is missing."""
+    """The error to raise in place of fairseq's RuntimeError. If that has no message, ``--arch`` is missing."""
     if refuse_flags_in_one_line.is_applied and fairseq_command() == "fairseq-train" and not error.args:
-        return InputError("--arch: is not given; such as --arch reservoir_transformer_study")
+        return InputError("--arch: not given; for example, --arch reservoir_transformer_study")
     return error
 
 
@@ -55,8 +55,8 @@ def check_parsed(parser, flags, words, is_complete: bool) -> None:
     """Refuse text that hydra would change, and choices without the flags that they need.
 
     Args:
-        parser: of the command.
-        flags: the namespace that it made.
+        parser: the parser of the command.
+        flags: the namespace that it returned.
         words: the command line.
         is_complete: whether flags that are not given have their defaults.
 
@@ -72,7 +72,7 @@ def check_parsed(parser, flags, words, is_complete: bool) -> None:
 
 
 def error_of_model(error: ValueError) -> Exception:
-    """The error to raise in place of a ValueError of a model that names a flag."""
+    """The error to raise in place of a model's ValueError: an ``InputError`` if the message starts with a flag."""
     if not refuse_flags_in_one_line.is_applied or isinstance(error, InputError) or not str(error).startswith("--"):
         return error
     made = "; fairseq-preprocess --joined-dictionary makes one" if "joined dictionary" in str(error) else ""
@@ -84,8 +84,14 @@ def eval_str_list(original, text, x_type=float):
         if text == "" and x_type is not str:  # a list of words may be empty
             raise ValueError("no number at all")
         return original(text, x_type)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # argparse catches two of them
-        raise ArgumentTypeError(f"{text!r} is neither a number nor several with commas between them") from error
+    except (
+        SyntaxError,
+        ValueError,
+        TypeError,
+        RecursionError,
+        MemoryError,
+    ) as error:  # argparse catches only two of these
+        raise ArgumentTypeError(f"{text!r} is neither a number nor a list of numbers separated by commas") from error
 
 
 def override_attr(original, sub_node, data_class, args):
@@ -95,11 +101,11 @@ def override_attr(original, sub_node, data_class, args):
 
 
 def refuse_what_hydra_would_change(parser, flags, words):
-    """Refuse text that would not arrive as it was given: fairseq passes every flag through hydra's grammar.
+    """Refuse text that hydra would change, because fairseq parses every flag by hydra's grammar.
 
     Args:
-        parser: its actions give each value its flag.
-        flags: the namespace that the parser made.
+        parser: the parser of the command. Its actions map each option to its flag.
+        flags: the namespace that the parser returned.
         words: the command line.
 
     Raises:
@@ -115,7 +121,7 @@ def refuse_what_hydra_would_change(parser, flags, words):
             flag = names.get(dest, flag_of(dest))
             if "${" in text:
                 raise InputError(
-                    f"{flag} {text!r}: flags have no ${{...}}, which belongs into YAML; give the value itself"
+                    f"{flag} {text!r}: only YAML files can refer to other options by ${{...}}; give the value itself"
                 )
             if "\\'" in text:
                 raise InputError(f"{flag} {text!r}: has a backslash before a quote, which fairseq cannot read")
@@ -133,9 +139,9 @@ _READ = {int: _whole, float: float, bool: {"true": True, "false": False, "1": Tr
 
 
 def _read(args, name, kind):
-    """Read a number, or true or false, in place.
+    """Convert the text of an option to a number, or to true or false, in place.
 
-    fairseq leaves it as text if its default follows another flag, and evaluates it later.
+    fairseq leaves it as text if its default refers to another flag, and evaluates it later.
     """
     value, kind = getattr(args, name, None), kind if isinstance(kind, str) else dataclass_utils.interpret_dc_type(kind)
     if kind not in _NAMES or not isinstance(value, str) or value == "None" or value.startswith("${"):
@@ -150,10 +156,10 @@ def raise_as_mistake(message, command=None, words=()):
     """Raise argparse's message, such as ``argument --encoder-layers: invalid int value: 'x'``, as an ``InputError``.
 
     Args:
-        message: argparse's.
+        message: the message of argparse.
         command, words: the command, such as ``fairseq-train``, and its words, for a hint about unrecognized flags.
     """
-    if message.endswith(f"value: {MISSING!r}"):  # a default that stands for none
+    if message.endswith(f"value: {MISSING!r}"):  # stands for a missing default
         raise InputError(f"{message.removeprefix('argument ').split(':')[0]}: is not given, and has no default")
     unrecognized = message.partition("unrecognized arguments: ")[2].split()
     for flag in (word.split("=")[0] for word in unrecognized):
@@ -164,6 +170,6 @@ def raise_as_mistake(message, command=None, words=()):
         before = words[words.index(unrecognized[0]) - 1]
         if not unrecognized[0].startswith("-") and not before.startswith(
             "-"
-        ):  # else the value of a flag that takes none
-            hint = f"; no data are needed here: leave {unrecognized[0]} out"
-    raise InputError(message.removeprefix("argument ") + whose(command, unrecognized, words) + hint)
+        ):  # otherwise a value after a flag that does not accept one
+            hint = f"; this command needs no data: remove {unrecognized[0]}"
+    raise InputError(message.removeprefix("argument ") + owners_of_unknown(command, unrecognized, words) + hint)

@@ -1,11 +1,11 @@
-"""Read flags that not all commands of fairseq have."""
+"""Read flags that only some fairseq commands have."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 class Given:
-    """The flags of a command of fairseq, or a part of its configuration. A flag that is missing there reads as None."""
+    """The flags of a fairseq command, or a part of its configuration. The value of a missing flag is None."""
 
     def __init__(self, flags: Any) -> None:
         self._flags = flags

@@ -1,4 +1,4 @@
-"""A repair of ``--ignore-prefix-size``, the number of target tokens at the start of a sentence that have no loss."""
+"""A repair of ``--ignore-prefix-size``, the number of target tokens at the start of each sentence that are omitted from the loss."""
 
 from fairseq.criterions import label_smoothed_cross_entropy_with_rdrop as rdrop
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -9,15 +9,15 @@ from .repair import repair, wrap
 
 @repair("ignored-prefix")
 def count_no_ignored_prefix():
-    """Divide the loss by the tokens that have a loss, with ``--ignore-prefix-size`` (fairseq PR #4842).
+    """Divide the loss by the number of tokens in it, with ``--ignore-prefix-size`` (fairseq PR #4842).
 
-    fairseq leaves the prefix out of the sum and counts it in ``ntokens`` and ``sample_size``. Losses, perplexity and
-    gradients are too small by that ratio. This concerns ``label_smoothed_cross_entropy`` and all subclasses:
+    fairseq omits the prefix from the sum, but counts it in ``ntokens`` and ``sample_size``. Losses, perplexity and gradients are too
+    small by the ratio of both numbers of tokens. This concerns ``label_smoothed_cross_entropy`` and all subclasses:
     ``label_smoothed_cross_entropy_with_alignment``, ``..._with_ctc``, ``..._with_rdrop``,
     ``latency_augmented_label_smoothed_cross_entropy``, ``speech_to_unit``, ``speech_to_unit_2pass``,
-    ``fused_label_smoothed_cross_entropy`` and those of a user. fairseq accepts the flag with the criterion with alignment and
-    then ignores it. With ``--rdrop-alpha`` fairseq ends in a RuntimeError, because the mask of padding has no prefix and
-    the logits have one.
+    ``fused_label_smoothed_cross_entropy`` and subclasses of a user. With the criterion with alignment, fairseq accepts the flag and then
+    ignores it. With ``--rdrop-alpha`` fairseq ends in a RuntimeError, because the padding mask does not contain the prefix, but the
+    logits do.
     """
 
     def build_criterion(original, criterion_class, cfg, task):
@@ -42,7 +42,7 @@ def count_no_ignored_prefix():
 
 
 def _count_tokens_with_a_loss(criterion, args, kwargs, output):
-    """Forward hook of a criterion: correct the two counts. The count stays a tensor, so that a GPU need not synchronise."""
+    """Forward hook of a criterion: correct the two counts. They stay tensors, to avoid a synchronisation with the GPU."""
     sample = kwargs["sample"] if "sample" in kwargs else args[1]
     loss, sample_size, log = output
     counted = sample["target"][:, criterion.ignore_prefix_size :].ne(criterion.padding_idx).sum()

@@ -1,8 +1,8 @@
-"""Check binarised data, PREFIX.idx and PREFIX.bin: the index is complete, and the data have the length in the index.
+"""Check binarised data, PREFIX.idx and PREFIX.bin: the index must be complete, and the data must have the length that it declares.
 
-``MMIDIDX`` is the index of ``--dataset-impl mmap``: a header of 26 bytes, then the length of each sentence (int32) and its first
-byte in the .bin file (int64). ``TNTIDX`` is that of ``lazy`` and ``cached``: a header of 48 bytes, then for each sentence the place
-of its shape and its first token, and the shapes (all int64). Its token ids are stored plus 1.
+``MMIDIDX`` is the index of ``--dataset-impl mmap``: a header of 26 bytes, the lengths of all sentences (int32), and the offsets of their
+first bytes in the .bin file (int64). ``TNTIDX`` is the index of ``lazy`` and ``cached``: a header of 48 bytes, the offsets of all shapes,
+the offsets of all first tokens, and the shapes (all int64). Its .bin file stores each token id plus 1.
 """
 
 import functools
@@ -22,7 +22,7 @@ MAKE_IT = "fairseq-preprocess writes it"
 _MMAP, _LEGACY = MMapIndexedDataset.Index._HDR_MAGIC, IndexedDataset._HDR_MAGIC
 _IMPLEMENTATIONS = {_MMAP: ("mmap",), _LEGACY: ("cached", "lazy")}
 _CHUNK = 2**20  # sentences, or tokens, that are compared at once
-MOST_SCANNED = 2**30  # bytes of token ids that one start compares with dictionaries
+MOST_SCANNED = 2**30  # bytes of token ids that one command compares with dictionaries
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class _Index:
 
     Attributes:
         magic: ``_MMAP`` or ``_LEGACY``.
-        dtype: of the token ids in the .bin file.
-        count: sentences.
-        start: bytes of the header.
+        dtype: type of the token ids in the .bin file.
+        count: number of sentences.
+        start: size of the header in bytes.
     """
 
     prefix: str
@@ -44,11 +44,11 @@ class _Index:
 
     @property
     def lowest(self) -> int:
-        """The stored number of token id 0."""
+        """The number that the .bin file stores for token id 0."""
         return 1 if self.magic == _LEGACY else 0
 
     def array(self, dtype: type, before: int, count: int) -> np.ndarray:
-        """Map ``count`` numbers of the index, ``before`` bytes behind the header."""
+        """Memory-map ``count`` numbers of the index, starting ``before`` bytes after the header."""
         return np.memmap(f"{self.prefix}.idx", dtype, "r", self.start + before, (count,))
 
 
@@ -58,7 +58,7 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     Args:
         prefix: path without .idx and .bin; both exist.
         implementation: the value of ``--dataset-impl``, if given.
-        every_sentence: compare the place and length of every sentence too; takes about 0.1 s for 10 million sentences.
+        every_sentence: also compare the offset and length of every sentence; takes about 0.1 s for 10 million sentences.
 
     Raises:
         InputError: fairseq would fail on it now or in the middle of a training, or read tokens that nobody wrote.
@@ -71,18 +71,18 @@ def check(prefix: str, implementation: str | None = None, every_sentence: bool =
     expected = (_mmap_bytes if index.magic == _MMAP else _legacy_bytes)(index, every_sentence)
     if found != expected:
         raise InputError(
-            f"{prefix}.bin: damaged, {found:,} bytes; {prefix}.idx describes {expected:,}; {MAKE_IT} with its .idx"
+            f"{prefix}.bin: damaged, it has {found:,} bytes, but {prefix}.idx describes {expected:,}; {MAKE_IT} together with its .idx"
         )
 
 
 @dataclass
 class IdScan:
-    """Comparison of token ids with dictionaries, of at most ``left`` bytes in all files of a command together."""
+    """Compare token ids with dictionaries, for at most ``left`` bytes in all files of a command together."""
 
     left: int = MOST_SCANNED
 
     def check(self, prefix: str, entries: int, dictionary: str) -> None:
-        """``check_ids`` for at most a quarter of the remaining bytes, so that large training data leave some for other files."""
+        """Call ``check_ids`` for at most a quarter of the remaining bytes, so that some remain for files after large training data."""
         self.left -= check_ids(prefix, entries, dictionary, self.left // 4)
 
 
@@ -91,11 +91,11 @@ def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANN
 
     Args:
         entries: number of entries of the dictionary, with its special symbols.
-        dictionary: the name of its file.
-        most: bytes that are read.
+        dictionary: the name of the dictionary's file.
+        most: the most bytes to read.
 
     Returns:
-        The bytes that were read.
+        The number of bytes that were read.
 
     Raises:
         InputError: an id is not in the dictionary; the embedding would fail on it in the middle of a training.
@@ -121,7 +121,7 @@ def check_ids(prefix: str, entries: int, dictionary: str, most: int = MOST_SCANN
 
 
 def check_once(prefix: str, implementation: str | None, every_sentence: bool) -> None:
-    """``check``, which reads the whole index once as long as size and time of both files stay."""
+    """Call ``check``, but read the whole index again only after the size or time of one of the files has changed."""
     if implementation and (index := _read_header(prefix)):
         _check_implementation(index, implementation)
     found = [os.stat(prefix + suffix) for suffix in (".idx", ".bin")]
@@ -158,21 +158,27 @@ def _read_header(prefix: str) -> _Index | None:
         version, code, item_size, count, shapes = struct.unpack_from("<QQQQQ", head, len(_LEGACY))
         start, expected = 48, 48 + 16 * (count + 1) + 8 * shapes
     else:
-        _refuse(prefix, f"it begins with {head[:9]!r}, and an index with 'MMIDIDX' or 'TNTIDX' and a header")
+        _refuse(prefix, f"it begins with {head[:9]!r}, but an index begins with 'MMIDIDX' or 'TNTIDX' and a header")
     dtype = np.dtype(_code_to_dtype.get(code, np.float64))
     if version != 1:
         _refuse(prefix, f"version {version}; only version 1 exists")
     if dtype.kind not in "iu":
-        _refuse(prefix, f"code {code} of its numbers is not one of whole numbers")
+        _refuse(prefix, f"its data type code {code} is not the code of an integer type")
     if size != expected:
-        _refuse(prefix, f"{size:,} bytes; its header describes {count:,} sentences, which take {expected:,}")
+        _refuse(
+            prefix,
+            f"it has {size:,} bytes, but its header describes {count:,} sentences, which need {expected:,} bytes",
+        )
     if head.startswith(_LEGACY) and (item_size, shapes) != (dtype.itemsize, count):
-        _refuse(prefix, f"{shapes:,} lengths of {count:,} sentences, and {item_size} bytes a number of {dtype}")
+        _refuse(
+            prefix,
+            f"it has {shapes:,} lengths for {count:,} sentences, and {item_size} bytes per number of type {dtype}",
+        )
     return _Index(prefix, head[: len(_MMAP)] if start == 26 else _LEGACY, dtype, count, start)
 
 
 def _mmap_bytes(index: _Index, every_sentence: bool) -> int:
-    """Return the bytes that the .bin file must have, by the lengths of all sentences or by the last one."""
+    """Return the expected size of the .bin file in bytes, computed from all sentences or only from the last one."""
     sizes, places = index.array(np.int32, 0, index.count), index.array(np.int64, 4 * index.count, index.count)
     address, width = 0, index.dtype.itemsize
     for start, end in _chunks(index.count) if every_sentence else _last(index.count):
@@ -187,7 +193,7 @@ def _mmap_bytes(index: _Index, every_sentence: bool) -> int:
 
 
 def _legacy_bytes(index: _Index, every_sentence: bool) -> int:
-    """Return the bytes that the .bin file must have, by the lengths of all sentences or by the end of the last one."""
+    """Return the expected size of the .bin file in bytes, computed from all sentences or only from the end of the last one."""
     count, row = index.count, 8 * (index.count + 1)
     shapes, begins = index.array(np.int64, 0, count + 1), index.array(np.int64, row, count + 1)
     if not every_sentence or not count:
@@ -210,7 +216,7 @@ def _compare(index: _Index, start: int, lengths: np.ndarray, found: np.ndarray, 
         wrong = np.flatnonzero(found != expected)
     if wrong.size:
         number = min(start + int(wrong[0]) + 1, index.count)
-        _refuse(index.prefix, f"place or length of sentence {number:,} does not fit the others")
+        _refuse(index.prefix, f"the offset or length of sentence {number:,} does not fit the other sentences")
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:
@@ -223,4 +229,4 @@ def _last(count: int) -> list[tuple[int, int]]:
 
 
 def _refuse(prefix: str, what: str) -> NoReturn:
-    raise InputError(f"{prefix}.idx: damaged, {what}; {MAKE_IT} with its .bin")
+    raise InputError(f"{prefix}.idx: damaged, {what}; {MAKE_IT} together with its .bin")

@@ -1,4 +1,4 @@
-"""The lines that ``fairseq-interactive`` translates: their numbers, and the words of the batch that is translated."""
+"""Numbers of the lines that ``fairseq-interactive`` translates, and the words of its current batch."""
 
 import sys
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ class Session:
     """One run of the command.
 
     Attributes:
-        first: number of the first line of the buffer that is translated; the first line of the input is 1.
+        first: number of the first line in the current buffer. The first line of the input has number 1.
         left_out: numbers of the lines that were not translated.
-        words: for each sentence of the current batch the words of its line, split into pieces as the model's tokens are.
+        words: for each sentence of the current batch, the words of its line, split into the same pieces as the model's tokens.
     """
 
     first: int = 1
@@ -37,7 +37,10 @@ def current_session() -> Session | None:
 
 
 def call_in_a_session(original, cfg, main, **kwargs):
-    """Run a command; ``fairseq-interactive`` in a session. Its functions are wrapped now, because importing it changes the log."""
+    """Run a command. ``fairseq-interactive`` runs in a session.
+
+    Its functions are wrapped here and not when the plugin is imported, because importing its module configures logging.
+    """
     command = sys.modules.get(getattr(main, "__module__", ""))
     if not (hasattr(command, "buffered_read") and hasattr(command, "make_batches")):
         return original(cfg, main, **kwargs)
@@ -57,9 +60,9 @@ def _buffered_read(original, *args):
         session.first += len(lines)
     if session.left_out:
         count = len(session.left_out)
-        lines = "1 line was" if count == 1 else f"{count:,} lines were"
+        lines = "1 line is" if count == 1 else f"{count:,} lines are"
         numbers = ", ".join(map(str, session.left_out[:_SHOWN])) + (", ..." if count > _SHOWN else "")
-        raise InputError(f"--input {args[0]}: {lines} not translated, because too long: {numbers}")
+        raise InputError(f"--input {args[0]}: {lines} too long and not translated: {numbers}")
 
 
 def _make_batches(original, lines, cfg, task, max_positions, encode) -> Iterator:

@@ -9,12 +9,12 @@ from .repair import repair, wrap
 
 # While fairseq saves: how many checkpoints --keep-best-checkpoints keeps, and whether the highest score is the best.
 _kept: ContextVar[tuple[int, bool] | None] = ContextVar("_kept", default=None)
-# In the patterns with which fairseq lists the files of --keep-best-checkpoints: the place of the score.
+# The score in the patterns by which fairseq lists the files of --keep-best-checkpoints, and a replacement that allows a sign.
 _SCORE, _SIGNED_SCORE = r"(\d+\.?\d*)", r"(-?\d+\.?\d*)"
 
 
 class _WithinEpoch:
-    """A training's iterator that does not report the end of its epoch, and is the same otherwise."""
+    """Wrapper of a training's iterator that hides the end of the epoch."""
 
     def __init__(self, iterator):
         self._iterator = iterator
@@ -28,17 +28,17 @@ class _WithinEpoch:
 
 @repair("interval-checkpoints")
 def save_where_an_epoch_ends():
-    """Write the checkpoint of ``--save-interval-updates`` also where an epoch ends (fairseq #2230).
+    """Write the checkpoint of ``--save-interval-updates`` also at the end of an epoch (fairseq #2230).
 
-    With N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` within epochs only. Where update N, 2N, ... ends an epoch, it relies on
-    ``checkpointEPOCH.pt``, but does not write that with ``--no-epoch-checkpoints``, or between two epochs of
-    ``--save-interval``. Then nothing but ``checkpoint_last.pt`` and perhaps ``checkpoint_best.pt`` has these weights, and with
-    ``--no-last-checkpoints`` no file at all.
+    With an interval of N updates, fairseq writes ``checkpoint_EPOCH_UPDATES.pt`` only within an epoch. If update N, 2N, ... is the last
+    of an epoch, it relies on ``checkpointEPOCH.pt``. But it does not write that file with ``--no-epoch-checkpoints``, or in an epoch that
+    ``--save-interval`` skips. Only ``checkpoint_last.pt`` and perhaps ``checkpoint_best.pt`` then have these weights, and with
+    ``--no-last-checkpoints`` perhaps no file at all.
 
-    Now ``checkpoint_EPOCH_UPDATES.pt`` is written where ``checkpointEPOCH.pt`` is not; where that is written, nothing is
-    changed. EPOCH is the epoch that ends. A run resumed from the file begins the next epoch. ``--keep-interval-updates`` counts
-    and deletes such files as those within an epoch. ``checkpoint_last.pt`` and ``checkpoint_best.pt`` are written as before:
-    the best one only where the model is validated, which at the end of an epoch depends on ``--validate-interval``.
+    This repair writes ``checkpoint_EPOCH_UPDATES.pt`` if ``checkpointEPOCH.pt`` is not written. EPOCH is the epoch that ends. A run
+    resumed from the file begins the next epoch. ``--keep-interval-updates`` counts and deletes such files like those from within an
+    epoch. ``checkpoint_last.pt`` and ``checkpoint_best.pt`` are written as before. ``checkpoint_best.pt`` needs a validation, which at
+    the end of an epoch depends on ``--validate-interval``.
     """
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
 
@@ -47,16 +47,16 @@ def save_where_an_epoch_ends():
 def keep_the_best_checkpoints():
     """Keep the N best checkpoints with ``--keep-best-checkpoints N`` (fairseq #2195).
 
-    fairseq writes such a checkpoint only if it is better than the worst one kept, or than all before if none is kept,
-    also while there are fewer than N. If the first score is the best, one file is kept. fairseq does not find files of
-    negative scores, and so never deletes them.
+    fairseq writes such a checkpoint only if it is better than the worst kept one, even while fewer than N are kept. If none is kept, it
+    must be better than all earlier checkpoints. So if the first score is the best, only one file is kept. fairseq does not find files
+    with negative scores, and never deletes them.
     """
     wrap(checkpoint_utils, "save_checkpoint", save_checkpoint)
     wrap(checkpoint_utils, "checkpoint_paths", checkpoint_paths)
 
 
 def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
-    """Both repairs above of fairseq's function, which decides which files to write and which to delete."""
+    """Hook for both repairs above. fairseq's function decides which files to write and which to delete."""
     if save_where_an_epoch_ends.is_applied and _needs_interval_file(cfg, trainer, epoch_itr):
         epoch_itr = _WithinEpoch(epoch_itr)
     token = _kept.set((cfg.keep_best_checkpoints, cfg.maximize_best_checkpoint_metric))
@@ -73,7 +73,7 @@ def _needs_interval_file(cfg, trainer, epoch_itr):
 
 
 def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=False):
-    """fairseq's function, which lists the files of a pattern from the highest number to the lowest."""
+    """Hook of fairseq's function, which lists the files that match a pattern, from the highest number to the lowest."""
     kept = _kept.get()
     if kept is None or _SCORE not in pattern:
         return original(path, pattern, keep_match)
@@ -81,7 +81,7 @@ def checkpoint_paths(original, path, pattern=r"checkpoint(\d+)\.pt", keep_match=
     found = original(path, pattern.replace(_SCORE, _SIGNED_SCORE), keep_match)
     if len(found) >= number:
         return found
-    # An empty place counts as a file with the worst score of all: fairseq compares with it, and deletes nothing yet.
+    # While fewer files are kept, add a name with the worst possible score. fairseq compares with it, and does not delete a file yet.
     worst = pattern.replace(_SCORE, "-inf" if highest_is_best else "inf").replace("\\", "")
     place = os.path.join(path, worst)
     return [*found, place] if highest_is_best else [place, *found]

@@ -36,7 +36,7 @@ def torchrun() -> tuple[int, int] | None:
     """World size and rank as torchrun sets them; None unless all of its variables are set, because fairseq reads all or none.
 
     Raises:
-        InputError: one of them has no sensible value.
+        InputError: one of the variables has an invalid value.
     """
     if not all(name in os.environ for name in TORCHRUN):
         return None
@@ -52,26 +52,26 @@ def local_rank(flags) -> int:
         flags: fairseq's ``DistributedTrainingConfig``, or the flags of a command, before fairseq completes them.
 
     Raises:
-        InputError: it is not a whole number.
+        InputError: the variable is not a whole number.
     """
     if torchrun():
         return number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else 0
-    # With a world size of 1 the tasks of srun are runs of their own.
+    # With a world size of 1, the tasks of srun are separate runs.
     if Given(flags).distributed_world_size in (None, 1) or not started_by_slurm() or "SLURM_LOCALID" not in os.environ:
         return 0
     return number("SLURM_LOCALID")
 
 
 def started_by_slurm() -> bool:
-    """Whether fairseq takes the ranks of a run from Slurm's variables."""
+    """Whether fairseq reads the ranks of a run from Slurm's variables."""
     return "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
 
 
 def check_meeting_point() -> None:
-    """Refuse a MASTER_ADDR or MASTER_PORT at which the processes cannot meet.
+    """Refuse a MASTER_ADDR or MASTER_PORT at which the processes cannot connect.
 
     Raises:
-        InputError: one of them has no sensible value.
+        InputError: one of the variables has an invalid value.
     """
     if not os.environ["MASTER_ADDR"].strip():
         raise InputError("MASTER_ADDR '': this environment variable must name the host of rank 0; or unset it")
@@ -79,13 +79,13 @@ def check_meeting_point() -> None:
 
 
 def check_for_fairseq(flags) -> None:
-    """Refuse wrong values of the variables from which fairseq takes the ranks of a run.
+    """Refuse wrong values of the variables from which fairseq reads the ranks of a run.
 
     Args:
         flags: fairseq's ``DistributedTrainingConfig``.
 
     Raises:
-        InputError: one of the variables has no sensible value, or is missing.
+        InputError: one of the variables has an invalid value, or is missing.
     """
     if flags.distributed_init_method == "env://" and {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         check_meeting_point()
@@ -94,5 +94,5 @@ def check_for_fairseq(flags) -> None:
     if started_by_slurm():
         for name in _SLURM.keys() & os.environ.keys():
             number(name, _SLURM[name])
-    for name in {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"} & os.environ.keys():  # fairseq makes a port of them
+    for name in {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"} & os.environ.keys():  # fairseq computes a port from them
         number(name)

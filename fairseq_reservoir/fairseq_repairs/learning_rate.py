@@ -1,4 +1,4 @@
-"""Repair of a learning rate that depends on the validation losses so far."""
+"""Repair of resuming a learning-rate schedule that depends on validation losses."""
 
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -10,7 +10,7 @@ _COUNTERS = ("num_bad_epochs", "cooldown_counter")
 
 
 class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
-    """fairseq's schedule, with the counters of torch's scheduler in its state; older checkpoints without them load."""
+    """fairseq's schedule, with the counters of torch's scheduler in its state. It also loads checkpoints without them."""
 
     def state_dict(self):
         return super().state_dict() | {name: getattr(self.lr_scheduler, name) for name in _COUNTERS}
@@ -23,7 +23,7 @@ class ResumableReduceLROnPlateau(ReduceLROnPlateauLRSchedule):
 
 @repair("plateau")
 def remember_bad_epochs():
-    """Let ``reduce_lr_on_plateau`` count bad epochs through a resume (pull request 4071 of fairseq).
+    """Keep the number of bad epochs of ``reduce_lr_on_plateau`` in a resumed run (fairseq PR #4071).
 
     fairseq saves the best validation loss but not the number of epochs without a better one. It also saves the checkpoint of an epoch
     before the schedule receives the validation loss of that epoch. A resumed run never passed this loss to the schedule.
@@ -33,15 +33,15 @@ def remember_bad_epochs():
 
 
 def step_after_epoch(trainer, extra_state: dict | None) -> None:
-    """Pass the validation loss in a checkpoint to the schedule if the uninterrupted run passed it after saving.
+    """Pass the validation loss in a checkpoint to the schedule, if an uninterrupted run passes it after saving.
 
-    This is so at the end of an epoch that ``--validate-interval`` or ``--validate-interval-updates`` validates. A validation that was
-    made only because the run stopped does not count.
+    It does at the end of an epoch, if ``--validate-interval`` or ``--validate-interval-updates`` requires the validation. A validation
+    that was made only because the run stopped does not count.
     """
     if not remember_bad_epochs.is_applied or not extra_state:
         return
     place, loss, dataset = extra_state["train_iterator"], extra_state.get("val_loss"), trainer.cfg.dataset
-    # Without an optimizer's state in the checkpoint, training starts at update 0 with a new schedule.
+    # If the checkpoint has no optimizer state, training starts at update 0 with a new schedule.
     if loss is None or place.get("iterations_in_epoch") or not trainer.get_num_updates():
         return
     epoch, interval = place["epoch"] - 1, dataset.validate_interval_updates

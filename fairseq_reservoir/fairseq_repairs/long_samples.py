@@ -1,6 +1,6 @@
-"""Repairs for samples with more tokens than the model takes: refuse them in one line, or score all of a text.
+"""Repairs for samples with more tokens than the model accepts: refuse them in one line, or score the whole text.
 
-fairseq leaves long samples out. A score of a part of the data can then be mistaken for a score of all data.
+fairseq omits long samples. The score of a part of the data can then be mistaken for the score of all data.
 """
 
 import logging
@@ -30,7 +30,7 @@ class _Scoring:
     has_block: bool  # whether --tokens-per-sample is given
     context: int
     skips: bool
-    max_tokens: int | None  # in a batch, which has at least one block
+    max_tokens: int | None  # limit of a batch; a batch has at least one block
 
 
 # None in every other command.
@@ -39,12 +39,12 @@ _scoring: ContextVar[_Scoring | None] = ContextVar("_scoring", default=None)
 
 @repair("scored-text")
 def score_every_token() -> None:
-    """Let ``fairseq-eval-lm`` score every token of a text, and let no command continue without samples.
+    """Score every token of a text in ``fairseq-eval-lm``, and stop a command that has omitted all samples.
 
-    ``fairseq-eval-lm`` cuts the text into blocks of 1024 tokens unless ``--tokens-per-sample`` is given, and leaves out every
-    block that is longer than the model's positions. It then prints the loss of the other blocks, or 0.0000, with status 0.
-    Now the block size of the training is the default, and a block that is too long is refused. A training that leaves out
-    every sample starts one empty epoch after the other. ``trainer`` calls ``read_flags`` and ``use_block_of_training``.
+    fairseq cuts the text into blocks of 1024 tokens unless ``--tokens-per-sample`` is given, and omits every block with more tokens than
+    the model has positions. It then prints the loss of the other blocks, or 0.0000, with status 0. With this repair the default is the
+    block size of the training, and a block that is too long is refused. In fairseq, a training that omits all samples starts one empty
+    epoch after the other. ``trainer`` calls ``read_flags`` and ``use_block_of_training``.
     """
     wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
 
@@ -53,17 +53,17 @@ def score_every_token() -> None:
 def name_long_sentences():
     """Name in one line the sentences that are too long for a model (fairseq #257).
 
-    fairseq raises an exception with the number of one sentence: in training at the end of the first epoch, in
-    ``fairseq-interactive`` at a long line, which ends the session. Now a training checks its validation data when it
-    starts. ``fairseq-interactive`` leaves the line out with a warning, translates the others, and ends with an error that
-    has the numbers of all such lines. With ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as before. Training
-    data are left out with a warning, as before. ``ReservoirTrainer`` calls ``check_validation``.
+    fairseq raises an exception with the number of one sentence. A training raises it at the end of the first epoch. A long line ends the
+    session of ``fairseq-interactive``. With this repair, a training checks its validation data when it starts. ``fairseq-interactive``
+    skips the line with a warning, translates the others, and ends with an error that lists the numbers of all such lines. With
+    ``--skip-invalid-size-inputs-valid-test`` it ends without an error, as before. Long training sentences are omitted with a warning, as
+    before. ``ReservoirTrainer`` calls ``check_validation``.
     """
     wrap(FairseqTask, "filter_indices_by_size", filter_indices_by_size)
 
 
 def filter_indices_by_size(original, task, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
-    """Both repairs of fairseq's function, which leaves out the samples that are too long or raises an exception."""
+    """Hook for both repairs. fairseq's function omits the samples that are too long, or raises an exception."""
     if name_long_sentences.is_applied:
         session = current_session()
         if session is not None and _name(task, dataset) is None:
@@ -80,8 +80,8 @@ def read_flags(parser, flags, words) -> None:
     """Store the flags of ``fairseq-eval-lm`` for ``filter_indices_by_size``.
 
     Args:
-        parser: of the command.
-        flags: the namespace that it made.
+        parser: the parser of the command.
+        flags: the namespace that it returned.
         words: the command line.
 
     Raises:
@@ -106,19 +106,19 @@ def read_flags(parser, flags, words) -> None:
 def _check_context(context, block):
     if 0 < block <= context:
         raise InputError(
-            f"{_CONTEXT} {context}: must be less than {_BLOCK} {block}, which counts the tokens of the context and the scored ones"
+            f"{_CONTEXT} {context}: must be less than {_BLOCK} {block}, which counts both the context and the scored tokens"
         )
 
 
 def use_block_of_training(config, task) -> None:
-    """Set the block size of ``fairseq-eval-lm`` to that of the training of the loaded model, if the flag is not given."""
+    """Set the block size of ``fairseq-eval-lm`` to the one with which the model was trained, if the flag is not given."""
     scoring, options = _scoring.get(), getattr(task, "args", None)
     if scoring and not scoring.has_block and options is not None and hasattr(options, "tokens_per_sample"):
         trained = Given(config.task).tokens_per_sample
         if trained:
             trained = min(trained, scoring.max_tokens or trained)
             _check_context(scoring.context, trained)
-            # As fairseq does with the value of the flag.
+            # fairseq subtracts the context from the value of the flag too.
             options.tokens_per_sample = trained - scoring.context
             logger.info("%s %d, as in the training of the model", _BLOCK, trained)
 
@@ -127,17 +127,17 @@ def _refuse_to_leave_out(task, indices, dataset, kept, max_positions):
     scoring = _scoring.get()
     if scoring:
         _refuse_part(scoring, task, dataset, indices, kept, max_positions)
-    # fairseq-interactive may leave out the one line that it has just read.
+    # fairseq-interactive may omit the only line that it has just read.
     is_of_data = scoring or any(dataset is loaded for loaded in task.datasets.values())
     if is_of_data and len(indices) and not len(kept):
         raise InputError(
-            f"all {len(indices):,} samples are longer than the {max_positions} tokens that --max-source-positions, "
-            f"--max-target-positions or --max-positions allow, and none is left; of a text in blocks {_BLOCK} is their length"
+            f"all {len(indices):,} samples are longer than the limit of {max_positions} tokens, so none is left; the limit is set by "
+            f"--max-source-positions, --max-target-positions or --max-positions, the length of text blocks by {_BLOCK}"
         )
 
 
 def _refuse_part(scoring, task, dataset, indices, kept, positions):
-    """Refuse blocks that are longer than the positions of the model, with the tokens of their context."""
+    """Refuse blocks that, including their context, have more tokens than the model has positions."""
     block = getattr(getattr(task, "args", None), "tokens_per_sample", 0) + scoring.context
     cure = f"give --sample-break-mode none {_BLOCK} {positions}"
     if len(kept) < len(indices) and not scoring.skips:
@@ -145,12 +145,12 @@ def _refuse_part(scoring, task, dataset, indices, kept, positions):
         tokens, of = (sum(dataset.num_tokens(i) for i in those) for those in (left_out, indices.tolist()))
         raise InputError(
             f"{_BLOCK} {block}: {len(left_out):,} of {len(indices):,} blocks, with {tokens:,} of {of:,} tokens, are longer than the "
-            f"model's {positions} positions and would not be scored; {cure}, or leave them out by {_SKIP}"
+            f"model's {positions} positions and would not be scored; {cure}, or omit them by {_SKIP}"
         )
     is_number = isinstance(positions, (int, float))
     if isinstance(dataset, LMContextWindowDataset) and is_number and len(kept) > 1 and block > positions:
         raise InputError(
-            f"{_BLOCK} {block}: blocks with their {_CONTEXT} {scoring.context} are longer than the model's {positions} positions; {cure}"
+            f"{_BLOCK} {block}: blocks including {_CONTEXT} {scoring.context} are longer than the model's {positions} positions; {cure}"
         )
 
 
@@ -158,7 +158,7 @@ def check_validation(trainer) -> None:
     """Refuse validation data with sentences that are too long, before a training makes its first update.
 
     Raises:
-        InputError: there are such sentences, and they are not to be left out.
+        InputError: there are such sentences, and no flag omits them.
     """
     task = trainer.task
     if not name_long_sentences.is_applied or trainer.cfg.dataset.skip_invalid_size_inputs_valid_test:
@@ -174,9 +174,7 @@ def _refuse_long_sentences(task, indices, dataset, max_positions):
     if len(left_out):
         count = f"{len(left_out):,} of {len(indices):,} sentences"
         lengths = _too_long(dataset, left_out, max_positions)
-        raise InputError(
-            f"{_split(task, dataset)}: {count} are too long: the longest {lengths}; {_SKIP} leaves them out"
-        )
+        raise InputError(f"{_split(task, dataset)}: {count} are too long: the longest {lengths}; {_SKIP} omits them")
     return kept
 
 
@@ -192,17 +190,19 @@ def _leave_out_lines(session, indices, dataset, max_positions, quietly):
 
 
 def _too_long(dataset, left_out, limits):
-    """As in ``has 9 source tokens with the end of the sentence, and the model takes 5 (--max-source-positions)``."""
+    """As in ``has 9 source tokens including the end of the sentence, but the model accepts 5 (--max-source-positions)``."""
     sizes = [dataset.size(index) for index in left_out]
     if isinstance(limits, dict):
-        return f"has {sizes[0]} tokens, and the model takes {limits}"
+        return f"has {sizes[0]} tokens, but the model accepts {limits}"
     if not isinstance(limits, (tuple, list)):
-        return f"has {max(np.max(size) for size in sizes):,} tokens, and the model takes {limits:,}"
+        return f"has {max(np.max(size) for size in sizes):,} tokens, but the model accepts {limits:,}"
     found = []
     for side, limit, lengths in zip(_SIDES, limits, zip(*(np.broadcast_to(size, len(limits)) for size in sizes))):
         if limit is not None and max(lengths) > limit:
-            end = "" if found else " with the end of the sentence"
-            found.append(f"{max(lengths):,} {side} tokens{end}, and the model takes {limit:,} (--max-{side}-positions)")
+            end = "" if found else " including the end of the sentence"
+            found.append(
+                f"{max(lengths):,} {side} tokens{end}, but the model accepts {limit:,} (--max-{side}-positions)"
+            )
     return "has " + "; ".join(found)
 
 
@@ -216,5 +216,5 @@ def _split(task, dataset):
 
 
 def _name(task, dataset):
-    """The split that a dataset is of, or None."""
+    """The split that a dataset belongs to, or None."""
     return next((name for name, of_split in task.datasets.items() if of_split is dataset), None)

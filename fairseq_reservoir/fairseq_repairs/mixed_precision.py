@@ -1,4 +1,4 @@
-"""Repairs of training in half precision: gradients divided twice, fp32 weights rounded when resuming, an overflow on CPUs.
+"""Repairs of half precision: gradients divided twice, fp32 weights rounded when resuming, and gradient overflows on CPUs.
 
 The first two replace an optimizer class of fairseq by a subclass of the same name, because checkpoints store the name.
 """
@@ -25,8 +25,8 @@ def unscale_once() -> None:
     """Divide gradients by the loss scale of ``--amp`` once.
 
     Before clipping, fairseq passes torch's optimizer to the scaler. For the step it passes its own wrapper of that optimizer. The scaler
-    identifies optimizers by their id, so it divides the gradients a second time: SGD's steps become as many times smaller as the scale is
-    large, Adam's gradients become as small as its eps, and its moments jump each time the scale grows.
+    identifies optimizers by their id, so it divides the gradients a second time. SGD's steps then are too small by a factor of the loss
+    scale. Adam's gradients become as small as its eps, and its moments jump each time the scale grows.
     """
 
     class AMPOptimizer(optim.AMPOptimizer):
@@ -47,9 +47,9 @@ def unscale_once() -> None:
 def keep_fp32_weights() -> None:
     """Resume a training with ``--bf16`` or ``--fp16`` from its fp32 weights.
 
-    Both train weights in fp32 and compute with a rounded copy. fairseq saves only the copy: each resume rounds all weights, and updates
-    too small for the lower precision are lost. With this repair the optimizer's state contains the fp32 weights, 4 bytes per trained
-    parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32 weights.
+    Both flags train weights in fp32 and compute with a rounded copy. fairseq saves only the copy, so each resume rounds all weights.
+    Updates that are too small for the lower precision are lost. With this repair the optimizer's state contains the fp32 weights, 4 bytes
+    per trained parameter. ``--memory-efficient-bf16`` and ``--memory-efficient-fp16`` have no fp32 weights.
     """
 
     class FP16Optimizer(optim.FP16Optimizer):
@@ -67,7 +67,7 @@ def keep_fp32_weights() -> None:
 
 
 def _fp32_weights(optimizer):
-    """(parameter of the model, its fp32 weight) of each, also where fairseq stores those of a device in one flat tensor."""
+    """All pairs (parameter, its fp32 weight), even if fairseq stores the fp32 weights of a device in one flat tensor."""
     flat = optimizer.fp32_params
     if not optimizer.has_flat_params:
         return [(p, weight.detach()) for p, weight in zip(optimizer.fp16_params, flat)]
@@ -82,7 +82,7 @@ def _fp32_weights(optimizer):
 
 
 class SkippedUpdate(Exception):
-    """The gradients of an update overflow on a CPU. fairseq's ``train_step`` does not catch it."""
+    """The gradients of an update overflow on a CPU. fairseq's ``train_step`` does not catch this exception."""
 
 
 @repair(
@@ -90,10 +90,11 @@ class SkippedUpdate(Exception):
     needed=lambda: "torch.tensor(0.0).cuda()" in inspect.getsource(inspect.unwrap(Trainer.train_step)),
 )
 def keep_overflow_on_cpu():
-    """Continue a training in fp16 without a GPU after a gradient overflows.
+    """Continue a training in fp16 without a GPU after a gradient overflow.
 
-    fairseq skips such an update and puts its norm, a 0, on a GPU, even without one: ``AssertionError: Torch not compiled with CUDA
-    enabled``. The loss scale grows, so there is an overflow sooner or later. ``ReservoirTrainer`` calls the two functions below.
+    fairseq skips such an update and allocates its gradient norm, 0, on a GPU, even if there is none. The training ends with
+    ``AssertionError: Torch not compiled with CUDA enabled``. The loss scale grows, so there is an overflow sooner or later.
+    ``ReservoirTrainer`` calls the two functions below.
     """
 
 
@@ -109,7 +110,7 @@ def overflow_skips_update():
 
 
 def skip_update(trainer, overflow: SkippedUpdate) -> None:
-    """Do what fairseq's ``train_step`` does after an overflow, but for the norm on a GPU. Call it in ``metrics.aggregate("train")``."""
+    """Skip an update as fairseq's ``train_step`` does, but without a norm on a GPU. Call this in ``metrics.aggregate("train")``."""
     logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", overflow)
     if hasattr(trainer, "param_names") and hasattr(trainer.optimizer, "fp32_optimizer"):
         for p, name in zip(trainer.optimizer.fp32_optimizer.params, trainer.param_names):
@@ -118,5 +119,5 @@ def skip_update(trainer, overflow: SkippedUpdate) -> None:
     trainer.zero_grad()
     metrics.log_scalar("loss_scale", trainer.optimizer.scaler.loss_scale, priority=700, round=4, weight=0)
     metrics.log_stop_time("train_wall")
-    # The exception has left fairseq's ``metrics.aggregate("train")`` open, because that has no ``finally``.
+    # The exception has left fairseq's ``metrics.aggregate("train")`` open, because this context manager has no ``finally``.
     metrics._active_aggregators_cnt["train"] -= 1

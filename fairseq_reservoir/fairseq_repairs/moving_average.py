@@ -16,13 +16,15 @@ _SINCE = "updates_since_ema"  # in a checkpoint's extra_state
 
 @repair("moving-average")
 def keep_untrained_tensors_in_ema():
-    """Keep the bits of frozen tensors in the average of ``--store-ema``, and average tied tensors once.
+    """Keep frozen tensors bit for bit in the average of ``--store-ema``, and average tied tensors once.
 
-    fairseq averages every tensor of the model, but ``d * x + (1 - d) * x`` is not exactly ``x``: a frozen tensor changes a little with
-    every update. An integer buffer ends the run ("result type Float can't be cast to ... Long"). Entries that equal their average are not
-    changed; the comparison does not synchronise the device. Trained tensors are averaged by fairseq.
+    fairseq averages every tensor of the model. With a decay d, ``d * x + (1 - d) * x`` is not exactly ``x`` in floating point, so a
+    frozen tensor changes a little with every update. An integer buffer ends the run ("result type Float can't be cast to ... Long").
+    Entries that equal their average are not changed; the comparison does not synchronise the device. Trained tensors are averaged by
+    fairseq.
 
-    fairseq averages a tied tensor once for each of its names: with two names and a decay of 0.9 the new value has the weight 0.19.
+    fairseq averages a tied tensor once for each of its names. With two names and a decay of 0.9, the new value has a weight of 0.19, not
+    0.1.
     """
 
     def step(original, ema, new_model, updates=None):
@@ -48,7 +50,7 @@ def keep_untrained_tensors_in_ema():
 
 
 def _once(state, averages):
-    """The entries of a model's state, without those that share the memory of their average with an earlier entry."""
+    """The entries of a model's state, but only the first of several names of a tied average."""
     seen, kept = set(), {}
     for name, value in state.items():
         average = averages.get(name)
@@ -63,17 +65,17 @@ def _once(state, averages):
 
 @repair("moving-average-start")
 def begin_average_from_any_checkpoint():
-    """Let ``--store-ema`` begin at the values of a checkpoint that has no average.
+    """Let the average of ``--store-ema`` begin at the weights of a checkpoint without an average.
 
-    fairseq deletes these values before it needs them: ``KeyError: 'model'``, with ``--finetune-from-model`` and for a resumed run. With
-    ``--ema-seed-model`` the average begins at the values of that model, as fairseq documents. With ``--ema-update-freq`` the number of
+    fairseq deletes these weights before it needs them. ``--finetune-from-model`` and resuming end with ``KeyError: 'model'``. With
+    ``--ema-seed-model`` the average begins at the weights of that model, as fairseq documents. With ``--ema-update-freq`` the number of
     updates since the last average is restored; fairseq sets it to 0. ``ReservoirTrainer`` calls the three functions below.
     """
 
 
 @contextlib.contextmanager
 def average_loaded_later(trainer):
-    """While fairseq loads a checkpoint: keep it from loading the average, which ``begin_average`` does afterwards."""
+    """While fairseq loads a checkpoint: keep it from loading the average. ``begin_average`` loads the average afterwards."""
     flags = trainer.cfg.ema
     if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
         yield
@@ -86,7 +88,7 @@ def average_loaded_later(trainer):
 
 
 def begin_average(trainer, filename: str, extra_state: dict | None) -> None:
-    """Restore the average from a loaded checkpoint, or begin it at the values of the model."""
+    """Restore the average from a loaded checkpoint, or begin it at the weights of the model."""
     flags = trainer.cfg.ema
     if not (begin_average_from_any_checkpoint.is_applied and flags.store_ema):
         return
@@ -98,9 +100,9 @@ def begin_average(trainer, filename: str, extra_state: dict | None) -> None:
         if flags.ema_fp32:
             trainer.ema.build_fp32_params(extra_state.get("ema_fp32_params"))
     elif PathManager.isfile(filename):
-        trainer._build_ema()  # now, since fairseq would build it at its first use, which is after an update
+        trainer._build_ema()  # fairseq would build it only after an update, at its first use
         whose = f"--ema-seed-model {flags.ema_seed_model}" if flags.ema_seed_model else "its model"
-        logger.warning("--store-ema: %s has no average; the average begins at the values of %s", filename, whose)
+        logger.warning("--store-ema: %s has no average; the average begins at the weights of %s", filename, whose)
 
 
 def add_counter(trainer, state: dict) -> dict:

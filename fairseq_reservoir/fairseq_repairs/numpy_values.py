@@ -1,7 +1,7 @@
 """Load numbers and arrays of numpy from a checkpoint by constructors that check their arguments.
 
-numpy's own constructors do not: a type with fields beyond its size, or with objects, turns bytes of the file into a pointer.
-``torch.load`` finds the constructors of this module under numpy's names. They accept plain numbers only.
+numpy's own constructors do not check them. A data type with objects, or with fields beyond its size, turns bytes of a file into a
+pointer. ``torch.load`` finds the constructors of this module under numpy's names. They accept plain numbers only.
 """
 
 import math
@@ -14,11 +14,11 @@ CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 
 class PlainType:
-    """In place of ``numpy.dtype``, which is its attribute ``dtype``."""
+    """Replaces ``numpy.dtype`` while unpickling. Its attribute ``dtype`` is the numpy type."""
 
     def __new__(cls, code, align=False, copy=False):
         if type(code) is not str or code not in CODES:
-            raise UnpicklingError(f"a numpy type {str(code)[:20]!r}; known are {', '.join(CODES)}")
+            raise UnpicklingError(f"a numpy type {str(code)[:20]!r}; allowed are {', '.join(CODES)}")
         self = super().__new__(cls)
         self.dtype = np.dtype(f"<{code}")
         return self
@@ -30,7 +30,7 @@ class PlainType:
 
 
 class Array(np.ndarray):
-    """In place of ``numpy.ndarray``: an array that can be filled once, with exactly the bytes of its shape.
+    """Replaces ``numpy.ndarray`` while unpickling: an array that can be filled once, with exactly the bytes of its shape.
 
     It is pickled as an ordinary array.
     """
@@ -38,7 +38,7 @@ class Array(np.ndarray):
     filled = False
 
     def __new__(cls, *_):
-        raise UnpicklingError("a numpy array of no bytes of its own")
+        raise UnpicklingError("a numpy array without bytes of its own")
 
     def __setstate__(self, state):
         version, shape, kind, fortran, raw = state
@@ -56,20 +56,20 @@ class Array(np.ndarray):
 
 
 def empty_array(kind, shape, code) -> Array:
-    """In place of ``_reconstruct``, which every array begins with."""
+    """Replaces numpy's ``_reconstruct``, which creates every array in a pickle."""
     if kind is not Array or shape != (0,) or code not in (b"b", "b"):
         raise UnpicklingError("a numpy array of another form")
     return np.ndarray.__new__(Array, (0,), "i1")
 
 
 def number(kind, raw):
-    """In place of ``scalar``."""
+    """Replaces numpy's ``scalar``, which creates a single number."""
     _check(kind, raw, ())
     return np.frombuffer(raw, kind.dtype)[0]
 
 
 def no_bytes() -> bytes:
-    """In place of ``bytes``, which a pickle calls for none, as an array without entries has."""
+    """Replaces ``bytes``, which a pickle calls for the content of an array without entries."""
     return b""
 
 
@@ -81,7 +81,7 @@ def _check(kind, raw, shape):
         raise UnpicklingError(f"a numpy array of shape {str(shape)[:40]} in {len(raw)} bytes")
 
 
-# For ``torch.serialization.add_safe_globals``. numpy 2 has another name for its module, and checkpoints have both.
+# For ``torch.serialization.add_safe_globals``. numpy 2 renamed its module, and checkpoints contain either name.
 CONSTRUCTORS = [(PlainType, "numpy.dtype"), (Array, "numpy.ndarray"), (no_bytes, "builtins.bytes")] + [
     (ours, f"numpy.{core}.multiarray.{name}")
     for core in ("core", "_core")

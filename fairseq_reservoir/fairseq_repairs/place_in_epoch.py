@@ -1,6 +1,6 @@
-"""Repairs of resuming within an epoch: train on exactly the sentences that were left, or refuse in one line.
+"""Repairs of resuming within an epoch: train on exactly the remaining sentences, or refuse in one line.
 
-fairseq counts the batches of each rank (fairseq#781).
+fairseq saves only the number of batches that each rank has trained on (fairseq#781).
 """
 
 import math
@@ -17,7 +17,7 @@ from .repair import repair, wrap
 _PROCESSES, _BATCHES = "num_shards", "batches"
 _GIVE_THE_SAME, _OR_RESET = (
     "give the flags and data that it was trained with",
-    "or --reset-dataloader to begin with epoch 1 again",
+    "or give --reset-dataloader to begin with epoch 1 again",
 )
 
 
@@ -25,8 +25,8 @@ _GIVE_THE_SAME, _OR_RESET = (
 def count_groups_from_the_place():
     """Train to the end of the epoch after a resume with another ``--update-freq``.
 
-    fairseq counts the groups of ``--update-freq`` batches from the start of the epoch. From a place that is not a multiple of the
-    new number, the epoch may have one group more. fairseq left that group out, and then trained the same epoch again.
+    fairseq counts groups of ``--update-freq`` batches from the start of the epoch. If a run resumes at a batch that is not a multiple of
+    the new ``--update-freq``, the epoch may have one group more. fairseq skipped that group, and then trained the same epoch again.
     """
 
     class GroupedIterator(iterators.GroupedIterator):
@@ -35,7 +35,7 @@ def count_groups_from_the_place():
             left = (batches - done) / chunk_size
             groups = math.floor(left) if skip_remainder_batch else math.ceil(left)
             start = math.ceil(done / chunk_size)
-            # Not the constructor of fairseq's class: it would cut the batches by its own count, and a BufferedIterator stays cut.
+            # fairseq's own constructor would limit the batches by its count, and a BufferedIterator keeps that limit.
             iterators.CountingIterator.__init__(
                 self,
                 iterators._chunk_iterator(iterable, chunk_size, skip_remainder_batch),
@@ -55,18 +55,18 @@ def count_groups_from_the_place():
 def resume_with_other_processes():
     """Resume within an epoch at the right batch with another number of processes.
 
-    fairseq counts the batches of each process. With another number of processes this count is another place: batches were trained on
-    twice, or not at all.
+    fairseq counts the batches of each process. With another number of processes, the same count is another position in the epoch. Batches
+    were trained on twice, or not at all.
     """
     _wrap_iterator()
 
 
 @repair("same-batches")
 def refuse_other_batches():
-    """Refuse to resume within an epoch with other batches than those of the checkpoint.
+    """Refuse to resume within an epoch if its batches differ from those of the checkpoint.
 
-    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data the count of batches is another place. fairseq trained on
-    sentences twice, left sentences out, or ended in a traceback.
+    With another ``--batch-size``, ``--max-tokens``, ``--seed`` or other data, the same count of batches is another position. fairseq
+    trained on sentences twice, skipped sentences, or ended in a traceback.
     """
     _wrap_iterator()
 
@@ -87,10 +87,10 @@ def state_dict(original, iterator):
 
 
 def load_state_dict(original, iterator, state):
-    """Check that the state is of the same batches, then load it with its place counted for this number of processes.
+    """Check that the state has the same batches, then load it. Its position is converted to this number of processes.
 
     Raises:
-        InputError: this run cannot continue at that place.
+        InputError: this run cannot continue at that position.
     """
     if refuse_other_batches.is_applied and is_within(iterator, state):
         compare(state.get(_BATCHES) or {}, describe(iterator))
@@ -107,19 +107,19 @@ def _counted_for_these_processes(iterator, state):
     batches = state["iterations_in_epoch"] * before
     if batches % now or iterator.grouped_shuffling:
         why = (
-            "in an order that depends on it because of --grouped-shuffling"
+            "and with --grouped-shuffling their order depends on the number of processes"
             if iterator.grouped_shuffling
-            else f"which cannot be shared out among {now}"
+            else f"which {now} processes cannot share equally"
         )
         raise InputError(
-            f"{now} processes: the checkpoint was saved within an epoch by {before}, after {batches} batches in all, {why}; take "
-            f"{before}, {_OR_RESET}"
+            f"{now} processes: the checkpoint was saved within an epoch by {before} processes, after {batches} batches in total, {why}; "
+            f"start {before} processes, {_OR_RESET}"
         )
     return state | {"iterations_in_epoch": batches // now}
 
 
 def is_within(iterator: iterators.EpochBatchIterator, state: dict) -> bool:
-    """Whether the place is within an epoch, and the batches are one list. Subclasses may have more than one."""
+    """Whether the state is within an epoch, and the iterator has one list of batches. Subclasses may have more."""
     return type(iterator) is iterators.EpochBatchIterator and bool(state.get("iterations_in_epoch"))
 
 
@@ -151,8 +151,8 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
     """Refuse the batches of this run if they are not those of the checkpoint.
 
     Args:
-        saved: ``describe`` of the iterator that was saved; empty in checkpoints from before this repair.
-        now: ``describe`` of the iterator of this run.
+        saved: result of ``describe`` for the saved iterator; empty in checkpoints that are older than this repair.
+        now: result of ``describe`` for the iterator of this run.
 
     Raises:
         InputError: the message names the flags that may differ.
@@ -177,14 +177,14 @@ def compare(saved: dict[str, int], now: dict[str, int]) -> None:
 
 
 def refuse_a_place_behind_the_end(iterator: iterators.EpochBatchIterator, state: dict) -> None:
-    """Refuse a place beyond the end of the epoch, in a checkpoint without a description of its batches.
+    """Refuse a position beyond the end of the epoch, in a checkpoint without a description of its batches.
 
     Raises:
-        InputError: fairseq itself ends in a traceback ("dataloader mismatch").
+        InputError: fairseq itself would end in a traceback ("dataloader mismatch").
     """
     done = state["iterations_in_epoch"] * state.get(_PROCESSES, iterator.num_shards)
     if state.get("version", 1) > 1 and done >= len(iterator.frozen_batches):
         raise InputError(
             f"--batch-size, --max-tokens or data: this run has {len(iterator.frozen_batches)} batches in an epoch, but the checkpoint was "
-            f"saved after {done} batches of one; {_GIVE_THE_SAME}, {_OR_RESET}"
+            f"saved after {done} batches of an epoch; {_GIVE_THE_SAME}, {_OR_RESET}"
         )

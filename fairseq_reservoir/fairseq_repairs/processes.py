@@ -1,4 +1,4 @@
-"""Repairs of the communication between the ranks of a run. ``cpu_launch`` has repairs of starting them."""
+"""Repairs of the communication between the ranks of a run. ``cpu_launch`` repairs their start."""
 
 import inspect
 
@@ -43,7 +43,7 @@ def let_gloo_gather_objects():
     """Let ``all_gather_list`` work between CPU processes.
 
     It always allocates a CUDA buffer. Criteria with logs that cannot be summed end with ``type torch.cuda.ByteTensor not available``
-    after the first update. fairseq stores the buffers as attributes of the function with this name, so of the replacement.
+    after the first update. fairseq stores the buffers as attributes of the function that has this name, which is now the hook.
     """
 
     def all_gather_list(original, data, group=None, max_size=16384):
@@ -81,8 +81,8 @@ def broadcast_checkpoints():
 def reduce_only_what_is_trained():
     """Reduce only the gradients of trained parameters with ``--ddp-backend legacy_ddp``.
 
-    fairseq reduces a buffer with room for all parameters, even if few have a gradient. The buffer has the dtype of the first parameter,
-    which may be frozen, or in half precision while others, such as the scores of masks, are not.
+    fairseq reduces a buffer with room for all parameters, even if few have a gradient. The buffer has the dtype of the first parameter.
+    That parameter may be frozen, or in half precision while others, such as the scores of masks, are in fp32.
     """
 
     def all_reduce_grads(original, ddp):
@@ -99,19 +99,20 @@ def reduce_only_what_is_trained():
 
 @repair("whole-test-set")
 def score_everything_in_one_process():
-    """Refuse ``--distributed-world-size`` above 1 where the first part of the data alone would be scored.
+    """Refuse ``--distributed-world-size`` above 1 if a command would score only the first part of the data.
 
-    ``fairseq-generate`` and ``fairseq-eval-lm`` share the data out, the latter also by ``--num-shards``, and print the BLEU or the
-    loss of one share. A command that names its share is not refused. ``trainer.reading_flags`` calls ``refuse_shares``.
+    ``fairseq-generate`` and ``fairseq-eval-lm`` divide the data into parts, and print the BLEU or the loss of one part.
+    ``fairseq-eval-lm`` also does so by ``--num-shards``. A command that selects its part is not refused. ``trainer.reading_flags`` calls
+    ``refuse_shares``.
     """
 
 
 def refuse_shares(parser, flags, words) -> None:
-    """Refuse a command that would score the first share of the data only.
+    """Refuse a command that would score only the first part of the data.
 
     Args:
-        parser: of the command.
-        flags: the namespace that it made.
+        parser: the parser of the command.
+        flags: the namespace that it returned.
         words: the command line.
 
     Raises:
@@ -127,16 +128,16 @@ def refuse_shares(parser, flags, words) -> None:
         shares = getattr(Given(flags), name) or 1
         if shares > 1 and not given & {"--distributed-rank", "--shard-id"}:
             raise InputError(
-                f"{flag_of(name)} {shares}: this command would score only the first of as many parts of the data; leave it out, or "
+                f"{flag_of(name)} {shares}: this command would score only the first of {shares} parts of the data; remove the flag, or "
                 "select a part by --distributed-rank"
             )
 
 
 @repair("shared-validation")
 def validate_without_a_batch():
-    """Let ``fairseq-validate`` distribute a number of batches that is not a multiple of its ranks.
+    """Let ``fairseq-validate`` run with a number of batches that is not a multiple of the ranks.
 
-    A rank without a batch ended in a KeyError.
+    In fairseq, a rank without a batch ends in a KeyError.
     """
 
     def valid_step(original, task, sample, *args, **kwargs):

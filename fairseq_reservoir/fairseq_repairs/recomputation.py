@@ -10,21 +10,21 @@ from .repair import repair, wrap
 
 @repair("recomputation")
 def recompute_what_is_trained() -> None:
-    """Let ``--checkpoint-activations`` train layers above frozen ones, and recompute no frozen ones."""
+    """Let ``--checkpoint-activations`` train layers above frozen ones, without recomputing frozen ones."""
     wrap(checkpoint_activations, "_checkpointed_forward", checkpointed_forward)
 
 
 def checkpointed_forward(original, forward, offload, *args, **kwargs):
-    """Run a layer, and again in the backward pass if its first input has a gradient or it has a trained parameter.
+    """Run a layer. Run it again in the backward pass if its first input requires a gradient or the layer has a trained parameter.
 
-    fairseq computes no gradient for a layer if none of its inputs has one, not even for its parameters: above frozen embeddings a layer
-    is silently not trained. Such a layer gets one more input, with a gradient, that it ignores. The trained parameters are determined at
-    every call, because freeze schedules change them.
+    If no input of a layer requires a gradient, fairseq computes none, not even for its parameters. A layer above frozen embeddings is
+    silently not trained. Such a layer gets an additional input that requires a gradient. It ignores that input. The trained parameters
+    are determined at every call, because freeze schedules change them.
     """
     first = next(iter((*args, *kwargs.values())), None)
     if not torch.is_grad_enabled() or getattr(first, "requires_grad", False):
         return original(forward, offload, *args, **kwargs)
-    # Only of a wholly frozen layer is it no method any more: see frozen_dtype.
+    # If ``forward`` is not a method any more, the whole layer is frozen: see frozen_dtype.
     layer = getattr(forward, "__self__", None)
     if layer is None or not any(parameter.requires_grad for parameter in layer.parameters()):
         return forward(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""Repairs of fairseq, and ``wrap``, with which every function of fairseq is replaced.
+"""``Repair``, a repair of a defect of fairseq, and ``wrap``, which hooks a function of fairseq.
 
-``in_order`` lists the repairs, ``trainer.install`` the hooks.
+``in_order`` lists all repairs. ``trainer.install`` lists the other hooks.
 """
 
 import functools
@@ -15,7 +15,7 @@ from ..errors import InputError
 
 logger = logging.getLogger(__name__)
 
-# Environment variable: names of repairs to leave out, separated by commas.
+# Environment variable: names of repairs to switch off, separated by commas.
 WITHOUT = "FAIRSEQ_RESERVOIR_WITHOUT"
 APPLIED, NOT_NEEDED, SWITCHED_OFF = "applied", "not needed", "switched off"
 
@@ -28,7 +28,7 @@ class Repair:
     """A repair of one defect of the installed fairseq, or of its libraries. Calling it applies the repair if it is needed.
 
     Attributes:
-        name: the name in lists and in ``FAIRSEQ_RESERVOIR_WITHOUT``.
+        name: name of the repair in lists and in ``FAIRSEQ_RESERVOIR_WITHOUT``.
         put_right: applies the repair; its docstring describes the defect.
         is_needed: whether the defect exists; called before ``put_right``.
     """
@@ -74,7 +74,7 @@ def repair(name: str, needed: Callable[[], bool] = _always):
 
 
 def apply(repairs: Iterable[Repair]) -> None:
-    """Apply the repairs in this order if they are needed, not switched off and not applied yet.
+    """Apply each repair, in this order, if it is needed, not switched off and not applied yet.
 
     Raises:
         InputError: ``FAIRSEQ_RESERVOIR_WITHOUT`` has an unknown name.
@@ -85,7 +85,7 @@ def apply(repairs: Iterable[Repair]) -> None:
         if one.state is None:
             _states[one.name] = SWITCHED_OFF if one.name in left_out else one()
     if left_out:
-        logger.warning("%s=%s: not repaired in fairseq", WITHOUT, ",".join(sorted(left_out)))
+        logger.warning("%s=%s: these repairs of fairseq are switched off", WITHOUT, ",".join(sorted(left_out)))
 
 
 def switched_off(repairs: Iterable[Repair]) -> set[str]:
@@ -102,13 +102,13 @@ def switched_off(repairs: Iterable[Repair]) -> set[str]:
 
 
 def wrap(owner, name: str, hook: Callable) -> None:
-    """Replace a callable by one that calls ``hook(original, ...)``. A hook that is there already is not added again.
+    """Replace a callable by one that calls ``hook(original, ...)``. The same hook is not added twice.
 
     Args:
-        owner: a module, or a class for a method of any kind; its instance or class comes after ``original``.
+        owner: a module, or the class of a method. The hook of a method gets the instance or the class after ``original``.
         name: the attribute of the owner. It may be any callable: a function, a bound method, a builtin, a ``functools.partial``, an
             object with ``__call__``.
-        hook: may call ``original`` with its arguments. Of two hooks of a function, the one added later is called first.
+        hook: a function that may call ``original`` with its arguments. If a function has two hooks, the later one is called first.
     """
     found = inspect.getattr_static(owner, name)
     is_marked = isinstance(found, (classmethod, staticmethod))
@@ -132,7 +132,7 @@ def wrap(owner, name: str, hook: Callable) -> None:
 def _takes_instance(attribute) -> bool:
     """Return whether an attribute of a class receives the instance as its first argument when it is called through one.
 
-    ``functools.partial`` has a ``__get__`` from Python 3.13 on that only warns: it will receive the instance in 3.14.
+    From Python 3.13 on, ``functools.partial`` has a ``__get__``, which only warns that 3.14 will pass the instance.
     """
     return (
         hasattr(type(attribute), "__get__")

@@ -1,4 +1,4 @@
-"""Repairs of writing checkpoints: complete or not at all, with a seal, and with one line for errors of the disk."""
+"""Repairs of writing checkpoints: write them completely or not at all, append a hash, and report errors of the disk in one line."""
 
 import shutil
 
@@ -15,9 +15,9 @@ REFUSAL = "--save-dir: {path} cannot be written ({why}); earlier checkpoints are
 def write_once() -> None:
     """Write a checkpoint once, with a seal, and leave no incomplete file behind.
 
-    The seal is a hash of the file at its end; see ``archive``. When writing fails, fairseq tries twice more, into the same stream after
-    the bytes that are already written. If that succeeds, ``torch.load`` refuses the file, which has the name of the checkpoint. If not,
-    there is half a file and three tracebacks.
+    The seal is a hash of the file at its end; see ``archive``. When writing fails, fairseq tries twice more, and appends to the bytes
+    that are already written. If that succeeds, the file has the name of the checkpoint, but ``torch.load`` refuses it. If not, half a
+    file and three tracebacks remain.
     """
 
     def torch_persistent_save(original, obj, filename, async_write=False):
@@ -39,11 +39,11 @@ def copy_checkpoints_whole() -> None:
     """
 
     def copy(original, src_path, dst_path, overwrite=False):
-        # iopath copies files of other machines.
+        # iopath copies files on other machines.
         if not all(map(file_io.PathManager.supports_rename, (src_path, dst_path))):
             return original(src_path, dst_path, overwrite)
         with replacing(dst_path, REFUSAL) as part:
-            shutil.copyfile(src_path, str(part))  # as iopath, which ignores errors
+            shutil.copyfile(src_path, str(part))  # like iopath, but iopath ignores errors
         return dst_path
 
     wrap(file_io.PathManager, "copy", copy)

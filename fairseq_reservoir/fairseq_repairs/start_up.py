@@ -18,10 +18,10 @@ _NUMPY_NAMES = {"int": int, "float": float, "compat": SimpleNamespace(long=np.in
 # Checked in the namespace, because numpy 1 warns when hasattr is called for such names.
 @repair("numpy-names", needed=lambda: bool(_NUMPY_NAMES.keys() - vars(np).keys()))
 def restore_numpy_names():
-    """Give numpy back the names that fairseq still uses.
+    """Restore the names in numpy that fairseq still uses.
 
-    numpy 1.24 removed ``np.int`` and ``np.float`` (span masks, the CRF layer), a later numpy 2 ``np.compat`` (blocks of
-    text for language models, prompts given to ``fairseq-interactive``): AttributeError in the middle of a run.
+    numpy 1.24 removed ``np.int`` and ``np.float``, which span masks and the CRF layer use. A later numpy 2 removed ``np.compat``, which
+    blocks of text for language models and prompts of ``fairseq-interactive`` use. A run ends with an AttributeError in the middle.
     """
     for name in _NUMPY_NAMES.keys() - vars(np).keys():
         setattr(np, name, _NUMPY_NAMES[name])
@@ -34,13 +34,13 @@ def find_buckets_of_lengths():
     def get_buckets(original, sizes, num_buckets):
         return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
 
-    for user in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):  # two of them have it by name
+    for user in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):  # two of them import it by name
         wrap(user, "get_buckets", get_buckets)
 
 
 @repair("unused-validation")
 def name_unused_validation():
-    """Name in one line the validation data of a folder that no flag selects."""
+    """Report in one line validation data in the DATA folder that no flag selects."""
 
     def raise_if_ignored(original, cfg):
         try:
@@ -53,7 +53,7 @@ def name_unused_validation():
 
 @repair("bf16-off-tpu")
 def keep_bf16_off_tpu():
-    """Let ``--bf16`` mean the number format alone; ``--tpu`` still means a TPU.
+    """Keep ``--bf16`` from switching on ``--tpu``.
 
     ``parse_args_and_arch`` turns every ``--bf16`` into ``--bf16 --tpu``, which on a CPU or GPU ends with ``'NoneType'
     object has no attribute 'xla_device'``. ``trainer.reading_flags`` calls ``restore_tpu``.
@@ -70,8 +70,8 @@ def restore_tpu(parser, flags, words) -> None:
 def hush_hydra():
     """Hide hydra's deprecation warnings about fairseq's use of hydra.
 
-    Every command starts with about twenty lines of warnings that hide the message about a mistyped flag, and that a user cannot avoid.
-    Filters that the user has set come first.
+    Every command starts with about twenty lines of warnings. They hide the message about a mistyped flag, and a user cannot avoid them.
+    Warning filters of the user still have priority.
     """
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.", append=True)
     warnings.filterwarnings("ignore", message=r"\s*'\w+' is validated against ConfigStore schema", append=True)

@@ -11,13 +11,13 @@ from .repair import repair, wrap
 
 logger = logging.getLogger(__name__)
 
-# Entry of a checkpoint's ``extra_state`` for --patience: the best validation and the number of validations since.
+# Entry of a checkpoint's ``extra_state`` for --patience: the best validation loss and the number of validations since.
 _PATIENCE = "fairseq_reservoir_patience"
-_COUNTED = ("best", "num_runs")  # fairseq keeps both on the function
+_COUNTED = ("best", "num_runs")  # fairseq stores both as attributes of should_stop_early
 
 
 def _command():
-    """The module that trains; ``python -m fairseq_cli.train`` has another copy of it."""
+    """The module of the running ``fairseq-train``. ``python -m fairseq_cli.train`` runs a second copy of it, ``__main__``."""
     main = sys.modules["__main__"]
     return main if hasattr(main, "should_stop_early") else fairseq_cli.train
 
@@ -33,13 +33,13 @@ def forget_earlier_runs() -> None:
 def remember_patience():
     """Restore the count of ``--patience`` when a training is resumed.
 
-    fairseq counts again from 0, and the training continues for up to N more validations. ``ReservoirTrainer`` calls ``patience_state``
-    and ``restore_patience``.
+    fairseq counts again from 0, so the training continues for up to ``--patience`` more validations. ``ReservoirTrainer`` calls
+    ``patience_state`` and ``restore_patience``.
     """
 
 
 def patience_state() -> dict:
-    """The entry of a checkpoint's ``extra_state`` with the best validation loss and the number of worse ones since; empty before one."""
+    """Entry for a checkpoint's ``extra_state``: the best validation loss and the number of validations since. Empty before the first."""
     counted = {name: vars(_command().should_stop_early).get(name) for name in _COUNTED}
     return {_PATIENCE: counted} if remember_patience.is_applied and counted["best"] is not None else {}
 
@@ -55,7 +55,7 @@ def restore_patience(trainer, extra_state: dict | None, reset_optimizer: bool) -
 
 @repair("finished-training")
 def train_no_further():
-    """Do not continue a training that has reached ``--max-update`` or ``--patience``.
+    """Stop a resumed training that has already reached ``--max-update`` or ``--patience``.
 
     fairseq checks these after an update or a validation, so a finished training made more updates whenever it was started again.
     """
@@ -64,11 +64,14 @@ def train_no_further():
         most, patience = cfg.optimization.max_update, cfg.checkpoint.patience
         if most and trainer.get_num_updates() >= most:
             logger.info(
-                "--max-update %d: the checkpoint has been trained for as many updates; nothing is left to do", most
+                "--max-update %d: the checkpoint has been trained for at least this many updates; nothing is left to do",
+                most,
             )
             return [None], True
         if 0 < patience <= vars(_command().should_stop_early).get("num_runs", 0):
-            logger.info("--patience %d: as many validations were no better; nothing is left to do", patience)
+            logger.info(
+                "--patience %d: at least this many validations did not improve; nothing is left to do", patience
+            )
             return [None], True
         return original(cfg, trainer, task, epoch_itr)
 
@@ -77,13 +80,13 @@ def train_no_further():
 
 @repair("nan-detector")
 def name_what_diverged():
-    """Let a training with NaN or infinite gradients end with that message.
+    """End a training with NaN or infinite gradients with the message that describes them.
 
-    fairseq repeats the update with hooks of the backward pass, which torch cannot attach to the output of an encoder: StopIteration. The
-    forward pass is still checked, and the norms of gradients are still logged by name.
+    fairseq repeats the update with hooks of the backward pass. torch cannot attach them to the output of an encoder, so the training ends
+    with StopIteration. With this repair only the forward pass has hooks. The norms of gradients are still logged by name.
     """
 
-    def look_forward(original, detector, model, forward=True, backward=True):
+    def check_forward(original, detector, model, forward=True, backward=True):
         original(detector, model, forward, backward=False)
 
-    wrap(NanDetector, "__init__", look_forward)
+    wrap(NanDetector, "__init__", check_forward)

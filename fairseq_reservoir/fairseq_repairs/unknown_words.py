@@ -1,4 +1,4 @@
-"""A repair of ``--replace-unk``, which puts words of the source in place of unknown words of a translation."""
+"""A repair of ``--replace-unk``, which replaces unknown words in a translation by words of the source."""
 
 import os
 
@@ -17,7 +17,7 @@ NO_FILE = "@@ "
 
 
 class _Aligned(list):
-    """An alignment, with the words of the source as they were typed, or None if they are missing."""
+    """An alignment. ``words`` has the source words as they were typed, or is None if they are not available."""
 
     words: list[str] | None = None
 
@@ -26,12 +26,12 @@ class _Aligned(list):
 def replace_unknown_words():
     """Let ``--replace-unk`` replace unknown words by source words (fairseq #3533).
 
-    The source word is the one with the most attention.
+    Each unknown word is replaced by the source word with the most attention.
 
-    Without a file fairseq opens a file named ``"@@ "``. With one it ends in an IndexError, because no alignment is
-    made without ``--print-alignment``, and with that in a TypeError, because the alignment is a list of pairs. In
-    ``fairseq-interactive`` a source word that is unknown too would be replaced by ``<unk>``; now the typed word is used. Pieces of
-    words are replaced before they are joined. ``fairseq-generate`` needs the data as text, ``--dataset-impl raw``, as before.
+    If the flag has no value, fairseq opens a file named ``"@@ "``. If it names a file, fairseq ends in an IndexError, because it computes
+    no alignment without ``--print-alignment``. With that flag it ends in a TypeError, because the alignment is a list of pairs. In
+    ``fairseq-interactive``, fairseq would insert ``<unk>`` for a source word that is also unknown. This repair inserts the typed word.
+    Pieces of words are replaced before they are joined. ``fairseq-generate`` still needs the data as text (``--dataset-impl raw``).
     """
 
     def load_align_dict(original, replace_unk):
@@ -39,7 +39,7 @@ def replace_unknown_words():
             return {}
         if replace_unk and not os.path.isfile(replace_unk):
             raise InputError(
-                f"--replace-unk {replace_unk}: no such file; give a file, or no value to copy source words"
+                f"--replace-unk {replace_unk}: no such file; give a file, or omit the value to copy source words"
             )
         try:
             return original(replace_unk)
@@ -93,13 +93,13 @@ def _alignment(hypothesis, source, dictionary):
         return hypothesis["alignment"]
     attention = hypothesis.get("attention")  # (source, target)
     if attention is None or not attention.numel():
-        raise InputError("--replace-unk: the model has no attention to the source; leave it out")
+        raise InputError("--replace-unk: the model has no attention to the source; remove the flag")
     target = hypothesis["tokens"].cpu()
     return utils.extract_hard_alignment(attention.cpu().T, source.cpu(), target, dictionary.pad(), dictionary.eos())
 
 
 def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
-    """The words of a translation without unknown ones."""
+    """The words of a translation, with unknown words replaced."""
     source_of = _sources(alignment)
     ignored |= {dictionary.bos(), dictionary.eos(), dictionary.pad()}
     place, found = 0, []
@@ -114,7 +114,10 @@ def _replaced(tokens, words, alignment, align_dict, dictionary, ignored):
 
 
 def _sources(alignment):
-    """Place of a target token -> place of its source token, from pairs, or from rows of shares by the largest share."""
+    """Map the position of a target token to the position of its source token.
+
+    ``alignment`` is a list of pairs (source, target), or has a row of attention weights for each target token.
+    """
     if alignment and not isinstance(alignment[0], tuple):
         return {place: max(range(len(row)), key=lambda i: float(row[i])) for place, row in enumerate(alignment)}
     return {target: source for source, target in alignment}

@@ -1,4 +1,4 @@
-"""Repairs of the function that imports a ``--user-dir``, with which every command of fairseq begins."""
+"""Repairs of the function that imports a ``--user-dir``. Every fairseq command begins with it."""
 
 import os
 import sys
@@ -14,13 +14,13 @@ from .repair import repair, wrap
 
 @repair("input-errors")
 def report_input_errors():
-    """Let the fairseq commands end with one line and status 2 after an ``InputError``.
+    """End fairseq commands with one line and status 2 after an ``InputError``.
 
-    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. The exception hook is installed when
-    a fairseq command starts its work, because importing the plugin must not change any other program. Every other error keeps the
-    hook that was there before.
+    Plain fairseq shows a mistyped flag or a missing file as a traceback of its own internals. The exception hook is installed when a
+    fairseq command starts its work, because importing the plugin must not change any other program. All other errors are passed to the
+    previous hook.
     """
-    # Every command calls it, also fairseq-preprocess, which does not read its flags by parse_args_and_arch.
+    # Every command calls this function, even fairseq-preprocess, which does not call parse_args_and_arch.
     wrap(utils, "import_user_module", import_user_module)
 
 
@@ -28,14 +28,14 @@ def report_input_errors():
 def import_user_dirs_once():
     """Let every process of a run import its ``--user-dir`` by any path to the folder.
 
-    fairseq compares two texts. A folder that it finds beside itself is ``.../fairseq/../NAME``, but a started process has imported the
+    fairseq compares paths as texts. It finds a folder beside its own as ``.../fairseq/../NAME``, but a started process has imported the
     package from ``.../NAME``. That process ended with "not globally unique" (fairseq#2143, #3299, #4875).
     """
     wrap(utils, "import_user_module", import_user_module)
 
 
 def import_user_module(original, args):
-    """Both repairs above of fairseq's function."""
+    """Hook for both repairs above."""
     if report_input_errors.is_applied:
         install_in_command()
     if not (import_user_dirs_once.is_applied and is_imported(Given(args).user_dir)):

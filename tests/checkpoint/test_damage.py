@@ -32,10 +32,11 @@ def test_torch_loads_a_flipped_bit_and_this_plugin_does_not(path):
     assert 0 < torch.load(path)["model"]["a"][1000] < 1e-30
     with pytest.raises(
         InputError,
-        match=f"^{path}: a damaged checkpoint, data/0 in it is not as it was written; no other checkpoint beside it is intact$",
+        match=f"^{path}: a damaged checkpoint, its record data/0 has changed since it was written; "
+        "no other checkpoint beside it is intact$",
     ):
         refuse_damaged(path)
-    with pytest.raises(InputError, match="a damaged checkpoint, data/0"):
+    with pytest.raises(InputError, match="a damaged checkpoint, its record data/0"):
         read_state(str(path))
 
 

@@ -94,7 +94,11 @@ def test_sharded_and_remote_models_are_left_to_fairseq(monkeypatch, path):
         ("interactive", "--batch-size=3 --buffer-size=2", "--batch-size 3: must be at most --buffer-size, 2"),
         ("generate", "--model-overrides=3", "--model-overrides '3': must be a Python dictionary"),
         ("eval-lm", "--context-window=-1", "--context-window -1: must be at least 0"),
-        ("generate", "--gen-subset=a${b}", "--gen-subset 'a${b}': flags have no ${...}, which belongs into YAML"),
+        (
+            "generate",
+            "--gen-subset=a${b}",
+            "--gen-subset 'a${b}': only YAML files can refer to other options by ${...}",
+        ),
         ("generate", "--gen-subset=a\\'b", '--gen-subset "a\\\\\'b": has a backslash before a quote'),
     ],
 )

@@ -153,11 +153,11 @@ def test_plain_architectures(capsys, arch, row):
         (["--arch=reservoir_transformer", "--no-such"], "unrecognized arguments: --no-such"),
         (
             ["data-bin", "--arch=reservoir_transformer"],
-            "unrecognized arguments: data-bin; no data are needed here: leave data-bin out",
+            "unrecognized arguments: data-bin; this command needs no data: remove data-bin",
         ),
         (
             ["--arch=transformer", "--reservoir-encoder=LF"],
-            "unrecognized arguments: --reservoir-encoder=LF; --reservoir-encoder is of --arch reservoir_transformer",
+            "unrecognized arguments: --reservoir-encoder=LF; --reservoir-encoder belongs to --arch reservoir_transformer",
         ),
         (["--arch=reservoir_transformer", "--reservoir-seed=x"], "--reservoir-seed 'x': must be a whole number"),
         (

@@ -20,23 +20,23 @@ TRIES = [pytest.param(60, id="60"), pytest.param(1000, id="1000", marks=pytest.m
     "content, message",
     [
         (b"", "an empty dictionary; fairseq-preprocess writes it"),
-        (b"a 1\nb\n", "line 2, 'b', is not a word and its count"),
-        (b"a 1\n\nb 1\n", "line 2, '', is not a word and its count"),
-        (b"a 1\nb x\n", "line 2, 'b x', is not a word and its count"),
-        (b"a 1\nb 1.5\n", "line 2, 'b 1.5', is not a word and its count"),
-        (b"a\t1\n", r"line 1, 'a\\t1', is not a word and its count"),
-        (b"a 1\nb 1\na 2\n", "line 3: has 'a' a second time"),
-        (b"a 1\n</s> 2\n", "line 2: has '</s>' a second time"),
-        (b"a 1\n#fairseq:overwrite\n", "line 2, '#fairseq:overwrite', is not a word and its count"),
-        (b"a 1\nb #fairseq:overwrite\n", "line 2, 'b #fairseq:overwrite', is not a word and its count"),
+        (b"a 1\nb\n", "line 2, 'b', must be a word and its count"),
+        (b"a 1\n\nb 1\n", "line 2, '', must be a word and its count"),
+        (b"a 1\nb x\n", "line 2, 'b x', must be a word and its count"),
+        (b"a 1\nb 1.5\n", "line 2, 'b 1.5', must be a word and its count"),
+        (b"a\t1\n", r"line 1, 'a\\t1', must be a word and its count"),
+        (b"a 1\nb 1\na 2\n", "line 3 repeats 'a'; each word needs one line"),
+        (b"a 1\n</s> 2\n", "line 2 repeats '</s>'; each word needs one line"),
+        (b"a 1\n#fairseq:overwrite\n", "line 2, '#fairseq:overwrite', must be a word and its count"),
+        (b"a 1\nb #fairseq:overwrite\n", "line 2, 'b #fairseq:overwrite', must be a word and its count"),
         (b"a 1\nb\xff 1\n", r"line 2 is not UTF-8 \(byte 0xff\)"),
         (b"a 1\n 5\n", "has '' with count 5: not a word and its count"),
         (b"a 1\nb\0 1\n", r"has 'b\\x00' with count 1"),
-        (b"a -1.5\n", "line 1, 'a -1.5', is not a word and its count"),
+        (b"a -1.5\n", "line 1, 'a -1.5', must be a word and its count"),
         (b"\xef\xbb\xbfa 1\n", "begins with a byte-order mark"),
-        (b"a 1\n" + b"x" * 10**6, "line 2, 'x+', is not a word and its count"),
-        (b"a 1\nb " + b"9" * 10**4, "line 2, 'b 9+', is not a word and its count"),
-        (b"\0" * 4096, r"line 1, '\\x00.*', is not a word and its count"),
+        (b"a 1\n" + b"x" * 10**6, "line 2, 'x+', must be a word and its count"),
+        (b"a 1\nb " + b"9" * 10**4, "line 2, 'b 9+', must be a word and its count"),
+        (b"\0" * 4096, r"line 1, '\\x00.*', must be a word and its count"),
     ],
 )
 def test_a_damaged_dictionary(content, message, tmp_path):
@@ -66,7 +66,7 @@ def test_an_overwritten_word(tmp_path):
     dictionary = Dictionary.load(str(path))
     assert dictionary.symbols[4:] == ["a", "b", "a"] and dictionary.index("a") == 6
     path.write_text("a 1\na 3 #fairseq:overwrite\na 4\n")
-    with pytest.raises(InputError, match="line 3: has 'a' a second time"):
+    with pytest.raises(InputError, match="line 3 repeats 'a'; each word needs one line"):
         Dictionary.load(str(path))
 
 
@@ -127,23 +127,23 @@ def test_undamaged_files_pass(kind, sentences, tmp_path):
         ("mmap", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xMIDIDX"),
         ("mmap", "idx", lambda c: c[:20], "idx: damaged, it begins with b'MMIDIDX"),
         ("mmap", "idx", lambda c: c[:9] + struct.pack("<Q", 2) + c[17:], "idx: damaged, version 2; only version 1"),
-        ("mmap", "idx", lambda c: c[:17] + b"\x63" + c[18:], "idx: damaged, code 99 of its numbers"),
-        ("mmap", "idx", lambda c: c[:17] + b"\x06" + c[18:], "idx: damaged, code 6 of its numbers"),
-        ("mmap", "idx", lambda c: c[:18] + struct.pack("<Q", 2**62) + c[26:], "idx: damaged, 86 bytes; its header describes 4,6"),
-        ("mmap", "idx", lambda c: c[:-1], "idx: damaged, 85 bytes; its header describes 5 sentences, which take 86"),
+        ("mmap", "idx", lambda c: c[:17] + b"\x63" + c[18:], "idx: damaged, its data type code 99 is not"),
+        ("mmap", "idx", lambda c: c[:17] + b"\x06" + c[18:], "idx: damaged, its data type code 6 is not"),
+        ("mmap", "idx", lambda c: c[:18] + struct.pack("<Q", 2**62) + c[26:], "idx: damaged, it has 86 bytes, but .* describes 4,6"),
+        ("mmap", "idx", lambda c: c[:-1], "idx: damaged, it has 85 bytes, but its header describes 5 sentences, which need 86"),
         # 26 bytes of header, then int32 lengths: 3 2 5 1 3.
-        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -2) + c[34:], "idx: damaged, place or length of sentence 2"),
-        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", 3) + c[34:], "idx: damaged, place or length of sentence 3"),
-        ("mmap", "idx", lambda c: c[:46] + b"\1" + c[47:], "idx: damaged, place or length of sentence 1"),
-        ("mmap", "bin", lambda c: c[:-2], "bin: damaged, 26 bytes; .*idx describes 28"),
-        ("mmap", "bin", lambda c: c + b"\0\0", "bin: damaged, 30 bytes; .*idx describes 28"),
-        ("mmap", "bin", lambda c: b"", "bin: damaged, 0 bytes; .*idx describes 28"),
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", -2) + c[34:], "idx: damaged, the offset or length of sentence 2"),
+        ("mmap", "idx", lambda c: c[:30] + struct.pack("<i", 3) + c[34:], "idx: damaged, the offset or length of sentence 3"),
+        ("mmap", "idx", lambda c: c[:46] + b"\1" + c[47:], "idx: damaged, the offset or length of sentence 1"),
+        ("mmap", "bin", lambda c: c[:-2], "bin: damaged, it has 26 bytes, but .*idx describes 28"),
+        ("mmap", "bin", lambda c: c + b"\0\0", "bin: damaged, it has 30 bytes, but .*idx describes 28"),
+        ("mmap", "bin", lambda c: b"", "bin: damaged, it has 0 bytes, but .*idx describes 28"),
         ("lazy", "idx", lambda c: b"x" + c[1:], "idx: damaged, it begins with b'xNTIDX"),
-        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: damaged, 5 lengths of 5 sentences, and 8 bytes"),
-        ("lazy", "idx", lambda c: c[:32] + struct.pack("<Q", 2**40) + c[40:], "idx: damaged, 184 bytes; its header describes"),
-        ("lazy", "idx", lambda c: c[:-8] + struct.pack("<q", 4), "idx: damaged, place or length of sentence 5"),
-        ("lazy", "idx", lambda c: c[:104] + struct.pack("<q", -1) + c[112:], "idx: damaged, place or length of sentence 2"),
-        ("lazy", "bin", lambda c: c[:-4], "bin: damaged, 52 bytes; .*idx describes 56"),
+        ("lazy", "idx", lambda c: c[:24] + struct.pack("<Q", 8) + c[32:], "idx: damaged, it has 5 lengths for 5 sentences, and 8 bytes"),
+        ("lazy", "idx", lambda c: c[:32] + struct.pack("<Q", 2**40) + c[40:], "idx: damaged, it has 184 bytes, but its header describes"),
+        ("lazy", "idx", lambda c: c[:-8] + struct.pack("<q", 4), "idx: damaged, the offset or length of sentence 5"),
+        ("lazy", "idx", lambda c: c[:104] + struct.pack("<q", -1) + c[112:], "idx: damaged, the offset or length of sentence 2"),
+        ("lazy", "bin", lambda c: c[:-4], "bin: damaged, it has 52 bytes, but .*idx describes 56"),
     ],
 )  # fmt: skip
 def test_a_damaged_index(kind, suffix, change, message, tmp_path):
@@ -186,7 +186,7 @@ def test_an_index_is_checked_once_with_and_without_an_implementation(tmp_path, m
     with pytest.raises(InputError, match="--dataset-impl lazy: "):
         index_files.check_once(prefix, "lazy", True)
     (tmp_path / "train.bin").write_bytes(b"")
-    with pytest.raises(InputError, match="train.bin: damaged, 0 bytes"):
+    with pytest.raises(InputError, match="train.bin: damaged, it has 0 bytes"):
         index_files.check_once(prefix, "mmap", True)
 
 

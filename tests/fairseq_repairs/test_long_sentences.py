@@ -11,9 +11,7 @@ from tests.support.commands import RUN, error_of, train
 
 MODEL = "--arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --batch-size 40 --no-epoch-checkpoints --max-update 2"
 SKIP = "--skip-invalid-size-inputs-valid-test"
-ONE_SIDE = (
-    "of 8 sentences are too long: the longest has 7 source tokens with the end of the sentence, and the model takes"
-)
+ONE_SIDE = "of 8 sentences are too long: the longest has 7 source tokens including the end of the sentence, but the model accepts"
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +36,14 @@ def error_message(sizes, limits, indices=None, **flags):
 def test_messages(monkeypatch):
     """The message has the longest length of each side that is too long."""
     head = "--valid-subset test: 2 of 2 sentences are too long: the longest has "
-    tail = f"; {SKIP} leaves them out"
-    source = "9 source tokens with the end of the sentence, and the model takes 5 (--max-source-positions)"
+    tail = f"; {SKIP} omits them"
+    source = "9 source tokens including the end of the sentence, but the model accepts 5 (--max-source-positions)"
     assert error_message([(9, 4), (7, 5)], (5, 5)) == head + source + tail
-    both = f"{source}; 1,200 target tokens, and the model takes 5 (--max-target-positions)"
+    both = f"{source}; 1,200 target tokens, but the model accepts 5 (--max-target-positions)"
     assert error_message([(9, 4), (7, 1200)], (5, 5)) == head + both + tail
-    assert error_message([30, 20], 10) == head + "30 tokens, and the model takes 10" + tail
+    assert error_message([30, 20], 10) == head + "30 tokens, but the model accepts 10" + tail
     assert error_message([{"en-de": (3, 4)}] * 2, {"en-de": (2, 2)}).startswith(
-        head + "{'en-de': (3, 4)} tokens, and the model takes"
+        head + "{'en-de': (3, 4)} tokens, but the model accepts"
     )
     monkeypatch.setattr("sys.argv", ["fairseq-generate"])
     assert error_message([30, 20], 10).startswith("--gen-subset test: ")
@@ -54,7 +52,7 @@ def test_messages(monkeypatch):
 def test_validation_data_is_refused_before_the_first_update(toy_data, tmp_path):
     flags = [*MODEL.split(), "--save-dir", tmp_path, "--max-source-positions", 5]
     error, status = error_of(toy_data, *flags, begin=RUN)
-    expected = f"--valid-subset valid: 2 {ONE_SIDE} 5 (--max-source-positions); {SKIP} leaves them out"
+    expected = f"--valid-subset valid: 2 {ONE_SIDE} 5 (--max-source-positions); {SKIP} omits them"
     assert (error, status) == (f"fairseq-train: error: {expected}\n", 2)
     assert not list(tmp_path.glob("*.pt"))
     for flag in (SKIP, "--disable-validation"):
@@ -75,12 +73,12 @@ def test_interactive_translates_the_other_lines(toy_data, model, run_fairseq, tm
     flags = ["--path", model, "--cpu", "--input", tmp_path / "input", "--max-source-positions", 4]
     flags += ["--buffer-size", buffer, "--batch-size", buffer]
     caplog.set_level("WARNING")
-    with pytest.raises(InputError, match="input: 2 lines were not translated, because too long: 2, 5$"):
+    with pytest.raises(InputError, match="input: 2 lines are too long and not translated: 2, 5$"):
         run_fairseq("interactive", toy_data, *flags)
     out = capsys.readouterr().out
     assert [line.split("\t")[0] for line in out.splitlines() if line.startswith("H-")] == ["H-0", "H-2", "H-3", "H-5"]
     for number, length in ((2, 6), (5, 5)):
-        warning = f"line {number} is not translated: it has {length} source tokens with the end of the sentence, and the model takes 4 "
-        assert warning in caplog.text
+        tokens = f"{length} source tokens including the end of the sentence, but the model accepts 4 "
+        assert f"line {number} is not translated: it has {tokens}" in caplog.text
     run_fairseq("interactive", toy_data, *flags, SKIP)
     assert capsys.readouterr().out.count("\nH-") == 4

@@ -45,7 +45,7 @@ def test_a_new_training_from_a_checkpoint_without_an_average(toy_data, tmp_path,
 def test_a_resumed_training_without_an_average(toy_data, tmp_path, trained_runs, caplog):
     before = trained_runs / "plain" / "checkpoint_last.pt"
     train(toy_data, *EMA, "--restore-file", before, "--max-update", 3, "--save-dir", tmp_path)
-    assert f"--store-ema: {before} has no average; the average begins at the values of its model" in caplog.text
+    assert f"--store-ema: {before} has no average; the average begins at the weights of its model" in caplog.text
     check_average_after_one_update(load(trained_runs / "plain")["model"], load(tmp_path))
 
 
@@ -55,7 +55,7 @@ def test_an_average_that_starts_at_another_model(toy_data, tmp_path, trained_run
     flags = "--ema-seed-model", seed, "--finetune-from-model", start, "--max-update", 1, "--save-dir", tmp_path
     train(toy_data, *EMA, *flags)
     assert (
-        f"--store-ema: {start} has no average; the average begins at the values of --ema-seed-model {seed}"
+        f"--store-ema: {start} has no average; the average begins at the weights of --ema-seed-model {seed}"
         in caplog.text
     )
     check_average_after_one_update(load(trained_runs / "averaged")["extra_state"]["ema"], load(tmp_path))

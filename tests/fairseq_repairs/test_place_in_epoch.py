@@ -69,7 +69,8 @@ def test_another_number_of_ranks_trains_on_all_remaining_batches(batches, before
         if before != now and (done * before) % now:
             with pytest.raises(
                 InputError,
-                match=f"^{now} processes: .* by {before}, after {done * before} batches in all, which cannot be ",
+                match=f"^{now} processes: .* by {before} processes, after {done * before} batches in total, which {now} processes "
+                "cannot share equally; start ",
             ):
                 one.load_state_dict(state)
             return
@@ -92,7 +93,7 @@ def test_the_state_has_the_number_of_ranks_and_within_an_epoch_the_batches():
 
 
 SIX = [[0, 1, 2], [3], [4], [5]]
-RESET = "or --reset-dataloader to begin with epoch 1 again"
+RESET = "or give --reset-dataloader to begin with epoch 1 again"
 SAME = f"give the flags and data that it was trained with, {RESET}"
 BATCHES = "--batch-size, --max-tokens or data: this run has"
 OTHERS = {
@@ -146,7 +147,7 @@ def test_a_checkpoint_without_batches_loads_if_the_epoch_is_long_enough():
         other.load_state_dict(state)
     assert (
         str(refusal.value)
-        == f"{BATCHES} 3 batches in an epoch, but the checkpoint was saved after 3 batches of one; {SAME}"
+        == f"{BATCHES} 3 batches in an epoch, but the checkpoint was saved after 3 batches of an epoch; {SAME}"
     )
 
 

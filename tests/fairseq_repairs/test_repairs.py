@@ -116,7 +116,7 @@ def test_numpy_values_in_a_checkpoint(tmp_path, plain_torch_load):
 def test_scoring_with_several_ranks_is_refused(run_fairseq, capsys, command):
     with pytest.raises(
         InputError,
-        match="^--distributed-world-size 2: this command would score only the first of as many parts of the data",
+        match="^--distributed-world-size 2: this command would score only the first of 2 parts of the data",
     ):
         run_fairseq(command, "no-data", "--path", "no-model", "--distributed-world-size", 2)
 

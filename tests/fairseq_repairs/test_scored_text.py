@@ -83,7 +83,7 @@ def test_the_context_window_is_part_of_a_block(score_text):
         (
             ("--tokens-per-sample", 20),
             r"--tokens-per-sample 20: (\d) of (\d) blocks, with (\d+) of (\d+) tokens, are longer than the model's 8 positions and "
-            "would not be scored; give --sample-break-mode none --tokens-per-sample 8, or leave them out by --skip-invalid-",
+            "would not be scored; give --sample-break-mode none --tokens-per-sample 8, or omit them by --skip-invalid-",
         ),
         (("--context-window", 8), "--context-window 8: must be less than --tokens-per-sample 8, which counts"),
         (
@@ -93,11 +93,11 @@ def test_the_context_window_is_part_of_a_block(score_text):
         (("--context-window", -1), "--context-window -1: must be at least 0"),
         (
             ("--context-window", 14, "--tokens-per-sample", 20),
-            "--tokens-per-sample 20: blocks with their --context-window 14 are longer than the model's 8 positions; give",
+            "--tokens-per-sample 20: blocks including --context-window 14 are longer than the model's 8 positions; give",
         ),
         (
             ("--tokens-per-sample", 2000, "--skip-invalid-size-inputs-valid-test"),
-            "all 1 samples are longer than the 8 tokens",
+            "all 1 samples are longer than the limit of 8 tokens",
         ),
     ],
 )
@@ -116,4 +116,4 @@ def test_blocks_are_skipped_on_request(score_text, checkpoint, toy_data):
 def test_a_training_without_samples_is_refused(toy_data, tmp_path):
     longer = ["--tokens-per-sample", 20, "--max-target-positions", 8, "--save-dir", tmp_path / "ck"]
     line, status = commands.error_of(toy_data, *longer, "--max-update", 1, "--max-epoch", 2, begin=[*LM])
-    assert status == 2 and "samples are longer than the 8 tokens" in line
+    assert status == 2 and "samples are longer than the limit of 8 tokens" in line

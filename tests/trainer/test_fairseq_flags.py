@@ -61,10 +61,10 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --adam-betas foo", "--adam-betas foo: must be two numbers from 0 to below 1"),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler polynomial_decay",
-            "--total-num-update: not given, and --lr-scheduler polynomial_decay needs it",
+            "--total-num-update: not given, but required by --lr-scheduler polynomial_decay",
         ),
-        ("--optimizer adam --lr abc", "--lr: 'abc' is neither a number nor several with commas between them"),
-        ("--optimizer adam --lr=", "--lr: '' is neither a number nor several with commas between them"),
+        ("--optimizer adam --lr abc", "--lr: 'abc' is neither a number nor a list of numbers separated by commas"),
+        ("--optimizer adam --lr=", "--lr: '' is neither a number nor a list of numbers separated by commas"),
         ("--optimizer adam --max-tokens-valid abc", "--max-tokens-valid 'abc': must be a whole number"),
         ("--optimizer adam --batch-size 4 --batch-size-valid 2x", "--batch-size-valid '2x': must be a whole number"),
         ("--optimizer adam --update-epoch-batch-itr yes", "--update-epoch-batch-itr 'yes': must be true or false"),
@@ -80,7 +80,7 @@ WRITES = "fairseq-preprocess writes it (its --destdir)"
         ("--optimizer adam --batch-size 4 --lr-scheduler triangular", "--max-lr: is not given, and has no default"),
         (
             "--optimizer adam --batch-size 4 --tokenizer moses",
-            "--source-lang and --target-lang: not given, and --tokenizer moses needs it",
+            "--source-lang and --target-lang: not given, but required by --tokenizer moses",
         ),
         (
             "--optimizer adam --batch-size 4 --lr-scheduler tri_stage --warmup-steps 5",
@@ -159,7 +159,7 @@ def test_valid_flags_pass_until_the_data_are_checked(tmp_path, flags):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--max-tokens 3", "--max-tokens 3 (in validation --max-tokens-valid): a sentence is longer; give at least"),
+        ("--max-tokens 3", "--max-tokens 3 (in validation --max-tokens-valid): a sentence is longer; raise the limit"),
         (
             "--batch-size 4 --share-all-embeddings --decoder-embed-dim 16",
             "--share-all-embeddings requires --encoder-embed-dim to match --decoder-embed-dim",

@@ -167,7 +167,7 @@ def test_folders_of_all_epochs_are_checked_but_raw_text_is_not(make_corpus):
     (second / "valid.en-de.en.idx").unlink()  # only the first folder has to have validation data
     data_files.check_data(config(f"{first}:{second}"))
     (second / "train.en-de.de.bin").write_bytes(b"\4\0")
-    with pytest.raises(InputError, match=f"^{second}/train.en-de.de.bin: damaged, 2 bytes"):
+    with pytest.raises(InputError, match=f"^{second}/train.en-de.de.bin: damaged, it has 2 bytes"):
         data_files.check_data(config(f"{first}:{second}"))
     data_files.check_data(config(f"{second}", dataset_impl="raw"))
 
@@ -203,7 +203,7 @@ def test_only_headers_and_lengths_of_later_folders_are_read(make_corpus, monkeyp
 
 # Columns: task, splits that the command reads (None for a training), file, damage to the file, pattern of the message.
 DAMAGES = [
-    ("translation", None, "dict.de.txt", lambda path: path.write_text("a\n"), "line 1, 'a', is not a word and its count"),
+    ("translation", None, "dict.de.txt", lambda path: path.write_text("a\n"), "line 1, 'a', must be a word and its count"),
     ("translation", None, "dict.en.txt", lambda path: path.write_text("a 1\n"), "train.en-de.en.bin: token .* has id .*dict.en.txt"),
     ("translation", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
     ("translation", None, "train1.en-de.en.bin", lambda path: shorten(path, 5), "train1.en-de.en.bin: damaged"),
@@ -211,7 +211,7 @@ DAMAGES = [
     ("translation", None, "test.en-de.en.bin", lambda path: shorten(path, 2), "test.en-de.en.bin: damaged"),
     ("translation", ["test"], "test.en-de.de.bin", lambda path: shorten(path, 2), "test.en-de.de.bin: damaged"),
     ("translation", ["test", "test1"], "test1.en-de.en.bin", lambda path: shorten(path, 2), "test1.en-de.en.bin: damaged"),
-    ("translation", ["test"], "dict.de.txt", lambda path: path.write_text("a 1\na 1\n"), "line 2: has 'a' a second time"),
+    ("translation", ["test"], "dict.de.txt", lambda path: path.write_text("a 1\na 1\n"), "line 2 repeats 'a'"),
     ("translation_lev", None, "train.en-de.de.idx", lambda path: shorten(path, 5), "train.en-de.de.idx: damaged"),
     ("language_modeling", None, "train1.idx", lambda path: shorten(path, 1), "train1.idx: damaged"),
     ("language_modeling", None, "valid.bin", lambda path: shorten(path, 1), "valid.bin: damaged"),
