@@ -64,8 +64,13 @@ def outputs(path, task):
         return model.eval()(source, torch.tensor([5, 4]), before)[0]
 
 
+# Together these draws have every kind of frozen layer, masks of every scope and kind, pinned entries, both kinds of trained
+# rounded matrices, both ways of sharing, an adapter, bf16, and exports with weights, without, and compact.
+CHOSEN = (1, 3, 4, 6, 7, 11, 15, 17, 18)
+
+
 # Flags that contradict each other are refused in one line, and the draw tests nothing.
-@pytest.mark.parametrize("number", [*range(24), *(pytest.param(n, marks=pytest.mark.slow) for n in range(24, 120))])
+@pytest.mark.parametrize("number", [n if n in CHOSEN else pytest.param(n, marks=pytest.mark.slow) for n in range(120)])
 def test_an_export_is_the_model(number, toy_data, tmp_path):
     draw = random.Random(number)
     flags = drawn_flags(draw)
