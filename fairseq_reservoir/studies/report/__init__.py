@@ -1,4 +1,4 @@
-"""Reports of fairseq-train runs: logs, convergence measures, tables, figures, one HTML page. Needs neither torch nor fairseq."""
+"""Reports of fairseq-train runs: logs, convergence measures, tables, figures, one HTML page. Imports neither torch nor fairseq."""
 
 from .build import measure, report
 from .log_reader import read_log

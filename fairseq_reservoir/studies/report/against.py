@@ -1,4 +1,4 @@
-"""Score against a flag: one point per arm, one curve for arms that differ only in this flag."""
+"""Scores as a function of the flag that ``--against`` names: one point per arm, one series per group of arms."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,16 @@ from .tables import Cell, Table
 
 @dataclass(frozen=True)
 class Point:
-    """An arm's value of the flag and its scores. ``series`` is the first arm that differs only in this flag."""
+    """One arm: its value of the flag that ``--against`` names, and its scores.
+
+    Attributes:
+        series: name of the arm's series. Arms that differ only in this flag form a series, which has the name of its first arm.
+        arm: name of the arm.
+        value: the arm's value of the flag.
+        best: best validation score, over seeds.
+        test: sacreBLEU on the test set, over seeds.
+        source: log file of the arm's first run.
+    """
 
     series: str
     arm: str
@@ -22,7 +31,7 @@ class Point:
 
 
 def points(study: Study) -> list[Point]:
-    """Return the points, ordered by series and value."""
+    """Return one point per arm, ordered by series and then by value."""
     series: list[tuple[str, dict]] = []
     found, against = [], study.against or ""
     for arm in study.arms:
@@ -38,7 +47,7 @@ def points(study: Study) -> list[Point]:
 
 
 def _unlisted(value):
-    """Return the number in a list of one number. fairseq logs --lr and --update-freq as lists."""
+    """Convert a text such as "[0.001]" to its number, because fairseq logs --lr and --update-freq as lists. Keep other values."""
     listed = re.fullmatch(r"\[([\d.]{1,20}(?:e[-+]?\d{1,3})?)\]", value) if isinstance(value, str) else None
     return float(listed[1]) if listed else value
 
@@ -63,5 +72,5 @@ def against_table(study: Study) -> Table:
         row.append(cell(point.best, score_digits(study), arms[point.arm]))
         rows.append(row + [cell(point.test, 2, arms[point.arm])] * tested)
     head = ["arm", leaf, "series", f"best {study.metric.label}"] + ["test sacreBLEU"] * tested
-    notes = ["Arms of one series differ only in this flag, seeds and paths."]
+    notes = ["The arms of one series differ only in this flag, in seeds and in paths."]
     return Table("against", f"Score against {leaf}", head, rows, notes)

@@ -1,4 +1,4 @@
-"""Group runs into arms, which differ only in their seed; mean and standard deviation over seeds."""
+"""Group runs into arms: the runs of an arm differ only in their seed. Compute mean and standard deviation over seeds."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,14 @@ from .runs import Run
 
 @dataclass
 class Arm:
-    """Runs of one configuration, one per seed. ``missing`` are seeds that other arms have, ``remark`` is a note for the reader."""
+    """Runs with the same configuration and different seeds.
+
+    Attributes:
+        name: name of the arm: the name of its first run without the seed.
+        runs: the runs.
+        missing: seeds that other arms have and this arm lacks.
+        remark: note on this arm in the report; "" without a note.
+    """
 
     name: str
     runs: list[Run]
@@ -23,7 +30,7 @@ class Arm:
 
     @property
     def counted(self) -> list[Run]:
-        """The runs that count in means: the finished runs, or all runs if none has finished."""
+        """The runs that are averaged: all runs that were not interrupted, or all runs if every run was interrupted."""
         return [run for run in self.runs if not run.interrupted] or self.runs
 
     @property
@@ -37,7 +44,7 @@ def mean(values: list[float]) -> float:
 
 
 def deviation(values: list[float]) -> float | None:
-    """Return the sample standard deviation, with n - 1; None for one value."""
+    """Return the sample standard deviation of n values (divisor n - 1); None if n < 2."""
     if len(values) < 2:
         return None
     middle = mean(values)
@@ -45,15 +52,15 @@ def deviation(values: list[float]) -> float | None:
 
 
 def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
-    """Group runs into arms, in the order of their first run.
+    """Group runs into arms, in the order of their first runs.
 
-    Runs are one arm if their configurations differ only in seeds and paths. Runs without a configuration in the log are one arm if
-    their folders differ only in the seed at the end. Another version may lack a flag; such runs are one arm unless the folders' names
-    differ. If a seed occurs twice, folders' names separate the arms.
+    Two runs belong to the same arm if their configurations differ only in seeds and paths. Their names, without the seed, must also be
+    equal if neither log has a configuration, or if one configuration lacks flags of the other, because another version wrote it. If a
+    seed occurs twice in an arm, the arm is split by the names of its runs without the seed.
 
     Args:
         runs: the runs.
-        ignored: keys of the configuration in which runs of one arm may differ.
+        ignored: configuration keys in which the runs of an arm may differ.
     """
     groups: list[list[Run]] = []
     for run in runs:
@@ -69,7 +76,7 @@ def group(runs: list[Run], ignored: tuple[str, ...] = ()) -> list[Arm]:
                 arms.append(Arm(stem, [run for run in members if run.stem == stem]))
     arms.sort(key=lambda arm: runs.index(arm.runs[0]))
     for arm in arms:
-        arm.remark = "; ".join(filter(None, (_versions(arm), _pooled(arm, ignored))))
+        arm.remark = "; ".join(filter(None, (_version_remark(arm), _ignored_remark(arm, ignored))))
     _number(arms, ignored)
     _name_missing(arms)
     return arms
@@ -83,18 +90,18 @@ def _alike(run, other, ignored):
     return all(same(ours[key], theirs[key]) for key in ours.keys() & theirs.keys())
 
 
-def _versions(arm):
-    """Return a remark on flags that only some runs of an arm have; "" without such flags."""
+def _version_remark(arm):
+    """Return a remark on the flags that only some runs of an arm have; "" if all runs have the same flags."""
     keys = [experiment(run.configuration).keys() for run in arm.runs]
     partly = sorted(set().union(*keys) - set.intersection(*map(set, keys)))
     if not partly:
         return ""
     more = f" and {len(partly) - 2} more" if len(partly) > 2 else ""
-    return f"seeds trained by different versions: only some have {', '.join(partly[:2])}{more}"
+    return f"its runs were trained by different versions: some lack {', '.join(partly[:2])}{more}"
 
 
-def _pooled(arm, ignored):
-    """Return a remark on ignored keys that differ within an arm; "" without such keys."""
+def _ignored_remark(arm, ignored):
+    """Return a remark on the ignored keys whose values differ within an arm; "" if no value differs."""
     remarks = []
     for key in ignored:
         values = []
@@ -102,12 +109,17 @@ def _pooled(arm, ignored):
             if not any(same(value, known) for known in values):
                 values.append(value)
         if len(values) > 1:
-            remarks.append(f"its seeds differ in {key}: {', '.join(map(str, values))}")
+            remarks.append(f"its runs differ in {key}: {', '.join(map(str, values))}")
     return "; ".join(remarks)
 
 
 def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm:
-    """Return the arm of this name, or the arm of the run of this name; the first arm without a name.
+    """Find an arm by its own name or by the name of one of its runs. If ``name`` is None, return the first arm.
+
+    Args:
+        name: the name, or None.
+        arms: the arms.
+        flag: the option that contains the name, for the error message.
 
     Raises:
         InputError: no arm has this name.
@@ -117,24 +129,24 @@ def find_arm(name: str | None, arms: list[Arm], flag: str = "--baseline") -> Arm
     for arm in arms:
         if name in (arm.name, *(run.name for run in arm.runs)):
             return arm
-    raise InputError(f"{flag} {name}: the arms are {', '.join(arm.name for arm in arms)}")
+    raise InputError(f"{flag} {name}: not the name of an arm; choose from {', '.join(arm.name for arm in arms)}")
 
 
 def _number(arms, ignored):
-    """Number arms of the same name, and add a remark on the flags in which they differ."""
+    """Number arms that have the same name, and add remarks on the flags in which they differ from the first one."""
     for name in {arm.name for arm in arms}:
         first, *others = [arm for arm in arms if arm.name == name]
         for number, arm in enumerate(others, start=2):
             ours, theirs = (experiment(one.runs[0].configuration, ignored) for one in (arm, first))
             differing = [key for key in {**theirs, **ours} if not same(theirs.get(key), ours.get(key))]
             arm.name = f"{name} ({number})"
-            arm.remark = f"not of the arm {name}: " + (
+            arm.remark = f"not part of the arm {name}: " + (
                 ", ".join(f"{key} is {ours.get(key)} instead of {theirs.get(key)}" for key in differing[:3])
                 or "the same seed in another folder"
             )
             if differing and not set(arm.seeds) & set(first.seeds):
                 flags = " ".join(dict.fromkeys(f"--ignore {key.rpartition('.')[2]}" for key in differing))
-                arm.remark += f"; one arm with {flags}"
+                arm.remark += f"; add {flags} to join both arms"
 
 
 def _name_missing(arms):

@@ -1,4 +1,4 @@
-"""Build a report from folders of runs: read them, compute all numbers, then write."""
+"""Build a report from folders of runs: read the runs, compute all numbers, write the files."""
 
 from ...errors import InputError, printable
 from . import contents, exports, folder, page
@@ -20,7 +20,8 @@ def report(options: ReportOptions) -> Study:
     """Write the report that ``options`` describes, and return its numbers.
 
     Raises:
-        InputError: as ``measure``; ``options.out`` holds other files. Nothing has been written then.
+        InputError: ``measure`` fails, matplotlib is missing, or ``options.out`` contains other files. Nothing is written then. The error
+            is also raised if a file cannot be written.
     """
     folder.check_out(options.out)
     if options.figures:
@@ -33,10 +34,10 @@ def report(options: ReportOptions) -> Study:
 
 
 def measure(options: ReportOptions) -> Study:
-    """Read the runs and compute all numbers of their report. Writes nothing.
+    """Read the runs and compute all numbers of their report. Write no files.
 
     Raises:
-        InputError: there is nothing to report, or an option names something that the runs do not have.
+        InputError: no run has a usable score, or an option is invalid, for example because no run has the arm or flag that it names.
     """
     references, points = read_references(options.references), exports.read_points(options.points)
     runs = find_runs(options.runs)
@@ -75,7 +76,7 @@ def measure(options: ReportOptions) -> Study:
 
 
 def _runs_with_scores(runs: list[Run], name: str | None) -> tuple[Metric, list[Run]]:
-    """Choose the metric (see ``metrics.choose``), and the runs with it."""
+    """Choose the metric (see ``metrics.choose``). Return it and the runs that have a finite score of it."""
     validated = [run for run in runs if run.validations]
     if not validated:
         for run in runs:
@@ -86,7 +87,7 @@ def _runs_with_scores(runs: list[Run], name: str | None) -> tuple[Metric, list[R
     used = [run for run in validated if scored(run, metric)]
     if not used:
         raise InputError(
-            f"RUNS {_first_logs(validated)}: no validation has a finite {metric.name}, give another --metric"
+            f"RUNS {_first_logs(validated)}: no validation has a finite {metric.name}; choose another --metric"
         )
     return metric, used
 
@@ -96,7 +97,7 @@ def _first_logs(runs: list[Run]) -> str:
 
 
 def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run, str]]:
-    """Return the runs without a score and the reason, runs without any validation first."""
+    """Return pairs (run, reason) for the runs without a score. Runs without any validation come first."""
     names = {run.name for run in used}
     skipped = [
         (run, f"{run.log_file.name} {run.fault}" if run.fault else "no validation yet")
@@ -107,7 +108,7 @@ def _skipped(runs: list[Run], used: list[Run], metric: Metric) -> list[tuple[Run
 
 
 def files(study: Study) -> dict[str, bytes]:
-    """Return the content of all files of the report by path, index.html last."""
+    """Return the content of each file of the report by its path. index.html is the last one."""
     made, drawn = contents.tables(study), {}
     if study.options.figures:
         from .figures import figures
@@ -116,8 +117,8 @@ def files(study: Study) -> dict[str, bytes]:
     runs = [run for arm in study.arms for run in arm.runs]
     title = f"{len(study.arms)} arm{'s' * (len(study.arms) != 1)}, {len(runs)} run{'s' * (len(runs) != 1)}: {study.metric.label}"
     lead = (
-        f"By {study.metric.label} ({study.metric.arrow}); baseline {study.baseline.name}; common target {study.target:g};"
-        f" horizon {study.horizons['seconds'] / 60:.4g} minutes of training."
+        f"Score: {study.metric.label}, {study.metric.arrow}. Baseline: {study.baseline.name}. Common target: {study.target:g}."
+        f" Horizon of AUCC: {study.horizons['seconds'] / 60:.4g} minutes of training."
     )
     warnings = cautions(study)
     written = {"report.md": _encoded(_markdown(made, drawn, title, lead, warnings))}
@@ -142,7 +143,7 @@ def _markdown(tables, drawn, title, lead, warnings):
     for table in tables:
         lines += [f"## {escape_markdown(table.title)}", "", markdown(table), ""]
     lines += [
-        "## How each number is made",
+        "## How each number is computed",
         "",
         *(f"* **{what}**: {escape_markdown(text)}" for what, text in DEFINITIONS),
         "",

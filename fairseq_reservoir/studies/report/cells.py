@@ -1,4 +1,4 @@
-"""Cells that the tables of a report share."""
+"""Cells that occur in several tables of a report."""
 
 from .arms import Arm
 from .measures import Spread, Study
@@ -24,9 +24,9 @@ def p_cell(p: float, where: str) -> Cell:
 
 
 def cell(found: Spread, digits: int | None, arm: Arm) -> Cell:
-    """Return the cell ``mean ± deviation``, with the number of seeds if some have no value.
+    """Return the cell ``mean ± deviation``. If some seeds have no value, add the number of seeds that have one: ``(2 of 3)``.
 
-    Without ``digits`` it has four significant digits.
+    ``digits`` is the number of decimals; None means four significant digits.
     """
     if found.mean is None:
         return EMPTY

@@ -1,4 +1,4 @@
-"""Training time and tokens at each update, computed from the parts of a log."""
+"""Training time and tokens at each update, computed from the parts of a log. Each part is from one process of a resumed run."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
@@ -10,20 +10,29 @@ from .log_reader import Part, Record
 class Clock:
     """Seconds and tokens of training up to each update.
 
-    Seconds are fairseq's ``train_wall``, the time inside training steps, without validation, saving and loading. The end-of-epoch
-    record has the total of an epoch. The records within an epoch divide it, and give the time of an epoch without such a record.
-    Tokens are ``wpb`` (target tokens per update) times updates. A run that resumes at update 100 after update 150 has lost 50
-    updates: their seconds stay on the clock (``lost_seconds``), their tokens do not.
+    Seconds are sums of fairseq's ``train_wall``: the time inside training steps, without validation, saving and loading. The record at
+    the end of an epoch has the total of the epoch. The records within the epoch distribute this total over its updates. They also give
+    the time of an epoch without an end-of-epoch record. Tokens are ``wpb`` (target tokens per update) times updates. If a run stops after
+    update 150 and resumes at update 100, 50 updates are lost: their seconds still count (``lost_seconds``), their tokens do not.
+
+    Attributes:
+        updates: updates at which seconds and tokens are known; linear in between.
+        seconds: training time up to each of ``updates``, without lost updates.
+        tokens: target tokens up to each of ``updates``, without lost updates.
+        losses: for each resume: its update, and the seconds that were lost so far.
+        lost_updates: number of updates that were lost.
+        begins_at: first update of a log that begins in the middle of training; otherwise 0.
+        epoch_ends: updates of the end-of-epoch records that were not lost.
+        has_tokens: False if the tokens of some updates were not logged.
     """
 
     updates: list[int] = field(default_factory=lambda: [0])
     seconds: list[float] = field(default_factory=lambda: [0.0])
     tokens: list[float] = field(default_factory=lambda: [0.0])
-    # (update of the resume, seconds lost so far)
     losses: list[tuple[int, float]] = field(default_factory=list)
     lost_updates: int = 0
-    begins_at: int = 0  # first update of a log that begins in the middle of training
-    epoch_ends: list[int] = field(default_factory=list)  # updates of the end-of-epoch records that count
+    begins_at: int = 0
+    epoch_ends: list[int] = field(default_factory=list)
     has_tokens: bool = True
 
     @property
@@ -32,12 +41,12 @@ class Clock:
 
     @property
     def rate(self) -> float:
-        """Seconds per update without lost updates; 0 if the log has no updates."""
+        """Seconds per update, without lost updates; 0 if the log has no updates."""
         return self.seconds[-1] / max(1, self.updates[-1] - self.begins_at)
 
     @property
     def rounding(self) -> float:
-        """Largest relative error of ``seconds``, because fairseq logs the time of an epoch in whole seconds."""
+        """Largest possible relative error of the total ``seconds``. fairseq rounds the time of each epoch to whole seconds."""
         epochs = len(self.epoch_ends)
         return min(1.0, 0.5 * epochs / self.seconds[-1]) if self.seconds[-1] else float(epochs > 0)
 
@@ -50,7 +59,7 @@ class Clock:
 
 
 def kept_records(parts: list[Part]) -> list[Record]:
-    """Return the records of the final model's updates. Updates that a resumed part repeats replace the earlier ones."""
+    """Return the records of the updates that led to the final model. Where a resumed part repeats updates, its records are used."""
     kept: list[Record] = []
     for part in parts:
         start = _start(part, kept)
@@ -59,7 +68,7 @@ def kept_records(parts: list[Part]) -> list[Record]:
 
 
 def read_clock(parts: list[Part]) -> Clock:
-    """Compute the clock of consecutive parts; see ``Clock``."""
+    """Compute the clock of a log from its consecutive parts; see ``Clock``."""
     clock, begins_at = Clock(), (parts[0].start or 0) if parts else 0
     kept: list[Record] = []
     if begins_at > 0:
@@ -68,23 +77,23 @@ def read_clock(parts: list[Part]) -> Clock:
     for number, part in enumerate(parts):
         start = _start(part, kept)
         if number:
-            _go_back(clock, start)
+            _rewind(clock, start)
         kept = [record for record in kept if record.updates <= start]
-        _run(clock, part.records, start, kept)
+        _append_part(clock, part.records, start, kept)
         kept = kept + part.records
     return clock
 
 
 def _start(part, kept):
-    """Return the first update of a part. A log of records alone lacks it; then use the last record before the part's first one."""
+    """Return the update at which a part starts. If the log does not have it, return the last kept update before the part's records."""
     if part.start is not None:
         return part.start
     first = min((record.updates for record in part.records), default=0)
     return max((record.updates for record in kept if record.updates < first), default=0)
 
 
-def _go_back(clock, start):
-    """Cut the clock at ``start``, and count the seconds after it as lost."""
+def _rewind(clock, start):
+    """Set the clock back to update ``start``. The updates and seconds after it are counted as lost."""
     seconds, tokens = (_at(clock.updates, amounts, start) for amounts in (clock.seconds, clock.tokens))
     lost = max(0.0, clock.seconds[-1] - seconds) + clock.lost_seconds
     clock.lost_updates += max(0, clock.updates[-1] - start)
@@ -94,12 +103,12 @@ def _go_back(clock, start):
     clock.losses = [loss for loss in clock.losses if loss[0] < start] + [(start, lost)]
 
 
-def _run(clock, records, start, kept):
-    """Append the points of one part, which began at ``start`` after the ``kept`` records."""
+def _append_part(clock, records, start, kept):
+    """Append the ``records`` of one part to the clock. The part starts at update ``start``; ``kept`` are all records up to there."""
     epoch_ends = [record.updates for record in kept if record.kind == "epoch"]
     epoch_begin = max(epoch_ends, default=clock.begins_at)
-    # In the middle of an epoch fairseq restores its meters. The first record then also covers the time before the resume: since the
-    # last kept record, or since the beginning without one.
+    # fairseq restores its meters if it resumes in the middle of an epoch. The first record then also covers updates before the resume:
+    # all since the last kept record, or since the beginning of the log if there is no such record.
     logged = (
         max((r.updates for r in kept if r.kind == "inner"), default=clock.begins_at) if start > epoch_begin else start
     )
@@ -126,7 +135,16 @@ def _run(clock, records, start, kept):
 
 
 def _extend(clock, begin, end, rates, seconds=None, tokens=None):
-    """Append points from ``begin`` to ``end`` in proportion to ``rates`` (last update, seconds and tokens per update), scaled to totals."""
+    """Append points to the clock, from update ``begin`` to update ``end``.
+
+    Args:
+        clock: the clock.
+        begin: last update before the points.
+        end: update of the last point.
+        rates: for each record within the epoch: its update, and the seconds and tokens per update up to it.
+        seconds: total seconds, to which the rates are scaled; None leaves the rates unchanged.
+        tokens: total tokens, used in the same way.
+    """
     ends = [until for until, *_ in rates]
     inside = rates[bisect_right(ends, begin) :]
     stops = [until for until, *_ in inside if until < end] + [end]
@@ -145,7 +163,7 @@ def _extend(clock, begin, end, rates, seconds=None, tokens=None):
 
 
 def _scaled(amounts, spans, total):
-    """Scale ``amounts`` to the sum ``total``. Divide evenly if all are 0."""
+    """Scale ``amounts`` so that their sum is ``total``. If all are 0, divide ``total`` in proportion to ``spans``."""
     if total is None:
         return amounts
     whole = sum(amounts)
@@ -153,7 +171,7 @@ def _scaled(amounts, spans, total):
 
 
 def _at(xs, ys, x):
-    """Interpolate linearly between points. Extrapolate with the slope of the last two."""
+    """Return y at ``x``, linear between the points (xs, ys). After the last point, use the slope of the last two points."""
     if x <= xs[0]:
         return ys[0]
     if x > xs[-1] and len(xs) < 2:

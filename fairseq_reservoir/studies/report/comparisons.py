@@ -1,4 +1,4 @@
-"""Pre-registered comparisons of ``--compare``: differences over seeds with Holm-corrected p-values."""
+"""The pre-registered comparisons that ``--compare`` names: differences over seeds, with Holm-corrected p-values."""
 
 from ...errors import InputError
 from .arms import Arm, find_arm
@@ -11,27 +11,30 @@ FLAG = "--compare"
 
 
 def find_pairs(names, arms: list[Arm]) -> list[tuple[Arm, Arm]]:
-    """Return the pairs of arms for pairs of names. A name is that of an arm or of one of its runs.
+    """Convert pairs of names to pairs of arms. Each name is the name of an arm or of one of its runs.
 
     Raises:
-        InputError: an arm does not exist, a pair names one arm twice, or a pair is given twice.
+        InputError: an arm does not exist, both names of a pair are of the same arm, or a pair occurs twice.
     """
     pairs: list[tuple[Arm, Arm]] = []
     for two in names:
         first, second = (find_arm(name, arms, FLAG) for name in two)
         if first is second:
-            raise InputError(f"{FLAG} {' '.join(two)}: both name the arm {first.name}; name two arms")
+            raise InputError(f"{FLAG} {' '.join(two)}: both names are of the arm {first.name}; name two different arms")
         if any({first.name, second.name} == {one.name, other.name} for one, other in pairs):
-            raise InputError(f"{FLAG} {' '.join(two)}: is given twice, and would count twice; give it once")
+            raise InputError(
+                f"{FLAG} {' '.join(two)}: this pair occurs twice, and Holm's correction would count it twice; remove one"
+            )
         pairs.append((first, second))
     return pairs
 
 
 def corrected(values: list[float | None]) -> list[float | None]:
-    """Holm's correction: with p₁ <= ... <= pₘ, the i-th becomes the largest of min(1, (m + 1 - k) pₖ) over k <= i.
+    """Apply Holm's correction (1979) to the p-values of m comparisons.
 
-    If all comparisons with a corrected p below 0.05 count as significant, the probability of at least one false positive is at most
-    5 %, even for dependent comparisons (Holm, 1979). A comparison without p stays None, and counts among the m.
+    Let p₁ <= ... <= pₘ be the sorted p-values. The corrected value of pᵢ is the maximum of min(1, (m + 1 - k) pₖ) over all k <= i. If
+    corrected values below 0.05 are called significant, the probability of at least one false positive is at most 5 %. This also holds
+    for dependent comparisons. A comparison without a p-value stays None, and is included in m.
     """
     found: list[float | None] = [None] * len(values)
     order = sorted((p, i) for i, p in enumerate(values) if p is not None)
@@ -53,7 +56,7 @@ def comparisons_table(study: Study) -> Table:
     for (first, second), differences, p_of_scores in zip(study.comparisons, found, zip(*adjusted)):
         where = f"{sources(first)}, {sources(second)}"
         counts = dict.fromkeys(f"{one.counts[0]} and {one.counts[1]}" for one in differences if one)
-        row = [name_cell(first), name_cell(second), Cell("; ".join(counts) or "fewer than two of one")]
+        row = [name_cell(first), name_cell(second), Cell("; ".join(counts) or "one has fewer than two")]
         for score, one, p in zip(compared, differences, p_of_scores):
             row += [*difference_cells(one, score.digits, where), EMPTY if p is None else p_cell(p, where)]
         rows.append(row)
@@ -61,7 +64,7 @@ def comparisons_table(study: Study) -> Table:
     for score in compared:
         head += [f"{score.label}: {what}" for what in ("difference", "95 % ±", "p", "corrected p")]
     notes = [
-        f"Welch's t-test over seeds, two-sided; corrected p: Holm's correction for {len(rows)} comparisons. Below 0.05 a difference is"
-        " significant, if these comparisons and no others were chosen before the runs. The intervals are not corrected."
+        f"Two-sided Welch's t-test over seeds. Corrected p: Holm's correction for {len(rows)} comparisons. A difference with a corrected p"
+        " below 0.05 is significant if exactly these comparisons were chosen before the runs. The confidence intervals are not corrected."
     ]
     return Table("named", "Pre-registered comparisons", head, rows, notes)

@@ -7,26 +7,26 @@ import re
 
 from ...errors import InputError, printable
 
-# Keys in which two runs of an arm may differ, besides seeds: paths and the form of the log.
+# Keys in which the runs of an arm may differ, besides seeds: paths, the format of the log, and the use of the machine.
 _NOT_THE_EXPERIMENT = (
     "save_dir log_file log_format log_interval no_progress_bar tensorboard_logdir wandb_project aim_repo aim_run_hash"
     " user_dir plasma_path results_path distributed_init_method distributed_port device_id num_workers"
 ).split()
-# A text without a closing quote extends to the end. Otherwise each quote would start another search, in quadratic time.
+# A string without a closing quote extends to the end. Otherwise each quote would start another search to the end: quadratic time.
 _TEXT_OR_OBJECT = re.compile(r"""('(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z))|<[^<>']*>""")
-# fairseq prints some 20,000 characters.
+# Characters of a configuration. fairseq prints about 20,000.
 _LONGEST = 1 << 20
-_LARGEST = 1 << 64  # larger numbers become text; Python refuses to print numbers of thousands of digits
+_LARGEST = 1 << 64  # larger integers become text, because Python refuses to print integers with thousands of digits
 
 
 def parse(text: str) -> dict:
-    """Return the printed dictionary as nested dictionaries.
+    """Convert a configuration that fairseq printed to nested dictionaries, without executing any of it.
 
-    fairseq prints some values without quotes (``'activation_fn': relu``), old options as ``Namespace(a=1)`` and a few objects as
-    ``<...>``. Names become strings, a Namespace becomes a dictionary, objects become None. Nothing is evaluated.
+    fairseq prints some values without quotes (``'activation_fn': relu``): these become strings. It prints old options as
+    ``Namespace(a=1)``, which becomes a dictionary, and a few objects as ``<...>``, which become None.
 
     Raises:
-        ValueError: the text is not such a dictionary.
+        ValueError: the text is not such a configuration, or is too long.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"a printed configuration of {len(text):,} characters")
@@ -68,21 +68,21 @@ def flatten(configuration: dict, prefix: str = "") -> dict[str, object]:
 
 
 def experiment(flat: dict[str, object], without=()) -> dict[str, object]:
-    """Return the settings in which runs of one arm agree: all except seeds, paths, the form of the log, and the keys ``without``.
+    """Return the settings that must be equal within an arm: not seeds, ``_NOT_THE_EXPERIMENT`` and the keys ``without``.
 
-    fairseq prints some flags in several groups (optimization.lr, model.lr). All copies are left out.
+    fairseq prints some flags in several groups, such as optimization.lr and model.lr. A key in ``without`` excludes all copies.
     """
-    out = {key.rpartition(".")[2] for key in without if key}
+    excluded = {key.rpartition(".")[2] for key in without if key}
 
-    def counts(name):
+    def matters(name):
         leaf = name.rpartition(".")[2]
-        return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or leaf in out)
+        return not (leaf in _NOT_THE_EXPERIMENT or leaf.endswith("seed") or leaf in excluded)
 
-    return {name: value for name, value in flat.items() if counts(name)}
+    return {name: value for name, value in flat.items() if matters(name)}
 
 
 def same(value, other) -> bool:
-    """Return whether two values of a flag are equal as text, or as JSON, where spaces and the order of keys do not matter."""
+    """Return whether two values of a flag are equal as text or as JSON. In JSON, spaces and the order of keys do not matter."""
     try:
         return str(value) == str(other) or json.loads(value) == json.loads(other)
     except (TypeError, ValueError, RecursionError):
@@ -95,7 +95,12 @@ def alike(flat: dict[str, object], other: dict[str, object]) -> bool:
 
 
 def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> str:
-    """Return the full name of a key: ``mask_keep_ratio``, ``keep_ratio`` and ``model.mask_keep_ratio`` are the same.
+    """Return the full name of a key: ``model.mask_keep_ratio`` for ``mask_keep_ratio``, ``--mask-keep-ratio`` or ``keep_ratio``.
+
+    Args:
+        name: full name, name without the group, or end of the name.
+        configurations: the flat configurations of all runs.
+        flag: the option that contains ``name``, for the error message.
 
     Raises:
         InputError: no configuration has such a key, or several different keys match.
@@ -107,12 +112,14 @@ def find_key(name: str, configurations: list[dict[str, object]], flag: str) -> s
         lambda key: key.rpartition(".")[2] == wanted,
         lambda key: key.rpartition(".")[2].endswith(f"_{wanted}"),
     ):
-        # Copies of one flag in several groups (model.dropout, task.dropout) have the same value, so any of them is right.
+        # Copies of a flag in several groups (model.dropout, task.dropout) have the same values. They count as one match.
         found = {tuple(str(flat.get(key)) for flat in configurations): key for key in reversed(keys) if fits(key)}
         if len(found) == 1:
             return found.popitem()[1]
         if found:
-            raise InputError(f"{flag} {name}: could be {', '.join(sorted(found.values()))}; name one of them")
+            raise InputError(
+                f"{flag} {name}: could be any of {', '.join(sorted(found.values()))}; write one of them in full"
+            )
     near = difflib.get_close_matches(wanted, {key.rpartition(".")[2] for key in keys}, n=5, cutoff=0.4)
-    hint = f"; similar names: {', '.join(near)}" if near else "; the logs hold no configuration" * (not keys)
-    raise InputError(f"{flag} {name}: no configuration of these runs has it{hint}")
+    hint = f"; similar names: {', '.join(near)}" if near else "; the logs contain no configuration" * (not keys)
+    raise InputError(f"{flag} {name}: no configuration of these runs has this key{hint}")

@@ -11,7 +11,7 @@ from .tables import Cell, Table
 
 
 def tables(study: Study) -> list[Table]:
-    """Build the tables in reading order. Tables without content are left out."""
+    """Build the tables in reading order. Omit tables without content."""
     made = [results(study)]
     if table := seed_differences(study):
         made.append(table)
@@ -50,15 +50,18 @@ def results(study: Study) -> Table:
         row += [cell(spread([test.tokenised for test in tests]), 2, arm)] * tokenised
         row += [cell(spread([test.bits for test in tests]), 4, arm)] * bits
         rows.append([*row, Cell(remarks(arm))])
-    notes = [f"{study.metric.label}: {study.metric.arrow}; the best validation. ± is one standard deviation (n − 1)."]
+    notes = [
+        f"{study.metric.label}: score of the best validation; {study.metric.arrow}. ± is one standard deviation over seeds (n − 1)."
+    ]
     scored = [test for test in study.tests.values() if test.bleu is not None]
     notes += [
         f"sacreBLEU: {text}"
-        for text in sorted({f"{test.signature}, against {test.counts.referred}" for test in scored})
+        for text in sorted({f"{test.signature}; references: {test.counts.referred}" for test in scored})
     ]
-    notes += [f"chrF: {text}, of the same lines" for text in sorted({test.chrf_signature for test in scored})]
+    notes += [f"chrF: {text}; computed on the same lines" for text in sorted({test.chrf_signature for test in scored})]
     notes += [
-        f"Tokenised BLEU: {text}, of H- against T-lines, in the tokens of the binarised text: only comparable for the same tokens"
+        f"Tokenised BLEU: {text}; compares H-lines with T-lines, in the tokens of the binarised text. Runs with other tokens cannot be"
+        " compared by it."
         for text in sorted({test.tokenised_signature for test in study.tests.values() if test.tokenised_signature})
     ]
     notes += [f"{run.name}: {remark}." for run in _all_runs(study) for remark in study.tests[run.name].remarks]
@@ -71,7 +74,13 @@ def to_best(study: Study) -> Table:
         best = spread([one.best for one in study.measured_runs(arm)])
         rows.append([name_cell(arm), cell(best, score_digits(study), arm), *_cost(study, arm, "to_best")])
     head = ["arm", f"best {study.metric.label}", *_cost_head(study)]
-    return Table("to_best", "To the best score", head, rows, ["Best: the first validation of equal ones."])
+    return Table(
+        "to_best",
+        "To the best score",
+        head,
+        rows,
+        ["If several validations have the best score, the first one counts."],
+    )
 
 
 def to_target(study: Study) -> Table:
@@ -84,11 +93,11 @@ def to_target(study: Study) -> Table:
     how = (
         "--target"
         if study.options.target is not None
-        else "the worst best score of the finished runs, so that all of them reach it"
+        else "each finished run has a best score; this is the worst of them, so all finished runs reach it"
     )
     notes = [
-        f'Target: {study.metric.label} {study.target:g} ({how}). Linear between validations. "never": no seed reaches it. A mean is over'
-        " the seeds that reach it."
+        f"Target: {study.metric.label} {study.target:g} ({how}). Costs are interpolated linearly between validations."
+        ' "never": no seed reaches the target. A mean includes only the seeds that reach it.'
     ]
     title = f"To the common target, {study.metric.label} {study.target:g}"
     return Table("to_target", title, ["arm", "reached", *_cost_head(study)], rows, notes)
@@ -99,7 +108,7 @@ def _cost_head(study):
 
 
 def _cost(study, arm, what):
-    """Return the cells of updates, minutes, seconds per update, and PFLOP if any run has them."""
+    """Return the cells for updates, minutes and seconds per update, and for PFLOP if FLOPs are known for any run."""
     costs = [getattr(one, what) for one in study.measured_runs(arm)]
     updates, seconds = (spread([cost[key] for cost in costs]) for key in ("updates", "seconds"))
     counted = "flops" in study.horizons
@@ -129,19 +138,24 @@ def ratios(study: Study) -> Table:
         *(f"{what}, {to}" for to in ("best", "target") for what in ("updates ×", "seconds per update ×", "time ×")),
     ]
     notes = [
-        f"Relative to {study.baseline.name}; below 1 is less. The ratio of updates shows fewer steps, the ratio of seconds per update shows"
-        " faster steps. Their product is the ratio of times. All are ratios of means over seeds. A ratio is missing if a seed of either"
-        " arm does not reach the target."
+        f"All values are relative to {study.baseline.name}: means over seeds, divided by its means. Updates below 1 mean fewer steps,"
+        " seconds per update below 1 mean faster steps. The product of the two is the ratio of times. A ratio is missing if a seed of"
+        " either arm does not reach the target, or if a log begins in the middle of training.",
     ]
     return Table("steps_or_speed", "Fewer steps or faster steps", head, rows, notes)
 
 
 def ratio(study: Study, arm: Arm, what: str) -> tuple[float, float, float] | None:
-    """Return the ratios of updates, of seconds per update, and of seconds to the baseline.
+    """Return an arm's updates, seconds per update, and seconds, each divided by the baseline's.
+
+    Args:
+        study: the study.
+        arm: the arm.
+        what: "to_best" or "to_target": up to which score the cost is counted.
 
     Returns:
-        None unless every seed of both arms reaches the score. A mean over the seeds that reach it would be too small, because
-        these are the fast ones. None also if a log begins in the middle of training, because it lacks the time before that.
+        The three ratios. None if a seed of either arm does not reach the score: a mean over the other seeds would be too small, because
+        these are the fast ones. None also if a log begins in the middle of training, because it lacks the earlier training time.
     """
     means: list[float] = []
     for one in (arm, study.baseline):
@@ -178,23 +192,20 @@ def aucc(study: Study) -> Table:
             row.append(cell(share, 3, arm))
         rows.append(row)
     horizons = ", ".join(f"{study.horizons[axis.key] / axis.scale:.4g} {axis.unit}" for axis in study.axes)
-    how = (
-        "the seconds by --horizon, the others the largest cost"
-        if study.options.horizon is not None
-        else "the largest cost"
-    )
-    before = (
-        "y(0) = 0"
+    first = (
+        "y is 0 at x = 0, and linear up to the first validation."
         if study.metric.higher
-        else "before the first validation y has its value, because an untrained model has no score"
+        else "Before the first validation y equals the first score, because an untrained model has no score."
     )
     notes.append(
-        f"AUCC = ∫ y dx from 0 to the horizon, y the {study.metric.label} ({study.metric.arrow}"
-        f"{'' if study.metric.higher else ', so a smaller area is better'}), by trapezoids between validations; {before}; after"
-        " the last validation y keeps its value; at the horizon the curve is cut with linear interpolation."
+        f"AUCC = ∫ y dx from x = 0 to the horizon, where x is the cost and y the {study.metric.label} ({study.metric.arrow}"
+        f"{'' if study.metric.higher else ', so a smaller area is better'}). y is linear between validations. {first} After the last"
+        " validation y stays constant."
     )
+    own = "The horizon in time is set by --horizon, any other" if study.options.horizon is not None else "Each horizon"
     notes.append(
-        f"Horizons: {horizons} ({how} of a best score among these runs). Normalised: divided by the largest value of the arms."
+        f"Horizons: {horizons}. {own} is the largest cost at which one of these runs has its best score. Normalised: divided by the largest"
+        " AUCC of an arm."
     )
     return Table("aucc", "Area under the convergence curve (AUCC)", head, rows, notes)
 
@@ -214,8 +225,8 @@ def bootstrap(study: Study) -> Table:
         for pair in study.pairs
     ]
     notes = [
-        "Paired bootstrap over the sentences of the test set, as sacreBLEU's PairedTest: p is the probability of a difference at least this"
-        " large by the choice of sentences alone. For the variation between seeds see the differences over seeds.",
+        "Paired bootstrap over the sentences of the test set, computed like sacreBLEU's PairedTest. p is the probability that the choice of"
+        " sentences alone causes a difference at least this large. For the variation between seeds, see the differences over seeds.",
         *(f"sacreBLEU: {signature}" for signature in sorted({pair.signature for pair in study.pairs})),
     ]
     return Table("bootstrap", f"Test score against {study.baseline.name}, sentence by sentence", head, rows, notes)
@@ -245,14 +256,16 @@ def sizes(study: Study) -> Table:
         "trained",
         "checkpoint_best.pt (bytes)",
         "packed export (bytes)",
-        "its entropy (bytes)",
-        "bits a parameter",
+        "entropy of the export (bytes)",
+        "bits per parameter",
     ]
     notes = [
-        "Sizes are of each arm's first run, and of its first export. A checkpoint also contains the optimizer's state.",
-        "Entropy: of the tensors, as `export` printed it. Bits a parameter: 8 × entropy ÷ parameters; each entry of a mask is a parameter.",
+        "Parameters and checkpoints: of each arm's first run. Exports: of its first run with an export. A checkpoint also contains the"
+        " optimizer's state.",
+        "Entropy: of the exported tensors, as `export` printed it. Bits per parameter: 8 × entropy ÷ parameters. Each entry of a mask"
+        " counts as a parameter.",
     ]
-    notes += [f"From --point: {p.name}, {p.bytes:,} bytes, {p.bleu:g}." for p in study.points]
+    notes += [f"From --point: {p.name}, {p.bytes:,} bytes, sacreBLEU {p.bleu:g}." for p in study.points]
     return Table("sizes", "Sizes", head, rows, notes)
 
 
@@ -291,18 +304,18 @@ def runs(study: Study) -> Table:
             row += [EMPTY, EMPTY]
         rows.append([*row, Cell(str(len(run.validations)), len(run.validations), source=source), Cell(source)])
     notes = [
-        'An interrupted run has no "done training" at the end of its log: it was stopped, or is still running. The same holds for a step'
-        " that a sweep marks as interrupted."
+        'interrupted: the log does not end with "done training", because the run was stopped or is still running. An interrupted step of a'
+        " sweep, such as generate, was also stopped or is still running."
     ]
     if late := [run.name for run in _all_runs(study) if run.clock.begins_at]:
         notes.append(
-            f"The logs of {', '.join(late)} begin in the middle of training. Only updates include the part before."
+            f"The logs of {', '.join(late)} begin in the middle of training. Only the number of updates includes the part before the log."
         )
     return Table("runs", "Runs", head, rows, notes)
 
 
 def remarks(arm: Arm, with_missing: bool = True) -> str:
-    """Return the remarks on an arm: interrupted runs, resumes, missing seeds."""
+    """Return the remarks on an arm: interrupted runs, resumes, and missing seeds unless ``with_missing`` is False."""
     left_out = "" if arm.interrupted else ", not in means"
     found = [f"seed {run.seed} {run.state}{left_out * run.interrupted}" for run in arm.runs if run.state != "finished"]
     found += [f"seed {run.seed} resumed {run.resumes} ×" for run in arm.runs if run.resumes]

@@ -1,4 +1,4 @@
-"""N-gram counts of translations. BLEU, chrF and the bootstrap are computed from them without any sentence of the test set."""
+"""N-gram counts of translations. BLEU, chrF and the paired bootstrap are computed from the counts alone, without the sentences."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from .run_files import MOST
 FILE = "counts.jsonl"
 SACREBLEU, CHRF, TOKENISED = METRICS = ("sacreBLEU", "chrF", "tokenised BLEU")
 _CHRF_ORDER, _CHRF_BETA = 6, 2
-# Length of a row, and where in it are the matching n-grams and the n-grams of the translation.
+# For each metric: the length of a row of counts, and the places of the matching n-grams and of the translation's n-grams in the row.
 _BLEU = (10, slice(2, 6), slice(6, 10))
 _ROWS = {SACREBLEU: _BLEU, CHRF: (3 * _CHRF_ORDER, slice(2, 18, 3), slice(0, 18, 3)), TOKENISED: _BLEU}
 _SMOOTHING = {SACREBLEU: "exp", TOKENISED: "none"}
@@ -22,14 +22,14 @@ _SMOOTHING = {SACREBLEU: "exp", TOKENISED: "none"}
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of one metric, as sacreBLEU makes them: a row for each sentence, or one row for all of them.
+    """The counts of one metric, equal to those in sacreBLEU: one row per sentence, or one row with the sums over all sentences.
 
-    A row of BLEU: length of the translation, length of the reference, the matching n-grams of 1, 2, 3, 4 tokens, and the
-    n-grams of the translation. A row of chrF, for n = 1 to 6 characters: the n-grams of the translation, those of the
-    reference, and the matching ones.
+    A row of BLEU has 10 numbers: the lengths of the translation and of the reference in tokens, four numbers of matching n-grams (n = 1
+    to 4 tokens), and four numbers of n-grams in the translation. A row of chrF has three numbers for each n from 1 to 6 characters: of
+    n-grams in the translation, of n-grams in the reference, and of matching n-grams.
 
     Attributes:
-        signature: sacreBLEU's signature of the score.
+        signature: sacreBLEU's signature, which lists the settings of the metric.
         rows: the counts.
     """
 
@@ -42,10 +42,11 @@ class Counts:
     """Counts of the translations of one test set.
 
     Attributes:
-        by: counts by metric. Tokenised BLEU needs H- and T-lines, the other metrics need detokenised references.
+        by: counts by metric. Tokenised BLEU is missing without fairseq-generate's H- and T-lines, the other metrics are missing without
+            detokenised references.
         references: SHA-256 of the reference lines.
         unknown: number of references that contain <<unk>>.
-        referred: where the references are from.
+        referred: source of the references, such as "--references".
     """
 
     by: dict[str, Counted] = field(default_factory=dict)
@@ -68,7 +69,7 @@ def count(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
     if metric == CHRF:
         return Counted(_signature(ChrF()), [_chrf_row(*pair) for pair in zip(hypotheses, references)])
     options = dict(tokenize="none", smooth_method="none", force=True) if metric == TOKENISED else {}
-    # sacreBLEU warns about single sentences without effective_order. The counts do not depend on it.
+    # Without effective_order sacreBLEU warns about scores of single sentences. The counts do not depend on this option.
     counter = BLEU(effective_order=True, **options)
     scores = [counter.sentence_score(ours, [theirs]) for ours, theirs in zip(hypotheses, references)]
     rows = [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in scores]
@@ -82,7 +83,7 @@ def score(metric: str, counted: Counted) -> float:
 
 
 def bleu(sums: Sequence[int], smoothing: str = _SMOOTHING[SACREBLEU]) -> float:
-    """Return BLEU, 0 to 100, of a row of counts that is summed over sentences."""
+    """Return BLEU, 0 to 100, from a row with the sums of the counts over sentences."""
     from sacrebleu.metrics import BLEU
 
     length, reference_length, *counts = map(int, sums)
@@ -90,17 +91,17 @@ def bleu(sums: Sequence[int], smoothing: str = _SMOOTHING[SACREBLEU]) -> float:
 
 
 def _signature(metric):
-    """Return the signature, which sacreBLEU completes at its first score."""
+    """Return the signature of a metric. It is complete only after sacreBLEU has computed a score."""
     metric.corpus_score(["a"], [["a"]])
     return str(metric.get_signature())
 
 
 def _chrf_row(hypothesis, reference):
-    """Count as sacreBLEU's CHRF does. Its scores do not show their counts. Spaces are left out."""
+    """Count the character n-grams, without spaces, in the same way as sacreBLEU's CHRF, which does not return its counts."""
     row = []
     for n in range(1, _CHRF_ORDER + 1):
         ours, theirs = (_character_ngrams("".join(text.split()), n) for text in (hypothesis, reference))
-        # sacreBLEU counts an order only if the reference has n-grams of it.
+        # sacreBLEU ignores the translation's n-grams if the reference has no n-grams of this length.
         row += [ours.total() if theirs else 0, theirs.total(), (ours & theirs).total()]
     return row
 
@@ -110,7 +111,7 @@ def _character_ngrams(text, n):
 
 
 def _chrf(sums):
-    """chrF (Popović, 2015): the F-score of mean precision and mean recall over the orders that both sides have."""
+    """Return chrF (Popović, 2015): the F-score of mean precision and mean recall over all n for which both texts have n-grams."""
     orders = [row for row in zip(sums[0::3], sums[1::3], sums[2::3]) if row[0] and row[1]]
     precision = sum(matching / ours for ours, _, matching in orders) / max(1, len(orders))
     recall = sum(matching / theirs for _, theirs, matching in orders) / max(1, len(orders))
@@ -121,7 +122,7 @@ def _chrf(sums):
 
 
 def compare(hypotheses: Sequence[str], references: Sequence[str], referred: str) -> Counts:
-    """Count the n-grams of sacreBLEU and chrF; ``referred`` says where the references are from."""
+    """Count the n-grams for sacreBLEU and chrF. ``referred`` names the source of the references."""
     by = {metric: count(metric, hypotheses, references) for metric in (SACREBLEU, CHRF)}
     unknown = sum("<<unk>>" in line for line in references)
     return Counts(by, digest(references), unknown, referred)
@@ -132,10 +133,10 @@ def digest(references: Sequence[str]) -> str:
 
 
 def as_text(counts: Counts) -> str:
-    """Return the text of a file ``counts.jsonl``: the sums over all sentences, then sacreBLEU's row of each sentence.
+    """Return the text of a file ``counts.jsonl``: a line with the sums over all sentences, then a line with BLEU's row of each sentence.
 
-    Only BLEU needs a row for each sentence, because the paired bootstrap resamples sentences and computes BLEU alone.
-    The SHA-256 identifies the references. It also lets a reader confirm a guess of a very small test set.
+    Only BLEU needs one row per sentence, because the paired bootstrap resamples sentences and computes only BLEU. The SHA-256
+    identifies the references. For a very small test set, the hash allows a reader to confirm a guess of the references.
     """
     whole = {name: [one.signature, _sums(one.rows)] for name, one in counts.by.items()}
     head = {"references": counts.references, "unknown": counts.unknown, "referred": counts.referred, **whole}
@@ -147,7 +148,7 @@ def read(file: Path) -> Counts:
     """Read the counts that ``as_text`` wrote.
 
     Raises:
-        InputError: the file cannot be read, lacks a key, or its rows do not add up to the sums of its first line.
+        InputError: the file cannot be read, its first line lacks a key, or its rows do not add up to the sums in the first line.
     """
     try:
         head, *rows = map(json.loads, read_regular(file, MOST).decode().splitlines())
@@ -163,23 +164,23 @@ def read(file: Path) -> Counts:
             or type(unknown) is not int
             or (SACREBLEU in by) != (CHRF in by)
         ):
-            raise ValueError("its first line is not one of counts")
+            raise ValueError("its first line has values of wrong types, or lacks a metric")
         return Counts(by, texts[0], unknown, texts[1])
     except KeyError as error:
-        raise InputError(f"{file}: holds no counts of translations (its first line lacks {error})") from error
+        raise InputError(f"{file}: is not a file of translation counts (its first line lacks {error})") from error
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file}: holds no counts of translations ({error})") from error
+        raise InputError(f"{file}: is not a file of translation counts ({error})") from error
 
 
 def _check(metric, rows, sums):
     length, matched, whole = _ROWS[metric]
     for row in (*rows, sums):
         if len(row) != length or not all(type(number) is int and 0 <= number < 2**40 for number in row):
-            raise ValueError(f"rows of {length} whole numbers are needed for {metric}")
+            raise ValueError(f"each row of {metric} must have {length} whole numbers")
         if any(right > all_ for right, all_ in zip(row[matched], row[whole])):
-            raise ValueError(f"a row of {metric} has more right than there are")
+            raise ValueError(f"a row of {metric} has more matching n-grams than n-grams")
     if _sums(rows) != sums:
-        raise ValueError(f"the rows of {metric} do not add up, some are lost")
+        raise ValueError(f"the rows of {metric} do not add up to the sums in the first line; rows may be missing")
 
 
 def _sums(rows):

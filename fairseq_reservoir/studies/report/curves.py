@@ -1,19 +1,22 @@
-"""Measures of a validation curve, a list of (x, score) in ascending x: best score, cost of a target, and AUCC."""
+"""Measures of a validation curve: its best score, the cost at which it reaches a target, and the area under it (AUCC).
+
+A curve is a list of points (x, score) with ascending x. x is a cost, such as seconds of training.
+"""
 
 
 def best(curve, higher: bool):
-    """Return (x, score) of the best validation, the first of equal ones."""
+    """Return the point (x, score) of the best validation; the first one if several are equal."""
     return (max if higher else min)(curve, key=lambda point: point[1])
 
 
 def reach(curve, target: float, higher: bool, start: float | None = None) -> float | None:
-    """Return the x where the curve first reaches ``target``, linear between validations; None if it never does.
+    """Return the x at which the curve first reaches ``target``; None if it never does. The curve is linear between validations.
 
     Args:
         curve: points (x, score).
         target: a score.
         higher: whether higher scores are better.
-        start: the score at x = 0. Without it no target is reached before the first validation.
+        start: the score at x = 0. If it is None, no target is reached before the first validation.
     """
     sign = 1 if higher else -1
     last = None
@@ -27,16 +30,16 @@ def reach(curve, target: float, higher: bool, start: float | None = None) -> flo
 
 
 def aucc(curve, horizon: float, start: float | None = None) -> float:
-    """Area under the convergence curve from 0 to ``horizon``.
+    """Return the area under the convergence curve (AUCC): the integral of the score over x, from 0 to ``horizon``.
 
-    A(T) = integral of y(x) dx over 0 <= x <= T, with trapezoids between validations. After the last validation y keeps its value. At T
-    the segment is cut with linear interpolation. Before the first validation y runs linearly from ``start`` at 0. If ``start`` is
-    None, y has the value of the first validation. This is for lower-is-better scores, which an untrained model does not have.
+    The score is linear between validations, and constant after the last one. Before the first validation it is linear from ``start``
+    at x = 0. If ``start`` is None, it is constant there and equals the first score. None is meant for scores of which lower values are
+    better, because an untrained model has no such score.
 
     Args:
         curve: points (x, score), x >= 0.
-        horizon: T > 0, the same for all curves that are compared.
-        start: y(0), or None.
+        horizon: end of the integral, above 0. It must be the same for all curves that are compared.
+        start: the score at x = 0, or None.
     """
     points = _from_zero(curve, start)
     if points[0][0] > 0:
@@ -53,7 +56,7 @@ def aucc(curve, horizon: float, start: float | None = None) -> float:
 
 
 def value_at(curve, x: float) -> float:
-    """Interpolate linearly between the points. Outside, return the first or the last value."""
+    """Return the score at ``x``, linear between the points. Outside the curve, return its first or its last score."""
     before = [point for point in curve if point[0] <= x]
     after = [point for point in curve if point[0] > x]
     if not before or not after:

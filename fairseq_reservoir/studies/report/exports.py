@@ -1,4 +1,4 @@
-"""Exported models of a study: the file size of each arm, and the Pareto front of size and score."""
+"""Exported models of a study: the file size for each arm, and the Pareto front of file size and test score."""
 
 import re
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from .arms import Arm, mean
 from .measures import OtherFile, Spread, Study, spread
 from .runs import Run
 
-# The second name is that of sweeps of version 0.1.
+# Sweeps of version 0.1 wrote the second name.
 LOGS = ("export.log", "reservoir.log")
 _PRINTED = re.compile(r": ([\d,]+) bytes \(([\d,]+) of data, whose entropy is ([\d,]+)\)")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A run's packed export.
+    """The file that `fairseq-reservoir export` made of a run.
 
     Attributes:
         bytes: size of the file.
-        entropy: entropy of the tensors in bytes, if a log of `export` has it.
-        source: file with these numbers.
+        entropy: entropy of its tensors in bytes; None without a log of `export`.
+        source: log with these numbers, or folder of the file.
     """
 
     bytes: int
@@ -32,13 +32,13 @@ class Exported:
 
 @dataclass(frozen=True)
 class Sized:
-    """A point of the figure of sizes.
+    """A point of the figure that shows test scores against file sizes.
 
     Attributes:
-        arm: None for a file of ``--point``.
-        bytes: mean over the seeds with an export and a test score.
-        test: test scores of the same seeds.
-        name: name of the arm or the file.
+        arm: the arm; None for a file of ``--point``.
+        bytes: mean file size over the seeds with an export and a test score.
+        test: test sacreBLEU over the same seeds.
+        name: name of the arm or of the file.
     """
 
     arm: Arm | None
@@ -48,10 +48,10 @@ class Sized:
 
 
 def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
-    """Read the files of --point from their NAME, BYTES and BLEU.
+    """Parse the values of --point: the NAME, BYTES and BLEU of each file.
 
     Raises:
-        InputError: the bytes are not a positive whole number, the score is not between 0 and 100, or a name occurs twice.
+        InputError: BYTES is not a positive whole number, BLEU is not between 0 and 100, or a name occurs twice.
     """
     read: list[OtherFile] = []
     for name, size, score in given:
@@ -61,16 +61,19 @@ def read_points(given: Sequence[Sequence[str]]) -> list[OtherFile]:
             point = OtherFile(name, 0, 0.0)
         if point.bytes < 1 or not 0 <= point.bleu <= 100:
             raise InputError(
-                f"--point {name} {size} {score}: BYTES must be a positive whole number, BLEU from 0 to 100"
+                f"--point {name} {size} {score}: BYTES must be a positive whole number, and BLEU a number from 0 to 100"
             )
         if any(point.name == other.name for other in read):
-            raise InputError(f"--point {name}: given twice; each needs its own name")
+            raise InputError(f"--point {name}: this name occurs twice; give each file its own name")
         read.append(point)
     return read
 
 
 def exported(run: Run) -> Exported | None:
-    """Return the export of a run from the log of `fairseq-reservoir export`, or else from the first *.safetensors of the folder."""
+    """Return the export of a run; None without one.
+
+    Its sizes are read from the log of `fairseq-reservoir export`. Without a log, the first *.safetensors in the run's folder is used.
+    """
     for log in run_files.found(run.folder, *LOGS):
         if printed := _PRINTED.findall(run_files.text_of(log) or ""):
             size, _, entropy = (whole_number(number.replace(",", "")) for number in printed[-1])
@@ -96,7 +99,7 @@ def sized(study: Study) -> list[Sized]:
 
 
 def front(arms: list[Sized]) -> list[Sized]:
-    """Return the Pareto front: arms, ordered by size, that score better than all smaller ones."""
+    """Return the Pareto front, ordered by size: the points that score better than all smaller files. ``arms`` is ordered by size."""
     best: list[Sized] = []
     for one in arms:
         if not best or one.test.mean > best[-1].test.mean:  # type: ignore[operator]  # all arms here have a mean

@@ -1,4 +1,4 @@
-"""Figures of a report, made by matplotlib: PNG and PDF as files, SVG for the page."""
+"""Figures of a report, drawn with matplotlib: PNG and PDF files, and SVG for the HTML page."""
 
 import io
 import math
@@ -15,11 +15,11 @@ from .exports import front, sized
 from .measures import Axis, Study
 from .seed_differences import Score, scores
 
-# Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is too light on paper.
+# Okabe and Ito's colours, which colour-blind readers can distinguish. Their yellow is too light on paper: violet and grey replace it.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6FB8", "#8C8C8C")
 _STYLES, _MARKERS = ("-", "--", ":", "-."), "osD^vPX"
-_OTHERS = "*x+1234"  # markers of --point
-# The page replaces these two by the colours of its light and dark theme.
+_OTHERS = "*x+1234"  # markers for the files of --point
+# In the HTML page, these two colours are replaced by those of the light or dark theme.
 _INK, _GRID = "#1b1f24", "#d5dae0"
 _RC = {
     "font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.fonttype": "none", "svg.hashsalt": "report",
@@ -27,15 +27,16 @@ _RC = {
     "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.7, "lines.linewidth": 1.6, "legend.frameon": False, "text.parse_math": False,
 }  # fmt: skip
+# Names are written beside the curves if a figure has at most 12 arms with names of at most 22 characters. Otherwise it has a legend.
 _LABELLED, _LONGEST = 12, 22
-_NAMED = "name: "  # prefix of every label; not drawn
+_NAMED = "name: "  # prefix of every label, because matplotlib omits labels that begin with "_"; removed before drawing
 
 
 def check_matplotlib() -> None:
     """Check that matplotlib is installed.
 
     Raises:
-        InputError: it is not.
+        InputError: matplotlib is not installed.
     """
     try:
         import matplotlib.figure  # noqa: F401
@@ -48,16 +49,16 @@ _OF_TESTS = {"test sacreBLEU": "over_seeds_bleu", "test chrF": None, "test loss 
 
 
 def figures(study: Study) -> dict[str, tuple[str, dict[str, bytes]]]:
-    """Draw the figures. Return by name the caption, and the bytes of "png", "pdf" and "svg"."""
+    """Draw the figures. Return for each name of a figure its caption, and its bytes as "png", "pdf" and "svg"."""
     import matplotlib
 
     drawn = {}
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a folder's name may have characters that the font lacks
+        warnings.simplefilter("ignore")  # matplotlib warns if the font lacks a character of a folder's name
         metric, *tests = scores(study)
         for name, score in (("over_seeds", metric), *((_OF_TESTS[one.label], one) for one in tests)):
             if name and any(score.differences(study).values()):
-                title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 %)"
+                title = f"{score.label}: each seed, and difference from {study.baseline.name} (95 % interval)"
                 drawn[name] = title, _saved(_draw_differences(study, score))
         for axis in study.axes:
             title = f"{study.metric.label} against {'training time' if axis.key == 'seconds' else _named(axis)}"
@@ -89,7 +90,7 @@ def _colour(number):
 
 
 def _style(number):
-    """Return the line style. It changes each time the colours repeat, and so does the marker."""
+    """Return the line style of the arm or series at this index. Line styles and markers change each time the colours repeat."""
     return _STYLES[number // len(_COLOURS) % len(_STYLES)]
 
 
@@ -98,7 +99,10 @@ def _marker(number):
 
 
 def _draw_differences(study: Study, score: Score):
-    """Draw a row for each comparable arm, the best on top: a dot per seed, the mean, and the difference with its interval."""
+    """Draw one row for each arm that can be compared, with the best arm on top.
+
+    A row has a dot for each seed, a bar for their mean, and the difference from the baseline with its confidence interval.
+    """
     from matplotlib.figure import Figure
 
     found = score.differences(study)
@@ -166,7 +170,10 @@ def _label(arm):
 
 
 def _mean_curve(curves):
-    """Return mean and deviation over seeds at the validations of all seeds, up to the end of the shortest curve."""
+    """Return the validation points that all curves cover, and the means and deviations over seeds there.
+
+    The deviations are [] for a single curve.
+    """
     first, last = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     xs = sorted({x for curve in curves for x, _ in curve if first <= x <= last}) or [last]
     values = [[value_at(curve, x) for curve in curves] for x in xs]
@@ -187,7 +194,7 @@ def _unit(axis, last):
 
 
 def _label_ends(plot, ends):
-    """Write names to the right of the curves, with a thin line to each. Move overlapping names apart."""
+    """Write the names to the right of the curves, and connect each name to its curve by a thin line. Move overlapping names apart."""
     low, high = plot.get_ylim()
     step = (high - low) / 17
     ends.sort()
@@ -213,12 +220,12 @@ def _columns(study):
 
 
 def _legend_height(study, entries):
-    """Return the height in inches of a legend with so many entries."""
+    """Return the height in inches of a legend with this number of entries."""
     return 0.17 * math.ceil(entries / _columns(study))
 
 
 def _legend(figure, plot, study):
-    """Draw the legend. matplotlib leaves out labels that begin with "_", so the names are set afterwards."""
+    """Draw the legend, then remove the prefix ``_NAMED`` from its labels."""
     handles, labels = plot.get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside lower left", ncols=_columns(study), handlelength=2.4)
     for text, label in zip(legend.get_texts(), labels, strict=True):
@@ -330,12 +337,12 @@ def _marks(low, high):
 
 
 def _saved(figure):
-    # Without dates and versions the same runs give the same files.
+    # Dates and versions are omitted, so that the same runs always give the same files.
     formats = {"png": dict(dpi=200, metadata={"Software": None}), "pdf": dict(metadata={"CreationDate": None})}
     formats["svg"] = dict(transparent=True)
     saved = {}
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # the layout is final, and need not be computed for each format
+    figure.set_layout_engine("none")  # do not compute the layout again for each format
     for name, options in formats.items():
         out = io.BytesIO()
         figure.savefig(out, format=name, **options)
@@ -345,7 +352,7 @@ def _saved(figure):
 
 
 def _for_the_page(svg: str) -> str:
-    """Return the element ``svg``, which scales with the page and has its colours and fonts."""
+    """Return the ``svg`` element, changed so that it scales with the page and uses the page's colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*"', r"\1", svg, count=1)

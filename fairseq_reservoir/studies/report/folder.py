@@ -1,4 +1,4 @@
-"""Write the folder of a report. Never overwrites other files, and never writes through a link."""
+"""Write the files of a report into its folder. Never overwrite files that are not part of a report, never write through a link."""
 
 import os
 import stat
@@ -7,7 +7,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files import read_text, replacing, why
 
-# List of the files of a report, one per line after the first. It marks a folder as a report.
+# This file lists the files of a report, one per line. Its first line marks the folder as a report.
 _LIST = "files.txt"
 _FIRST = "made by fairseq-reservoir report"
 _LONGEST_LIST = 1 << 16
@@ -30,10 +30,10 @@ _FOLDERS = ("tables", "figures")
 
 
 def check_out(out: str) -> None:
-    """Refuse a folder that does not belong to a report.
+    """Check that a report can be written to ``out``: a new folder, an empty folder, or the folder of an earlier report.
 
     Raises:
-        InputError: ``out`` is a file, cannot be written, contains other files, or has a link in place of a subfolder.
+        InputError: ``out`` is a file, cannot be written to, contains other files, or has a link in place of a subfolder.
     """
     folder = Path(out)
     try:
@@ -50,9 +50,13 @@ def check_out(out: str) -> None:
 
 
 def write(out: str, files: dict[str, bytes]) -> None:
-    """Write ``files`` (by path below ``out``, all of ``OURS``) and remove the other files of an earlier report.
+    """Write the files of a report, and remove files of an earlier report that the new one does not have.
 
     Each file is written atomically. A link in place of a file is replaced, not followed.
+
+    Args:
+        out: the folder.
+        files: content of each file by its path below ``out``; all paths are in ``OURS``.
 
     Raises:
         InputError: a file cannot be written.
@@ -60,7 +64,7 @@ def write(out: str, files: dict[str, bytes]) -> None:
     assert files.keys() <= OURS, "a table or figure that folder.py does not list"
     folder = Path(out)
     earlier = _earlier(folder) or set()
-    _check_kinds(out)  # again, because reading and drawing took time
+    _check_kinds(out)  # again, because the folder may have changed since check_out
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / _LIST, _listing({*earlier, *files}))
@@ -75,7 +79,7 @@ def write(out: str, files: dict[str, bytes]) -> None:
 
 
 def _check_kinds(out):
-    """Refuse folders of the report that are links or files, and files of the report that are folders."""
+    """Refuse a subfolder of the report that is a link or a file, and a file of the report that is a folder."""
     folder = Path(out)
     for name in (*_FOLDERS, _LIST, *sorted(OURS)):
         try:
@@ -86,7 +90,9 @@ def _check_kinds(out):
             kind = "a link, and a report is not written through links" if stat.S_ISLNK(mode) else "not a folder"
             raise InputError(f"--out {out}: {name} is {kind}; move it away, or name another folder")
         if name not in _FOLDERS and stat.S_ISDIR(mode):
-            raise InputError(f"--out {out}: {name} is a folder, and a report has a file there; move it away")
+            raise InputError(
+                f"--out {out}: {name} is a folder, but a report needs a file of this name; move the folder away"
+            )
 
 
 def _listing(names):
@@ -94,7 +100,7 @@ def _listing(names):
 
 
 def _earlier(folder):
-    """Return the files of the earlier report in a folder; None without a report."""
+    """Return the names of the files of an earlier report in the folder; None if there is no report."""
     try:
         first, *names = read_text(folder / _LIST, _LONGEST_LIST).splitlines() or [""]
     except OSError:

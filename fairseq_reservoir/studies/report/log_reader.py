@@ -1,4 +1,4 @@
-"""Read fairseq-train's logs, JSON or text, into records. A resumed run has several parts."""
+"""Read the logs of fairseq-train, JSON or text, into records. A log has one part per process: a resumed run has several."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from . import configuration
 
-# Marks are searched one after the other. A regular expression with two ".*" would need hours for a line of a megabyte.
+# Texts in the line of a configuration, see _span. A regular expression with two ".*" would need hours for a line of a megabyte.
 _CONFIGURATION = ("{'_name': ", "'common': ", "}")
 _PROGRAM = re.compile(r"\| fairseq_cli\.(\w+) \| ")
 _RESTORED = re.compile(r" \(epoch \d+ @ (\d+) updates\)")
@@ -18,16 +18,24 @@ _SUMMARY = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?")
 _INNER = re.compile(r"epoch (\d+):")
 _INNER_UPDATES, _SUMMARY_UPDATES = re.compile(r"\bnum_updates=\d"), re.compile(r"\bnum_updates \d")
 _PAIR = re.compile(r"\b(\w+)=([^,\s\]]+)")
-# Numbers of epochs, updates and parameters are shorter. Python refuses to read thousands of digits.
+# Largest number of digits of epochs, updates and parameters. Python refuses to convert thousands of digits.
 _DIGITS = 15
-# Values of these keys are left out if they are not a possible time or token count.
+# Values of these keys are dropped if they are negative, or too large for a time or a number of tokens.
 _AMOUNTS = ("wall", "train_wall", "wpb")
 _OLD_SUBSET = re.compile(r"\| (\w+) \| epoch \d+ \|")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One line of numbers. ``kind`` is "inner" (mid-epoch), "epoch" (end of an epoch) or "valid" (of ``subset``)."""
+    """The numbers in one line of a log.
+
+    Attributes:
+        kind: "inner" (within an epoch), "epoch" (at the end of an epoch) or "valid" (a validation).
+        epoch: the epoch.
+        updates: number of updates so far.
+        values: the other numbers by name.
+        subset: the validation subset; "" for the other kinds.
+    """
 
     kind: str
     epoch: int
@@ -38,17 +46,25 @@ class Record:
 
 @dataclass
 class Part:
-    """The part of one process. ``start`` is the update at its start; None if the log does not have it."""
+    """The part of a log that one process wrote.
+
+    Attributes:
+        start: number of updates at the start of the process; None if it was not logged.
+        records: its records.
+        configuration: its flat configuration; {} if it was not logged or cannot be read.
+        done: whether its training ended normally.
+        is_spoiled: whether its configuration cannot be read.
+    """
 
     start: int | None = None
     records: list[Record] = field(default_factory=list)
     configuration: dict[str, object] = field(default_factory=dict)
     done: bool = False
-    is_spoiled: bool = False  # its configuration cannot be read
+    is_spoiled: bool = False
 
     @property
     def wall(self) -> float:
-        """Seconds from its start to its last record, including validation and saving."""
+        """Seconds from the start of the process to its last record, including validation and saving."""
         return max((record.values["wall"] for record in self.records if "wall" in record.values), default=0.0)
 
 
@@ -57,12 +73,12 @@ class Log:
     """The content of one log file.
 
     Attributes:
-        parts: one per process.
-        is_output: whether this is the output of the process. A --log-file has only records, and lacks the end of training.
-        parameters: number of parameters; None if the log does not have it.
-        trained: trained parameters of the model; None if the log does not have it.
-        mflop: MFLOP per token from the slot table, forward and backward; None without it.
-        table: whether there is a slot table of any version.
+        parts: one part per process.
+        is_output: whether the log is the output of the process. A file of --log-file has only records, and not the end of training.
+        parameters: number of parameters; None if it was not logged.
+        trained: number of trained parameters; None if it was not logged.
+        mflop: MFLOP per token, forward and backward, from the slot table (the table of layers that the plugin prints); None without it.
+        table: whether there is a slot table, perhaps of an old version that lacks the backward pass.
     """
 
     parts: list[Part]
@@ -83,12 +99,12 @@ class Log:
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether there is a configuration, but none can be read."""
+        """Whether the log has a configuration, but no configuration in it can be read."""
         return not self.configuration and any(part.is_spoiled for part in self.parts)
 
 
 def looks_like_training(text: str) -> bool:
-    """Return whether a file begins like a training log. fairseq's other commands print their configuration, too."""
+    """Return whether the beginning of a file, ``text``, is from a training log. Other commands of fairseq also print a configuration."""
     programs = set(_PROGRAM.findall(text))
     if programs and not programs & {"train", "hydra_train"}:
         return False
@@ -98,7 +114,7 @@ def looks_like_training(text: str) -> bool:
 
 
 def read_log(text: str) -> Log:
-    """Read a log. A part begins where fairseq prints its configuration, or where updates or the wall clock decrease."""
+    """Read a log. A new part begins where fairseq prints its configuration, or where the updates or the wall clock decrease."""
     log, forward = Log([Part()], is_output=False), 0.0
     for line in lines_of_log(text):
         if printed := _span(line, *_CONFIGURATION):
@@ -126,22 +142,22 @@ def read_log(text: str) -> Log:
             log.mflop = forward + float(match[1])
         elif "done training in" in line:
             log.is_output = log.parts[-1].done = True
-    # A process that ended before it loaded its checkpoint has no effect.
+    # Drop the parts of processes that ended before they loaded a checkpoint, because they did not train.
     log.parts = [part for part in log.parts if part.start is not None or part.records or part.done] or log.parts[-1:]
     return log
 
 
 def lines_of_log(text: str) -> list[str]:
-    """Split a log into lines. A carriage return also ends a line, because a progress bar writes one before each of its states."""
+    """Split a log into lines. A carriage return also ends a line, because a progress bar writes one before each update of the bar."""
     return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def read_record(line: str) -> Record | None:
-    """Return the record in a line; None without one that has a number of updates."""
+    """Return the record in a line; None if the line has no record with a number of updates."""
     if printed := _span(line, *_JSON):
         try:
             return _record(json.loads(printed))
-        # The process was killed in the middle of the line, or the line is of another program.
+        # The process was killed in the middle of the line, or another program wrote the line.
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
     if (match := _INNER.search(line)) and _INNER_UPDATES.search(line, match.end()):
@@ -155,7 +171,7 @@ def read_record(line: str) -> Record | None:
 
 
 def _span(line, *marks):
-    """Return the part of a line from the first mark to the last occurrence of the last mark; None unless all occur in that order."""
+    """Return the text from the first mark to the last occurrence of the last mark; None unless all marks occur in this order."""
     at = begin = line.find(marks[0])
     for mark in marks[1:-1]:
         at = line.find(mark, at) if at >= 0 else at
@@ -164,7 +180,7 @@ def _span(line, *marks):
 
 
 def _whole(digits):
-    """Return the number of a text of digits; 0 if it is larger than any count of fairseq."""
+    """Convert digits to an integer; return 0 for more than ``_DIGITS`` digits, which fairseq never logs."""
     return int(digits) if len(digits) <= _DIGITS else 0
 
 
@@ -197,6 +213,7 @@ def _make(kind, epoch, values, subset=""):
 
 
 def _is_earlier(records, new):
+    """Return whether a record has fewer updates or less wall time than the records before it: a process has restarted."""
     same = [record for record in records[-50:] if record.kind == new.kind and record.subset == new.subset]
     clock = [record.values["wall"] for record in records[-50:] if "wall" in record.values]
     return bool(same and new.updates < same[-1].updates or clock and new.values.get("wall", clock[-1]) < clock[-1])

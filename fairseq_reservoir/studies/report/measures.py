@@ -1,4 +1,7 @@
-"""Numbers of each run in a report: curves over four axes, best score, target, AUCC. Target and horizon are common to all arms."""
+"""The numbers of each run in a report: curves over four axes, the best score, the cost of the target, and AUCC.
+
+The target and the horizons of AUCC are common to all arms. AUCC is the area under the convergence curve.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,7 +17,13 @@ from .translations import Test
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of cost. One ``unit`` is ``scale`` base units (seconds, updates, tokens, FLOPs)."""
+    """A measure of the cost of training, used as the x axis of curves.
+
+    Attributes:
+        key: "seconds", "updates", "tokens" or "flops", which is also the unit of all computed values.
+        unit: unit in the tables.
+        scale: size of ``unit`` in units of ``key``.
+    """
 
     key: str
     unit: str
@@ -31,14 +40,14 @@ AXES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one run. Dictionaries have a key for each axis that its log has.
+    """The numbers of one run. Dictionaries have the keys of those axes for which the run's log has the cost.
 
     Attributes:
         run: the run.
-        curves: points (cost, score) of its validations.
+        curves: points (cost, score) of the validations.
         best: the best score.
-        to_best: cost of the best score.
-        to_target: cost of the common target; None if the run does not reach it.
+        to_best: cost at the best score.
+        to_target: cost at which the run reaches the common target; None if it never does.
         aucc: area under the curve up to the common horizon.
     """
 
@@ -52,7 +61,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class OtherFile:
-    """A file in the figure of sizes that belongs to no run, such as another program's model."""
+    """A file in the figure of sizes that does not belong to a run, such as the model of another program."""
 
     name: str
     bytes: int
@@ -66,18 +75,18 @@ class Study:
     Attributes:
         options: options of the report.
         metric: the score of the validations.
-        arms: in the order of their first runs.
-        baseline: the arm that others are compared with.
-        measured: by run name, the numbers of each run.
-        target: the common target.
-        horizons: the common horizon of each axis.
-        skipped: pairs (run, reason) of runs without a score.
-        tests: by run name, the test scores.
+        arms: the arms, in the order of their first runs.
+        baseline: the arm with which the others are compared.
+        measured: numbers of each run, by its name.
+        target: the common target, a score.
+        horizons: the common horizon of AUCC for each axis, by its key.
+        skipped: pairs (run, reason) for the runs without a score.
+        tests: test scores of each run, by its name.
         pairs: results of the paired bootstrap.
-        against: key of the configuration of ``--against``.
-        ignored: keys of the configuration of ``--ignore``.
-        points: files of ``--point``.
-        comparisons: pairs of arms of ``--compare``.
+        against: configuration key that ``--against`` names, or None.
+        ignored: configuration keys that ``--ignore`` names.
+        points: files that ``--point`` adds.
+        comparisons: pairs of arms that ``--compare`` names.
     """
 
     options: ReportOptions
@@ -96,18 +105,25 @@ class Study:
     comparisons: list[tuple[Arm, Arm]]
 
     def measured_runs(self, arm: Arm) -> list[Measured]:
-        """Return the numbers of the arm's runs that count in its means."""
+        """Return the numbers of the arm's runs that are averaged; see ``Arm.counted``."""
         return [self.measured[run.name] for run in arm.counted]
 
     @property
     def axes(self) -> list[Axis]:
-        """The axes that at least one run has."""
+        """The axes for which at least one run has the cost."""
         return [axis for axis in AXES if axis.key in self.horizons]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation (n - 1; None for one value) over the ``count`` of ``total`` seeds that have a value."""
+    """Mean and standard deviation over seeds.
+
+    Attributes:
+        mean: mean over the seeds that have a value; None if no seed has one.
+        deviation: sample standard deviation (divisor n - 1); None for fewer than two values.
+        count: number of seeds that have a value.
+        total: number of all seeds.
+    """
 
     mean: float | None
     deviation: float | None
@@ -116,14 +132,15 @@ class Spread:
 
 
 def spread(values) -> Spread:
-    there = [value for value in values if value is not None]
-    if not there:
+    """Return the mean and the deviation of the values that are not None."""
+    present = [value for value in values if value is not None]
+    if not present:
         return Spread(None, None, 0, len(values))
-    return Spread(mean(there), deviation(there), len(there), len(values))
+    return Spread(mean(present), deviation(present), len(present), len(values))
 
 
 def measure_run(run: Run, metric: Metric) -> Measured:
-    """Return the curves, the best score and its cost."""
+    """Return the curves of a run, its best score and the cost of that score; ``compared`` adds the other numbers."""
     points = [(record.updates, record.values[metric.name]) for record in scored(run, metric)]
     costs: dict[str, Callable[[int], float]] = {"seconds": run.clock.seconds_at, "updates": float}
     if run.clock.has_tokens:
@@ -141,13 +158,13 @@ def scored(run: Run, metric: Metric):
 
 
 def common_target(measured: list[Measured], metric: Metric) -> float:
-    """Return the worst of the runs' best scores, which all of them reach."""
+    """Return the worst of the runs' best scores. All runs reach it."""
     scores = [one.best for one in measured]
     return min(scores) if metric.higher else max(scores)
 
 
 def common_horizons(measured: list[Measured]) -> dict[str, float]:
-    """Return the largest cost of a best score among runs, per axis."""
+    """Return, for each axis, the largest cost at which one of the runs has its best score."""
     found: dict[str, float] = {}
     for one in measured:
         for key, cost in one.to_best.items():
@@ -156,7 +173,7 @@ def common_horizons(measured: list[Measured]) -> dict[str, float]:
 
 
 def compared(one: Measured, metric: Metric, target: float, horizons: dict[str, float]) -> Measured:
-    """Add the numbers of a run that depend on the common target and horizons."""
+    """Return a copy of ``one`` with the numbers that depend on the common target and horizons."""
     return replace(
         one,
         to_target={key: curves.reach(curve, target, metric.higher, metric.start) for key, curve in one.curves.items()},

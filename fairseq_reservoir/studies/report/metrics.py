@@ -1,4 +1,4 @@
-"""The metric of a report: a validation score, and whether higher is better."""
+"""The metric of a report: the validation score by which runs are compared, and whether higher is better."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,13 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric. ``name`` is that of the log without the subset. ``start`` is the score of an untrained model, if it has one."""
+    """A validation score.
+
+    Attributes:
+        name: name in the log, without the prefix of the subset ("valid_").
+        higher: whether higher is better.
+        label: name in tables and figures.
+    """
 
     name: str
     higher: bool
@@ -39,6 +45,7 @@ class Metric:
 
     @property
     def start(self) -> float | None:
+        """Score of an untrained model; None if lower is better, because an untrained model then has no useful score."""
         return 0.0 if self.higher else None
 
     @property
@@ -46,7 +53,7 @@ class Metric:
         return "higher is better" if self.higher else "lower is better"
 
     def far_worse(self, score: float, other: float) -> bool:
-        """Return whether a score is below half of another, or above twice if lower is better. Losses compare by perplexity."""
+        """Return whether ``score`` is worse than ``other`` by more than a factor of 2. Losses in bits are compared by perplexity."""
         if self.higher:
             return score < other / 2
         return score > other + 1 if self.name in _BITS else score > 2 * other
@@ -67,20 +74,22 @@ def choose(given: str | None, runs) -> Metric:
     """Choose the metric of a report.
 
     Args:
-        given: ``--metric``. Without it: ``bleu`` if all runs have it, else their common ``best_checkpoint_metric``, else ``loss``.
+        given: name from ``--metric``. None: ``bleu`` if all runs have it, else their common ``best_checkpoint_metric``, else ``loss``.
         runs: runs with a finished validation.
 
     Raises:
         InputError: no run has the metric.
     """
-    have = [scores_of(run.validations) for run in runs]
+    available = [scores_of(run.validations) for run in runs]
     configured = {run.configuration.get("checkpoint.best_checkpoint_metric", "loss") for run in runs}
     defaults = ["bleu", *(configured if len(configured) == 1 else ()), "loss"]
-    name = (given or next((name for name in defaults if all(name in names for names in have)), "loss")).removeprefix(
-        "valid_"
-    )
-    if not any(name in names for names in have):
-        raise InputError(f"--metric {name}: the validations of these runs have {', '.join(sorted(set().union(*have)))}")
+    name = (
+        given or next((name for name in defaults if all(name in names for names in available)), "loss")
+    ).removeprefix("valid_")
+    if not any(name in names for names in available):
+        raise InputError(
+            f"--metric {name}: no validation of these runs has it; choose from {', '.join(sorted(set().union(*available)))}"
+        )
     flags = {
         run.configuration["checkpoint.maximize_best_checkpoint_metric"]
         for run in runs

@@ -9,20 +9,20 @@ from ...errors import InputError
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Options of a report; each field is the flag of its name.
+    """Options of a report, from the flags of `fairseq-reservoir report`.
 
     Attributes:
-        runs: folders, each a run or a parent of runs.
+        runs: folders; each is the folder of a run or contains such folders.
         out: folder to write; not used by ``measure``.
-        metric: score of the validations; see ``metrics.choose`` for the default.
-        target: score to reach; by default ``measures.common_target``.
-        horizon: end of the AUCC over time in seconds; by default ``measures.common_horizons``.
-        baseline: name of the arm that others are compared with; by default the first.
-        against: key of the configuration to show scores against.
-        references: file of the test set's references, instead of fairseq-generate's T-lines.
-        ignore: keys of the configuration in which the runs of one arm may differ.
-        points: other files in the figure of sizes, each (name, bytes, sacreBLEU) as text.
-        comparisons: pairs of arms to compare, by name; their p-values are corrected together.
+        metric: name of the validation score; see ``metrics.choose`` for the default.
+        target: score whose cost is compared; by default ``measures.common_target``.
+        horizon: end of the AUCC over time, in seconds; by default ``measures.common_horizons``.
+        baseline: name of the arm with which the others are compared; by default the first arm.
+        against: configuration key; the report shows the scores against its values.
+        references: file with the references of the test set; by default fairseq-generate's T-lines are used.
+        ignore: configuration keys in which the runs of an arm may differ.
+        points: further files for the figure of sizes, each (name, bytes, sacreBLEU) as text.
+        comparisons: pairs of names of arms to compare; their p-values are corrected together.
         figures: whether to draw figures.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One self-contained HTML page without other files or network: light and dark theme, sortable tables."""
+"""The HTML page of a report, with a light and a dark theme and sortable tables. It loads no other files."""
 
 import html
 
@@ -104,7 +104,7 @@ def page(tables: list[Table], drawn: dict, title: str, lead: str, warnings: list
 {shown}
 <h2>Tables</h2>
 {chr(10).join(others)}
-<h2 id="how">How each number is made</h2>
+<h2 id="how">How each number is computed</h2>
 <dl>{how}</dl>
 </main>
 <script>{_SCRIPT}</script>

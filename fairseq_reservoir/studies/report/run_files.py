@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...files import open_regular, read_text, regular, why
 
-# Largest text to read. The log of a training of weeks has a tenth of this.
+# Largest file to read, in bytes. The log of several weeks of training has about a tenth of this size.
 MOST = 1 << 30
 _MOST_OF_STATE = 1 << 16
 
@@ -16,7 +16,7 @@ def found(folder: Path, *patterns: str) -> list[Path]:
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file; None if it cannot be read (``faults`` has the reason). Line ends stay as in the file."""
+    """Return the text of a file; None if it cannot be read (``faults`` has the reason). Line ends are not converted."""
     try:
         return read_text(path, MOST)
     except OSError:
@@ -32,7 +32,7 @@ def state_of(folder: Path) -> list[str]:
 
 
 def faults(folder: Path, *patterns: str) -> list[str]:
-    """Return a line for each matching file that cannot be read, such as "generate.log is a FIFO"."""
+    """Return a line for each file that matches a pattern and cannot be read, such as "generate.log is a FIFO"."""
     reasons = ((path, fault_of(path)) for path in _matching(folder, patterns))
     return [f"{path.relative_to(folder)} {reason}" for path, reason in reasons if reason]
 
@@ -43,7 +43,7 @@ def fault_of(path: Path) -> str:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        return "is a link that leads nowhere"
+        return "is a broken link"
     except OSError as error:
         reason = why(error)
         return reason if reason.startswith("is ") else f"cannot be read ({reason})"

@@ -22,14 +22,14 @@ class Run:
 
     Attributes:
         folder: folder of the run.
-        log_file: the log of its training.
+        log_file: log of the training.
         name: the folder's name, or its path below the common parent of all runs.
-        log: the parts of the log.
+        log: content of the log.
         clock: seconds and tokens at each update.
-        seed: from the configuration or the folder's name; None if neither has one.
+        seed: seed from the configuration or the folder's name; None if neither has one.
         validations: records of the first validation subset.
         updates: number of updates at the last record.
-        fault: why the log cannot be read; such a run has no records.
+        fault: why the log cannot be read; "" if it can. A run with a fault has no records.
     """
 
     folder: Path
@@ -52,10 +52,10 @@ class Run:
 
     @property
     def state(self) -> str:
-        """ "finished", "interrupted" (or still running), or "end not logged" (there is only a --log-file).
+        """ "finished", "interrupted" (or still running), or "end not logged" (the log is a --log-file, which lacks the end).
 
-        A failed or interrupted step of a sweep is appended. The sweep's file ``state`` is in this folder, or in its parent if a
-        script of the sweep made this folder.
+        If a step of a sweep has failed or was interrupted, it is appended, as in "finished: generate failed with status 1". The sweep's
+        file ``state`` is in the run's folder, or in the parent of this folder if a script that the sweep ran created the folder.
         """
         trained = "finished" if self.log.done else "interrupted" if self.log.is_output else "end not logged"
         above = self.folder.parent
@@ -81,11 +81,11 @@ class Run:
 
     @property
     def stem(self) -> str:
-        """The name without the seed."""
+        """The run's name without the seed."""
         return without_seed(self.name, self.seed)
 
     def size_of(self, pattern: str) -> int | None:
-        """Return the bytes of the first matching file in the run's folder; None without one."""
+        """Return the size in bytes of the first file in the run's folder that matches the pattern; None without one."""
         sizes = (status.st_size for file in run_files.found(self.folder, pattern) if (status := regular(file)))
         return next(sizes, None)
 
@@ -93,11 +93,11 @@ class Run:
 def without_seed(name: str, seed: int | None) -> str:
     """Remove the seed from a name: for seed 1, ``dense-1``, ``dense/seed=1`` and ``dense-seed1`` become ``dense``.
 
-    ``dense-1/4e-3`` becomes ``dense/4e-3``. If several folders of a path end in the seed, it is removed from the deepest one.
+    ``dense-1/4e-3`` becomes ``dense/4e-3``. If several folders in a path end in the seed, it is removed only from the deepest one.
     """
     if seed is None:
         return name
-    # The learning rates 4e-1 and 0.1 do not end in seed 1.
+    # The 1 at the end of a learning rate, such as 4e-1 or 0.1, is not a seed.
     before = r"((^|[-_,.])seed[-_=]?|^|(?<!\de)[-_,]|(?<!\d)\.)"
     folders = name.split("/")
     for i in reversed(range(len(folders))):
@@ -109,13 +109,12 @@ def without_seed(name: str, seed: int | None) -> str:
 
 
 def find_runs(paths) -> list[Run]:
-    """Find all runs below ``paths``, in the given order and then by name. A run with an unreadable log has a ``fault``.
+    """Find all runs below ``paths``, in the order of ``paths`` and then by name. A run with an unreadable log has a ``fault``.
 
     Raises:
-        InputError: a path does not exist or has no training log below it, a path is a log that cannot be read, or two logs are in
-            one folder.
+        InputError: a path does not exist, has no training log below it, or is a log that cannot be read; or a folder has two logs.
     """
-    logs: dict = {}  # by folder: the log and why it cannot be read
+    logs: dict = {}  # folder -> (log, why it cannot be read)
     for path in map(Path, paths):
         if not os.path.exists(path):
             raise InputError(f"RUNS {path}: does not exist")
@@ -138,14 +137,17 @@ def find_runs(paths) -> list[Run]:
 
 
 def _name(folder, shared, named):
-    """Return the folder's own name if it is unique in ``named``, else its path below the common parent."""
+    """Return the folder's name if it is unique and not just a number, else its path below the common parent."""
     name = printable(folder.name)
     is_descriptive = not re.fullmatch(r"(seed[-_=]?)?\d+", name)
     return name if named[name] == 1 and is_descriptive else printable(folder.relative_to(shared))
 
 
 def _logs_below(path):
-    """Yield each folder below ``path`` with a training log, the log, and why it cannot be read ("" if it can)."""
+    """Yield (folder, log, fault) for each folder below ``path`` with a training log, and for each folder that cannot be read.
+
+    ``fault`` is why the log cannot be read; "" if it can. For an unreadable folder, the log is the folder itself.
+    """
     closed: list[OSError] = []
     for name, folders, files in os.walk(path, onerror=closed.append):
         folders.sort()
@@ -165,7 +167,7 @@ def _logs_below(path):
         if len(training) > 1:
             raise InputError(
                 f"RUNS {folder}: {training[0].name} and {training[1].name} are logs of training; give each run its own folder, or"
-                " rename the right one to train.log"
+                " rename the log of the run to train.log"
             )
         if training:
             yield folder, training[0], ""
@@ -178,7 +180,7 @@ def _logs_below(path):
 
 
 def _beginning(log):
-    """Return the beginning of a log, and why it cannot be read ("" if it can)."""
+    """Return the beginning of a log, and why the log cannot be read ("" if it can)."""
     try:
         with open_regular(log) as file:
             return file.read(_BEGINNING).decode("utf-8", "replace"), ""

@@ -1,4 +1,4 @@
-"""Differences of arms from the baseline over seeds, by Welch's t-test: would other seeds show the same?"""
+"""Differences between each arm and the baseline, tested over seeds with Welch's t-test."""
 
 import math
 import warnings
@@ -18,9 +18,9 @@ class Difference:
 
     Attributes:
         value: the difference.
-        interval: half the width of its 95 % confidence interval; None if all seeds of each arm are equal.
-        p: probability of a difference at least this large by chance alone; None like ``interval``.
-        counts: number of seeds of either arm.
+        interval: half the width of its 95 % confidence interval; None if all seeds of each arm have equal values.
+        p: p-value: the probability that chance alone causes a difference at least this large; None if ``interval`` is None.
+        counts: numbers of seeds of the two arms.
     """
 
     value: float
@@ -33,7 +33,7 @@ def difference(ours: list[float], theirs: list[float]) -> Difference | None:
     """Compare two means by Welch's two-sided t-test, which allows unequal variances.
 
     Returns:
-        The difference of the mean of ``ours`` from the mean of ``theirs``; None unless both have at least two values.
+        The mean of ``ours`` minus the mean of ``theirs``; None unless both lists have at least two values.
     """
     if min(len(ours), len(theirs)) < 2:
         return None
@@ -55,10 +55,10 @@ class Score:
     """A score by which arms are compared.
 
     Attributes:
-        label: its name in tables and figures.
-        digits: decimals shown.
+        label: name in tables and figures.
+        digits: number of decimals in tables.
         higher: whether higher is better.
-        read: returns the score of a run, or None if it has none or its test set differs from the baseline's.
+        read: function from a run to its score. It returns None if the run has no score, or another test set than the baseline.
     """
 
     label: str
@@ -67,11 +67,11 @@ class Score:
     read: Callable[[Run], float | None]
 
     def values(self, arm: Arm) -> list[float]:
-        """Return the scores of the arm's seeds. Interrupted runs are left out."""
+        """Return the finite scores of the runs in ``Arm.counted``."""
         return [value for value in map(self.read, arm.counted) if value is not None and math.isfinite(value)]
 
     def differences(self, study: Study) -> dict[str, Difference | None]:
-        """Return the difference of each other arm from the baseline, by the arm's name."""
+        """Return the difference of each arm from the baseline, by the arm's name, without the baseline itself."""
         theirs = self.values(study.baseline)
         others = [arm for arm in study.arms if arm is not study.baseline]
         return {arm.name: difference(self.values(arm), theirs) for arm in others}
@@ -80,7 +80,7 @@ class Score:
 def scores(study: Study) -> list[Score]:
     """Return the scores to compare: the metric, and the test scores that the baseline has.
 
-    sacreBLEU and chrF count only for runs with the baseline's references.
+    sacreBLEU and chrF are compared only for runs that were scored against the baseline's references.
     """
     metric = study.metric
     found = [Score(metric.label, score_digits(study), metric.higher, lambda run: study.measured[run.name].best)]
@@ -103,7 +103,7 @@ def scores(study: Study) -> list[Score]:
 
 
 def seed_differences(study: Study) -> Table | None:
-    """Build the table of differences; None unless the baseline and another arm have two seeds each."""
+    """Build the table of differences; None unless the baseline and another arm have at least two seeds each."""
     compared = [(score, score.differences(study)) for score in scores(study)]
     rows = []
     for arm in study.arms:
@@ -120,15 +120,15 @@ def seed_differences(study: Study) -> Table | None:
     for score, _ in compared:
         head += [f"{score.label}: difference", f"{score.label}: 95 % ±", f"{score.label}: p"]
     notes = [
-        "Welch's t-test over seeds, two-sided. A difference is not significant if its interval contains 0. p: probability of a difference"
-        " at least this large by chance alone. One in twenty such p is below 0.05 even without any true difference, so choose the"
-        " comparisons before the runs (--compare)."
+        "Two-sided Welch's t-test over seeds. A difference is not significant if its interval contains 0. p is the probability that chance"
+        " alone causes a difference at least this large. Even without any true difference, one p in twenty is below 0.05. Therefore choose"
+        " the comparisons before the runs, and name them with --compare."
     ]
     return Table("over_seeds", f"Differences from {study.baseline.name}, over seeds", head, rows, notes)
 
 
 def difference_cells(one: Difference | None, digits: int, where: str) -> list[Cell]:
-    """Return the cells of a difference, its interval and p; ``where`` names the logs."""
+    """Return the cells of a difference, its interval and p. ``where`` is their source: the paths of the logs."""
     if one is None:
         return [EMPTY] * 3
     cells = [Cell(f"{one.value:+.{digits}f}", one.value, source=where)]

@@ -1,4 +1,4 @@
-"""A table, and its forms as Markdown, LaTeX, CSV and HTML."""
+"""A table, and its conversion to Markdown, LaTeX, CSV and HTML."""
 
 import csv
 import html
@@ -12,11 +12,11 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-        text: shown.
-        value: the number behind the text, for CSV and sorting.
+        text: the text that is shown.
+        value: the unrounded number, for CSV and sorting; None if the cell has none.
         deviation: standard deviation of the number.
-        source: names the log that the number is from.
-        number: whether this is a placeholder for a number, such as a dash.
+        source: path of the log that the number is from.
+        number: whether the text is a placeholder for a number, such as a dash.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column has numbers, which are aligned right."""
+        """For each column, whether it has numbers. These columns are aligned right."""
         return [
             any(row[column].value is not None or row[column].number for row in self.rows)
             for column in range(len(self.head))
@@ -53,7 +53,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a ``tabular`` of the package booktabs."""
+    """Return a ``tabular`` that needs the package booktabs."""
     columns = "".join("r" if number else "l" for number in table.numeric)
     lines = [
         "% \\usepackage{booktabs}",
@@ -69,14 +69,14 @@ def latex(table: Table) -> str:
 
 def _latex_row(cells):
     row = " & ".join(map(escape_latex, cells)) + " \\\\"
-    # After a line break or rule, LaTeX would take "[" as a distance and "*" as a variant of the command.
+    # At the start of a row LaTeX reads "[" and "*" as arguments of the line break or rule before it.
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def as_csv(table: Table) -> str:
     """Return CSV with unrounded numbers. A column with deviations is followed by a column for them.
 
-    An apostrophe precedes text that a spreadsheet would take for a formula.
+    Text that a spreadsheet would read as a formula gets an apostrophe in front.
     """
     with_deviation = [any(row[column].deviation is not None for row in table.rows) for column in range(len(table.head))]
     out = io.StringIO()
@@ -101,7 +101,7 @@ def _no_formula(text):
 
 
 def as_html(table: Table) -> str:
-    """Return an HTML table. A click sorts it by a column: by ``data-value`` or else by text."""
+    """Return an HTML table. A click on a column's head sorts the rows by ``data-value``, or by text in cells without it."""
     right = [' class="number"' if number else "" for number in table.numeric]
     head = "".join(
         f'<th scope="col"{side}><button type="button">{html.escape(name)}</button></th>'

@@ -1,4 +1,4 @@
-"""Test scores: sacreBLEU, chrF and tokenised BLEU, recomputed from the translations or from archived n-gram counts."""
+"""Test scores of a run: sacreBLEU, chrF and tokenised BLEU, computed from translations or from archived n-gram counts; test loss."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from ...files import why
 from . import counts, run_files
 from .counts import CHRF, SACREBLEU, TOKENISED, Counts
 
-_NUMBERED = re.compile(r"(?:.*\r)?([TDH])-(\d{1,15})", re.DOTALL)  # behind a progress bar
+_NUMBERED = re.compile(r"(?:.*\r)?([TDH])-(\d{1,15})", re.DOTALL)  # a progress bar may stand before it
 _ENDED = re.compile(r"(?:^|\r)Generate (.*) with beam=\d+: ", re.MULTILINE)
-# Other subsets are test sets. fairseq-preprocess calls them test, test1, ...
+# All other subsets are test sets. fairseq-preprocess calls them test, test1, ...
 _NO_TEST = re.compile(r"(valid|train)\d*")
 _GENERATED = ("generate.log", "generate-test.txt", "generate*.log", "generate-*.txt", "*/generate-test.txt")
 _SCORED = ("test*.log", "eval-lm*.log")
 _BITS = re.compile(r"Loss \(base 2\): (\d{1,15}(?:\.\d{1,15})?)(?![\d.])")
-# fairseq-eval-lm: the data's folder, the subset and its blocks.
+# Line of fairseq-eval-lm: the data folder, the subset, and the number of its blocks.
 _SUBSET = re.compile(r"eval_lm:.* (\S+) [\d,]+ examples\r?$", re.MULTILINE)
-# Signs in a log that only a part of the data was scored: long samples skipped, one of several shards, shortened lines, no token.
+# Signs in a log that only a part of the data was scored: skipped long samples, one of several shards, shortened lines, zero tokens.
 _SKIPPED = re.compile(r"(\d[\d,]*) samples have invalid sizes and will be skipped")
 _SHARDS = re.compile(r"'(?:num_shards|distributed_world_size)': (?!1\b)(\d+)")
 _SHORTENED = re.compile(r"'shorten_method': '?(truncate|random_crop)\b")
@@ -30,11 +30,16 @@ READ = (*_GENERATED, *_SCORED, "hypotheses", "references", counts.FILE, "bleu.js
 
 @dataclass
 class Test:
-    """The test scores of a run; None for scores that its folder does not have.
+    """The test scores of a run, and the signature of each score. A score is None if the run's folder does not have it.
 
     Attributes:
-        source: file of the translations or of their counts.
-        remarks: notes for the reader.
+        bleu: sacreBLEU.
+        chrf: chrF.
+        tokenised: BLEU of the tokens as they are, without another tokenisation.
+        bits: test loss in bits.
+        counts: n-gram counts of the translations.
+        source: file with the translations, their counts, or the loss.
+        remarks: notes on these scores in the report.
         faults: a line for each damaged file.
     """
 
@@ -52,7 +57,7 @@ class Test:
 
 
 def read_references(path: str | None) -> list[str] | None:
-    """Read the lines of ``--references``, which may be a pipe.
+    """Read the lines of the file of ``--references``. The file may be a pipe.
 
     Raises:
         InputError: the file cannot be read.
@@ -73,29 +78,30 @@ def lines_of(text: str) -> list[str]:
 def read_test(folder: Path, references: list[str] | None) -> Test:
     """Compute the test scores in a run's folder.
 
-    Translations are the D-lines of fairseq-generate's output on a test set: ``generate*.log``, or ``generate-*.txt`` of
-    --results-path. Otherwise they are the lines of a file ``hypotheses``. References are ``references``, otherwise a file
-    ``references`` in the run's folder, otherwise the T-lines. Without translations the archived counts in ``counts.jsonl`` are used.
-    Incomplete output has no score, because fairseq begins with the shortest sentences.
+    Translations are the D-lines in the output of fairseq-generate on a test set: ``generate*.log``, or the files ``generate-*.txt`` of
+    --results-path. Without such output, they are the lines of the file ``hypotheses``. References are, in this order: the argument
+    ``references``, the file ``references`` in the run's folder, the T-lines of the output. Without any translations, the archived
+    counts in ``counts.jsonl`` are used. Incomplete output gets no score: it is not representative, because fairseq translates the
+    shortest sentences first.
     """
     test = Test(faults=run_files.faults(folder, *READ))
     _read_loss(folder, test)
     sentences = _generated(folder, test)
     if sentences is None:
         return test
-    hypotheses, theirs, referred = _both(folder, sentences, references, test)
+    hypotheses, theirs, referred = _translations_and_references(folder, sentences, references, test)
     if hypotheses and len(theirs) == len(hypotheses):
         test.counts = counts.compare(hypotheses, theirs, referred)
     elif hypotheses and theirs:
         test.remarks.append(
-            f"{len(hypotheses)} translations but {len(theirs)} references, so no BLEU; give the right ones with --references"
+            f"no BLEU: there are {len(hypotheses)} translations but {len(theirs)} references; set the right file with --references"
         )
     elif hypotheses:
         test.remarks.append(
-            "its translations are detokenised and its T-lines are not, so no sacreBLEU; give raw text with --references"
+            "no sacreBLEU: its translations are detokenised, but its T-lines are not; set a file of raw text with --references"
         )
     else:
-        _take_counts(folder, theirs, referred, test)
+        _read_counts(folder, theirs, referred, test)
     if words := _count_tokens(sentences):
         test.counts = replace(test.counts, by=test.counts.by | {TOKENISED: words})
     test.bleu, test.signature = test.counts.score(SACREBLEU)
@@ -103,18 +109,20 @@ def read_test(folder: Path, references: list[str] | None) -> Test:
     test.tokenised, test.tokenised_signature = test.counts.score(TOKENISED)
     if any(map(_is_of_pieces, [*hypotheses, *theirs])):
         test.remarks.append(
-            "its translations or references contain subwords (▁ or @@), so the scores are of subwords; translate with --remove-bpe "
-            "sentencepiece or --remove-bpe"
+            "its translations or references contain subwords, so the scores are computed on subwords; translate again with"
+            " --remove-bpe sentencepiece for subwords with ▁, or with --remove-bpe for subwords with @@"
         )
     if test.counts.unknown:
-        cure = "; give the original text with --references" if hypotheses else ""
-        test.remarks.append(f"{test.counts.unknown} references contain <<unk>>, words not in the dictionary{cure}")
+        cure = "; set a file of the original text with --references" if hypotheses else ""
+        test.remarks.append(
+            f"{test.counts.unknown} references contain <<unk>> in place of words outside the dictionary{cure}"
+        )
     _remark_another_bleu(test, folder / "bleu.json")
     return test
 
 
-def _take_counts(folder, theirs, referred, test):
-    """Use the counts of an archive, if the folder has them."""
+def _read_counts(folder, theirs, referred, test):
+    """Read the archived counts of the translations, if the folder has them."""
     for kept in run_files.found(folder, counts.FILE):
         try:
             test.counts, test.source = counts.read(kept), str(kept)
@@ -122,31 +130,32 @@ def _take_counts(folder, theirs, referred, test):
             test.faults.append(str(error).removeprefix(f"{folder}/"))
             return
         if theirs and counts.digest(theirs) != test.counts.references:
-            test.remarks.append(f"{kept.name} counts against other references than those of {referred}")
+            test.remarks.append(f"{kept.name} is scored against different references than {referred}")
 
 
 def _read_loss(folder, test):
-    """Read the test loss that fairseq-eval-lm prints. If several logs have one, the first by name counts."""
+    """Read the test loss that fairseq-eval-lm prints. If several logs have one, use the first log by name."""
     found = []
     for log in sorted(run_files.found(folder, *_SCORED)):
         text = run_files.text_of(log) or ""
         if bits := _BITS.findall(text):
             subset = (_SUBSET.findall(text) or ["test"])[-1]
             if _NO_TEST.fullmatch(subset):
-                test.remarks.append(f"no test loss: {log.name} is of {subset}")
+                test.remarks.append(f"no test loss: {log.name} evaluates the subset {subset}")
             elif part := _part_of_text(text):
-                test.remarks.append(f"no test loss: {log.name} is of {part}")
+                test.remarks.append(f"no test loss: {log.name} evaluates only {part}")
             else:
                 found.append((log, float(bits[-1])))
     if found:
         (log, test.bits), *others = found
         test.source = str(log)
         if others:
-            test.remarks.append(f"test loss of {log.name}, not of {', '.join(other.name for other, _ in others)}")
+            unused = ", ".join(other.name for other, _ in others)
+            test.remarks.append(f"the test loss is read from {log.name}; this report does not use the loss in {unused}")
 
 
 def _part_of_text(text):
-    """Return which part of the text the last loss of fairseq-eval-lm is of; None if of all of it."""
+    """Describe the part of the text that the last loss of fairseq-eval-lm was computed on; None if this is the whole text."""
     text = text.rsplit("Loss (base 2): ", 2)[-2]
     if _NO_TOKENS in text:
         return "0 tokens"
@@ -163,15 +172,15 @@ def _is_of_pieces(line):
     return "▁" in line or "@@ " in line or line.endswith("@@")
 
 
-def _both(folder, sentences, references, test):
-    """Return translations, references (either may be []), and where the references are from."""
+def _translations_and_references(folder, sentences, references, test):
+    """Return the translations, the references (either may be []), and the source of the references."""
     ours, theirs, referred = [], [], "fairseq-generate's T-lines"
     if sentences.get("D"):
         numbers = sorted(sentences["D"])
         ours = [sentences["D"][number] for number in numbers]
         if all(sentences.get("H", {}).get(number, line) == line for number, line in sentences["D"].items()):
             theirs = [sentences["T"][number] for number in numbers if number in sentences.get("T", {})]
-        # Otherwise fairseq has detokenised the D-lines only, and the BLEU4 that it prints is wrong.
+        # If H- and D-lines differ, fairseq has detokenised only the D-lines. Its BLEU4 is then wrong.
     elif (hypotheses := run_files.text_of(folder / "hypotheses")) is not None:
         test.source, ours = str(folder / "hypotheses"), lines_of(hypotheses)
     if references is not None:
@@ -182,7 +191,7 @@ def _both(folder, sentences, references, test):
 
 
 def _generated(folder, test):
-    """Return the sentences of fairseq-generate's output; {} without output, None if it is incomplete."""
+    """Return the sentences in the output of fairseq-generate; {} without output on a test set, None if the output is incomplete."""
     texts = {file: run_files.text_of(file) or "" for file in run_files.found(folder, *_GENERATED)}
     # With --results-path the translations are not in generate.log.
     found = {file: sentences for file, text in texts.items() if (sentences := read_sentences(text)).get("D")}
@@ -195,30 +204,30 @@ def _generated(folder, test):
     tests = {file: sentences for file, sentences in found.items() if not _NO_TEST.fullmatch(subsets[file])}
     if not tests:
         if not has_others:
-            names = ", ".join(f"{file.name} is of {subsets[file]}" for file in found)
-            test.remarks.append(f"no test score of its translations: {names}")
+            names = ", ".join(f"{file.name} translates the subset {subsets[file]}" for file in found)
+            test.remarks.append(f"no test score: {names}")
         return {}
     (file, sentences), *others = tests.items()
     test.source = str(file)
     if others:
         names = ", ".join(str(other.relative_to(folder)) for other, _ in others)
-        test.remarks.append(f"test scores of {file.name}, not of {names}")
+        test.remarks.append(f"the test scores are those of {file.name}; this report does not use {names}")
     if "T" in sentences and not _ENDED.search(texts[file]):  # without references fairseq prints no such line
-        test.remarks.append(f"translation not finished: {file.name} lacks its last line, so no test score")
+        test.remarks.append(f"translation not finished: {file.name} lacks its last line, so there is no test score")
         return None
     if skipped := _SKIPPED.search(texts[file]):
-        test.remarks.append(
-            f"no test score: {file.name} leaves out {skipped[1]} sentences that were too long for the model"
-        )
+        test.remarks.append(f"no test score: {file.name} lacks {skipped[1]} sentences that were too long for the model")
         return None
     if missing := max(sentences["D"]) + 1 - len(sentences["D"]):
-        test.remarks.append(f"translation not finished: {file.name} lacks {missing} of its sentences, so no test score")
+        test.remarks.append(
+            f"translation not finished: {file.name} lacks {missing} of its sentences, so there is no test score"
+        )
         return None
     return sentences
 
 
 def _subset(file, text):
-    """Return the translated subset: from the last line, else from the file's name, else test."""
+    """Return the name of the translated subset: from the last line of the output, else from the file's name, else "test"."""
     if ended := _ENDED.findall(text):
         return ended[-1]
     named = file.stem.removeprefix("generate-")
@@ -231,14 +240,14 @@ def _remark_another_bleu(test, written):
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return
     if test.bleu is not None and abs(other - test.bleu) > 0.0051 and len(str(other)) > 3:
-        test.remarks.append(f"{written.name} beside it has {other}, for its own references")
+        test.remarks.append(f"{written.name} in the same folder has another score, {other}; its references may differ")
 
 
 def tokenised_bleu(sentences: dict[str, dict[int, str]]) -> tuple[float, str] | None:
-    """Return BLEU of H-lines against T-lines, without tokenisation, and its signature; None unless both have the same sentences.
+    """Return BLEU of the H-lines against the T-lines and its signature; None unless both have the same sentence numbers.
 
-    fairseq-generate prints the same BLEU4 without --tokenizer. With one it compares detokenised translations with tokenised
-    references.
+    The lines are not tokenised again. Without --tokenizer, fairseq-generate prints the same BLEU4. With --tokenizer, it compares
+    detokenised translations with tokenised references.
     """
     words = _count_tokens(sentences)
     return (counts.score(TOKENISED, words), words.signature) if words else None
@@ -254,9 +263,10 @@ def _count_tokens(sentences):
 
 
 def read_sentences(text: str) -> dict[str, dict[int, str]]:
-    """Read fairseq-generate's lines by letter (T reference, H and D hypothesis) and number. Only the best hypothesis counts.
+    """Read the lines of fairseq-generate by letter and sentence number.
 
-    A carriage return within a sentence is one of its characters.
+    The letters are T (reference), H (hypothesis in tokens) and D (detokenised hypothesis). If a sentence has several hypotheses, only
+    the first and best one is read. A carriage return within a sentence is kept as a character.
     """
     found: dict[str, dict] = {}
     for line in lines_of(text):
@@ -268,7 +278,7 @@ def read_sentences(text: str) -> dict[str, dict[int, str]]:
 
 
 def by_line_number(numbered: dict[int, str]) -> list[str] | None:
-    """Return sentences 0, 1, 2, ... as a list; None if one is missing, or without any."""
+    """Return the sentences in the order of their numbers 0, 1, 2, ...; None if a number is missing or there are no sentences."""
     if not numbered or sorted(numbered) != list(range(len(numbered))):
         return None
     return [numbered[number] for number in range(len(numbered))]

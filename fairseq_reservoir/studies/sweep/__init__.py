@@ -1,1 +1,1 @@
-"""Train the runs of a grid file on this machine or with Slurm. Needs no torch."""
+"""Sweeps: train the runs of a grid file on this machine or with Slurm. Does not import torch."""

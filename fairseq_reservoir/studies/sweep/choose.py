@@ -1,4 +1,4 @@
-"""Choose the value of one axis, such as the learning rate, with the first seed. Other seeds run with the best value only."""
+"""Choose the best value of one axis, such as the learning rate, with the first seed. The other seeds run only with this value."""
 
 import contextlib
 import math
@@ -11,7 +11,13 @@ from .run import Run
 
 @dataclass(frozen=True)
 class Score:
-    """The best validation of a run by the metric ``name``, which also decides fairseq's checkpoint_best.pt."""
+    """The best validation score of a run.
+
+    Attributes:
+        value: the score.
+        name: the metric by which fairseq also selects checkpoint_best.pt.
+        higher: whether higher is better.
+    """
 
     value: float
     name: str
@@ -20,13 +26,13 @@ class Score:
 
 @dataclass
 class Choice:
-    """Runs that differ in the chosen axis and the seed only.
+    """Runs that differ only in the seed and in one axis: the choice is the best value of this axis.
 
     Attributes:
         name: common part of the runs' names, such as ``LTLTL``.
-        axis: name of the chosen axis.
-        make: returns the runs of all seeds, in order, with a value beyond those of the grid file; none if the file excludes it.
-        further: how many such values may be added.
+        axis: name of the axis.
+        make: function from a value that is not in the grid file to its runs, one per seed in order; [] if the file excludes the value.
+        further: how many such values may still be added.
         first: runs of the first seed, by value of the axis.
         others: runs of the other seeds, by value of the axis.
     """
@@ -44,18 +50,20 @@ class Choice:
         return all(run.state[0] in ("done", "failed") for run in self.first.values())
 
     def best(self, scores: dict[str, Score]) -> str | None:
-        """Return the value with the best score, the first of equal ones. None while a run of the first seed has not ended.
+        """Return the value with the best score; the first one if several are equal.
 
-        A failed training, such as one with too high a learning rate, does not count. Neither does a run without a score.
+        Return None if there are no scores, or until all runs of the first seed have ended. ``scores`` has no entry for a run without a
+        score, such as a training that failed because of a high learning rate.
         """
         if not scores or not self.is_over:
             return None
         return min(scores, key=lambda value: -scores[value].value if scores[value].higher else scores[value].value)
 
     def go_beyond(self, score_of: Callable[[Run], Score | None]) -> list[Run]:
-        """Add the value beyond the best one if that is the smallest or the largest, and return its runs, the first seed first.
+        """If the best value is the smallest or the largest one, add the next value beyond it. Return its runs, the first seed first.
 
-        The added value continues the series: after 4e-3 and 8e-3 comes 1.6e-2. Nothing is added if the grid file excludes it.
+        The added value continues the series: after 4e-3 and 8e-3 comes 1.6e-2. Return [] if no value is added, for example because the
+        grid file excludes it.
         """
         if not self.further or not self.is_over:
             return []
@@ -71,12 +79,15 @@ class Choice:
         return runs
 
     def scores(self, score_of: Callable[[Run], Score | None]) -> dict[str, Score]:
-        """Return by value the scores of the runs of the first seed that have finished training with a finite score."""
+        """Return the score for each value whose run of the first seed has finished training with a finite score."""
         found = {value: score_of(run) for value, run in self.first.items() if _is_trained(run)}
         return {value: score for value, score in found.items() if score is not None and math.isfinite(score.value)}
 
     def describe(self, scores: dict[str, Score]) -> str:
-        """Describe the choice: ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``, and whether a value beyond it was not tried."""
+        """Describe the choice in one line, such as ``LTLTL: lr 2e-3, loss 4.21 (1e-3: 4.3, 4e-3: 4.25)``.
+
+        If the chosen value is the smallest or the largest one, the line adds that no value beyond it was tried.
+        """
         best = self.best(scores)
         if best is None:
             states = ", ".join(f"{run.name} {run.state[0]}" for run in self.first.values())
@@ -86,7 +97,7 @@ class Choice:
         return f"{line}; no value beyond {best} was tried" if best in self._edges() else line
 
     def _edges(self):
-        """Return the smallest and the largest value if all values are numbers."""
+        """Return the smallest and the largest value; () unless all values are numbers."""
         with contextlib.suppress(ValueError):
             ordered = sorted(self.first, key=float)
             return ordered[0], ordered[-1]
@@ -94,26 +105,30 @@ class Choice:
 
 
 class Decisions:
-    """The runs that follow from finished runs: values beyond the edge first, then the other seeds with the best value.
+    """Decide which runs to add to a sweep after runs of the first seed have ended.
+
+    First come runs with values beyond the smallest or largest value. Then come the other seeds with the best value.
 
     Args:
-        choices: each one is decided by itself, as soon as its own runs of the first seed have ended.
-        score_of: returns the score of a run, or None.
-        is_awaited: returns whether a run, such as a failed one that is tried again, will still end.
+        choices: the choices. Each one is decided independently, as soon as all its runs of the first seed have ended.
+        score_of: function from a run to its score, or None.
+        is_awaited: function from a run to whether this sweep will still end it, for example because it retries a failed run.
     """
 
     def __init__(
         self, choices: list[Choice], score_of: Callable[[Run], Score | None], is_awaited: Callable[[Run], bool]
     ):
         self.choices, self.score_of, self.is_awaited = choices, score_of, is_awaited
-        self.made: dict[str, str] = {}  # the line of each decided choice, by its name
+        self.made: dict[str, str] = {}  # description of each decided choice, by the choice's name
 
     def next_runs(self) -> list[tuple[str, list[Run]]]:
-        """Return the runs to add, each one once, with a line about them. Runs that decide about other runs come first."""
+        """Return pairs (line to print, runs to add). Each run is returned once. Runs that are needed for a choice come first."""
         beyond, chosen = [], []
         for choice in self.open:
             while not self._waits(choice) and (further := choice.go_beyond(self.score_of)):
-                line = f"{choice.name}: the best {choice.axis} is at the edge; adding the value beyond it"
+                line = (
+                    f"{choice.name}: the best {choice.axis} is the smallest or the largest; adding the value beyond it"
+                )
                 beyond.append((line, further[:1]))
             if not self._waits(choice):
                 scores = choice.scores(self.score_of)
@@ -124,12 +139,12 @@ class Decisions:
 
     @property
     def open(self) -> list[Choice]:
-        """The choices that are not decided."""
+        """The choices that are not decided yet."""
         return [choice for choice in self.choices if choice.name not in self.made]
 
     @property
     def lines(self) -> list[str]:
-        """A line on each choice: the chosen value, or why none was chosen."""
+        """A line for each choice: the chosen value, or why no value was chosen."""
         return [self.made.get(each.name) or each.describe(each.scores(self.score_of)) for each in self.choices]
 
     def _waits(self, choice):
@@ -137,7 +152,10 @@ class Decisions:
 
 
 def _beyond(value: str, edge: str) -> str:
-    """Return the number after ``value`` and ``edge`` in their ratio. It has two digits and the notation of ``edge``, and stays whole."""
+    """Return the next number of the geometric series ``value``, ``edge``, ... in the notation of ``edge``.
+
+    It is rounded to two significant digits. If both numbers are whole, it is also rounded to a whole number of at least 1.
+    """
     found = f"{Decimal(edge) * Decimal(edge) / Decimal(value):.1e}"
     if value.isdecimal() and edge.isdecimal():
         return str(max(1, round(Decimal(found))))
@@ -148,7 +166,7 @@ def _beyond(value: str, edge: str) -> str:
 
 
 def _is_trained(run):
-    """Return whether the training, the first step, has succeeded. Later steps may have failed."""
+    """Return whether the first step of a run, its training, has succeeded. Later steps may have failed."""
     word, *step = run.state
     return word == "done" or word == "failed" and step[0] != run.steps[0].name
 

@@ -30,13 +30,13 @@ MOST_RUNS = 10_000
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting of the runs, with one value or several.
+    """A setting of the runs, with one or several values.
 
     Attributes:
         name: name of the setting.
-        kind: ``arm``, ``variable`` of the environment, or ``flag``.
-        values: as written in the file.
-        named: whether the names of runs contain the value. They do if the file has a list, even of one value.
+        kind: "arm", "variable" (of the environment) or "flag" (of the command).
+        values: its values, as written in the file.
+        named: whether the names of runs contain the value: the file has a list of values, perhaps with only one value.
     """
 
     name: str
@@ -60,35 +60,37 @@ class Axis:
 
 
 def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
-    """Read the runs of a grid file, the first seed first, and the choices that the first seed makes.
+    """Read the runs of a grid file, the first seed first, and the choices to make with the first seed.
 
     Args:
         path: the grid file, YAML.
         out: the folder of the sweep.
 
     Raises:
-        InputError: one line with the file, the key and the allowed values.
+        InputError: the file is invalid, or defines no run or too many. The message has the file, the key and the problem in one line.
     """
     grid = _Grid(path)
     axes = grid.axes()
     combinations = math.prod(len(axis.values) for axis in axes)
     if combinations > MOST_RUNS:
-        raise grid.error("axes", f"{combinations} combinations; at most {MOST_RUNS} are done in one sweep")
+        raise grid.error("axes", f"{combinations} combinations; a sweep has at most {MOST_RUNS}")
     seed_first = sorted(axes, key=lambda axis: not axis.is_seed)
     chosen = [dict(zip(seed_first, values)) for values in itertools.product(*(axis.values for axis in seed_first))]
     chosen = grid.without_excluded([{axis: values[axis] for axis in axes} for values in chosen])
     if not chosen:
-        raise grid.error("exclude", "no run is left")
+        raise grid.error("exclude", "excludes all runs")
     folder, runs = _folder(out), {}
     for values in chosen:
         run = grid.run(folder, values)
         if len(os.fsencode(run.name)) > _LONGEST_NAME:
             raise grid.error(
                 "axes",
-                f"a run would be called {run.name[:40]}..., of more than {_LONGEST_NAME} bytes; name its flags under arms",
+                f"the name of a run, {run.name[:40]}..., has more than {_LONGEST_NAME} bytes; define a short name for its flags under arms",
             )
         if run.name in runs:
-            raise grid.error("axes", f"two runs would be called {run.name}; give their flags a name each, under arms")
+            raise grid.error(
+                "axes", f"two runs would have the name {run.name}; define different names for their flags under arms"
+            )
         runs[run.name] = run
     chosen_axis = grid.chosen_axis(axes)
     if chosen_axis is None:
@@ -97,14 +99,14 @@ def read_grid(path: str, out: str) -> tuple[list[Run], list[Choice]]:
 
 
 def _folder(out):
-    """Return the absolute folder of a sweep, which the commands contain. Two spellings of one folder give the same text."""
+    """Return the absolute path of the sweep's folder. Commands contain it, so two spellings of a folder must give the same path."""
     folder = Path(out).absolute()
     if ".." in folder.parts:
         folder = Path(os.path.realpath(folder))
     try:
         os.stat(folder)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # the first run makes it, or reports why it cannot
+        pass  # the first run creates it, or reports why it cannot be created
     except OSError as error:
         raise InputError(f"--out {out}: cannot be used ({why(error)})") from error
     return folder
@@ -114,7 +116,7 @@ class _Grid(GridFile):
     """The axes and the runs of a grid file."""
 
     def _place_of(self, flag):
-        """Return the place outside the axes where the file sets a flag; None if no other place does."""
+        """Return the place, outside the key ``axes``, where the file sets a flag; None if there is none."""
         places = {"the command": self.command} | {f"arms: {name}": words for name, words in self.arms.items()}
         return next((place for place, words in places.items() if flag in [word.split("=")[0] for word in words]), None)
 
@@ -131,11 +133,11 @@ class _Grid(GridFile):
                         "arms" if axis.kind == "arm" else axis.name, f"{value!r}: a name needs a letter or a digit"
                     )
             if axis.kind == "flag" and (place := self._place_of(f"--{axis.name}")):
-                raise self.error(f"axes: {axis.name}", f"--{axis.name} is in {place} too; leave it out there")
+                raise self.error(f"axes: {axis.name}", f"--{axis.name} is also set in {place}; remove it there")
         seeds = [axis for axis in axes if axis.is_seed]
         if not seeds and self.command[0] == "fairseq-train":
             if place := self._place_of("--seed"):
-                raise self.error(place.removeprefix("the "), "--seed belongs to the axes, as in seed: [1, 2]")
+                raise self.error(place.removeprefix("the "), "move --seed to the axes, as in seed: [1, 2]")
             seeds = [Axis("seed", "flag", ("1",), True)]
         for value in itertools.chain.from_iterable(axis.values for axis in seeds):
             if not value.isdecimal():
@@ -159,7 +161,7 @@ class _Grid(GridFile):
                 for value in values:
                     if value not in known.get(name, ()):
                         allowed = (
-                            ", ".join(known[name]) if name in known else f"no axis; choose from {', '.join(known)}"
+                            ", ".join(known[name]) if name in known else f"not an axis; choose from {', '.join(known)}"
                         )
                         raise self.error(
                             "exclude", f"{name}: {value}: {'choose from ' if name in known else ''}{allowed}"
@@ -168,37 +170,43 @@ class _Grid(GridFile):
         return chosen
 
     def chosen_axis(self, axes):
-        """Return the axis of ``choose``; None if every seed runs all values."""
+        """Return the axis that ``choose`` names; None without ``choose``, where every seed runs all values."""
         if "choose" not in self.found:
             if "beyond" in self.found:
-                raise self.error("beyond", "needs choose, which names the axis")
+                raise self.error("beyond", "needs the key choose, which names the axis")
             return None
         name = self.found["choose"]
         if self.command[0] != "fairseq-train":
-            raise self.error("choose", "needs fairseq-train as the command, because the scores are in its log")
+            raise self.error("choose", "needs fairseq-train as the command, because scores are read from its log")
         several = {axis.name: axis for axis in axes if len(axis.values) > 1 and not axis.is_seed}
         axis = several.get(name.removeprefix("--")) if isinstance(name, str) else None
         if axis is None:
             raise self.error(
                 "choose",
-                f"{name or 'nothing'}: not an axis of several values; choose from {', '.join(several) or 'none'}",
+                f"{name or 'nothing'}: not an axis with several values; choose from {', '.join(several) or 'none'}",
             )
         if sum(axis.is_seed for axis in axes) > 1:
-            raise self.error("choose", "needs one axis of seeds; there is one of flags and one of the environment")
+            raise self.error("choose", "needs a single axis of seeds; remove it from axes or from environment")
         return axis
 
     def further(self, axis):
-        """Return how many values beyond those of an axis may be added for each combination of the other axes."""
+        """Return how many new values of an axis may be added for each combination of the other axes (the key ``beyond``)."""
         number = self.found.get("beyond", "0")
         if not isinstance(number, str) or not number.isdecimal():
-            raise self.error("beyond", f"{number!r} is not a whole number of further values")
+            raise self.error("beyond", f"{number!r} is not a whole number")
         for value in axis.values if int(number) else ():
             if not _is_positive(value):
                 raise self.error("beyond", f"{axis.name}: {value} is not a number above 0, so no value can follow it")
         return int(number)
 
     def split(self, axis, made, folder):
-        """Split pairs (values, run) into the runs of the first seed, and a choice for each combination of the other axes."""
+        """Return the runs to start with, and one choice for each combination of the other axes.
+
+        Args:
+            axis: the chosen axis.
+            made: all runs, as pairs (values by axis, run).
+            folder: the folder of the sweep.
+        """
         seed = next(other for other in made[0][0] if other.is_seed)
         further = self.further(axis)
         choices: dict = {}
@@ -217,10 +225,12 @@ class _Grid(GridFile):
             elif values[axis] in choice.first:
                 choice.others.setdefault(values[axis], []).append(run)
             else:
-                raise self.error("choose", f"{run.name} has no run of the first seed, {seed.values[0]}, to choose by")
+                raise self.error(
+                    "choose", f"{run.name} needs the run with the first seed, {seed.values[0]}, but exclude removes it"
+                )
         runs = [run for choice in choices.values() for run in choice.first.values()]
         several = [choice for choice in choices.values() if len(choice.first) > 1]
-        # A single value, left by exclude, needs no choice.
+        # If exclude leaves only one value, there is nothing to choose.
         runs += [
             run
             for choice in choices.values()
@@ -231,11 +241,11 @@ class _Grid(GridFile):
         return runs, several
 
     def _with_another(self, folder, values, axis, seed, seeds, value):
-        """Return the runs of some seeds with a value beyond the best one; none if the file excludes it."""
-        # The file may have the same number in another notation: 0.016 for 1.6e-2.
+        """Return the runs of ``seeds`` with a new ``value`` of the axis; [] if the file excludes it for the first seed."""
+        # The file may contain the same number in another notation: 0.016 for 1.6e-2.
         value = next((named for named in axis.values if _same_number(named, value)), value)
         further = [values | {axis: value, seed: each} for each in seeds]
-        if value in axis.values:  # exclude accepts values of the file only
+        if value in axis.values:  # exclude can only contain values of the file
             further = self.without_excluded(further)
         has_first_seed = further and further[0][seed] == seed.values[0]
         return [self.run(folder, each) for each in further] if has_first_seed else []
@@ -254,7 +264,7 @@ class _Grid(GridFile):
         return Run(name, folder, environment, tuple(steps))
 
     def _first_command(self, values):
-        """Return the grid's command with the flags of the chosen values."""
+        """Return the grid's command with the flags for these values."""
         words = list(self.command)
         for axis, value in values.items():
             if axis.kind == "arm":
@@ -268,9 +278,9 @@ class _Grid(GridFile):
     def _axis(self, key, name, kind, written=None):
         values = self.found[key][written or name]
         if kind == "variable" and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise self.error(f"{key}: {name!r}", "is not a name of a variable: letters, digits and _")
+            raise self.error(f"{key}: {name!r}", "is not the name of a variable; use letters, digits and _")
         if kind == "flag" and not re.fullmatch(r"[A-Za-z][\w.-]*", name):
-            raise self.error(f"{key}: {name!r}", "is not a name of a flag")
+            raise self.error(f"{key}: {name!r}", "is not the name of a flag")
         listed = values if isinstance(values, list) else [values]
         if not listed or not all(isinstance(value, str) and value for value in listed):
             raise self.error(f"{key}: {name}", "must be a value or a list of values")
@@ -299,12 +309,15 @@ def _log_stem(command):
 
 
 def _log_suffix(command):
-    """Return the ending of a step's log. The report skips ``.out``, because a script's log repeats the log of its training."""
+    """Return the ending of a step's log: ``.log`` for commands of fairseq, else ``.out``.
+
+    The report skips ``.out`` files, because the log of a script repeats the log of the training that the script starts.
+    """
     return ".log" if command[0].startswith("fairseq-") else ".out"
 
 
 def _numbered(names):
-    """Return the names with -2, -3, ... behind the second, third, ... of the same name."""
+    """Yield the names. Append -2, -3, ... to the second, third, ... occurrence of a name."""
     found = []
     for name in names:
         found.append(name)

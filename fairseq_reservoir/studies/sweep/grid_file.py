@@ -1,4 +1,4 @@
-"""The keys of a grid file, as text, and the texts that stand for {NAME} in its commands."""
+"""Read the keys and values of a grid file as text, and replace each {NAME} in its commands by a text."""
 
 import os
 import re
@@ -11,19 +11,19 @@ from ...errors import InputError
 from ...files import why
 
 KEYS = ("command", "environment", "axes", "arms", "exclude", "then", "choose", "beyond", "defaults")
-_NAMES = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")  # not ${HOME}, which a shell of the command expands
+_NAMES = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")  # not ${HOME}, which a shell in the command expands
 
 
 class GridFile:
-    """The keys of a grid file. All values are text, as written.
+    """A grid file. All values are text, as written.
 
     Attributes:
         path: path of the file.
         found: the values by key.
-        texts: the text that stands for each {NAME} of ``defaults``.
+        texts: text for each {NAME} of the key ``defaults``.
         command: words of the command.
-        arms: words of the flags of each arm.
-        then: words of the commands that follow.
+        arms: words of each arm's flags, by the arm's name.
+        then: words of each command that runs after the first one.
     """
 
     def __init__(self, path):
@@ -53,21 +53,21 @@ class GridFile:
         return InputError(f"GRID {self.path}: {key}: {problem}")
 
     def _text_of(self, name, text):
-        """Return the text of {name} in commands: the variable of the environment, or ``text`` if it is unset or empty."""
+        """Return the text for {name} in commands: the environment variable ``name``, or ``text`` if the variable is unset or empty."""
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name == "out":
             raise self.error(
                 f"defaults: {name!r}",
-                "is not a name of a variable: letters, digits and _; {out} is the folder of a run",
+                "is not the name of a variable; use letters, digits and _, but not out: {out} is the folder of a run",
             )
         if not isinstance(text, str):
             raise self.error(f"defaults: {name}", "must be text, in one line")
         for other in _NAMES.findall(text):
             if other != "{out}":
-                raise self.error(f"defaults: {name}", f"{other} has no value here; write its text instead")
+                raise self.error(f"defaults: {name}", f"{other} is not replaced here; write its text instead")
         return os.environ.get(name) or text
 
     def filled(self, key, text):
-        """Replace each {NAME} of the defaults in ``text``. {out} stays, because it differs between runs."""
+        """Replace each {NAME} of the defaults in ``text``. {out} is kept, because it differs between runs."""
         unknown = [name for name in _NAMES.findall(text) if name not in self.texts and name != "{out}"]
         if unknown:
             allowed = ", ".join(["{out}", *self.texts])

@@ -1,8 +1,9 @@
-"""Runs on this machine, several at a time.
+"""Run a sweep on this machine, several runs at a time.
 
-submitit's local executor does not fit here, although ``slurm.py`` uses submitit. On an interrupt it kills its job after 1 s, so a command
-that needs longer to save a checkpoint outlives the sweep. It accepts GPUs by number only, and hides all GPUs from a job without a number.
-Its job survives a killed sweep and holds the run, so the run seems to belong to another sweep. Each run needs two more Python processes.
+``slurm.py`` uses submitit, but submitit's local executor is not used here, for four reasons. On an interrupt it kills its job after 1 s; a
+command that needs longer to save a checkpoint then outlives the sweep. It accepts GPUs only by number, and hides all GPUs from a job that
+has no GPU number. Its job survives a killed sweep and keeps the run's lock, so the run seems to belong to another sweep. Each run needs two
+more Python processes.
 """
 
 import contextlib
@@ -22,17 +23,18 @@ NextRuns = Callable[[], list[Run]]
 
 
 def run_all(runs: list[Run], jobs: int, retry_failed: bool, on_end: OnEnd, next_runs: NextRuns = list) -> bool:
-    """Run all due runs, ``jobs`` at a time, and return True. Ctrl-C ends all commands and returns False.
+    """Run all due runs, up to ``jobs`` at a time. Return True; return False after Ctrl-C, which ends all commands.
 
-    With ``jobs`` above 1 each run gets one of the GPUs, in turn, and its share of the cores. Runs of another sweep are waited for, and
-    resumed if they are not finished then. So are orphaned commands, which a killed sweep has left running. These count among the ``jobs``.
+    If ``jobs`` is above 1, each run gets the GPU with the fewest runs, and an equal share of the cores. The sweep waits for runs that
+    another sweep has started, then resumes those that are not finished. It also waits for orphaned commands, which a killed sweep has
+    left running; they count among the ``jobs``.
 
     Args:
         runs: the runs.
-        jobs: largest number of active runs.
+        jobs: largest number of runs at a time.
         retry_failed: whether to run failed runs again.
-        on_end: called with each run that has ended, and its minutes.
-        next_runs: called after ``on_end``, and when nothing is left; returns the runs to add.
+        on_end: called with each run that has ended, and its duration in minutes.
+        next_runs: returns the runs to add. It is called after ``on_end``, and when no run is left.
     """
     queue = Queue(runs, retry_failed, on_end, next_runs)
     active: dict[ActiveRun, str | None] = {}  # the GPU of each run
@@ -59,7 +61,10 @@ def run_all(runs: list[Run], jobs: int, retry_failed: bool, on_end: OnEnd, next_
 
 
 def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
-    """Return the variables of a run: its share of the cores, and the GPU with the fewest runs."""
+    """Return the environment variables of a run, for its share of the cores and for the GPU with the fewest runs.
+
+    ``taken`` has the GPU of each active run.
+    """
     environment: dict[str, str] = {}
     if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
@@ -69,7 +74,10 @@ def _environment(jobs: int, gpus: list[str], taken: list) -> dict[str, str]:
 
 
 def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None:
-    """Start the first waiting run. A run of another sweep becomes foreign. A run with an unwritable folder has ended."""
+    """Start the first waiting run. Return None if another sweep runs it, or if its folder cannot be written.
+
+    In the first case the run is added to the foreign runs, in the second case it has ended.
+    """
     run = queue.waiting.pop(0)
     try:
         started = begin(run, queue.retry_failed, environment)
@@ -83,7 +91,7 @@ def _begin_next(queue: "Queue", environment: dict[str, str]) -> ActiveRun | None
 
 
 def _has_ended(run: ActiveRun) -> bool:
-    """Return whether a run has ended. If its folder cannot be written any more it is stopped, and the others continue."""
+    """Return whether a run has ended. If its folder cannot be written any more, stop this run; the other runs continue."""
     try:
         return run.poll()
     except InputError as error:
@@ -94,10 +102,10 @@ def _has_ended(run: ActiveRun) -> bool:
 
 
 class Queue:
-    """The waiting runs of a sweep, and the runs of other sweeps that it waits for.
+    """The runs of a sweep that are not started yet (waiting), and the runs that another sweep has started (foreign).
 
     Args:
-        runs: the runs. Those that another sweep runs become foreign.
+        runs: the runs of the sweep.
         retry_failed, on_end, next_runs: see ``run_all``.
     """
 
@@ -107,7 +115,7 @@ class Queue:
         self.waiting = self.foreign.split_off([run for run in runs if run.is_due(retry_failed)])
 
     def has_more(self) -> bool:
-        """Return whether any run is waiting or foreign. Adds the next runs first if nothing is left."""
+        """Return whether any run is waiting or foreign. If there is none, add the next runs first."""
         if not (self.waiting or self.foreign.runs):
             self._add()
         return bool(self.waiting or self.foreign.runs)
@@ -118,7 +126,7 @@ class Queue:
         self._add()
 
     def take_back(self) -> None:
-        """Queue unfinished foreign runs that no sweep runs any more."""
+        """Add unfinished foreign runs to the waiting runs when no process runs them any more."""
         self.waiting += self.foreign.released(self.retry_failed, self.end)
 
     def _add(self):
@@ -126,20 +134,22 @@ class Queue:
 
 
 class ForeignRuns:
-    """Runs of another sweep, or orphaned commands of a killed sweep. This sweep waits for them."""
+    """Runs that another sweep has started, perhaps a killed one whose commands still run. This sweep waits for them."""
 
     def __init__(self) -> None:
-        self.runs: list[tuple[Run, float]] = []  # with the time since when this sweep waits
+        self.runs: list[tuple[Run, float]] = []  # with the time when this sweep began to wait
 
     def add(self, run: Run) -> None:
         self.runs.append((run, time.monotonic()))
         if run.is_locked():
             host, sweep, command = run.holder or ("?", "?", "?")
-            owner = "left by a sweep that has ended" if run.is_orphaned else f"of another sweep, process {sweep}"
+            owner = (
+                "left by a sweep that has ended" if run.is_orphaned else f"started by another sweep (process {sweep})"
+            )
             print(in_one_line(f"{run.name}: waiting for process {command} on {host}, {owner}"), flush=True)
 
     def split_off(self, runs: list[Run]) -> list[Run]:
-        """Add those of ``runs`` that another sweep runs, and return the others."""
+        """Add the runs that another sweep is running, and return the other runs."""
         foreign = [run for run in runs if run.state[0] == "running" and run.is_locked()]
         for run in foreign:
             self.add(run)
@@ -149,7 +159,7 @@ class ForeignRuns:
         return sum(run.is_orphaned for run, _ in self.runs)
 
     def released(self, retry_failed: bool, on_end: OnEnd) -> list[Run]:
-        """Remove the runs without a holder. Call ``on_end`` for finished ones, and return the others."""
+        """Remove the runs that no process runs any more. Return those that are still due, and call ``on_end`` for the others."""
         free = [pair for pair in self.runs if not _is_locked(pair[0])]
         self.runs = [pair for pair in self.runs if pair not in free]
         due = [run for run, _ in free if run.is_due(retry_failed)]
@@ -160,14 +170,14 @@ class ForeignRuns:
 
 
 def _is_locked(run):
-    """Return whether a process holds the lock. A folder that was damaged in the meantime counts as free."""
+    """Return whether a process holds the run's lock. Return False if the folder was damaged in the meantime."""
     with contextlib.suppress(InputError):
         return run.is_locked()
     return False
 
 
 def perform(run: Run, retry_failed: bool) -> None:
-    """Do one run and wait for its end. If this process is interrupted, it ends the run's commands first."""
+    """Start one run and wait for its end. If this process is interrupted, end the run's commands first."""
     active = begin(run, retry_failed, {})
     if not active:
         return
@@ -182,7 +192,7 @@ def perform(run: Run, retry_failed: bool) -> None:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP in a list, so that they do not end the process. Ignored signals (nohup) stay ignored."""
+    """Collect Ctrl-C, SIGTERM and SIGHUP in a list, so that they do not end this process. Signals that nohup ignores stay ignored."""
     received: list[int] = []
     handled = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in handled}

@@ -1,9 +1,9 @@
 """One run of a sweep: its commands, and the files in its folder.
 
-command   the quoted commands, as for a shell
-state     waiting; running STEP; done; failed STEP STATUS. A folder that cannot be used counts as damaged; this state is never written
-lock      the sweep and the running command hold an flock on it, so no run starts twice, even after a sweep was killed; it contains
-          the host, the process of the sweep and the process of the command
+command   the commands, quoted as for a shell
+state     "waiting", "running STEP", "done" or "failed STEP STATUS". A run whose folder cannot be used is "damaged", which is never written
+lock      The sweep and the running command hold an flock on this file. Therefore no run is started twice, even after a sweep was killed.
+          The file contains the host, the process number of the sweep, and the process number of the command.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from pathlib import Path
 from ...errors import InputError, whole_number
 from ...files import fault_of_own_file, is_alive, open_own_file, read_regular, read_text, replacing, why
 
-# Signals that stop a run without a fault of its own. It is resumed later.
+# A run that one of these signals ends has not failed, but was interrupted. It is resumed later.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_STARTED = 127  # a shell's exit status for a command that it cannot start
 _GRACE_SECONDS = 10
 _STATES = ("waiting", "running", "done", "failed")
-_MOST = 1 << 24  # bytes of a command, a state or a lock
-_LARGEST_PROCESS = 1 << 22  # Linux's limit of process numbers
-# Threads that spin while they wait slow down other busy processes by a factor of several. A value set by the user stays.
+_MOST = 1 << 24  # largest size of the files command, state and lock, in bytes
+_LARGEST_PROCESS = 1 << 22  # limit of process numbers on Linux
+# Threads that spin while they wait make other busy processes several times slower. A value that the user has set takes precedence.
 WAITING = {"OMP_WAIT_POLICY": "passive"}
 
 
@@ -50,8 +50,8 @@ class Run:
     Attributes:
         name: name of the run and its folder.
         folder: folder of the run.
-        environment: variables of all its commands, besides those of the sweep.
-        steps: its commands. Each one starts after the one before has succeeded.
+        environment: further environment variables for all its commands. The commands also inherit the variables of the sweep.
+        steps: its commands. Each command starts after the previous one has succeeded.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def state(self) -> list[str]:
-        """The words of the state, such as ["failed", "train", "1"]. A missing word is "?".
+        """The words of the file ``state``, such as ["failed", "train", "1"]. A word that the file lacks is "?".
 
         The state of a damaged run is ["damaged", REASON]. A damaged run is neither due nor finished.
         """
@@ -84,7 +84,7 @@ class Run:
         return words + ["?"] * ({"failed": 3, "running": 2}.get(words[0], 1) - len(words))
 
     def _fault(self) -> str:
-        """Return why nothing can be written in the folder, such as "lock is a link"; "" if it can."""
+        """Return why the files of the run cannot be used, such as "lock is a link"; "" if they can."""
         try:
             if not stat.S_ISDIR(self.folder.lstat().st_mode):
                 return f"the folder {fault_of_own_file(self.folder, in_place=False) or 'is a file'}"
@@ -109,15 +109,17 @@ class Run:
         return None
 
     def is_due(self, retry_failed: bool) -> bool:
-        """Return whether to start the run: it waits, was interrupted, or has failed and ``retry_failed`` is set."""
+        """Return whether to start the run: it is waiting, was interrupted, or has failed while ``retry_failed`` is set."""
         word = self.state[0]
         return word in ("waiting", "running") or word == "failed" and retry_failed
 
     def check(self) -> None:
-        """Refuse a folder of other commands, and commands that do not exist. A damaged folder passes: other runs can continue.
+        """Check that the commands exist, and that the folder does not belong to anything else.
+
+        A damaged folder is accepted, because the other runs of the sweep can continue.
 
         Raises:
-            InputError: one line with the folder or the command.
+            InputError: a command does not exist, or the folder has other commands or is not the folder of a run.
         """
         for step in self.steps:
             if shutil.which(step.words[0], path=_path(self.environment)) is None:
@@ -127,17 +129,19 @@ class Run:
             return
         with _naming_the_folder(self.folder):
             written = self._written_commands()
-            # Another sweep may be making the same folder. It begins with a .tmp file.
+            # Another sweep may be creating the same folder right now. Its first file is a .tmp file.
             found = self.folder.is_dir() and [name for name in os.listdir(self.folder) if not name.endswith(".tmp")]
         if written is not None and written != _encoded(self.commands):
             raise InputError(
-                f"--out: {self.folder} is a run of other commands, see {self.folder / 'command'}; take another --out, or move it away"
+                f"--out: {self.folder} is a run of other commands (see {self.folder / 'command'}); choose another --out, or move it away"
             )
         if written is None and (found or is_file):
-            raise InputError(f"--out: {self.folder} exists and is not a run of a sweep; take another --out")
+            raise InputError(f"--out: {self.folder} exists and is not a run of a sweep; choose another --out")
 
     def prepare(self) -> None:
-        """Make the folder if it does not exist. Write nothing for a finished or damaged run, because its folder may be a link.
+        """Create the folder with its files ``command`` and ``state``. Existing states are kept.
+
+        Nothing is written for a finished or a damaged run, because its folder may be a link.
 
         Raises:
             InputError: the folder cannot be written.
@@ -164,10 +168,10 @@ class Run:
             temporary.write_bytes(_encoded(text if text.endswith("\n") else f"{text}\n"))
 
     def locked(self):
-        """Take the lock and return its open file; None if another process has it.
+        """Acquire the lock and return its open file; None if another process holds the lock.
 
-        The lock is a plain ``flock``, because the command inherits the open file and keeps the lock if the sweep is killed.
-        ``filelock`` has no public descriptor to pass on, and unlocks inherited copies when it releases its own.
+        The lock is a plain ``flock``: the command inherits the open file, so it keeps the lock if the sweep is killed. The library
+        ``filelock`` has no public file descriptor that a command could inherit, and it unlocks inherited copies when it releases its own.
 
         Raises:
             InputError: the lock cannot be written, or the file system has no locks.
@@ -188,7 +192,7 @@ class Run:
             ) from error
 
     def is_locked(self) -> bool:
-        """Return whether a process holds the lock. No process holds that of a missing folder."""
+        """Return whether a process holds the lock; False if the folder does not exist."""
         if not os.path.isdir(self.folder):
             return False
         lock = self.locked()
@@ -198,7 +202,7 @@ class Run:
 
     @property
     def holder(self) -> tuple[str, int, int] | None:
-        """Host, process of the sweep and process of the command in the lock file; None if the file is not readable."""
+        """The host, the sweep's process number and the command's process number in the lock file; None if it cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             host, *processes = read_text(self.folder / "lock", _MOST).split()
             sweep, command = map(whole_number, processes)
@@ -208,12 +212,12 @@ class Run:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the command runs on this machine while the sweep that started it has ended."""
+        """Whether the lock file names a sweep on this machine that has ended. If the run is locked, its command is orphaned."""
         holder = self.holder
         return holder is not None and holder[0] == socket.gethostname() and not is_alive(holder[1])
 
     def describe(self) -> str:
-        """Describe the state. A run in the state "running" with a free lock was interrupted."""
+        """Describe the state. If the state is "running" but the lock is free, the run was interrupted."""
         word, *rest = self.state
         if word == "damaged":
             return f"damaged: {rest[0]}"
@@ -226,7 +230,7 @@ class Run:
 
 
 class ActiveRun:
-    """A run that this process has started. ``begin`` makes one."""
+    """A run that this process has started; see ``begin``."""
 
     def __init__(self, run: Run, lock, environment: dict[str, str]):
         self.run, self.lock, self.environment, self.started = run, lock, environment, time.monotonic()
@@ -248,7 +252,7 @@ class ActiveRun:
         status = self.process.poll() if self.process else _NOT_STARTED
         if status is None:
             return False
-        if status < 0:  # killed by a signal; a shell returns this status for its own commands
+        if status < 0:  # killed by a signal: convert to the status that a shell returns
             status = 128 - status
         step = self.run.steps[self.next]
         if status == 0 and self.next + 1 < len(self.run.steps):
@@ -267,14 +271,14 @@ class ActiveRun:
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Wait for the end of the commands, and kill them after a grace period."""
+        """Wait until the commands have ended. Kill them after a grace period."""
         if self.process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GRACE_SECONDS)
             self._signal(signal.SIGKILL)
             self.process.wait()
         self.lock.close()
-        # Child processes of the commands inherit the lock. They end a moment later.
+        # Child processes of the commands have inherited the lock, and end a moment later.
         end = time.monotonic() + _GRACE_SECONDS
         with contextlib.suppress(InputError):  # the folder cannot be used any more
             while time.monotonic() < end and self.run.is_locked():
@@ -284,10 +288,9 @@ class ActiveRun:
         step = self.run.steps[self.next]
         self.run.write("state", f"running {step.name}")
         self._name_holder(0)
-        self.process = (
-            None  # without a process the command counts as failed: it cannot start, or its log cannot be written
-        )
-        # The log of a resumed training is continued. Later steps start again, so their logs do too.
+        # None if the command cannot be started or its log cannot be written. The run then counts as failed.
+        self.process = None
+        # A resumed training appends to its log. A later step starts again from its beginning, with an empty log.
         with contextlib.suppress(OSError), open(open_own_file(step.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             if self.next:
                 os.ftruncate(log.fileno(), 0)
@@ -311,7 +314,7 @@ class ActiveRun:
         return {**WAITING, **os.environ, **self.environment, **self.run.environment, **path}
 
     def _name_holder(self, command):
-        with contextlib.suppress(OSError):  # on a full disk the lock still works
+        with contextlib.suppress(OSError):  # on a full disk; the lock still works
             os.ftruncate(self.lock.fileno(), 0)
             os.write(self.lock.fileno(), f"{socket.gethostname()} {os.getpid()} {command}\n".encode())
 
@@ -322,7 +325,7 @@ class ActiveRun:
 
 
 def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> ActiveRun | None:
-    """Start a run; None if another process runs it, or has finished it in the meantime."""
+    """Start a run. Return None if another process runs it, or has finished it in the meantime."""
     lock = run.locked()
     if lock and run.is_due(retry_failed):
         return ActiveRun(run, lock, environment)
@@ -333,7 +336,7 @@ def begin(run: Run, retry_failed: bool, environment: dict[str, str]) -> ActiveRu
 
 @contextlib.contextmanager
 def _naming_the_folder(path):
-    """Turn an error of the system into one line that names ``path``."""
+    """Convert an OSError to an InputError with one line that names ``path``."""
     try:
         yield
     except OSError as error:
@@ -354,7 +357,10 @@ def _encoded(text):
 
 
 def _path(environment):
-    """Return the search path of commands: this Python's folder first, which has fairseq's commands without an activated environment."""
+    """Return the search path for commands.
+
+    The folder of this Python comes first, so that fairseq's commands are found even if the virtual environment is not activated.
+    """
     return os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.environ.get("PATH", os.defpath))]
     )

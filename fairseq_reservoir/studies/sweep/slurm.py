@@ -1,4 +1,4 @@
-"""Runs as jobs of Slurm, submitted by submitit. A job calls ``local.perform``, so its folder is the same as on one machine."""
+"""Run a sweep as Slurm jobs, submitted with submitit. A job calls ``local.perform``, so its folder has the same files as a local run."""
 
 import math
 import shutil
@@ -13,7 +13,7 @@ _POLL_SECONDS = 1
 
 
 class Job:
-    """The work of one job. Slurm queues a job again that reaches its time limit or is preempted; it then resumes."""
+    """The function of one job. If the job reaches its time limit or is preempted, it is queued again, and then resumes the run."""
 
     def __init__(self, run: Run, retry_failed: bool):
         self.run, self.retry_failed = run, retry_failed
@@ -22,14 +22,14 @@ class Job:
         perform(self.run, self.retry_failed)
 
     def checkpoint(self):
-        """Return the job to queue again. It does not retry a step that has failed in this job."""
+        """Return the job that submitit queues again. It does not retry a step that has failed in this job."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(Job(self.run, False))
 
 
 def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, cluster: str = "slurm"):
-    """Return submitit's executor.
+    """Create submitit's executor, which submits the jobs.
 
     Args:
         folder: folder of the sweep.
@@ -47,10 +47,10 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
     except ImportError:
         raise InputError("--slurm: needs submitit; pip install submitit") from None
     if cluster == "slurm" and not shutil.which("sbatch"):
-        raise InputError("--slurm: sbatch is not found; start the sweep where jobs are submitted")
+        raise InputError("--slurm: sbatch is not found; start the sweep on a machine that can submit jobs")
     own = Path(folder) / "slurm"
     if own.is_symlink():
-        raise InputError(f"--out: {own} is a link, and jobs are not kept behind links; move it away")
+        raise InputError(f"--out: {own} is a link, and files of jobs are not written through links; move it away")
     found = submitit.AutoExecutor(folder=own, cluster=cluster)
     found.update_parameters(timeout_min=time, gpus_per_node=gpus, cpus_per_task=cpus, name="sweep")
     if partition:
@@ -61,10 +61,15 @@ def executor(folder: str, time: int, gpus: int, cpus: int, partition=None, clust
 def run_all(
     runs: list[Run], executor, jobs: int | None, retry_failed: bool, on_end: OnEnd, next_runs: NextRuns = list
 ) -> bool:
-    """Submit all due runs, ``jobs`` at a time or all at once, wait for them, and return True. Ctrl-C cancels the jobs and returns False.
+    """Submit all due runs and wait for them. Return True; return False after Ctrl-C, which cancels the jobs.
 
-    Runs of another sweep are waited for, and submitted if they are not finished then. For ``on_end`` and ``next_runs`` see
-    ``local.run_all``.
+    The sweep waits for runs that another sweep has started, then submits those that are not finished.
+
+    Args:
+        runs: the runs.
+        executor: submitit's executor.
+        jobs: largest number of submitted jobs at a time; None submits all runs at once.
+        retry_failed, on_end, next_runs: see ``local.run_all``.
     """
     queue = Queue(runs, retry_failed, on_end, next_runs)
     submitted: list = []  # run, job, time of submission

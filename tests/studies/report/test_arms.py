@@ -39,7 +39,7 @@ def test_one_name_with_two_configurations_is_two_arms(tmp_path):
     assert (first.name, second.name) == ("a", "a (2)")
     assert (
         second.remark
-        == "not of the arm a: optimization.max_update is 200 instead of 100; one arm with --ignore max_update"
+        == "not part of the arm a: optimization.max_update is 200 instead of 100; add --ignore max_update to join both arms"
     )
 
 
@@ -60,10 +60,10 @@ def test_ignored_flags_do_not_separate_arms_and_are_named(tmp_path):
     plain_run(tmp_path / "a-1", [10], [4], seed=1).write()
     plain_run(tmp_path / "a-2", [10], [4], seed=2, max_update=200).write()
     (arm,) = group(find_runs([tmp_path]), ("optimization.max_update",))
-    assert (arm.seeds, arm.remark) == ([1, 2], "its seeds differ in optimization.max_update: 100, 200")
+    assert (arm.seeds, arm.remark) == ([1, 2], "its runs differ in optimization.max_update: 100, 200")
     (arm,) = measure(ReportOptions([tmp_path], ignore=["--max-update"])).arms
     assert arm.seeds == [1, 2]
-    with pytest.raises(InputError, match="--ignore sizes: no configuration of these runs has it"):
+    with pytest.raises(InputError, match="--ignore sizes: no configuration of these runs has this key"):
         measure(ReportOptions([tmp_path], ignore=["sizes"]))
 
 
@@ -81,7 +81,7 @@ def test_seeds_of_another_version_are_one_arm_by_their_folders(tmp_path):
         log.write()
     (arm,) = group(find_runs([tmp_path]))
     assert (arm.name, arm.seeds) == ("a", [1, 2])
-    assert arm.remark == "seeds trained by different versions: only some have optimization.new_flag"
+    assert arm.remark == "its runs were trained by different versions: some lack optimization.new_flag"
     (tmp_path / "a-2").rename(tmp_path / "b-2")  # now the folders have different names
     assert list(names(group(find_runs([tmp_path])))) == ["a", "b"]
 
@@ -98,7 +98,7 @@ def test_a_baseline_by_arm_or_run(tmp_path):
     plain_run(tmp_path / "b-1", [10], [4], layers=4).write()
     arms = group(find_runs([tmp_path]))
     assert [find_arm(name, arms).name for name in (None, "b", "b-1")] == ["a", "b", "b"]
-    with pytest.raises(InputError, match="--baseline c: the arms are a, b"):
+    with pytest.raises(InputError, match="--baseline c: not the name of an arm; choose from a, b"):
         find_arm("c", arms)
 
 
@@ -107,7 +107,7 @@ def test_the_metric(tmp_path):
     runs = find_runs([tmp_path])
     assert (choose(None, runs).name, choose(None, runs).higher, choose(None, runs).start) == ("bleu", True, 0.0)
     assert (choose("valid_loss", runs).higher, choose("loss", runs).start) == (False, None)
-    with pytest.raises(InputError, match="--metric wer: the validations of these runs have bleu, loss"):
+    with pytest.raises(InputError, match="--metric wer: no validation of these runs has it; choose from bleu, loss"):
         choose("wer", runs)
     Writer(tmp_path / "b-1", layers=2).start().valid(20, loss=4).write()
     assert choose(None, find_runs([tmp_path])).name == "loss"  # not all have BLEU

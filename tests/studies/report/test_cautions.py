@@ -23,11 +23,11 @@ def test_arms_without_flops_are_named_with_the_reason(tmp_path):
     plain_run(tmp_path / "b-1", [10], [4], layers=6, mflop=None).write()
     first, second = warnings(tmp_path, "FLOPs")
     assert first.startswith(
-        "No FLOPs of b: the log has no slot table; the plugin prints it for its own architectures only"
+        "No FLOPs for b: the log has no slot table, because the plugin prints it only for its own architectures"
     )
     assert (
         second
-        == "No FLOPs of a (1 of 2 seeds): the log is of a version whose slot table has no line on the backward pass."
+        == "No FLOPs for a (1 of 2 seeds): the log was written by an old version, and its slot table has no line on the backward pass."
     )
     (tmp_path / "a-1" / "train.log").unlink()
     old.unlink()
@@ -55,7 +55,7 @@ def test_seeds_of_different_speed(tmp_path):
     assert warnings(tmp_path, "per update") == []
     plain_run(tmp_path / "a-2", [10], [25], seed=2).write()
     assert warnings(tmp_path, "per update") == [
-        "a: its seeds took from 1 to 1.25 s per update: do not trust its times."
+        "a: its seeds differ in speed (1 to 1.25 s per update), so its times are unreliable."
     ]
 
 
@@ -94,11 +94,11 @@ def test_a_target_set_by_a_very_bad_run(tmp_path):
     plain_run(tmp_path / "a-1", [10, 25.8], [4, 4]).write()
     plain_run(tmp_path / "b-1", [1, 3.4], [4, 4], layers=6).write()
     assert warnings(tmp_path, "target") == [
-        "The common target, 3.4, is the best score of the worst run, and a has 25.8: set a better one with --target."
+        "The common target, 3.4, is the best score of the worst run, but a reaches 25.8: set a better target with --target."
     ]
     assert warnings(tmp_path, "target", target=3.4) == []
     (of_loss,) = warnings(tmp_path, "target", metric="loss")
-    assert of_loss.startswith("The common target, 9.66, is the best score of the worst run, and a has 7.42")
+    assert of_loss.startswith("The common target, 9.66, is the best score of the worst run, but a reaches 7.42")
     plain_run(tmp_path / "b-1", [1, 13], [4, 4], layers=6).write()
     assert warnings(tmp_path, "target") == []
 
@@ -128,7 +128,7 @@ def test_a_log_that_begins_in_the_middle(tmp_path):
     log.done().write()
     report(ReportOptions([tmp_path / "runs"], tmp_path / "out", baseline="b", figures=False))
     said = (tmp_path / "out" / "report.md").read_text()
-    assert "* Logs that begin in the middle of training and lack the time before that: a-2." in said
+    assert "* These logs begin in the middle of training and lack the earlier training time: a-2." in said
     with open(tmp_path / "out" / "tables" / "to_best.csv", newline="") as file:
         rates = {row["arm"]: row["seconds per update"] for row in csv.DictReader(file)}
     assert float(rates["a"]) == float(rates["b"]) == 1

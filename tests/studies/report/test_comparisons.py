@@ -64,7 +64,7 @@ def test_in_a_report(runs):
     """An arm of the third pair has a single seed, so the pair has no p. It still counts among the three comparisons."""
     found = rows(runs, ("frozen", "dense"), ("masked", "frozen"), ("lone", "dense"))
     assert [(row["arm"], row["minus"], row["seeds"]) for row in found] == [
-        ("frozen", "dense", "3 and 3"), ("masked", "frozen", "3 and 3"), ("lone", "dense", "fewer than two of one"),
+        ("frozen", "dense", "3 and 3"), ("masked", "frozen", "3 and 3"), ("lone", "dense", "one has fewer than two"),
     ]  # fmt: skip
     wanted = [difference(SCORES[row["arm"]], SCORES[row["minus"]]) for row in found[:2]]
     for row, one, p in zip(found, wanted, corrected([one.p for one in wanted] + [None])):
@@ -89,11 +89,14 @@ def test_a_report_without_comparisons_has_no_such_table(runs):
 @pytest.mark.parametrize(
     "comparisons, message",
     [
-        ([("frozen", "dens")], "--compare dens: the arms are dense, frozen, lone, masked"),
-        ([("frozen", "frozen-1")], "--compare frozen frozen-1: both name the arm frozen; name two arms"),
+        ([("frozen", "dens")], "--compare dens: not the name of an arm; choose from dense, frozen, lone, masked"),
+        (
+            [("frozen", "frozen-1")],
+            "--compare frozen frozen-1: both names are of the arm frozen; name two different arms",
+        ),
         (
             [("frozen", "dense"), ("dense", "frozen")],
-            "--compare dense frozen: is given twice, and would count twice; give it once",
+            "--compare dense frozen: this pair occurs twice, and Holm's correction would count it twice; remove one",
         ),
     ],
 )

@@ -53,7 +53,7 @@ def test_scores_are_read_from_the_file(kept):
     for score in ("bleu", "signature", "chrf", "chrf_signature", "tokenised", "tokenised_signature"):
         assert getattr(after, score) == getattr(before, score)
     assert after.bleu > 50 and after.tokenised
-    assert after.remarks == ["20 references contain <<unk>>, words not in the dictionary"]
+    assert after.remarks == ["20 references contain <<unk>> in place of words outside the dictionary"]
     assert after.source == str(folder / counts.FILE)
     assert after.counts.by[counts.SACREBLEU] == before.counts.by[counts.SACREBLEU]
     assert after.counts.references == before.counts.references
@@ -67,12 +67,12 @@ def test_translations_take_precedence_over_counts(kept):
     (folder / "generate.log").unlink()
     (folder / "hypotheses").write_text("\n".join(translations(3)))
     after = read_test(folder, None)
-    assert after.bleu is None and "give raw text with --references" in after.remarks[0]
+    assert after.bleu is None and "set a file of raw text with --references" in after.remarks[0]
 
 
 def test_counts_of_other_references(kept):
     folder, before = kept
-    remark = "counts.jsonl counts against other references than those of "
+    remark = "counts.jsonl is scored against different references than "
     assert read_test(folder, REFERENCES).remarks[0] == f"{remark}--references"
     assert read_test(folder, REFERENCES).bleu == before.bleu
     (folder / "references").write_text("\n".join(REFERENCES))
@@ -96,7 +96,10 @@ def test_another_signature_is_not_resampled(kept):
     assert paired_bootstrap(arms, arms[0], tests) == []
     remark_other_test_sets(arms, arms[0], tests)
     signature = before.signature.replace("13a", "char")
-    assert tests["b-1"].remarks[-1] == f"another sacreBLEU ({signature}) than a-1, so not in the bootstrap"
+    assert (
+        tests["b-1"].remarks[-1]
+        == f"not in the paired bootstrap: scored by a different sacreBLEU ({signature}) than a-1"
+    )
 
 
 def test_no_tokenised_bleu_without_tokens(tmp_path):
@@ -122,14 +125,32 @@ def test_tokenised_counts_only(tmp_path):
         (lambda text: "", "not enough values"),
         (lambda text: "[]\n", ""),
         (lambda text: text.replace('"unknown"', '"known"'), "its first line lacks 'unknown'"),
-        (lambda text: text.replace('"sacreBLEU"', '"BLEU"'), "its first line is not one of counts"),
-        (lambda text: text.replace('"unknown": 20', '"unknown": "many"'), "its first line is not one of counts"),
-        (lambda text: text.splitlines()[0], "the rows of sacreBLEU do not add up, some are lost"),
-        (lambda text: text[: text[:-1].rindex("\n") + 1], "the rows of sacreBLEU do not add up, some are lost"),
-        (lambda text: text + "[1, 2]\n", "rows of 10 whole numbers are needed for sacreBLEU"),
-        (lambda text: text + "[1, 2, 0, 0, 0, 0, 7, 8, 9, 0.5]\n", "rows of 10 whole numbers"),
-        (lambda text: text + "[1, 2, 8, 0, 0, 0, 7, 8, 9, 1]\n", "a row of sacreBLEU has more right than there are"),
-        (lambda text: text + f"[1, 2, 0, 0, 0, 0, 7, 8, 9, {10**40}]\n", "rows of 10 whole numbers"),
+        (
+            lambda text: text.replace('"sacreBLEU"', '"BLEU"'),
+            "its first line has values of wrong types, or lacks a metric",
+        ),
+        (
+            lambda text: text.replace('"unknown": 20', '"unknown": "many"'),
+            "its first line has values of wrong types, or lacks a metric",
+        ),
+        (
+            lambda text: text.splitlines()[0],
+            "the rows of sacreBLEU do not add up to the sums in the first line; rows may be missing",
+        ),
+        (
+            lambda text: text[: text[:-1].rindex("\n") + 1],
+            "the rows of sacreBLEU do not add up to the sums in the first line; rows may be missing",
+        ),
+        (lambda text: text + "[1, 2]\n", "each row of sacreBLEU must have 10 whole numbers"),
+        (lambda text: text + "[1, 2, 0, 0, 0, 0, 7, 8, 9, 0.5]\n", "each row of sacreBLEU must have 10 whole numbers"),
+        (
+            lambda text: text + "[1, 2, 8, 0, 0, 0, 7, 8, 9, 1]\n",
+            "a row of sacreBLEU has more matching n-grams than n-grams",
+        ),
+        (
+            lambda text: text + f"[1, 2, 0, 0, 0, 0, 7, 8, 9, {10**40}]\n",
+            "each row of sacreBLEU must have 10 whole numbers",
+        ),
         (lambda text: text.replace('"chrF": [', '"chrF": [[], '), "too many values"),
         (lambda text: text + "[" * 100_000, ""),
         (lambda text: text + "\0", ""),
@@ -140,8 +161,8 @@ def test_a_file_of_something_else(kept, spoil, message):
     folder, _ = kept
     file = folder / counts.FILE
     file.write_text(spoil(file.read_text()))
-    with pytest.raises(InputError, match=f"^{file}: holds no counts of translations .*{message}"):
+    with pytest.raises(InputError, match=f"^{file}: is not a file of translation counts .*{message}"):
         counts.read(file)
     test = read_test(folder, None)
     (fault,) = test.faults
-    assert fault.startswith("counts.jsonl: holds no counts of translations ") and test.bleu is None
+    assert fault.startswith("counts.jsonl: is not a file of translation counts ") and test.bleu is None

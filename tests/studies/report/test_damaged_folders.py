@@ -56,11 +56,11 @@ ODD = {
     "a folder in place of a log": (lambda run: (run / "generate-old.log").mkdir(), "a-1: generate-old.log is a folder"),
     "dangling log": (
         lambda run: (run / "generate-x.txt").symlink_to("/nowhere"),
-        "a-1: generate-x.txt is a link that leads nowhere",
+        "a-1: generate-x.txt is a broken link",
     ),
     "dangling export": (
         lambda run: (run / "x.safetensors").symlink_to("/nowhere"),
-        "a-1: x.safetensors is a link that leads nowhere",
+        "a-1: x.safetensors is a broken link",
     ),
     "sizes": (write("export.log", ": , bytes (, of data, whose entropy is ,)\n"), ""),
     "size of 5,000 digits": (write("export.log", f": {'9' * 5000} bytes (1 of data, whose entropy is 1)\n"), ""),
@@ -84,7 +84,7 @@ ODD = {
     ),
     "translations in a FIFO": (fifo("generate.log"), "a-1: generate.log is a FIFO"),
     "state in a FIFO": (fifo("state"), "a-1: state is a FIFO"),
-    "log in a FIFO": (fifo("train.log"), "a-1: train.log is a FIFO, left out"),
+    "log in a FIFO": (fifo("train.log"), "a-1: train.log is a FIFO; this run is omitted"),
     "counts": (write("counts.jsonl", "[1"), ""),
 }
 
@@ -104,7 +104,7 @@ def test_a_run_that_needs_its_damaged_counts(runs, tmp_path):
     (runs / "a-1" / "counts.jsonl").write_text("[1\n")
     study = report(ReportOptions([runs], tmp_path / "out", figures=False))
     assert study.tests["a-1"].bleu is None and study.tests["a-2"].bleu is not None
-    assert "\n* a-1: counts.jsonl: holds no counts of translations" in (tmp_path / "out" / "report.md").read_text()
+    assert "\n* a-1: counts.jsonl: is not a file of translation counts" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_names_that_are_not_utf8_are_escaped(tmp_path):

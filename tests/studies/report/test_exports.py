@@ -69,7 +69,7 @@ def test_table_and_figure(runs, tmp_path):
     (runs / "dense-1" / "model.safetensors").write_bytes(b"x" * 400_000)
     cli.main(["report", str(runs), "--out", str(tmp_path / "out")])
     table = (tmp_path / "out/tables/sizes.csv").read_text().splitlines()
-    assert table[0].endswith("packed export (bytes),its entropy (bytes),bits a parameter")
+    assert table[0].endswith("packed export (bytes),entropy of the export (bytes),bits per parameter")
     rows = {line.split(",")[0]: line.split(",") for line in table[1:]}
     assert rows["keep30"][-3:-1] == ["200001", "180000"] and rows["dense"][-3:] == ["400000", "", ""]
     assert float(rows["keep30"][-1]) == pytest.approx(8 * 180_000 / int(rows["keep30"][1]), abs=0.005)
@@ -100,7 +100,7 @@ def test_a_point_of_another_program(runs, tmp_path):
     cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", "250000", "90"])
     page = (tmp_path / "out/index.html").read_text()
     assert ">int8<" in page and "size of the file, MB" in page
-    assert "From --point: int8, 250,000 bytes, 90." in (tmp_path / "out/report.md").read_text()
+    assert "From --point: int8, 250,000 bytes, sacreBLEU 90." in (tmp_path / "out/report.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_a_point_of_another_program(runs, tmp_path):
 def test_invalid_points(runs, tmp_path, size, bleu):
     with pytest.raises(SystemExit) as refusal:
         cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", size, bleu])
-    message = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, BLEU from 0 to 100"
+    message = f"--point int8 {size} {bleu}: BYTES must be a positive whole number, and BLEU a number from 0 to 100"
     assert message in str(refusal.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_points_of_one_name(runs, tmp_path):
-    with pytest.raises(SystemExit, match="error: --point int8: given twice; each needs its own name$"):
+    with pytest.raises(SystemExit, match="error: --point int8: this name occurs twice; give each file its own name$"):
         cli.main(
             ["report", str(runs), "--out", str(tmp_path / "out"), *("--point int8 100 9 --point int8 200 9".split())]
         )

@@ -103,7 +103,7 @@ def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path):
     assert {path.stem for path in (tmp_path / "out" / "figures").glob("over_seeds*")} == set(drawn)
     for name, label in drawn.items():
         assert {path.suffix for path in (tmp_path / "out" / "figures").glob(f"{name}.*")} == {".png", ".pdf"}
-        caption = f"{label}: each seed, and difference from dense (95 %)"
+        caption = f"{label}: each seed, and difference from dense (95 % interval)"
         assert f"![{caption}](figures/{name}.png)" in page
     write(tmp_path / "few", {arm: SCORES[arm][:1] for arm in ("dense", "frozen")})
     report(ReportOptions([tmp_path / "few"], tmp_path / "out", baseline="dense"))

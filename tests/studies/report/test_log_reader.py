@@ -174,7 +174,7 @@ def test_keys_by_their_end():
     for name in ("keep_ratio", "--mask-keep-ratio"):
         assert find_key(name, configurations, "--against") == "model.mask_keep_ratio"
     assert find_key("dropout", configurations, "--against") == "model.dropout"
-    with pytest.raises(InputError, match="--against size: could be a.size, b.size"):
+    with pytest.raises(InputError, match="--against size: could be any of a.size, b.size; write one of them in full"):
         find_key("size", configurations, "--against")
     with pytest.raises(InputError, match="--against keep_rate: .* similar names: mask_keep_ratio"):
         find_key("keep_rate", configurations, "--against")

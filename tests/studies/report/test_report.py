@@ -310,9 +310,9 @@ def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"metric": "wer"}, "--metric wer: the validations of these runs have bleu, loss"),
-        ({"baseline": "nobody"}, "--baseline nobody: the arms are dense, keep30"),
-        ({"against": "colour"}, "--against colour: no configuration of these runs has it"),
+        ({"metric": "wer"}, "--metric wer: no validation of these runs has it; choose from bleu, loss"),
+        ({"baseline": "nobody"}, "--baseline nobody: not the name of an arm; choose from dense, keep30"),
+        ({"against": "colour"}, "--against colour: no configuration of these runs has this key"),
         ({"horizon": -1.0}, "--horizon -1: must be a positive number of seconds"),
         ({"references": "/nowhere/test.de"}, "--references /nowhere/test.de: cannot be read"),
     ],
@@ -399,7 +399,7 @@ def test_runs_that_all_diverged_are_refused(tmp_path):
     for seed in (1, 2):
         plain_run(tmp_path / "runs" / f"a-{seed}", [float("inf")] * 2, [4, 4], seed=seed).write()
     with pytest.raises(
-        InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu, give another --metric"
+        InputError, match="RUNS .*a-1/train.log, .*: no validation has a finite bleu; choose another --metric"
     ):
         report(ReportOptions([tmp_path / "runs"], tmp_path / "out", metric="bleu"))
     assert not (tmp_path / "out").exists()

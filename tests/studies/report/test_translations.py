@@ -62,7 +62,7 @@ def test_detokenised_translations_are_not_compared_with_tokenised_references(run
     generated(run.folder, words, REFERENCES, words=words)
     test = read_test(run.folder, None)
     assert (test.bleu, test.tokenised) == (None, pytest.approx(100))
-    assert "give raw text with --references" in test.remarks[0]
+    assert "set a file of raw text with --references" in test.remarks[0]
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(100)
 
 
@@ -89,7 +89,7 @@ def test_an_incomplete_translation_has_no_score(run):
         assert remark.startswith("translation not finished: ")
     log.write_text("".join(line for line in whole.splitlines(True) if line[1:5] != "-13\t"))
     assert read_test(run.folder, None).remarks == [
-        "translation not finished: generate.log lacks 1 of its sentences, so no test score"
+        "translation not finished: generate.log lacks 1 of its sentences, so there is no test score"
     ]
     # Without references fairseq prints no last line of scores.
     log.write_text("".join(line for line in whole.splitlines(True) if line[:2] in ("S-", "H-", "D-", "P-")))
@@ -102,7 +102,7 @@ def test_generate_log_takes_precedence_and_the_others_are_named(run):
     generated(run.folder, REFERENCES, translations(12))
     test = read_test(run.folder, None)
     assert test.bleu == pytest.approx(expected(translations(12)))
-    assert test.remarks == ["test scores of generate.log, not of generate-2.log"]
+    assert test.remarks == ["the test scores are those of generate.log; this report does not use generate-2.log"]
     (run.folder / "generate.log").write_text("WARNING | with --results-path it holds no sentence\n")
     assert (read_test(run.folder, None).bleu, read_test(run.folder, None).remarks) == (
         pytest.approx(expected(translations(7))),
@@ -117,14 +117,14 @@ def test_scores_of_subwords_are_named(run, piece):
     )
     (remark,) = read_test(run.folder, None).remarks
     assert remark.startswith(
-        "its translations or references contain subwords (▁ or @@), so the scores are of subwords; translate with"
+        "its translations or references contain subwords, so the scores are computed on subwords; translate again with"
     )
 
 
 def test_other_references(run, tmp_path):
     generated(run.folder, ["<<unk>> " + line for line in REFERENCES], translations(12))
     assert read_test(run.folder, None).remarks == [
-        "20 references contain <<unk>>, words not in the dictionary; give the original text with --references"
+        "20 references contain <<unk>> in place of words outside the dictionary; set a file of the original text with --references"
     ]
     (run.folder / "references").write_text("\n".join(REFERENCES) + "\n")
     assert read_test(run.folder, None).bleu == pytest.approx(expected(translations(12)))
@@ -141,7 +141,9 @@ def test_other_references(run, tmp_path):
 def test_another_bleu_in_the_folder_is_named(run):
     generated(run.folder, REFERENCES, translations(12))
     (run.folder / "bleu.json").write_text(json.dumps({"score": 12.34}))
-    assert read_test(run.folder, None).remarks == ["bleu.json beside it has 12.34, for its own references"]
+    assert read_test(run.folder, None).remarks == [
+        "bleu.json in the same folder has another score, 12.34; its references may differ"
+    ]
     (run.folder / "bleu.json").write_text(json.dumps({"score": round(expected(translations(12)), 2)}))
     assert read_test(run.folder, None).remarks == []
 
@@ -155,7 +157,7 @@ def test_translations_of_the_validation_set_do_not_count(run):
 
     of("valid", "generate.log", 12)
     test = read_test(run.folder, None)
-    assert (test.bleu, test.remarks) == (None, ["no test score of its translations: generate.log is of valid"])
+    assert (test.bleu, test.remarks) == (None, ["no test score: generate.log translates the subset valid"])
     of("valid1", "generate-2.log", 12)
     of("test1", "generate-3.log", 7)
     test = read_test(run.folder, None)
@@ -177,7 +179,7 @@ def test_the_subset_from_the_name_of_the_file(run):
     log.unlink()
     (run.folder / "generate-valid.log").write_text(text)
     assert read_test(run.folder, REFERENCES).remarks == [
-        "no test score of its translations: generate-valid.log is of valid"
+        "no test score: generate-valid.log translates the subset valid"
     ]
     (run.folder / "generate-2.log").write_text(text)
     assert read_test(run.folder, REFERENCES).bleu == pytest.approx(expected(translations(12)))
@@ -204,7 +206,10 @@ def test_a_loss_of_the_validation_text_does_not_count(run):
     test = read_test(run.folder, None)
     assert (test.bits, test.remarks) == (
         2.5,
-        ["no test loss: eval-lm.log is of valid", "test loss of eval-lm-2.log, not of eval-lm-3.log"],
+        [
+            "no test loss: eval-lm.log evaluates the subset valid",
+            "the test loss is read from eval-lm-2.log; this report does not use the loss in eval-lm-3.log",
+        ],
     )
 
 
@@ -225,7 +230,7 @@ SKIPS = "WARNING:fairseq.tasks.fairseq_task:1,205 samples have invalid sizes and
 def test_a_loss_of_a_part_of_the_text_does_not_count(run, log, part):
     (run.folder / "eval-lm.log").write_text(log)
     test = read_test(run.folder, None)
-    assert (test.bits, test.remarks) == (None, [f"no test loss: eval-lm.log is of {part}"])
+    assert (test.bits, test.remarks) == (None, [f"no test loss: eval-lm.log evaluates only {part}"])
     # A second attempt with the whole text counts.
     (run.folder / "eval-lm.log").write_text(log + ALL + LOSS)
     assert (read_test(run.folder, None).bits, read_test(run.folder, None).remarks) == (2.5, [])
@@ -236,5 +241,5 @@ def test_translations_without_the_longest_sentence_have_no_score(run):
     log = generated(run.folder, REFERENCES, translations(12)) or run.folder / "generate.log"
     log.write_text(SKIPS.replace("1,205", "1") + log.read_text())
     test = read_test(run.folder, None)
-    said = "no test score: generate.log leaves out 1 sentences that were too long for the model"
+    said = "no test score: generate.log lacks 1 sentences that were too long for the model"
     assert (test.bleu, test.remarks) == (None, [said])

@@ -124,7 +124,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_runs_of_others(sweep, capfd):
     )
     printed = []
     again = sweep.start()
-    waits = f"on {socket.gethostname()}, of another sweep, process {process.pid}\n"
+    waits = f"on {socket.gethostname()}, started by another sweep (process {process.pid})\n"
     sweep.wait_for(lambda: printed.append(capfd.readouterr().out) or waits in "".join(printed))
     os.kill(again.pid, signal.SIGINT)
     again.join(30)
@@ -273,7 +273,9 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
     sweep.write("command: sh -c 'echo a'\naxes: {seed: [2]}")()
     message = sweep.write("command: sh -c 'echo b'\naxes: {seed: [1, 2]}")()
     folder = sweep.out / "run-2"
-    refusal = f"--out: {folder} is a run of other commands, see {folder}/command; take another --out, or move it away"
+    refusal = (
+        f"--out: {folder} is a run of other commands (see {folder}/command); choose another --out, or move it away"
+    )
     assert message == f"fairseq-reservoir: error: {refusal}"
     assert not (sweep.out / "run-1").exists() and sweep.output("run-2") == ["a"]
     # A grid with more runs is not refused.
@@ -283,7 +285,7 @@ def test_a_grid_that_has_changed_is_refused_by_name_before_anything_runs(sweep):
 def test_folders_of_others_and_unknown_commands_are_refused(sweep):
     (sweep.out / "run").mkdir(parents=True)
     (sweep.out / "run" / "thesis.tex").touch()
-    refusal = f"--out: {sweep.out}/run exists and is not a run of a sweep; take another --out"
+    refusal = f"--out: {sweep.out}/run exists and is not a run of a sweep; choose another --out"
     assert sweep.write("command: sh -c 'echo'")() == f"fairseq-reservoir: error: {refusal}"
     assert sweep.write("command: fairseq-brain")() == "fairseq-reservoir: error: GRID: fairseq-brain: no such command"
 
@@ -303,7 +305,7 @@ def test_a_dry_run_prints_and_writes_nothing(sweep, capsys):
         (["--jobs", "0"], "--jobs 0: must be at least 1"),
         (["--slurm-gpus", "2"], "--slurm-gpus 2: has no effect without --slurm"),
         (["--slurm", "--slurm-time", "0"], "--slurm-time 0: must be at least 1"),
-        (["--slurm"], "--slurm: sbatch is not found; start the sweep where jobs are submitted"),
+        (["--slurm"], "--slurm: sbatch is not found; start the sweep on a machine that can submit jobs"),
     ],
 )
 def test_wrong_flags_are_named(flags, message, sweep, monkeypatch):
