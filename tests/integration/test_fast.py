@@ -45,7 +45,11 @@ def both(data, model, *flags):
     return train(data, *flags, begin=RUN), train(data, *flags, "--fast", begin=RUN)
 
 
-@pytest.mark.parametrize("model", MODELS)
+# Other default models go through the same code: test_the_parts_are_there, test_checkpoints_go and test_validation.
+REPEATED = ("L", "frozen_A", "recomputed", "no fast loss", "masks, untied", "language model")
+
+
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in REPEATED else m for m in MODELS])
 def test_without_dropout_losses_and_weights_are_the_same_up_to_rounding(toy_data, model):
     slow, fast = both(toy_data, MODELS[model], "--dropout", 0, "--max-update", 15)
     assert slow.losses[-1] < slow.losses[0] and fast.losses == pytest.approx(slow.losses, rel=1e-4)
@@ -115,7 +119,12 @@ def test_resuming_is_bit_exact(toy_data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model, first, then", [("every kind", [], ["--fast"]), ("masks", ["--fast"], []), ("frozen_A", ["--fast"], [])]
+    "model, first, then",
+    [
+        ("every kind", [], ["--fast"]),
+        ("masks", ["--fast"], []),
+        pytest.param("frozen_A", ["--fast"], [], marks=pytest.mark.slow),
+    ],
 )
 def test_checkpoints_go_from_one_to_the_other(toy_data, tmp_path, model, first, then):
     flags = [*MODELS[model].split(), "--dropout", 0, "--lr", 0.001, "--disable-validation"]
