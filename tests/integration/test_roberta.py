@@ -68,6 +68,7 @@ def test_the_classifier_begins_with_the_language_model_and_learns(trained):
     assert sum(trained.moods.losses[-20:]) < 0.8 * sum(trained.moods.losses[:20])
 
 
+@pytest.mark.parametrize("trained", ["masks", pytest.param("plan", marks=pytest.mark.slow)], indirect=True)
 def test_commands_and_the_hub_use_them(trained, toy_data, moods, run_fairseq):
     run_fairseq("validate", toy_data, *MASKED_LM, "--path", trained.paths["language"], "--cpu", "--batch-size", 8)
     run_fairseq("validate", moods, *SENTENCES, "--path", trained.paths["moods"], "--cpu", "--batch-size", 8)
@@ -106,7 +107,7 @@ def test_an_export_has_the_same_logits(trained, toy_data, moods, tmp_path):
     "model",
     [
         "--arch frozen_roberta --encoder-layers 2",
-        "--arch reservoir_roberta --reservoir-encoder LL",
+        pytest.param("--arch reservoir_roberta --reservoir-encoder LL", marks=pytest.mark.slow),
         "--arch supermask_one_layer_roberta --encoder-layers 2",
     ],
 )
@@ -140,7 +141,18 @@ def test_resuming_as_another_model_is_refused(trained, toy_data, tmp_path):
     assert status != 0 and message in line and line.count("\n") == 1
 
 
-@pytest.mark.parametrize("how", ["masked", "frozen", "trained"])
+@pytest.mark.parametrize(
+    "trained, how",
+    [
+        ("masks", "masked"),
+        ("plan", "frozen"),
+        ("plan", "trained"),
+        pytest.param("masks", "frozen", marks=pytest.mark.slow),
+        pytest.param("masks", "trained", marks=pytest.mark.slow),
+        pytest.param("plan", "masked", marks=pytest.mark.slow),
+    ],
+    indirect=["trained"],
+)
 def test_embeddings_from_a_checkpoint_that_is_gone_afterwards(trained, toy_data, tmp_path, how, run_fairseq):
     source = tmp_path / "source.pt"
     source.write_bytes(trained.paths["language"].read_bytes())
@@ -229,7 +241,10 @@ def test_another_dictionary_is_refused(toy_data, make_corpus, tmp_path):
     )
 
 
-@pytest.mark.parametrize("arch", ["transformer", "reservoir_transformer", "supermask_one_layer_transformer"])
+@pytest.mark.parametrize(
+    "arch",
+    [pytest.param("transformer", marks=pytest.mark.slow), "reservoir_transformer", "supermask_one_layer_transformer"],
+)
 def test_translating_needs_no_file_of_vectors_either(toy_data, tmp_path, run_fairseq, arch):
     from tests.support.building import dictionary
 
