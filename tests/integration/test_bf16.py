@@ -9,15 +9,21 @@ import torch
 from tests.support.commands import USER_DIR, load, train
 
 PLAN = "--reservoir-encoder LTFL --reservoir-decoder LT --disable-validation --no-epoch-checkpoints".split()
-FORMATS = ["--bf16", "--memory-efficient-bf16"]
 OPTIMIZERS = {
     "adam": ["--optimizer", "adam"],
     "freeze_skip": ["--optimizer", "freeze_skip", "--freeze-schedule", "40:encoder.layers.0"],
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("number_format", FORMATS)
+@pytest.mark.parametrize(
+    "number_format, optimizer",
+    [
+        ("--bf16", "freeze_skip"),
+        ("--memory-efficient-bf16", "adam"),
+        pytest.param("--bf16", "adam", marks=pytest.mark.slow),
+        pytest.param("--memory-efficient-bf16", "freeze_skip", marks=pytest.mark.slow),
+    ],
+)
 def test_training_resuming_and_translating(toy_data, tmp_path, monkeypatch, capsys, number_format, optimizer):
     flags = [*PLAN, number_format, *OPTIMIZERS[optimizer], "--lr", 0.003, "--save-dir", tmp_path]
     run = train(toy_data, *flags, "--max-update", 80)
