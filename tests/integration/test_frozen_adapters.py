@@ -47,6 +47,7 @@ def test_resumes_bit_for_bit(trained, toy_data, tmp_path):
     assert_same_bits(load(tmp_path)["model"], load(trained.folder)["model"])
 
 
+@pytest.mark.parametrize("trained", ["vera", pytest.param("lora", marks=pytest.mark.slow)], indirect=True)
 def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp_path):
     start = [*PLAN, *RUN, "--restore-file", trained.path, "--save-dir", tmp_path]
     other = {"lora": "vera", "vera": "lora"}[trained.kind]
@@ -83,6 +84,7 @@ def test_resuming_with_another_adapter_is_refused_by_name(trained, toy_data, tmp
     assert status != 0 and message in line and line.count("\n") == 1
 
 
+@pytest.mark.parametrize("trained", ["vera", pytest.param("lora", marks=pytest.mark.slow)], indirect=True)
 def test_translates_the_same_once_folded_and_from_an_export(trained, translate, tmp_path):  # noqa: F811
     model = open_checkpoint(trained.path).built()
     assert sum(isinstance(module, AdaptedLinear) for module in model.modules()) == 28
@@ -97,6 +99,7 @@ def test_translates_the_same_once_folded_and_from_an_export(trained, translate, 
     assert translate(out) == translate(trained.path)
 
 
+@pytest.mark.parametrize("trained", ["lora", pytest.param("vera", marks=pytest.mark.slow)], indirect=True)
 def test_averages_of_one_run(trained, tmp_path):
     out = tmp_path / "mean.pt"
     cli.main(["average", str(trained.folder / "checkpoint_1_8.pt"), str(trained.path), str(out)])
@@ -133,7 +136,7 @@ def test_a_trained_model_is_the_start_of_one_with_adapters(toy_data, tmp_path):
     torch.testing.assert_close(folded[name] - first.weights[name], 8 * change.B @ change.A, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", ["lora", pytest.param("vera", marks=pytest.mark.slow)])
 def test_a_checkpoint_of_plain_fairseq_is_the_start_of_one_with_adapters(kind, toy_data, tmp_path):
     first = train(toy_data, *RUN, "--max-update", 2, "--save-dir", tmp_path / "first", "--arch", "transformer_tiny")
     start = ["--finetune-from-model", tmp_path / "first" / "checkpoint_last.pt", "--max-update", 4]
