@@ -89,6 +89,11 @@ def test_random_and_frozen_tensors_do_not_change_and_the_rest_does(trained):
     assert bool(scores) == (trained.form != "reservoir") and all(score.dtype == torch.float32 for score in scores)
 
 
+@pytest.mark.parametrize(
+    "trained",
+    ["reservoir", "supermask, embeddings of its own", pytest.param("supermask", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_training_continues_bit_for_bit_and_another_model_is_refused(trained, toy_data, tmp_path):
     flags = [*trained.flags, "--no-save", "--disable-validation", "--restore-file", trained.path]
     whole = train(toy_data, *trained.flags, "--no-save", "--disable-validation", "--max-update", 25)
@@ -105,6 +110,11 @@ def test_training_continues_bit_for_bit_and_another_model_is_refused(trained, to
     assert status == 2 and said in line and len(line.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "trained",
+    ["reservoir", "supermask, embeddings of its own", pytest.param("supermask", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_an_export_scores_as_the_checkpoint_does(trained, eval_lm, tmp_path, capsys):
     out = tmp_path / "model.safetensors"
     cli.main(["export", str(trained.path), str(out)])
@@ -115,6 +125,15 @@ def test_an_export_scores_as_the_checkpoint_does(trained, eval_lm, tmp_path, cap
     assert f"{out.stat().st_size:,}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "trained",
+    [
+        "supermask",
+        pytest.param("reservoir", marks=pytest.mark.slow),
+        pytest.param("supermask, embeddings of its own", marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
 def test_it_samples_from_the_hub_interface(trained, toy_data, tmp_path):
     out = tmp_path / "model.safetensors"
     cli.main(["export", str(trained.path), str(out)])
@@ -128,6 +147,11 @@ def test_it_samples_from_the_hub_interface(trained, toy_data, tmp_path):
     assert model.sample(["a b c"], beam=2, max_len_b=6)[0] == said[0]
 
 
+@pytest.mark.parametrize(
+    "trained",
+    ["reservoir", "supermask, embeddings of its own", pytest.param("supermask", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_word_vectors_are_written_and_read(trained, toy_data, tmp_path, capsys):
     cli.main(["dump-embeddings", str(trained.path), str(tmp_path / "vectors")])
     assert capsys.readouterr().out.strip() == f"{tmp_path}/vectors.txt: 12 vectors of 16 numbers"
