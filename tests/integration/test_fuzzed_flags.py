@@ -290,17 +290,17 @@ def assert_flags_are_answered(data, folder, random):
     assert not any(problems.values()), f"{[*model, *flags]}: {problems}"
 
 
-@fuzzed(50, 1)
+@fuzzed(25, 1)
 def test_flags_of_models(toy_data, tmp_path, random):
     assert_flags_are_answered(toy_data, tmp_path, random)
 
 
-@fuzzed(100, 2)
+@fuzzed(40, 2)
 def test_logs_and_flags_of_reports(tmp_path, random):
     assert not (found := problem_of_report(tmp_path, random)), found
 
 
-@fuzzed(100, 3)
+@fuzzed(50, 3)
 def test_grids_and_flags_of_sweeps(tmp_path, random):
     assert not (found := problem_of_sweep(tmp_path, random)), found
 
