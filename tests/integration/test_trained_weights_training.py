@@ -28,7 +28,7 @@ def test_half_precision(toy_data, mode):
         assert not module.latent.equal(run.initial[f"{name}.latent"]), name
 
 
-@pytest.mark.parametrize("share", ["layer", "none"])
+@pytest.mark.parametrize("share", ["layer", pytest.param("none", marks=pytest.mark.slow)])
 def test_resuming_is_bit_exact(toy_data, tmp_path, share):
     flags = [*ARCH, "--mask-trained-weights", "sign", "--mask-share", share, "--max-update", 20]
     saved = ["--save-interval-updates", 7, "--no-epoch-checkpoints", "--save-dir", tmp_path / "a"]
