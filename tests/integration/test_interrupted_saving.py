@@ -70,7 +70,11 @@ def whole(toy_data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("way", WAYS)
+# By default one way to stop and one full disk, and one failed write and one failed copy.
+LONGER = ("stopped while writing", "disk full while copying")
+
+
+@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow) if w in LONGER else w for w in WAYS])
 def test_the_last_checkpoint_stays(toy_data, whole, tmp_path, way):
     plugin, folder = tmp_path / "stopping", tmp_path / "run"
     plugin.mkdir()
