@@ -118,12 +118,19 @@ def test_a_run_that_ruins_them_ends_in_one_line(toy_data, tmp_path, monkeypatch)
     assert status == 2 and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number_format", ["fp32", "bf16"])
+NOISY = (
+    "--reservoir-encoder LT --reservoir-decoder T",
+    "--arch frozen_transformer --encoder-layers 2 --decoder-layers 1 --freeze ffn,att --checkpoint-activations",
+)
+
+
 @pytest.mark.parametrize(
-    "model",
+    "model, number_format",
     [
-        "--reservoir-encoder LT --reservoir-decoder T",
-        "--arch frozen_transformer --encoder-layers 2 --decoder-layers 1 --freeze ffn,att --checkpoint-activations",
+        (NOISY[0], "bf16"),
+        (NOISY[1], "fp32"),
+        pytest.param(NOISY[0], "fp32", marks=pytest.mark.slow),
+        pytest.param(NOISY[1], "bf16", marks=pytest.mark.slow),
     ],
 )
 def test_quantization_noise_leaves_them_alone(toy_data, tmp_path, model, number_format):
