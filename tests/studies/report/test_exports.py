@@ -7,6 +7,7 @@ import pytest
 
 from fairseq_reservoir import cli
 from fairseq_reservoir.checkpoint.export import Written
+from fairseq_reservoir.studies.report import figures
 from fairseq_reservoir.studies.report.exports import Exported, Sized, exported, front
 from fairseq_reservoir.studies.report.figures import _columns, _marks
 from fairseq_reservoir.studies.report.measures import Spread
@@ -23,6 +24,22 @@ def runs(tmp_path):
             said = str(Written("model.safetensors", size + seed, size, entropy, 4, 0, text_bytes=99))
             (tmp_path / "runs" / f"{arm}-{seed}" / "export.log").write_text(f"packing\n{said}\n")
     return tmp_path / "runs"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Save only the figure of sizes. Saving the other figures takes seconds, and test_report.py checks their files."""
+    of_sizes, draw, save = [], figures._bytes, figures._saved
+
+    def remember(study):
+        of_sizes.append(draw(study))
+        return of_sizes[-1]
+
+    def only_sizes(figure):
+        return save(figure) if figure in of_sizes else dict.fromkeys(("png", "pdf", "svg"), b"<svg/>")
+
+    monkeypatch.setattr(figures, "_bytes", remember)
+    monkeypatch.setattr(figures, "_saved", only_sizes)
 
 
 def of_name(runs, name):
@@ -65,7 +82,7 @@ def test_front(points, expected):
         assert not [o for o in others if o.bytes <= one.bytes and o.test.mean >= one.test.mean]
 
 
-def test_table_and_figure(runs, tmp_path):
+def test_table_and_figure(runs, quick, tmp_path):
     (runs / "dense-1" / "model.safetensors").write_bytes(b"x" * 400_000)
     cli.main(["report", str(runs), "--out", str(tmp_path / "out")])
     table = (tmp_path / "out/tables/sizes.csv").read_text().splitlines()
@@ -90,13 +107,14 @@ def test_marks_of_the_axis(low, high):
     )
 
 
-def test_one_size_makes_no_figure(tmp_path):
+def test_one_size_makes_no_figure(quick, tmp_path):
     write_runs(tmp_path / "runs")
     cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    assert list((tmp_path / "out/figures").glob("convergence_*"))
     assert not (tmp_path / "out/figures/bytes.png").exists()
 
 
-def test_a_point_of_another_program(runs, tmp_path):
+def test_a_point_of_another_program(runs, quick, tmp_path):
     cli.main(["report", str(runs), "--out", str(tmp_path / "out"), "--point", "int8", "250000", "90"])
     page = (tmp_path / "out/index.html").read_text()
     assert ">int8<" in page and "size of the file, MB" in page

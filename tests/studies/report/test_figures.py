@@ -89,7 +89,9 @@ def test_legends_show_names_that_begin_with_an_underscore(tmp_path):
         assert {text.get_text() for text in legend.get_texts()} == entries
 
 
-def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path):
+def test_a_figure_of_each_test_score_and_none_without_seeds(tmp_path, monkeypatch):
+    # Saving takes a second for each figure. The report of test_report.py has saved ones.
+    monkeypatch.setattr(figures, "_saved", lambda figure: dict.fromkeys(("png", "pdf", "svg"), b"<svg/>"))
     write(tmp_path / "runs", {arm: SCORES[arm] for arm in ("dense", "frozen")}, with_tests=True)
     for i, folder in enumerate(sorted((tmp_path / "runs").iterdir())):  # a run that was also scored as a language model
         (folder / "eval-lm.log").write_text(f"Loss (base 2): {3 + i / 10}, Perplexity: 1\n")
