@@ -32,7 +32,10 @@ def test_every_optimizer_has_a_freeze_skip_wrapper():
     assert {"adam", "adafactor", "nag", "sgd", "adagrad", "adadelta", "adamax"} <= set(BUILT)
 
 
-@pytest.mark.parametrize("name", BUILT)
+# adafactor, adam, nag and sgd are those of the documentation; the wrappers of all are made alike.
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[] if name in ("adafactor", "adam", "nag", "sgd") else pytest.mark.slow) for name in BUILT
+])  # fmt: skip
 def test_a_step_equals_that_of_the_wrapped_optimizer(name):
     weights = []
     for optimizer in (name, f"freeze_skip_{name}"):
@@ -46,7 +49,7 @@ def test_a_step_equals_that_of_the_wrapped_optimizer(name):
     assert weights[0].equal(weights[1]) and not weights[0].equal(torch.tensor([1.0, -2.0]))
 
 
-@pytest.mark.parametrize("name", ["freeze_skip", "freeze_skip_adam", "freeze_skip_nag", "freeze_skip_adafactor"])
+@pytest.mark.parametrize("name", ["freeze_skip", "freeze_skip_adafactor"])
 def test_flags_reach_the_configuration(name):
     given = config(
         "--optimizer", name, "--lr", "0.1", "--freeze-schedule", "1:emb", "--freeze-update-every", "ffn:2"
@@ -70,12 +73,17 @@ TIED = {
 }
 
 
+@pytest.fixture(scope="module")
+def plain_models():
+    return {name: make() for name, make in TIED.items()}
+
+
 @pytest.mark.parametrize(
     "spec", ["emb", "out", "encoder", "decoder", "encoder.emb", "decoder.emb", "decoder.out", "ffn"]
 )
 @pytest.mark.parametrize("model", TIED)
-def test_a_schedule_freezes_the_same_parameters_as_freeze(model, spec):
-    plain = TIED[model]()
+def test_a_schedule_freezes_the_same_parameters_as_freeze(plain_models, model, spec):
+    plain = plain_models[model]
     trained = {name for name, p in plain.named_parameters() if p.requires_grad}
     flags = Namespace(freeze_schedule=f"0:{spec}")
     try:
