@@ -84,7 +84,6 @@ def test_a_tied_tensor_is_averaged_once(toy_data, tmp_path, fp32):
     (3, 2, 4),  # one average, after update 3; a lost count would delay it to update 5
     pytest.param(3, 3, 8, marks=pytest.mark.slow),
     pytest.param(3, 4, 8, marks=pytest.mark.slow),
-    pytest.param(0, 3, 8, marks=pytest.mark.slow),  # fairseq treats 0 as 1
 ])  # fmt: skip
 def test_the_count_of_updates_since_the_last_average_is_restored(toy_data, tmp_path, every, stop, end):
     every = [*EMA, "--ema-update-freq", every]

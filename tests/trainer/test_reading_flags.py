@@ -36,7 +36,7 @@ def test_scoring_a_share_of_the_data(is_applied):
 def test_a_value_that_hydra_would_change(is_applied):
     arguments = ["data", "--arch", "transformer_tiny", "--save-dir", "${HOME}"]
     if is_applied:
-        with pytest.raises(InputError, match=r"^--save-dir '\$\{HOME\}': flags have no"):
+        with pytest.raises(InputError, match=r"^--save-dir '\$\{HOME\}': only YAML files can refer"):
             options.parse_args_and_arch(options.get_training_parser(), arguments)
     else:
         assert options.parse_args_and_arch(options.get_training_parser(), arguments).save_dir == "${HOME}"
