@@ -1,5 +1,7 @@
 """``--backskip`` in fairseq's trainer: bits, FLOPs, resuming, several ranks, and checkpoints."""
 
+import logging
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -11,7 +13,7 @@ from fairseq_reservoir.checkpoint.ledger import ledger
 from fairseq_reservoir.checkpoint.meta_checkpoint import open_checkpoint
 from fairseq_reservoir.layers.backskip.backward_skip import ESTIMATORS, Identity
 from tests.support.building import build, logits, pad, sentences, shift
-from tests.support.commands import error_of, load, start_training, train
+from tests.support.commands import error_of, load, train
 from tests.support.several_processes import in_processes, train_as
 
 PLAN = "--reservoir-encoder LTLFL --decoder-layers 2 --dropout 0.1 --disable-validation".split()
@@ -28,13 +30,17 @@ ENGINES = (
 )
 
 
-@pytest.mark.parametrize(
-    "kind, engine",
-    [("synthetic", engine) for engine in ENGINES]
-    + [pytest.param("reinforce", engine, marks=pytest.mark.slow) for engine in ENGINES],
-)
+def kinds_and_engines():
+    """All pairs. By default scaled half precision, and recomputed layers with accumulated gradients."""
+    for kind in KINDS:
+        for engine in ENGINES:
+            usual = kind == "synthetic" and engine in (ENGINES[2], ENGINES[4])
+            yield pytest.param(kind, engine, marks=[] if usual else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("kind, engine", kinds_and_engines())
 def test_true_gradients_always_are_no_backskipping_bit_for_bit(toy_data, kind, engine):
-    flags = [*PLAN, *engine, "--max-update", 8, "--no-save"]
+    flags = [*PLAN, *engine, "--max-update", 4, "--no-save"]
     plain = train(toy_data, *flags)
     ours = train(toy_data, *flags, "--backskip", kind, "--backskip-anneal", 1)
     assert ours.losses == plain.losses
@@ -84,48 +90,80 @@ def test_layers_below_learn_from_estimates(toy_data, monkeypatch):
     assert losses["synthetic"] < 0.96 * losses["reinforce"] and losses["identity"] < 0.98 * losses["reinforce"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_whole_learns_without_any_true_gradient(toy_data, kind):
-    """Layers above the frozen ones always learn."""
-    flags = [*PLAN, "--backskip", kind, "--backskip-warmup", 5, "--backskip-anneal", 0, "--max-update", 80, "--no-save"]
+@pytest.mark.slow
+def test_the_whole_learns_from_noise(toy_data):
+    """The layers above the frozen ones learn although REINFORCE adds noise to their inputs."""
+    flags = [
+        *PLAN,
+        "--backskip",
+        "reinforce",
+        "--backskip-warmup",
+        5,
+        "--backskip-anneal",
+        0,
+        "--max-update",
+        80,
+        "--no-save",
+    ]
     run = train(toy_data, *flags)
     assert not any(skip.is_true for skip in run.model.backskips.values())
     assert sum(run.losses[40:]) < 0.98 * sum(run.losses[:40])  # an epoch has 40 updates
 
 
+RESUMED = [*PLAN, "--backskip-warmup", 3, "--backskip-anneal", 0.7, "--no-epoch-checkpoints"]
+
+
+@pytest.fixture(scope="module")
+def whole(toy_data, tmp_path_factory):
+    """For each kind, a run of 10 updates, and its folder with checkpoints of updates 6 and 10."""
+    runs = {}
+    for kind in KINDS:
+        folder = tmp_path_factory.mktemp(kind)
+        flags = [*RESUMED, "--backskip", kind, "--max-update", 10, "--save-interval-updates", 6, "--save-dir", folder]
+        runs[kind] = train(toy_data, *flags), folder
+    return runs
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_resuming_is_bit_exact(toy_data, tmp_path, kind):
-    flags = [*PLAN, "--backskip", kind, "--backskip-warmup", 3, "--backskip-anneal", 0.7]
-    whole = train(toy_data, *flags, "--max-update", 10, "--save-dir", tmp_path / "whole")
-    train(toy_data, *flags, "--max-update", 6, "--save-dir", tmp_path / "part")
-    rest = train(toy_data, *flags, "--max-update", 10, "--save-dir", tmp_path / "part")
-    assert rest.losses == whole.losses[6:]
-    one, other = load(tmp_path / "whole")["model"], load(tmp_path / "part")["model"]
+def test_resuming_is_bit_exact(toy_data, whole, tmp_path, kind):
+    run, folder = whole[kind]
+    flags = [*RESUMED, "--backskip", kind, "--restore-file", folder / "checkpoint_1_6.pt", "--save-dir", tmp_path]
+    rest = train(toy_data, *flags, "--max-update", 10)
+    assert len(rest.losses) == 4 and rest.losses == run.losses[6:]
+    one, other = load(folder)["model"], load(tmp_path)["model"]
     assert one.keys() == other.keys() and all(other[name].equal(tensor) for name, tensor in one.items())
     assert any(name.startswith("backskips.encoder_layers_3.") and tensor.any() for name, tensor in one.items())
 
 
-def weights_as(rank, folder, data, *flags):
-    return dict(train_as(rank, 2, folder / "meeting", data, *flags).weights)
+def weights_as(rank, folder, data, *runs):
+    return [dict(train_as(rank, 2, folder / f"meeting{i}", data, *flags).weights) for i, flags in enumerate(runs)]
 
 
 PROCESSES = (
-    "--backskip-warmup 3 --backskip-anneal 0.7 --batch-size 8 --dropout 0 --max-epoch 1 --lr 0.001 --no-save".split()
+    "--backskip-warmup 3 --backskip-anneal 0.7 --batch-size 8 --dropout 0 --max-update 6 --lr 0.001 --no-save".split()
 )
+# Two processes drop different layers, but all must take part in fitting the estimators.
+LAYERDROP = (
+    "--encoder-layerdrop 0.5 --backskip synthetic --backskip-warmup 4 --backskip-anneal 0 --max-update 6 --no-save"
+    " --ddp-backend legacy_ddp"
+).split()
 
 
-def same_weights_of_two(data, folder, *flags):
-    one, other = in_processes(2, weights_as, folder, data, *flags)
-    assert one.keys() == other.keys() and all(other[name].equal(tensor) for name, tensor in one.items())
-    return one
+def same_weights_of_two(data, folder, *runs):
+    """Weights of each of ``runs`` (flags) of two processes, which are the same in both."""
+    found = in_processes(2, weights_as, folder, data, *runs)
+    for one, other in zip(*found, strict=True):
+        assert one.keys() == other.keys() and all(other[name].equal(tensor) for name, tensor in one.items())
+    return found[0]
 
 
 @pytest.mark.parametrize("backend", ["pytorch_ddp", pytest.param("legacy_ddp", marks=pytest.mark.slow)])
 def test_two_processes_agree_with_each_other_and_with_one(toy_data, tmp_path, backend):
     flags = [*PLAN, *PROCESSES, "--backskip", "synthetic"]
-    alone = train(toy_data, *flags, "--update-freq", 2)
-    two, one = same_weights_of_two(toy_data, tmp_path, *flags, "--ddp-backend", backend), alone.weights
-    for name, _ in alone.model.named_parameters():
+    run = train(toy_data, *flags, "--update-freq", 2)
+    one = run.weights
+    two, _ = same_weights_of_two(toy_data, tmp_path, [*flags, "--ddp-backend", backend], [*PLAN, *LAYERDROP])
+    for name, _ in run.model.named_parameters():
         torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
     for name in ("gram", "map"):
         name = f"backskips.encoder_layers_1.estimator.rest.{name}"
@@ -135,9 +173,8 @@ def test_two_processes_agree_with_each_other_and_with_one(toy_data, tmp_path, ba
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
 def test_two_processes_agree_although_each_has_its_noise(toy_data, tmp_path, backend):
-    weights = same_weights_of_two(
-        toy_data, tmp_path, *PLAN, *PROCESSES, "--backskip", "reinforce", "--ddp-backend", backend
-    )
+    flags = [*PLAN, *PROCESSES, "--backskip", "reinforce", "--ddp-backend", backend]
+    (weights,) = same_weights_of_two(toy_data, tmp_path, flags)
     assert weights["backskips.encoder_layers_1.estimator.value.map"].any()
 
 
@@ -146,32 +183,32 @@ def test_layerdrop_does_not_hide_a_layer():
     assert len(model.backskips) == 8 and model.encoder.layers[3].fc1.weight.dtype == torch.bfloat16
 
 
-def test_a_checkpoint_can_be_used_with_and_without(toy_data, tmp_path):
-    train(toy_data, *PLAN, "--backskip", "synthetic", "--max-update", 2, "--save-dir", tmp_path / "with")
-    train(toy_data, *PLAN, "--max-update", 2, "--save-dir", tmp_path / "without")
-    for folder, flags in (("with", []), ("without", ["--backskip", "reinforce"])):
-        run = train(toy_data, *PLAN, *flags, "--max-update", 3, "--save-dir", tmp_path / folder)
-        assert run.trainer.get_num_updates() == 3
+def test_a_checkpoint_can_be_used_with_and_without(toy_data, whole, tmp_path):
+    flags = [*PLAN, "--no-epoch-checkpoints", "--save-dir", tmp_path]
+    run = train(toy_data, *flags, "--restore-file", whole["synthetic"][1] / "checkpoint_1_6.pt", "--max-update", 7)
+    assert run.trainer.get_num_updates() == 7 and not any("backskip" in name for name in load(tmp_path)["model"])
+    run = train(toy_data, *flags, "--backskip", "reinforce", "--max-update", 8)
+    assert run.trainer.get_num_updates() == 8 and any("backskip" in name for name in load(tmp_path)["model"])
 
 
-def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, tmp_path):
-    train(toy_data, *PLAN, "--backskip", "reinforce", "--max-update", 2, "--save-dir", tmp_path)
-    flags = [*PLAN, "--max-update", 4, "--save-dir", tmp_path, "--backskip", "synthetic"]
-    line, status = error_of(toy_data, *flags, "--backskip-warmup", 2)
+def test_an_estimator_is_not_added_when_its_warmup_is_over(toy_data, whole, tmp_path):
+    flags = [*PLAN, "--backskip", "synthetic", "--max-update", 7, "--save-dir", tmp_path]
+    begun = ["--restore-file", whole["reinforce"][1] / "checkpoint_1_6.pt"]
+    line, status = error_of(toy_data, *flags, *begun, "--backskip-warmup", 6)
     assert status != 0 and line.removeprefix("fairseq-train: error: ") == (
-        "--backskip-warmup 2: the checkpoint has no estimator of this kind, and the warm-up would be over at its update 2; "
-        "set the flag to 102, for example, or add --reset-optimizer\n"
+        "--backskip-warmup 6: the checkpoint has no estimator of this kind, and the warm-up would be over at its update 6; "
+        "set the flag to 106, for example, or add --reset-optimizer\n"
     )
-    train(toy_data, *flags, "--backskip-warmup", 2, "--reset-optimizer", "--no-save")
-    run = train(toy_data, *flags, "--backskip-warmup", 3, "--backskip-anneal", 0)
-    assert all(skip.estimator.rest.map.any() for skip in run.model.backskips.values())
+    train(toy_data, *flags, *begun, "--backskip-warmup", 6, "--reset-optimizer", "--no-save")
+    train(toy_data, *flags, *begun, "--backskip-warmup", 7)
     # The checkpoint now has an estimator, and other flags are allowed.
-    train(toy_data, *flags, "--max-update", 5, "--backskip-warmup", 2)
+    run = train(toy_data, *flags, "--max-update", 8, "--backskip-warmup", 2, "--backskip-anneal", 0)
+    assert all(skip.estimator.rest.map.any() for skip in run.model.backskips.values())
 
 
-def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
-    run = train(toy_data, *PLAN, "--backskip", "synthetic", "--max-update", 2, "--save-dir", tmp_path)
-    export(str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "model.safetensors"), dtype="fp32")
+def test_an_export_leaves_the_estimators_out(toy_data, whole, tmp_path):
+    run, folder = whole["synthetic"]
+    export(str(folder / "checkpoint_last.pt"), str(tmp_path / "model.safetensors"), dtype="fp32")
     tensors = read_state_dict(tmp_path / "model.safetensors")
     assert not any("backskip" in name for name in tensors) and any("backskip" in name for name in run.weights)
     model = load_translator(str(tmp_path / "model.safetensors"), str(toy_data)).models[0]
@@ -185,40 +222,18 @@ def test_an_export_leaves_the_estimators_out(toy_data, tmp_path):
     assert estimators == 2 * 3 * 16 * 16 * 4 == found.weight_bytes - found.inference_bytes
 
 
-def test_layerdrop_differs_between_processes(toy_data, tmp_path):
-    flags = [
-        *PLAN,
-        "--encoder-layerdrop",
-        0.5,
-        "--backskip",
-        "synthetic",
-        "--backskip-warmup",
-        6,
-        "--backskip-anneal",
-        0,
-        "--max-update",
-        8,
-    ]
-    ended = start_training(
-        toy_data, *flags, "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert load(tmp_path)["optimizer_history"][-1]["num_updates"] == 8
-
-
-def test_cosines_are_logged(toy_data, tmp_path):
+def test_cosines_are_logged(toy_data, caplog):
+    caplog.set_level(logging.INFO)
     flags = [*PLAN, "--backskip", "synthetic", "--backskip-warmup", 4, "--backskip-anneal", 0]
-    ended = start_training(
-        toy_data, *flags, "--log-format", "json", "--log-interval", 2, "--max-update", 8, "--no-save"
-    )
-    lines = (ended.stderr + ended.stdout).splitlines()
+    train(toy_data, *flags, "--log-format", "json", "--log-interval", 2, "--max-update", 8, "--no-save")
+    lines = [f"{record.name} {record.getMessage()}" for record in caplog.records]
     inner = {
         update: line
         for line in lines
         for update in "2468"
         if "train_inner" in line and f'"num_updates": "{update}"' in line
     }
-    assert ended.returncode == 0 and sorted(inner) == list("2468")
+    assert sorted(inner) == list("2468")
     assert ['"backskip_cosine_encoder.layers.1": "' in inner[update] for update in "2468"] == [True, True, False, False]
 
 
