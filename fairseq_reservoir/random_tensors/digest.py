@@ -14,12 +14,12 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def of_tensor(tensor: torch.Tensor) -> str:
-    """SHA-256 of the tensor's bytes, hexadecimal."""
+    """SHA-256 of the tensor's bytes as a hexadecimal string."""
     return hashlib.sha256(raw_bytes(tensor)).hexdigest()
 
 
 def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
-    """SHA-256 of a text and of tensors with their names, dtypes and shapes, sorted by name."""
+    """One SHA-256 of a text and of all tensors in the order of their names. It also covers names, dtypes and shapes."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -29,5 +29,5 @@ def of_contents(text: str, tensors: dict[str, torch.Tensor]) -> str:
 
 
 def of_symbols(symbols: list[str]) -> str:
-    """SHA-256 of a dictionary's symbols in order, one per line."""
+    """SHA-256 of the text that has one symbol of a dictionary per line, in the dictionary's order."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()

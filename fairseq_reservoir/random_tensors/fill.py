@@ -1,4 +1,7 @@
-"""Choose a recipe for each frozen tensor and write its values, for reservoirs (Shen et al., 2021) and freeze specs."""
+"""Choose the recipe of each frozen tensor, and write the values that the recipe draws.
+
+Tensors are frozen because they belong to a reservoir (Shen et al., 2021) or because ``--freeze`` names them.
+"""
 
 import math
 from collections.abc import Mapping
@@ -14,19 +17,20 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @torch.no_grad()
 def fill(parameters: Mapping[str, torch.Tensor], recipes: dict[str, Recipe], seed: int) -> None:
-    """Draw all tensors with a recipe, in place. Does nothing while a model is built on the meta device."""
-    on_meta = torch.get_default_device().type == "meta"  # fairseq still creates some parameters on the CPU then
+    """Overwrite each parameter that has a recipe with drawn values. Does nothing while a model is built on the meta device."""
+    # The default device is checked too, because even then fairseq creates some parameters on the CPU.
+    on_meta = torch.get_default_device().type == "meta"
     for name, drawn in recipes.items():
         if not on_meta and not parameters[name].is_meta:
             parameters[name].copy_(drawn.draw(seed))
 
 
 def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
-    """Draw tensors of a module in place, and add their recipes to ``module.recipes``, from which ``recipes_in`` reads them.
+    """Draw tensors of a module in place. Their recipes are added to ``module.recipes``, which ``recipes_in`` reads.
 
     Args:
         module: owner of the tensors.
-        recipes: recipe of each tensor, by its name in the module.
+        recipes: maps the name of each tensor in the module to its recipe.
         seed: seed of all draws.
     """
     fill(dict(module.named_parameters()) | dict(module.named_buffers()), recipes, seed)
@@ -35,7 +39,7 @@ def draw(module: nn.Module, recipes: dict[str, Recipe], seed: int) -> None:
 
 
 def recipes_in(model: nn.Module) -> dict[str, Recipe]:
-    """Collect the ``recipes`` of all modules of a model, by the tensors' names in the model."""
+    """Collect the ``recipes`` of all modules of a model. Keys are the tensors' names in the model."""
     return {
         f"{place}.{name}".lstrip("."): recipe
         for place, module in model.named_modules()
@@ -44,17 +48,17 @@ def recipes_in(model: nn.Module) -> dict[str, Recipe]:
 
 
 def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
-    """Recipe of the frozen tensor ``name`` of a reservoir.
+    """Return the recipe of the frozen tensor ``name`` of a reservoir.
 
-    - Matrices are orthogonal, each projection separately.
-    - Weights of static mixing are +-1/4. The magnitude does not matter, because they are normalised.
-    - LayerNorms have weight 1 and bias 0; other gains are 1.
+    - Matrices are orthogonal. Projections that are stacked in one matrix are drawn separately.
+    - Weights of static mixing are +1/4 or -1/4. Their magnitude has no effect, because the layer normalises them.
+    - LayerNorms have weight 1 and bias 0. Other one-dimensional gains are 1.
     - The bias of attention's output projection is 0, as in fairseq. Other biases are drawn from
       U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as in ``nn.Linear`` and ``nn.GRU``. For a GRU, fan_in is the hidden size.
 
     Args:
         name: the tensor's name in the model.
-        random_name: the name from which it is drawn.
+        random_name: the name that, with the seed, determines the values.
         shapes: shapes of the model's parameters by name.
 
     Raises:
@@ -75,18 +79,19 @@ def reservoir_recipe(name: str, random_name: str, shapes: Shapes) -> Recipe:
 def component_recipe(
     initialiser: str, name: str, random_name: str, shapes: Shapes, table: bool = False, padding: int | None = None
 ) -> Recipe:
-    """Recipe of a tensor that a freeze spec froze.
+    """Return the recipe of a tensor that ``--freeze`` freezes.
 
     - Biases are 0. LayerNorms have weight 1 and bias 0.
-    - Matrices are drawn by ``initialiser``, each projection separately. The kernels of a convolution are the rows of a matrix.
-    - Rows of an embedding table have a norm of about 1, as in fairseq. They are not scaled by fans, because a row is looked up
-      and not summed over.
+    - Matrices are drawn by ``initialiser``. Projections that are stacked in one matrix are drawn separately. A convolution is
+      drawn as a matrix with one kernel per row.
+    - Rows of an embedding table have a norm of about 1, as in fairseq. Their scale does not depend on fan_in or fan_out, because
+      the model selects one row and does not sum over rows.
 
     Args:
         initialiser: key of ``initialisers.MATRIX_INITIALISERS``.
         name, random_name, shapes: as for ``reservoir_recipe``.
         table: whether the tensor is a table of token or position embeddings.
-        padding: a row to set to 0.
+        padding: index of the row that is set to 0; None for no row.
     """
     shape = tuple(shapes[name])
     if "bias" in name.rpartition(".")[2]:
@@ -99,14 +104,14 @@ def component_recipe(
     if initialiser == "orthogonal":
         scale = math.sqrt(max(1, shape[0] / shape[1]))
     elif initialiser in ("xavier_uniform", "kaiming_uniform", "signed_constant"):
-        # Kaiming's entries have a variance of 2 / columns.
+        # Kaiming's entries have variance 2 / columns. A row has a norm of about 1 if its entries have variance 1 / columns.
         initialiser = "signed_constant" if initialiser == "signed_constant" else "kaiming_uniform"
         scale = math.sqrt(0.5)
     return Recipe(initialiser, random_name, shape, scale=scale, zero_row=padding)
 
 
 def _projections(name: str, shapes: Shapes) -> int:
-    """Number of projections stacked in a matrix: the gates of a GRU or LSTM, the halves of a GLU."""
+    """Number of projections that are stacked in one matrix, such as the gates of a GRU or LSTM or the two halves of a GLU."""
     ending = name.rpartition(".")[2]
     rows, columns = shapes[name][:2]
     if ending == "in_proj_weight":
@@ -125,13 +130,13 @@ def _fan_in(name: str, shapes: Shapes) -> int:
     weight = shapes.get(_recurrent_matrix(name) if is_recurrent else name.removesuffix("bias") + "weight")
     if weight is None:
         raise InputError(
-            f"{name}: cannot draw this tensor of a frozen layer; matrices, LayerNorms named layer_norm, and biases next to a weight "
-            "can be drawn; make it a buffer, or rename it"
+            f"{name}: cannot draw this tensor of a frozen layer; only matrices, LayerNorms named layer_norm, and biases beside a "
+            "weight can be drawn; make the tensor a buffer, or rename it"
         )
     return weight[1]
 
 
 def _recurrent_matrix(name: str) -> str:
-    """Name of the recurrent matrix, (gates x hidden, hidden), next to a matrix or bias of a recurrent network."""
+    """Name of the hidden-to-hidden matrix, shape (gates x hidden, hidden), of the GRU or LSTM that has the tensor ``name``."""
     module, _, ending = name.rpartition(".")
     return f"{module}.{ending.replace('bias', 'weight').replace('_ih', '_hh')}"

@@ -1,8 +1,8 @@
-"""Initial values of frozen tensors, on top of ``philox``.
+"""Initialisers for frozen tensors. Random numbers come from ``philox``.
 
-Every function takes ``(seed, name, shape)`` and returns a float32 tensor; ``fan_out, fan_in = shape`` for a matrix.
-Initialisers in ``EXACT`` return the same bits on every machine. The others agree to about 1e-6 across machines; ``philox``
-has the reason.
+Every function takes ``(seed, name, shape)`` and returns a float32 tensor. For a matrix, ``fan_out, fan_in = shape``.
+Initialisers in ``EXACT`` return the same bits on every machine. The others agree across machines to about 1e-6. The docstring
+of ``philox`` gives the reason.
 """
 
 import math
@@ -15,10 +15,11 @@ from .philox import Shape
 
 
 def orthogonal(seed: int, name: str, shape: Shape) -> torch.Tensor:
-    """Orthonormal rows (or columns, whichever are fewer): W W^T = I or W^T W = I.  Saxe et al., 2014.
+    """Orthonormal rows (W W^T = I), or orthonormal columns (W^T W = I) if W has more rows than columns.  Saxe et al., 2014.
 
-    QR in float64 of a standard normal matrix. The signs are fixed so that R has a positive diagonal. The result is then
-    unique, and Haar-distributed (Mezzadri, 2007). It uses one thread, because more threads can change the last bits.
+    W is Q, or Q^T, of the QR decomposition of a standard normal matrix in float64. Signs are chosen so that R has a positive
+    diagonal. Q is then unique and Haar-distributed (Mezzadri, 2007). The decomposition uses one thread, because more threads can
+    change the last bits.
     """
     rows, columns = shape
     gaussian: torch.Tensor = philox.normal(seed, name, (max(rows, columns), min(rows, columns)))

@@ -1,14 +1,14 @@
 """Random tensors that depend only on a seed and the tensor's name.
 
-Random words come from Philox4x64-10 (Salmon et al., 2011), a counter-based generator. NumPy guarantees the same stream
-in all releases and on all platforms. The generator's key is a hash of the seed and the tensor's name. A tensor therefore
-does not depend on other draws, the device, the number of processes or torch's global state.
+Random 32-bit words come from Philox4x64-10 (Salmon et al., 2011), a counter-based generator. NumPy guarantees the same
+stream in all releases and on all platforms. The generator's key is a hash of the seed and the tensor's name. A tensor
+therefore does not depend on other draws, the device, the number of processes or torch's global state.
 
-Uniform and sign tensors are the same bits on every machine, because they are computed from the words by exact steps and
-one rounding. Normal tensors use ``log`` and ``cos``. The last bit of these depends on the platform's libm, so they are
-computed in float64 and agree across machines to about 1e-6.
+Uniform and sign tensors have the same bits on every machine, because all steps from the words to the values are exact,
+except for one rounding. Normal tensors use ``log`` and ``cos``. The last bit of both functions depends on the platform's
+libm. Normal tensors are therefore computed in float64, and agree across machines to about 1e-6.
 
-Inside ``torch.device("meta")`` nothing is drawn, and tensors have a shape but no values.
+Inside ``torch.device("meta")`` nothing is drawn. The tensors have a shape but no values.
 """
 
 import functools
@@ -45,10 +45,10 @@ def _empty_on_meta(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 
 @_empty_on_meta
 def uniform(seed: int, name: str, shape: Shape, bound: float) -> torch.Tensor:
-    """float32 uniform on the open interval (-bound, bound), symmetric about 0, on a grid of 2^24 points.
+    """Draw float32 values uniformly from a grid of 2^24 points in the open interval (-bound, bound), symmetric about 0.
 
-    With w the top 24 bits of a random word, ``value = (2w + 1 - 2^24) * (bound / 2^24)``. The first factor is an odd integer
-    below 2^24 in magnitude, and therefore exact in float32. The product is rounded once.
+    Let w be the upper 24 bits of a random word. Then ``value = (2w + 1 - 2^24) * (bound / 2^24)``. The first factor is an odd
+    integer with a magnitude below 2^24, so float32 represents it exactly. The product is rounded once.
     """
     centred = (words(seed, name, math.prod(shape)) >> 8).astype(np.int32)
     centred *= 2
@@ -58,20 +58,23 @@ def uniform(seed: int, name: str, shape: Shape, bound: float) -> torch.Tensor:
 
 @_empty_on_meta
 def sign(seed: int, name: str, shape: Shape) -> torch.Tensor:
-    """float32 tensor of -1 and +1, each with probability 1/2: one bit of the stream per entry."""
+    """Draw a float32 tensor of -1 and +1, each with probability 1/2. Each entry uses one bit of the random words."""
     count = math.prod(shape)
     bits = np.unpackbits(sign_bits(seed, name, count), count=count, bitorder="little")
     return torch.from_numpy(bits.astype(np.float32) * 2 - 1).reshape(shape)
 
 
 def sign_bits(seed: int, name: str, count: int) -> np.ndarray:
-    """Packed bits of ``sign``, uint8: entry i is +1 if bit i % 8 of byte i // 8 is set. Has up to 3 extra bytes."""
+    """Return the entries of ``sign`` as packed bits (uint8), with up to 3 unused bytes at the end.
+
+    Entry i is +1 if bit i % 8 of byte i // 8 is set, else -1.
+    """
     return words(seed, name, (count + 31) // 32).view(np.uint8)
 
 
 @_empty_on_meta
 def normal(seed: int, name: str, shape: Shape) -> torch.Tensor:
-    """float64 standard normal by Box and Muller (1958), from two random words per entry."""
+    """Draw float64 standard normal values by the transform of Box and Muller (1958), from two random words per entry."""
     count = math.prod(shape)
     u = (words(seed, name, 2 * count).astype(np.float64) + 0.5) / 2**32
     return torch.from_numpy(np.sqrt(-2 * np.log(u[0::2])) * np.cos(2 * math.pi * u[1::2])).reshape(shape)

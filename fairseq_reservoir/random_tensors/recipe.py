@@ -14,7 +14,7 @@ _VECTORS: dict[str, Callable[..., torch.Tensor]] = {
     "bias_uniform": initialisers.bias_uniform,
 }
 INITIALISERS = {**initialisers.MATRIX_INITIALISERS, **_VECTORS, "embedding_normal": initialisers.embedding_normal}
-OF_ANY_SHAPE = {*_VECTORS, "zero"}  # including scalars
+OF_ANY_SHAPE = {*_VECTORS, "zero"}  # initialisers that accept any shape, including that of a scalar
 _EXACT = initialisers.EXACT | _VECTORS.keys()
 
 
@@ -25,11 +25,11 @@ class Recipe:
     Args:
         initialiser: key of ``INITIALISERS``.
         name: the name that, with the seed, determines the values.
-        shape: shape of the tensor. With more than two dimensions, it is drawn as a matrix with ``shape[0]`` rows.
-        blocks: number of equal blocks of rows. Several blocks are drawn separately, as ``name/0``, ``name/1``, ...
-        fan_in: for ``bias_uniform``.
-        scale: factor of the values, multiplied in float32.
-        zero_row: a row set to 0 afterwards, such as the padding row of an embedding.
+        shape: shape of the tensor. A tensor of more than two dimensions is drawn as a matrix with ``shape[0]`` rows.
+        blocks: number of equal blocks of rows. If there are several, each is drawn separately, as ``name/0``, ``name/1``, ...
+        fan_in: fan-in of the layer; needed only by ``bias_uniform``.
+        scale: factor by which the drawn values are multiplied, in float32.
+        zero_row: index of a row that is set to 0 after drawing, such as the padding row of an embedding.
     """
 
     initialiser: str
@@ -42,11 +42,11 @@ class Recipe:
 
     @property
     def exact(self) -> bool:
-        """Whether every machine draws the same bits. Otherwise values agree to about 1e-6 (see ``philox``)."""
+        """Whether every machine draws the same bits. Otherwise values agree across machines to about 1e-6 (see ``philox``)."""
         return self.initialiser in _EXACT
 
     def draw(self, seed: int) -> torch.Tensor:
-        """Compute the tensor, float32."""
+        """Draw the tensor from a seed, in float32."""
         further = {} if self.fan_in is None else {"fan_in": self.fan_in}
         make = INITIALISERS[self.initialiser]
         shape = self.shape if len(self.shape) < 3 else (self.shape[0], math.prod(self.shape[1:]))
@@ -61,7 +61,7 @@ class Recipe:
         return value.reshape(self.shape)
 
     def as_json(self) -> dict[str, Any]:
-        """Fields that differ from their defaults, by name."""
+        """Return a dictionary of the fields that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
         return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 

@@ -1,13 +1,14 @@
 """Byte pair encoding: split words into pieces as subword-nmt and fastBPE do, without either package.
 
-A word ends only at U+0020. Other white space, such as a tab or U+00A0, is part of a word.
+Only U+0020 separates words. Other white space, such as a tab or U+00A0, is part of a word.
 
-At first, the symbols of a word are its characters, with ``</w>`` appended to the last one. The earliest code that matches two
-neighbouring symbols is merged everywhere in the word. This is repeated until no code matches (Sennrich et al., ACL 2016). A piece
-that does not end its word gets the suffix ``@@``.
+A code is a pair of symbols that may be merged. At first, the symbols of a word are its characters, with ``</w>`` appended to the
+last character. Each step takes the earliest code in the file that matches two neighbouring symbols, and merges this pair everywhere
+in the word. The steps end when no code matches (Sennrich et al., ACL 2016). Each piece except the last one of its word gets the
+suffix ``@@``.
 
-A file of codes has lines ``e n</w>`` (subword-nmt, with a first line ``#version: 0.2``) or ``e n</w> 1234`` (fastBPE). Codes
-without that line and without counts have version 0.1, in which ``</w>`` is a separate symbol.
+A file of codes has lines such as ``e n</w>`` (subword-nmt, after a first line ``#version: 0.2``) or ``e n</w> 1234`` (fastBPE, with
+a count). A file with neither a version nor counts has version 0.1, in which ``</w>`` is a separate symbol.
 """
 
 import heapq
@@ -26,7 +27,7 @@ class BytePairs:
 
     Args:
         codes: contents of a file of codes.
-        name: the file's name with its flag, for errors.
+        name: flag and name of this file, for error messages.
 
     Raises:
         InputError: a line is not a code.
@@ -59,7 +60,10 @@ class BytePairs:
         return (*(piece + _SEPARATOR for piece in pieces[:-1]), pieces[-1])
 
     def _merged(self, symbols: list[str]) -> list[str]:
-        """Merge all occurrences of the earliest code from the left, until no code is left. Takes O(n log n) steps."""
+        """Merge all occurrences of the earliest matching code, from left to right, until no code matches.
+
+        Takes O(n log n) steps for n symbols.
+        """
         rights = [*range(1, len(symbols)), 0]  # index of the next symbol, 0 if there is none
         lefts = [-1, *range(len(symbols) - 1)]
         waiting: list[tuple[int, int]] = []  # a heap of (rank of the code, index of its left symbol)

@@ -1,4 +1,4 @@
-"""Collect the text parts of an export from flags, and check them on sentences of the training data."""
+"""Collect the text parts of an export (dictionaries and subword model) from flags, and check them on sentences of the data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -20,7 +20,7 @@ _SPLITS = ("valid", "test", "train")
 
 @dataclass(frozen=True)
 class TextFlags:
-    """Flags of ``export`` for text."""
+    """Flags of ``fairseq-reservoir export`` that add text parts."""
 
     with_text: bool = False
     sentencepiece_model: str | None = None
@@ -36,23 +36,23 @@ class TextFlags:
 
     @property
     def pieces_flag(self) -> str:
-        """The flag of the SentencePiece model or the BPE codes with its file, or ``--with-text``, for messages."""
+        """For messages: the flag and the file of the SentencePiece model or the BPE codes; ``--with-text`` without either."""
         if self.sentencepiece_model:
             return f"--sentencepiece-model {self.sentencepiece_model}"
         return f"--bpe-codes {self.bpe_codes}" if self.bpe_codes else "--with-text"
 
 
 def check_flags(flags: TextFlags) -> bytes:
-    """Refuse contradicting flags and missing files, before a checkpoint is read.
+    """Refuse contradictory flags and missing files, before a checkpoint is read.
 
     Returns:
-        The contents of the SentencePiece model or the BPE codes, or b"" without either.
+        The contents of the file with the SentencePiece model or the BPE codes; b"" without either.
 
     Raises:
         InputError: flags contradict each other, or a file is missing or too large.
     """
     if flags.sentencepiece_model and flags.bpe_codes:
-        raise InputError("--sentencepiece-model --bpe-codes: give only the one used for the data")
+        raise InputError("--sentencepiece-model --bpe-codes: give only the flag of the model that prepared the data")
     if flags.tokenizer and flags.tokenizer not in TOKENIZERS:
         raise InputError(f"--tokenizer {flags.tokenizer}: choose from {', '.join(TOKENIZERS)}")
     if flags.moses_no_dash_splits and not flags.tokenizer:
@@ -62,7 +62,7 @@ def check_flags(flags: TextFlags) -> bytes:
     check_file(flags.pieces_flag.partition(" ")[0], path)
     if Path(path).stat().st_size > MOST_BYTES:
         raise InputError(
-            f"{flags.pieces_flag}: {Path(path).stat().st_size:,} bytes; an export can have at most {MOST_BYTES:,}"
+            f"{flags.pieces_flag}: {Path(path).stat().st_size:,} bytes; an export can store at most {MOST_BYTES:,}"
         )
     return Path(path).read_bytes()
 
@@ -76,10 +76,10 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
         task: fairseq's task with the dictionaries.
 
     Raises:
-        InputError: the task is not translation, or the pieces do not fit its dictionaries or data.
+        InputError: the task is not ``translation``, or the SentencePiece model or BPE codes do not fit its dictionaries or data.
     """
     if type(task) is not TranslationTask:
-        raise InputError(f"--with-text: needs a model of the task translation; this one has {type(task).__name__}")
+        raise InputError(f"--with-text: needs a model of the task translation; this model has {type(task).__name__}")
     text = TextParts(
         languages=(task.cfg.source_lang, task.cfg.target_lang),
         source=_symbols(task.source_dictionary, flags),
@@ -95,10 +95,10 @@ def collect(flags: TextFlags, model: bytes, task: Any) -> TextParts:
 
 
 def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
-    """Symbols of a dictionary without fairseq's special ones."""
+    """Return the symbols of a dictionary without fairseq's special symbols."""
     special = Dictionary().symbols
     if dictionary.symbols[: len(special)] != special or dictionary.nspecial != len(special):
-        raise InputError("--with-text: the dictionaries of this task have other special symbols than fairseq's")
+        raise InputError("--with-text: the special symbols of this task's dictionaries differ from fairseq's")
     if invalid := find_invalid_symbol(dictionary.symbols):
         symbol, reason = invalid
         raise InputError(f"{flags.pieces_flag}: a dictionary has {symbol!r}{reason}; export without text")
@@ -106,13 +106,17 @@ def _symbols(dictionary: Dictionary, flags: TextFlags) -> tuple[str, ...]:
 
 
 def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
-    """Join sentences of the data and split them again. With the right pieces, nearly all stay the same."""
+    """Refuse text parts that were not used for the data.
+
+    Sentences of the data are joined into text and split again. With the right subword model, nearly all stay the same. Without a
+    subword model, neither the dictionary nor the data may have subword pieces.
+    """
     if text.kind == "words":
         for share, mark, flag in ((0.1, "\u2581", "--sentencepiece-model"), (0.05, "@@", "--bpe-codes")):
             found = [symbol for symbol in text.source if mark in (symbol[:1], symbol[-2:])]
             if len(found) > share * len(text.source):
                 raise InputError(
-                    f"--with-text: the dictionary has pieces such as {found[-1]}; give the file that splits words into pieces by {flag}"
+                    f"--with-text: the dictionary has pieces such as {found[-1]}; name the file that splits words with {flag}"
                 )
         _check_no_pieces(task)
         return
@@ -123,28 +127,28 @@ def _check_pieces(flags: TextFlags, text: TextParts, task: Any) -> None:
         right += pieces.cut_tokens(pieces.join_tokens(sentence)) == sentence
     if checked and 2 * right < checked:
         raise InputError(
-            f"{flags.pieces_flag}: only {right} of {checked} sentences of {task.cfg.data} ({split}) are split in the same way; give"
-            " the file that was used for these data"
+            f"{flags.pieces_flag}: splits only {right} of {checked} sentences of {task.cfg.data} ({split}) as they are split there;"
+            " name the file that was used for this data"
         )
     if not checked and not symbols & set(pieces.cut_tokens(pieces.join_tokens(text.source[: 10 * _CHECKED_SENTENCES]))):
         raise InputError(f"{flags.pieces_flag}: none of its pieces is in the dictionary of {task.cfg.data}")
 
 
 def _check_no_pieces(task: Any) -> None:
-    """Refuse data in which more than 2 % of the sentences have pieces. A few words may end in ``@@`` by chance."""
+    """Refuse data if more than 2 % of the sentences have BPE pieces. A few words may end in ``@@`` by chance."""
     found, checked = [], 0
     for _, sentence in islice(_sentences(task), _CHECKED_SENTENCES):
         checked += 1
         found += [symbol for symbol in sentence[:-1] if symbol.endswith("@@")][:1]
     if len(found) > max(1, 0.02 * checked):
         raise InputError(
-            f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; give the file that"
-            " splits words into pieces by --bpe-codes"
+            f"--with-text: {len(found)} of {checked} sentences of {task.cfg.data} have pieces such as {found[-1]}; name the file that"
+            " splits words with --bpe-codes"
         )
 
 
 def _sentences(task: Any) -> Iterator[tuple[str, list[str]]]:
-    """Yield (split, symbols) of the source sentences of the first split that exists. Sentences with unknown words are skipped."""
+    """Yield (split, symbols) for the source sentences of the first existing split. Sentences with unknown words are skipped."""
     source, target, dictionary = task.cfg.source_lang, task.cfg.target_lang, task.source_dictionary
     for split in _SPLITS:
         for pair in (f"{source}-{target}", f"{target}-{source}"):

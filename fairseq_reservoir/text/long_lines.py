@@ -1,11 +1,11 @@
-"""Splitting of lines that are longer than a model's maximum input. The parts are translated separately."""
+"""Split lines that are longer than a model's maximum input. The parts are translated separately."""
 
 import re
 from collections.abc import Callable, Sequence
 
 _SENTENCE_ENDS = (".", "!", "?", ";", ":", "\u3002", "\uff01", "\uff1f")
 _ENTITY = re.compile(r"&#?\w+;$")  # such as &apos;, which Moses' tokenizer writes for a quote
-_MOST_PIECES = 8  # of one entity
+_MOST_PIECES = 8  # maximum number of pieces of one entity
 
 
 def split_long_line(
@@ -13,13 +13,13 @@ def split_long_line(
 ) -> list[list[str]]:
     """Split the tokens of a line into parts of at most ``most`` tokens.
 
-    A part ends at the last sentence end in its second half. Without one it ends at the last word end there, and without that
-    after ``most`` tokens.
+    A part ends at the last end of a sentence in its second half. If no sentence ends there, the part ends at the last end of a
+    word in its second half. If no word ends there either, the part has ``most`` tokens.
 
     Args:
         tokens: pieces or words of the line.
         most: maximum number of tokens in a part, at least 1.
-        may_begin: function (tokens, i) that returns whether a part may begin at token i.
+        may_begin: function (tokens, i) that returns whether a word begins at token i.
     """
     parts, rest = [], list(tokens)
     while len(rest) > most:

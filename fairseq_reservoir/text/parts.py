@@ -1,12 +1,13 @@
 """Text parts of an export: dictionaries and the SentencePiece model or BPE codes, packed into one byte string.
 
-The parts are concatenated: source dictionary, target dictionary (unless it is the same), SentencePiece model or BPE codes. They
-are compressed together by LZMA2, because a dictionary and the model of its pieces have much text in common. The compressor's
-settings are constants of this module, so that a file cannot demand more memory. At most ``MOST_BYTES`` are decompressed.
+The parts are concatenated: source dictionary, target dictionary (unless it equals the source dictionary), SentencePiece model or
+BPE codes. They are compressed together by LZMA2, because a dictionary and its subword model have much text in common. The
+compressor's settings are constants of this module and not read from the file. A file therefore cannot increase the memory that
+decompression needs. At most ``MOST_BYTES`` are decompressed.
 
-The entry ``text`` in an export's description has ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``, ``dash_splits``,
-``lowercase``, the size of each of the ``parts`` in bytes, and the SHA-256 of all parts. A dictionary has one symbol per line.
-fairseq's four special symbols are omitted, and so are the counts, which are not needed after training.
+The entry ``text`` in an export's description has the keys ``languages``, ``pieces`` (one of ``KINDS``), ``tokenizer``,
+``dash_splits``, ``lowercase``, ``parts`` (the size of each part in bytes) and ``sha256`` (of all parts together). A dictionary has
+one symbol per line. It omits fairseq's four special symbols, and the counts, because they are not needed after training.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ class TextParts:
     Attributes:
         languages: source and target language, such as en, de.
         source, target: symbols of the dictionaries after fairseq's four special symbols.
-        kind: one of ``KINDS``. ``words`` are not split into pieces.
+        kind: one of ``KINDS``: how words are split into pieces. ``words`` means that they are not split.
         model: the SentencePiece model or the BPE codes; empty for ``words``.
         tokenizer: ``moses``, or empty.
         dash_splits: whether the tokenizer splits words at dashes.
@@ -69,11 +70,13 @@ def pack(text: TextParts) -> tuple[dict[str, Any], bytes]:
     row = b"".join(contents.values())
     for language in text.languages:
         if not _LANGUAGE.fullmatch(language):
-            raise InputError(f"--with-text: {language!r} is not a name of a language such as en or de")
+            raise InputError(
+                f"--with-text: language {language!r} must have 1 to 40 letters, digits or characters of ._- (such as en or de)"
+            )
     if len(row) > MOST_BYTES or max(len(text.source), len(text.target)) > MOST_SYMBOLS:
         raise InputError(
-            f"--with-text: {len(row):,} bytes of dictionaries and pieces, {max(len(text.source), len(text.target)):,} symbols; an"
-            f" export can have at most {MOST_BYTES:,} and {MOST_SYMBOLS:,}"
+            f"--with-text: {len(row):,} bytes of text parts, and {max(len(text.source), len(text.target)):,} symbols in a dictionary;"
+            f" an export can store at most {MOST_BYTES:,} bytes, and {MOST_SYMBOLS:,} symbols in each dictionary"
         )
     described = {
         "languages": list(text.languages),
@@ -102,7 +105,7 @@ def unpack(path: str | Path, described: Any, packed: bytes | memoryview) -> Text
         _refuse(path, f"{sum(sizes.values()):,} bytes; at most {MOST_BYTES:,} are read")
     row = _decompressed(path, packed, sum(sizes.values()))
     if hashlib.sha256(row).hexdigest() != described["sha256"]:
-        _refuse(path, "their SHA-256 differs")
+        _refuse(path, "their SHA-256 differs from that of the description")
     contents, start = {}, 0
     for name in (*_SIDES, _PIECES):
         contents[name] = row[start : start + sizes.get(name, 0)]
@@ -153,7 +156,7 @@ def _decompressed(path: str | Path, packed: bytes | memoryview, size: int) -> by
     except lzma.LZMAError as error:
         _refuse(path, f"corrupted ({error})")
     if len(row) != size or not decompressor.eof or decompressor.unused_data:
-        _refuse(path, f"not {size:,} bytes when decompressed")
+        _refuse(path, f"they do not have {size:,} bytes when decompressed")
     return row
 
 
@@ -166,12 +169,16 @@ def _symbols(path: str | Path, side: str, lines: bytes) -> tuple[str, ...]:
     except UnicodeDecodeError as error:
         _refuse(path, f"the {side} dictionary is not UTF-8 ({error.reason})")
     if rest or find_invalid_symbol(symbols):
-        _refuse(path, f"the {side} dictionary has a symbol twice, an empty symbol or one with a blank")
+        _refuse(path, f"the {side} dictionary has a symbol twice, an empty symbol or a symbol with white space")
     return tuple(symbols)
 
 
 def find_invalid_symbol(symbols: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first symbol of a dictionary that occurs twice, is empty or has blanks, and the reason; None if all are valid."""
+    """Find the first symbol of a dictionary that occurs twice, is empty or contains white space.
+
+    Returns:
+        The symbol and the end of a message, such as ``" twice"``; None if all symbols are valid.
+    """
     seen: set[str] = set()
     for symbol in symbols:
         if symbol in seen:
@@ -187,7 +194,11 @@ def _filters(lzma: Any) -> list[dict[str, int]]:
 
 
 def _lzma(what: str) -> Any:
-    """Import Python's module lzma. A Python built without the library does not have it."""
+    """Import Python's module lzma. The module is missing if Python was built without the C library liblzma.
+
+    Args:
+        what: subject and verb of the error message, such as "--with-text needs".
+    """
     try:
         import lzma
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Conversion of text into symbols of a model's dictionary and back: lower case, Moses' tokenizer and pieces."""
+"""Convert text into symbols of a model's dictionary and back: lower case, Moses' tokenizer and subword pieces."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ _WORD_BEGINS, _WORD_CONTINUES = "\u2581", "@@"
 
 
 class Pieces:
-    """Converter that splits text into symbols of a dictionary, as for training, and joins the symbols of translations.
+    """Converter that splits text into symbols of a dictionary, as for training, and joins the symbols of a translation into text.
 
     Args:
         text: the text parts.
-        name: name of their file, for errors.
+        name: name of the file that contains them, for error messages.
 
     Raises:
         InputError: a package is not installed, or the SentencePiece model or BPE codes are invalid.
@@ -32,7 +32,7 @@ class Pieces:
             self._cut_words = str.split
 
     def cut(self, line: str) -> list[str]:
-        """Split a line of text into symbols; a blank line has none. Symbols need not be in the dictionary.
+        """Split a line of text into symbols. A blank line has no symbols. The dictionary may lack some of the symbols.
 
         White space at both ends is removed first, as in ``fairseq-interactive``.
         """
@@ -44,7 +44,7 @@ class Pieces:
     def cut_tokens(self, line: str) -> list[str]:
         """Split a tokenized line into symbols.
 
-        Symbols have no blanks. A piece with blanks is therefore split at each of them, as in fairseq's ``tokenize_line``.
+        A symbol has no white space. A piece with white space is therefore split there, as in fairseq's ``tokenize_line``.
         """
         return " ".join(self._cut_words(line)).split()
 

@@ -65,16 +65,15 @@ def test_files_that_are_not_there_or_none(refused, tmp_path, monkeypatch):
     assert refused(sentencepiece_model=str(path)).startswith(
         f"--sentencepiece-model {path}: not a SentencePiece model ("
     )
-    assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: only 0 of 40 sentences of ")
+    assert refused(bpe_codes=str(path)).startswith(f"--bpe-codes {path}: splits only 0 of 40 sentences of ")
     monkeypatch.setattr(collect, "MOST_BYTES", 5)
-    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export can have at most 5"
+    assert refused(bpe_codes=str(path)) == f"--bpe-codes {path}: 8 bytes; an export can store at most 5"
 
 
 def test_pieces_that_nobody_named(refused):
     found = refused(with_text=True)
     assert re.fullmatch(
-        "--with-text: the dictionary has pieces such as \u2581.*; give the file that splits words into pieces by"
-        " --sentencepiece-model",
+        "--with-text: the dictionary has pieces such as \u2581.*; name the file that splits words with --sentencepiece-model",
         found,
     )
 
@@ -96,7 +95,7 @@ def test_few_pieces_among_many_words_are_seen_in_sentences(monkeypatch, of_ten, 
         collect._check_pieces(TextFlags(with_text=True), text, task)
     assert str(refusal.value) == (
         f"--with-text: {of_ten} of 10 sentences of bin have pieces such as tre@@; "
-        "give the file that splits words into pieces by --bpe-codes"
+        "name the file that splits words with --bpe-codes"
     )
 
 
@@ -105,7 +104,7 @@ def test_pieces_of_the_same_corpus_but_another_size(refused, of_numbers, tmp_pat
     learn_pieces(of_numbers.raw, tmp_path / "other.model", size)
     found = refused(sentencepiece_model=str(tmp_path / "other.model"))
     assert re.search(
-        r"other.model: only \d+ of 40 sentences of .* \(valid\) are split in the same way; give the file that", found
+        r"other.model: splits only \d+ of 40 sentences of .* \(valid\) as they are split there; name the file", found
     )
 
 
@@ -118,7 +117,7 @@ def test_another_task(refused, toy_data, tmp_path):
         toy_data, *flags, "--save-dir", tmp_path, begin="--cpu --optimizer adam --batch-size 4 --num-workers 0".split()
     )
     found = refused(tmp_path / "checkpoint_last.pt", with_text=True)
-    assert found == "--with-text: needs a model of the task translation; this one has LanguageModelingTask"
+    assert found == "--with-text: needs a model of the task translation; this model has LanguageModelingTask"
 
 
 def test_dictionaries_of_another_size_than_the_model(refused, tmp_path, toy_data, make_corpus):

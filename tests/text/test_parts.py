@@ -37,12 +37,15 @@ def test_one_dictionary_is_stored_once():
 
 def test_too_large_for_an_export(monkeypatch):
     monkeypatch.setattr(parts, "MOST_BYTES", 10)
-    with pytest.raises(InputError, match="^--with-text: .* an export can have at most 10 and 1,048,576$"):
+    with pytest.raises(
+        InputError,
+        match="^--with-text: .* an export can store at most 10 bytes, and 1,048,576 symbols in each dictionary$",
+    ):
         pack(TEXT)
 
 
 def test_a_language_is_no_path():
-    with pytest.raises(InputError, match="--with-text: '../en' is not a name of a language"):
+    with pytest.raises(InputError, match="--with-text: language '../en' must have 1 to 40 letters"):
         pack(TextParts(("../en", "de"), WORDS, WORDS))
 
 
@@ -74,16 +77,16 @@ HOSTILE = {
     "a part more": (altered(parts={"source": 5, "pieces": 5, "program": 5}), "not a description"),
     "pieces of no kind": (altered(pieces="words"), "not a description"),
     "a terabyte": (altered(parts={"source": 10**12, "pieces": 5}), "1,000,000,000,005 bytes; at most 16,777,216 are read"),
-    "a byte too few": (of_row(b"a\nb\nm", source=3, pieces=1), "not 4 bytes when decompressed"),
-    "a byte too many": (of_row(b"a\nb\nm", source=5, pieces=1), "not 6 bytes when decompressed"),
+    "a byte too few": (of_row(b"a\nb\nm", source=3, pieces=1), "not have 4 bytes when decompressed"),
+    "a byte too many": (of_row(b"a\nb\nm", source=5, pieces=1), "not have 6 bytes when decompressed"),
     "another hash": (altered(sha256="0" * 64), "their SHA-256 differs"),
     "no compressed bytes": ((pack(TEXT)[0], b"x" * 50), "corrupted|when decompressed"),
     "nothing": ((pack(TEXT)[0], b""), "when decompressed"),
     "bytes behind it": ((pack(TEXT)[0], pack(TEXT)[1] + b"x"), "when decompressed"),
     "a word twice": (of_row(b"a\na\nm", source=4, pieces=1), "a symbol twice"),
     "an empty word": (of_row(b"a\n\nm", source=3, pieces=1), "an empty symbol"),
-    "a word with a blank": (of_row(b"a b\nm", source=4, pieces=1), "one with a blank"),
-    "a word that breaks lines": (of_row("a\u2028b\nm".encode(), source=6, pieces=1), "one with a blank"),
+    "a word with a blank": (of_row(b"a b\nm", source=4, pieces=1), "a symbol with white space"),
+    "a word that breaks lines": (of_row("a\u2028b\nm".encode(), source=6, pieces=1), "a symbol with white space"),
     "no line's end": (of_row(b"a\nbm", source=3, pieces=1), "the source dictionary has"),
     "no UTF-8": (of_row(b"\xff\nm", source=2, pieces=1), "the source dictionary is not UTF-8"),
 }  # fmt: skip
@@ -103,7 +106,7 @@ def test_a_bomb_takes_no_memory():
     described = {**pack(TEXT)[0], "parts": {"source": 1000, "pieces": 1}}
     tracemalloc.start()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="not 1,001 bytes when decompressed"):
+    with pytest.raises(InputError, match="not have 1,001 bytes when decompressed"):
         unpack("x", described, bomb)
     assert tracemalloc.get_traced_memory()[1] < 2**24  # including 8 MiB of the decompressor's window
     tracemalloc.stop()
